@@ -1,0 +1,73 @@
+"""Every limit and every timeout, with its unit in its name, validated where it is set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from unisono.core.errors import ConfigError
+
+MILLISECOND = 1_000_000
+SECOND = 1_000 * MILLISECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings of a group. All members of a group use the same."""
+
+    members_max: int = 1_024
+    """The largest view."""
+    payload_bytes_max: int = 16 * 1024 * 1024
+    """The largest payload of one message."""
+    batch_messages_max: int = 4_096
+    """At most so many messages form one batch."""
+    batch_bytes_max: int = 1024 * 1024
+    """A batch closes before it would exceed this; one larger message travels alone."""
+    window_messages: int = 65_536
+    """Own messages cast but not yet delivered here; beyond it `cast` is refused until some are."""
+    ack_delay_ns: int | None = 5 * MILLISECOND
+    """How long a member that owes an acknowledgement waits for an own cast to carry it; None: for ever (ToTo's paper mode)."""
+    phi: float | None = None
+    """ToTo's threshold, n/2 <= phi < n; None: n/2."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if value is None and name == "ack_delay_ns":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ConfigError(f"{name} must be a whole number, not {value!r}.")
+            if not low <= value <= high:
+                raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        if self.phi is not None and (isinstance(self.phi, bool) or not isinstance(self.phi, int | float)):
+            raise ConfigError(f"phi must be a number, not {self.phi!r}.")
+
+    def threshold(self, members: int) -> float:
+        """ToTo's threshold for a view of so many members; refuses one that would break agreement."""
+        if self.phi is None:
+            return members / 2
+        if not members / 2 <= self.phi < members:
+            raise ConfigError(
+                f"phi = {self.phi:g} is out of range for {members} members: "
+                f"choose {members / 2:g} <= phi < {members}, or leave it out for {members / 2:g}."
+            )
+        return float(self.phi)
+
+    @classmethod
+    def from_mapping(cls, settings: dict[str, Any]) -> Config:
+        """Build from names and values, as a replay file has them; an unknown name is an error."""
+        known = {field.name for field in fields(cls)}
+        for name in settings:
+            if name not in known:
+                raise ConfigError(f"there is no setting {name!r}: choose among {', '.join(sorted(known))}.")
+        return cls(**settings)
+
+
+_RANGES: tuple[tuple[str, int, int], ...] = (
+    ("members_max", 1, 65_535),
+    ("payload_bytes_max", 1, 2**31 - 1),
+    ("batch_messages_max", 1, 65_535),
+    ("batch_bytes_max", 1, 2**31 - 1),
+    ("window_messages", 1, 2**31 - 1),
+    ("ack_delay_ns", 1, 3_600 * SECOND),
+)

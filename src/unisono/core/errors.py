@@ -1,0 +1,17 @@
+"""What can go wrong, divided by whose mistake it is."""
+
+
+class UnisonoError(Exception):
+    """The root of everything that unisono raises on purpose. Its text is one sentence for a person."""
+
+
+class Misuse(UnisonoError):
+    """The caller asked for something that cannot be: the sentence says what, and what to do instead."""
+
+
+class ConfigError(Misuse):
+    """A setting is outside what the protocol allows."""
+
+
+class PeerFault(UnisonoError):
+    """Another member, or the network, sent something that no correct member sends."""

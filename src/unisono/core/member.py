@@ -1,0 +1,265 @@
+"""One member of a group: a deterministic object without I/O. Same inputs in the same order, same outputs.
+
+A **turn** is any number of inputs (`cast`, `receive`, `tick`), then exactly one `drain(now)`, whose effects the driver performs. The
+turn is the unit of batching: everything cast since the last one leaves as one batch, without a timer, so a message alone leaves at
+once and a thousand leave together.
+
+This member has a view that the driver gives it (`install`), and streams that the driver keeps in order. A view change is three
+calls: `block` returns the report and stops everything of the old view, `close` delivers the agreed remainder, `install`
+starts the next view. Casts that arrive in between wait, and belong to the next view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from unisono.core.config import Config
+from unisono.core.errors import Misuse
+from unisono.core.ordering import AnyOrdering, Cut, Report, Wait
+from unisono.core.outbox import Effects, Note, NoteKind, Outbox
+from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Packet, Rank, Slot, View
+
+
+class Member:
+    """See the module's text. `order` is the class of the ordering, handed in so that the core knows none."""
+
+    def __init__(
+        self, member: MemberId, order: type[AnyOrdering], config: Config, view: View, noting: bool = False
+    ) -> None:
+        self.id = member
+        self.config = config
+        self._order = order
+        self._out = Outbox(noting)
+        self._noting = noting
+        self._effects = Effects()
+        self._casting: list[tuple[bytes, CastOptions]] = []  # accepted, not yet submitted
+        self._inbox: list[tuple[Rank, Packet]] = []  # received, not yet handed to the ordering
+        self._partial = False  # some cast of this turn is not addressed to everyone
+        self._events: list[Batch | View] = []  # shown with the next effects, before that turn's deliveries
+        self._index = 0  # of the next own message, across views
+        self._window = config.window_messages
+        self._unfinished = 0  # own messages accepted and not yet delivered here: what the window holds
+        self._ack_delay = config.ack_delay_ns if order.acknowledges else None
+        self._numbered = frozenset(order.numbered)
+        self.install(view)
+
+    # The inputs of a turn.
+
+    def cast(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
+        """Accept a message for the group. None: the window is full; try again after some deliveries."""
+        if self._unfinished >= self._window:
+            return None
+        if len(payload) > self.config.payload_bytes_max:
+            raise Misuse(
+                f"a payload of {len(payload)} bytes is over the limit of {self.config.payload_bytes_max}: "
+                "cut it, or raise payload_bytes_max."
+            )
+        if options is not DEFAULT:
+            self._check(options)
+        self._casting.append((payload, options))
+        self._unfinished += 1
+        self._index += 1
+        return Key(self.id, self._index - 1)
+
+    def receive(self, sender: Rank, packet: Packet) -> None:
+        """Take a packet of the current view. Once blocked, nothing of the old view is wanted any more."""
+        if not self._blocked:
+            self._inbox.append((sender, packet))
+
+    def drain(self, now: int) -> Effects:
+        """End the turn. The lists in the effects are the driver's to keep; the object itself is used again next turn."""
+        out, effects = self._out, self._effects
+        if not self._blocked:
+            self._take_turn(now, out)
+        if out.deliver or self._events:
+            self._show(out)
+            effects.events, self._events = self._events, []
+        elif effects.events:
+            effects.events = []
+        effects.casts = out.to_all
+        if out.to_all:
+            self._retain_own(out.to_all)
+            out.to_all = []
+            effects.partial, self._partial = self._partial, False
+        effects.sends = out.to_one
+        if out.to_one:
+            out.to_one = []
+        effects.notes = out.notes
+        if out.notes:
+            out.notes = []
+        effects.deadline = self._quiet_at
+        return effects
+
+    # The view change.
+
+    def block(self) -> Report:
+        """Stop the view: nothing more of it is submitted or taken in. What is cast from now on waits for the next view."""
+        self._blocked = True
+        self._inbox.clear()
+        self._quiet_at = None
+        if self._noting:
+            self._out.notes.append(Note(NoteKind.BLOCK))
+        report: Report = self._ordering.report()
+        return report
+
+    def retained(self, slot: Slot) -> Packet | None:
+        """The packet of a slot as this member holds it, for one that misses it; a placeholder where it is not addressed."""
+        origin, number = slot
+        packets = self._retained[origin]
+        return packets[number - 1] if number <= len(packets) else None
+
+    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
+        """Deliver the agreed remainder of the view."""
+        if self._noting:
+            for slot in sorted(missing):
+                self._note_receive(missing[slot])
+        self._ordering.close(cut, missing, self._out)
+        assert not self._out.to_all, "a view that is closed casts nothing"
+        assert not self._out.to_one
+        if self._noting:
+            self._note_deliveries(0)
+        self._show(self._out)
+
+    def install(self, view: View, previous: View | None = None, transitional: Sequence[MemberId] = ()) -> None:
+        """Start a view: a fresh ordering, and whatever was cast meanwhile."""
+        if self.id not in view.members:
+            raise Misuse(f"{self.id} cannot install view {view.id}: it is not a member of it.")
+        if len(view) > self.config.members_max:
+            raise Misuse(f"view {view.id} has {len(view)} members, over the limit of {self.config.members_max}.")
+        self.view = view
+        self.rank = view.rank_of(self.id)
+        self._ordering = self._order(view, self.rank, self.config)
+        self._retained: list[list[Packet]] = [[] for _ in view.members]  # by origin: its numbered packets, in order
+        self._quiet_at: int | None = None
+        self._blocked = False
+        self._events.append(view)
+        if self._noting:
+            origin: dict[str, object] = {}
+            if previous is not None:
+                origin = {"previous_view": str(previous.id), "transitional": [str(m) for m in transitional]}
+            self._out.notes.append(Note(NoteKind.VIEW, view=view, attributes=origin or None))
+
+    # Questions.
+
+    def waits(self) -> Sequence[Wait]:
+        """What is held back here, for what, and for whom."""
+        return self._ordering.waits()
+
+    @property
+    def unfinished(self) -> int:
+        """How many own messages are cast and not yet delivered here."""
+        return self._unfinished
+
+    # Inside a turn.
+
+    def _take_turn(self, now: int, out: Outbox) -> None:
+        if self._casting:
+            self._submit(out)
+        if self._inbox:
+            self._hand_over(now, out)
+        if self._quiet_at is not None and now >= self._quiet_at:
+            self._quiet_at = None
+            delivered = len(out.deliver)
+            self._ordering.quiet(out)
+            if self._noting:
+                self._note_deliveries(delivered)
+        self._ordering.end_turn(out)
+
+    def _submit(self, out: Outbox) -> None:
+        for batch in self._batches():
+            mark, delivered = len(out.notes), len(out.deliver)
+            self._ordering.submit(batch, out)
+            if self._noting:
+                self._note_cast(batch, mark, delivered)
+        self._quiet_at = None  # an own cast acknowledges whatever was received before this turn
+
+    def _batches(self) -> list[Batch]:
+        """Cut what was cast into batches: one where options and limits allow it."""
+        casting, self._casting = self._casting, []
+        first = self._index - len(casting)
+        if len(casting) == 1:
+            payload, options = casting[0]
+            return [self._batch(first, (payload,), options)]
+        result = []
+        start, size = 0, 0
+        for i, (payload, options) in enumerate(casting):
+            full = i - start >= self.config.batch_messages_max or size + len(payload) > self.config.batch_bytes_max
+            if i > start and (full or options != casting[start][1]):
+                result.append(self._batch(first + start, [p for p, _ in casting[start:i]], casting[start][1]))
+                start, size = i, 0
+            size += len(payload)
+        result.append(self._batch(first + start, [p for p, _ in casting[start:]], casting[start][1]))
+        return result
+
+    def _batch(self, first: int, payloads: Sequence[bytes], options: CastOptions) -> Batch:
+        service = options.service if options.service is not None else self._order.service
+        to = None
+        if options.to is not None:  # an addressee that left while the cast waited has no rank in this view
+            to = tuple(rank for rank, member in enumerate(self.view.members) if member in options.to)
+            self._partial = True
+        return Batch(self.rank, first, payloads, service, to)
+
+    def _hand_over(self, now: int, out: Outbox) -> None:
+        inbox, self._inbox = self._inbox, []
+        receive, numbered, retained = self._ordering.receive, self._numbered, self._retained
+        for sender, packet in inbox:
+            if type(packet) in numbered:
+                retained[sender].append(packet)
+            if self._noting:
+                delivered = len(out.deliver)
+                self._note_receive(packet)
+                receive(sender, packet, out)
+                self._note_deliveries(delivered)
+            else:
+                receive(sender, packet, out)
+        if self._quiet_at is None and self._ack_delay is not None:
+            self._quiet_at = now + self._ack_delay
+
+    def _retain_own(self, packets: list[Packet]) -> None:
+        own, numbered = self._retained[self.rank], self._numbered
+        for packet in packets:
+            if type(packet) in numbered:
+                own.append(packet)
+
+    def _show(self, out: Outbox) -> None:
+        """Move deliveries to the application's events: placeholders are not shown, own messages leave the window."""
+        for batch in out.deliver:
+            if batch.origin == self.rank:
+                self._unfinished -= batch.count
+            if batch.payloads is not None and (batch.to is None or self.rank in batch.to):
+                self._events.append(batch)
+        out.deliver = []
+
+    def _check(self, options: CastOptions) -> None:
+        if options.service is not None and options.service not in self._order.services:
+            offered = ", ".join(sorted(service.name.lower() for service in self._order.services))
+            raise Misuse(f"this order does not carry {options.service.name.lower()} messages: choose {offered}.")
+        for member in options.to or ():
+            if member not in self.view.members:
+                raise Misuse(f"{member} is not a member of view {self.view.id}: name members of it, or nobody for all.")
+
+    # For the recorder. Nothing here runs unless someone records.
+
+    def _note_cast(self, batch: Batch, mark: int, delivered: int) -> None:
+        vector = getattr(self._out.to_all[-1], "vector", None)
+        attributes = None if vector is None else {"vector": list(vector)}
+        self._out.notes.insert(mark, Note(NoteKind.CAST, batch, attributes=attributes))
+        self._note_deliveries(delivered)
+
+    def _note_receive(self, packet: Packet) -> None:
+        batch = getattr(packet, "batch", None)
+        if batch is not None:
+            self._out.notes.append(Note(NoteKind.RECEIVE, batch))
+
+    def _note_deliveries(self, start: int) -> None:
+        for batch in self._out.deliver[start:]:
+            mine = batch.to is None or self.rank in batch.to
+            self._out.notes.append(Note(NoteKind.DELIVER, batch if mine else batch.placeholder()))
+
+
+def packet_for(packet: Packet, rank: Rank) -> Packet:
+    """What one member gets of a cast: the packet, or with a placeholder for its batch if that member is not addressed."""
+    batch: Batch | None = getattr(packet, "batch", None)
+    if batch is None or batch.to is None or rank in batch.to or batch.payloads is None:
+        return packet
+    return packet._replace(batch=batch.placeholder())  # type: ignore[attr-defined,no-any-return]

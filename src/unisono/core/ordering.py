@@ -1,0 +1,103 @@
+"""The contract that every ordering protocol implements.
+
+An ordering object lives for exactly **one view**. So ranks are dense small integers, state is lists indexed by rank, and a
+protocol holds no membership code. A new protocol is one file, and one line in the registry.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from unisono.core.config import Config
+from unisono.core.outbox import Outbox
+from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
+
+
+class Report(Protocol):
+    """What a member says of one view when it is flushed. Each ordering adds the decisions that it knows."""
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """By rank: how many slots of that origin this member has received, holdback included."""
+
+
+class Cut(Protocol):
+    """The agreed remainder of one view. Each ordering adds in which order it is delivered."""
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """By rank: up to which slot the remainder goes. What lies beyond is dropped by everyone."""
+
+
+class Wait(NamedTuple):
+    """Why one batch is not delivered yet, for `explain`."""
+
+    batch: Batch
+    reason: str
+    waits_for: tuple[Rank, ...]
+
+
+ReportT = TypeVar("ReportT", bound=Report)
+CutT = TypeVar("CutT", bound=Cut)
+
+
+class Ordering(ABC, Generic[ReportT, CutT]):
+    """In which order ONE member delivers the batches of ONE view.
+
+    Given:     packets of each member arrive exactly once, unaltered, in order PER STREAM: its casts (`to_all`) among
+               themselves, its packets to me (`to_one`) among themselves. Nothing is promised between the two.
+    Not given: anything about time, or about which members are alive.
+    """
+
+    guarantees: ClassVar[frozenset[Property]]
+    service: ClassVar[Service]
+    """The native service: what a message gets that asks for nothing."""
+    services: ClassVar[frozenset[Service]]
+    """Every service that one stream of this order can carry."""
+    numbered: ClassVar[tuple[type, ...]]
+    """The packet types that occupy a slot of their origin; each has a field `number`. A member retains them for a view change."""
+    acknowledges: ClassVar[bool] = False
+    """Whether `quiet` can ever owe anything. Members of other orders arm no timer."""
+
+    @abstractmethod
+    def __init__(self, view: View, rank: Rank, config: Config) -> None: ...
+
+    # Normal running.
+
+    @abstractmethod
+    def submit(self, batch: Batch, out: Outbox) -> None:
+        """Cast an own batch."""
+
+    @abstractmethod
+    def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
+        """Take in one packet of another member."""
+
+    def end_turn(self, out: Outbox) -> None:
+        """Emit what is gathered once a turn: ONE acknowledgement, proposal list or range of the order."""
+
+    def quiet(self, out: Outbox) -> None:
+        """Called `ack_delay` after a received packet unless something was cast since. Emits nothing when nothing is owed."""
+
+    @abstractmethod
+    def waits(self) -> Sequence[Wait]:
+        """What is held back here, for what, and for whom."""
+
+    # View change, three steps, after which the object is dead.
+
+    @abstractmethod
+    def report(self) -> ReportT:
+        """What I hold and which decisions I know. After it, nothing of this view is handed to me any more."""
+
+    @staticmethod
+    @abstractmethod
+    def merge(view: View, config: Config, reports: Mapping[Rank, ReportT]) -> CutT:
+        """Pure: the agreed remainder, in order, from the reports of the survivors (the keys, at least one)."""
+
+    @abstractmethod
+    def close(self, cut: CutT, missing: Mapping[Slot, Packet], out: Outbox) -> None:
+        """Deliver the rest of the view. `missing` holds, as they were cast, the slots of the cut that I did not report."""
+
+
+AnyOrdering: TypeAlias = Ordering[Any, Any]

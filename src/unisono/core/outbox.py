@@ -1,0 +1,69 @@
+"""Where outputs pile up: an ordering writes into an `Outbox`, a member hands `Effects` to its driver once a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from unisono.core.types import Batch, Packet, Rank, View
+
+
+class NoteKind(StrEnum):
+    """What happened inside a turn, in the words of the trace."""
+
+    CAST = "CAST"
+    RECEIVE = "RECEIVE"
+    ORDERED = "ORDERED"
+    DELIVER = "DELIVER"
+    VIEW = "VIEW"
+    BLOCK = "BLOCK"
+    UNBLOCK = "UNBLOCK"
+
+
+class Note(NamedTuple):
+    """One thing that happened, for the recorder. Notes of a turn are in the order in which they happened."""
+
+    kind: NoteKind
+    batch: Batch | None = None
+    position: int | None = None
+    view: View | None = None
+    attributes: Mapping[str, object] | None = None
+
+
+class Outbox:
+    """What an ordering wants done. Everything in `to_all` reaches the *others* only: own effects happen in the call itself.
+
+    `noting` is False unless someone records; an ordering asks it before it spends anything on a note.
+    """
+
+    __slots__ = ("deliver", "notes", "noting", "to_all", "to_one")
+
+    def __init__(self, noting: bool = False) -> None:
+        self.to_all: list[Packet] = []
+        self.to_one: list[tuple[Rank, Packet]] = []
+        self.deliver: list[Batch] = []
+        self.notes: list[Note] = []
+        self.noting = noting
+
+    def ordered(self, batch: Batch, position: int | None = None, **attributes: object) -> None:
+        """Note that the place of `batch` in the order is now known here (the end of t1). Call it only if `noting`."""
+        self.notes.append(Note(NoteKind.ORDERED, batch, position, None, attributes or None))
+
+
+class Effects:
+    """What a driver must do after a turn, strictly top to bottom: persist, send, show the application, arm the timer.
+
+    The lists are the driver's to keep; the object itself is used again for the member's next turn.
+    """
+
+    __slots__ = ("casts", "deadline", "events", "notes", "partial", "records", "sends")
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []  # 1 write to stable storage before anything leaves
+        self.casts: list[Packet] = []  # 2 send: on the cast stream, to every other member
+        self.partial = False  # some cast is not addressed to everyone: see `member.packet_for`
+        self.sends: list[tuple[Rank, Packet]] = []  # 2 send: on the unicast stream of one peer
+        self.events: list[Batch | View] = []  # 3 show the application, in this order
+        self.deadline: int | None = None  # 4 call tick() by then, in ns of the driver's clock
+        self.notes: list[Note] = []  # for the recorder; empty unless someone records

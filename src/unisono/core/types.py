@@ -1,0 +1,151 @@
+"""The nouns of unisono: members, views, messages, batches and slots.
+
+A newcomer reads this file first. Inside a view everything is a small dense integer:
+
+- a **rank** is a member's position in the view's member list;
+- a **slot** ``(origin, number)`` names the ``number``-th packet (from 1) that a member cast in this view, of the kinds that a
+  view change must preserve: its batches, and explicit acknowledgements where a protocol's order depends on them;
+- an **index** counts an origin's messages across views, from 0, so that a message's key never repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeAlias
+
+Rank: TypeAlias = int
+Slot: TypeAlias = tuple[Rank, int]
+Packet: TypeAlias = tuple[Any, ...]
+"""A protocol unit: a NamedTuple of the ordering that made it. Immutable, so that a simulator may share it."""
+
+
+class MemberId(NamedTuple):
+    """Who: an address and which life of the process at that address."""
+
+    address: str
+    incarnation: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.address}#{self.incarnation}" if self.incarnation else self.address
+
+
+class ViewId(NamedTuple):
+    """A view's name, unique even when two partitions count alike."""
+
+    number: int
+    proposer: MemberId
+
+    def __str__(self) -> str:
+        return f"{self.number}@{self.proposer}"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An agreed membership. A member's position in ``members`` is its rank."""
+
+    id: ViewId
+    members: tuple[MemberId, ...]
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def rank_of(self, member: MemberId) -> Rank:
+        return self.members.index(member)
+
+
+class Key(NamedTuple):
+    """A message's name, for ever unique."""
+
+    origin: MemberId
+    index: int
+
+
+class Service(IntEnum):
+    """What one message is promised. A group's order has a native service; ToTo and all-ack carry two in one stream."""
+
+    FIFO = 1
+    CAUSAL = 2
+    TOTAL = 3
+
+
+class Property(StrEnum):
+    """What an ordering guarantees about the deliveries of one view."""
+
+    FIFO = "fifo"
+    CAUSAL = "causal"
+    TOTAL = "total"
+
+
+class CastOptions(NamedTuple):
+    """How one message is cast. ``to`` names the addressees (None: everyone); the others hold a placeholder."""
+
+    to: tuple[MemberId, ...] | None = None
+    service: Service | None = None
+
+
+DEFAULT = CastOptions()
+
+
+class Batch:
+    """Consecutive messages of one origin, cast with the same options: the unit that is ordered and delivered.
+
+    ``payloads`` is None in a **placeholder**: the batch occupies its place in the order but this member is not addressed.
+    Batches are never changed after they are made; a simulator shares one object between all members.
+    """
+
+    __slots__ = ("_digest", "count", "first", "origin", "payloads", "service", "to")
+
+    def __init__(
+        self,
+        origin: Rank,
+        first: int,
+        payloads: Sequence[bytes] | None,
+        service: Service,
+        to: tuple[Rank, ...] | None = None,
+        count: int | None = None,
+        digest: int | None = None,
+    ) -> None:
+        self.origin = origin
+        self.first = first
+        self.payloads = None if payloads is None else tuple(payloads)
+        self.service = service
+        self.to = to
+        self.count = len(payloads) if payloads is not None else count or 0
+        self._digest = digest
+
+    @property
+    def digest(self) -> int:
+        """A 64-bit hash of the payloads and their boundaries; a placeholder carries the caster's."""
+        if self._digest is None:
+            self._digest = digest_of(self.payloads or ())
+        return self._digest
+
+    def placeholder(self) -> Batch:
+        """The same batch as those see it who are not addressed: its place and its digest, without the payloads."""
+        return Batch(self.origin, self.first, None, self.service, self.to, self.count, self.digest)
+
+    def _identity(self) -> tuple[object, ...]:
+        return (self.origin, self.first, self.count, self.payloads, self.service, self.to)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Batch) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash((self.origin, self.first, self.count, self.payloads is None))
+
+    def __repr__(self) -> str:
+        last = self.first + self.count - 1
+        what = f"{self.origin}:{self.first}" + (f"-{last}" if self.count > 1 else "")
+        return f"Batch({what}{'' if self.payloads is not None else ', placeholder'})"
+
+
+def digest_of(payloads: Sequence[bytes]) -> int:
+    """Hash payloads together with their lengths, so that moving a boundary changes the digest."""
+    state = blake2b(digest_size=8)
+    for payload in payloads:
+        state.update(len(payload).to_bytes(8, "little"))
+        state.update(payload)
+    return int.from_bytes(state.digest(), "little")

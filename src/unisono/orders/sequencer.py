@@ -1,0 +1,214 @@
+"""Total order by a sequencer. Lectures (003), "Total ordering using a sequencer" and "Hybrid variants".
+
+Idea: the member of rank 0 numbers every batch as it meets it, its own included, and casts the numbers. Everyone delivers in the
+order of the numbers, when number and batch are both there; either may come first.
+
+| packet | stream | meaning                                                                                      |
+|--------|--------|----------------------------------------------------------------------------------------------|
+| Data   | cast   | batch `number` of this origin; its caster had delivered the first `seen` batches of the order |
+| Order  | cast   | from rank 0: positions first, first+1, ... are the next batches of `origins`, one entry each  |
+
+I1  every known order is a prefix of the sequencer's, because Order packets are one FIFO stream.
+I2  the i-th occurrence of an origin in the order is its batch number i: an origin's batches are numbered as they were cast.
+I3  a batch is delivered at the position that the sequencer gave it, by everyone.
+
+The three promises. `total` alone would allow any common order. Here the streams are FIFO, so by I2 the order is FIFO; and a caster
+that delivered x casts y afterwards, so the sequencer, which numbered x before anyone delivered it, meets y later: the order is
+causal. So one class serves `sequencer`, `fifo-total` and `causal-total`; they differ in what they promise and in nothing else.
+
+View change. Let L be the longest order that a survivor knows (I1), E its end, or the first position whose batch no survivor
+holds. Survivors deliver L up to E. Nobody among them is past E: one would have to hold the batch at E. A batch whose caster had
+seen more than E follows something that is lost, and is dropped by all (`seen` grows with an origin's batches, so whole suffixes
+go). The other batches beyond E, numbered or not, were cast by members that had delivered only what lies before E, so
+they are concurrent or of one origin: any order that keeps each origin's is legal, and all take (origin, number).
+A story with two crashes shows why `seen` is needed. 1. A casts x; only the sequencer S gets it, numbers it, delivers it, and
+casts y, which follows x. 2. S and A crash. 3. B holds y and the order "x", but x is gone: delivering y would break causal order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from unisono.core.config import Config
+from unisono.core.ordering import Ordering, Wait
+from unisono.core.outbox import Outbox
+from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
+from unisono.core.wire import BATCH, RANKS, SLOT, U64, Layout
+from unisono.orders.holdback import longest_held
+
+SEQUENCER: Rank = 0
+
+
+class Data(NamedTuple):
+    number: int
+    seen: int
+    batch: Batch
+
+
+class Order(NamedTuple):
+    first: int
+    origins: tuple[Rank, ...]
+
+
+WIRE = (Layout(0x12, Data, (SLOT, U64, BATCH)), Layout(0x13, Order, (U64, RANKS)))
+
+
+class SequencerReport(NamedTuple):
+    held: tuple[int, ...]
+    order: tuple[Rank, ...]  # all that is known of the order, from its beginning
+    delivered: int  # how much of it was delivered here
+    seen: tuple[tuple[Rank, int, int], ...]  # held back: origin, number, what its caster had seen
+
+
+class SequencerCut(NamedTuple):
+    wanted: tuple[int, ...]
+    order: tuple[Slot, ...]  # from position 0
+
+
+class Sequencer(Ordering[SequencerReport, SequencerCut]):
+    guarantees = frozenset({Property.TOTAL})
+    service = Service.TOTAL
+    services = frozenset({Service.TOTAL})
+    numbered = (Data,)
+
+    def __init__(self, view: View, rank: Rank, config: Config) -> None:
+        self._rank = rank
+        self._held = [0] * len(view)  # by origin: batches received
+        self._waiting: list[deque[Data]] = [deque() for _ in range(len(view))]  # by origin: received, not delivered
+        self._order: list[Rank] = []  # by position: whose next batch it is
+        self._next = 0  # positions below it are delivered
+        self._announced = 0  # at the sequencer: positions below it were cast
+        self._numbered = [0] * len(view)  # by origin: batches that have a position here
+        self._early: dict[Slot, int] = {}  # positions known before their batch came; kept only while someone records
+
+    def submit(self, batch: Batch, out: Outbox) -> None:
+        number = self._held[self._rank] + 1
+        self._held[self._rank] = number
+        packet = Data(number, self._next, batch)
+        out.to_all.append(packet)
+        if self._rank == SEQUENCER:
+            self._sequence(packet, out)
+        else:
+            self._waiting[self._rank].append(packet)
+
+    def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
+        if isinstance(packet, Data):
+            assert packet.number == self._held[sender] + 1, "batches of one origin arrive in order"
+            self._held[sender] = packet.number
+            if self._rank == SEQUENCER:
+                self._sequence(packet, out)
+                return
+            self._waiting[sender].append(packet)
+            if out.noting:
+                self._note_batch(sender, packet, out)
+        else:
+            assert isinstance(packet, Order)
+            assert sender == SEQUENCER
+            assert packet.first == len(self._order), "I1"
+            for position, origin in enumerate(packet.origins, packet.first):
+                self._numbered[origin] += 1
+                if out.noting:
+                    self._note_position(origin, position, out)
+            self._order.extend(packet.origins)
+        self._advance(out)
+
+    def end_turn(self, out: Outbox) -> None:
+        if self._rank == SEQUENCER and self._announced < len(self._order):
+            out.to_all.append(Order(self._announced, tuple(self._order[self._announced :])))
+            self._announced = len(self._order)
+
+    def waits(self) -> Sequence[Wait]:
+        result = []
+        for origin, queue in enumerate(self._waiting):
+            for packet in queue:
+                if packet.number > self._numbered[origin]:
+                    result.append(Wait(packet.batch, "the sequencer has not numbered it here", (SEQUENCER,)))
+                else:
+                    missing = self._order[self._next]
+                    reason = f"position {self._next} comes first and its batch is not here"
+                    result.append(Wait(packet.batch, reason, (missing,)))
+        return result
+
+    def report(self) -> SequencerReport:
+        seen = tuple((origin, p.number, p.seen) for origin, queue in enumerate(self._waiting) for p in queue)
+        return SequencerReport(tuple(self._held), tuple(self._order), self._next, seen)
+
+    @staticmethod
+    def merge(view: View, config: Config, reports: Mapping[Rank, SequencerReport]) -> SequencerCut:
+        held = longest_held(reports)
+        longest = max((report.order for report in reports.values()), key=len)
+        order: list[Slot] = []
+        wanted = [0] * len(view)
+        for origin in longest:
+            if wanted[origin] == held[origin]:  # this position's batch died with its holders: the end E
+                break
+            wanted[origin] += 1
+            order.append((origin, wanted[origin]))
+        end = len(order)
+        assert all(report.delivered <= end for report in reports.values()), "nobody is past what is held"
+        seen = {(origin, number): value for report in reports.values() for origin, number, value in report.seen}
+        for origin in range(len(view)):
+            while wanted[origin] < held[origin] and seen[origin, wanted[origin] + 1] <= end:
+                wanted[origin] += 1
+                order.append((origin, wanted[origin]))
+        return SequencerCut(tuple(wanted), tuple(order))
+
+    def close(self, cut: SequencerCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
+        for position in range(self._next, len(cut.order)):
+            origin, number = cut.order[position]
+            queue = self._waiting[origin]
+            packet: Packet = queue.popleft() if queue else missing[origin, number]
+            assert isinstance(packet, Data)
+            assert packet.number == number, "I2"
+            if out.noting and (number > self._numbered[origin] or (origin, number) in self._early):
+                out.ordered(packet.batch, position)
+            self._next += 1
+            out.deliver.append(packet.batch)
+
+    def _sequence(self, packet: Data, out: Outbox) -> None:
+        """At the sequencer: a batch is numbered the moment it is met, and so deliverable at once."""
+        assert self._next == len(self._order), "I3"
+        if out.noting:
+            out.ordered(packet.batch, self._next)
+        self._order.append(packet.batch.origin)
+        self._numbered[packet.batch.origin] += 1
+        self._next += 1
+        out.deliver.append(packet.batch)
+
+    def _advance(self, out: Outbox) -> None:
+        order, waiting = self._order, self._waiting
+        while self._next < len(order):
+            queue = waiting[order[self._next]]
+            if not queue:
+                return
+            self._next += 1
+            out.deliver.append(queue.popleft().batch)
+
+    # ORDERED marks the instant at which both a batch and its position are known here.
+
+    def _note_position(self, origin: Rank, position: int, out: Outbox) -> None:
+        queue = self._waiting[origin]
+        ahead = self._numbered[origin] - 1 - (self._held[origin] - len(queue))
+        if ahead < len(queue):
+            out.ordered(queue[ahead].batch, position)
+        else:
+            self._early[origin, self._numbered[origin]] = position
+
+    def _note_batch(self, sender: Rank, packet: Data, out: Outbox) -> None:
+        position = self._early.pop((sender, packet.number), None)
+        if position is not None:
+            out.ordered(packet.batch, position)
+
+
+class FifoTotal(Sequencer):
+    """The sequencer with the promise that each origin's messages keep their order as well."""
+
+    guarantees = frozenset({Property.TOTAL, Property.FIFO})
+
+
+class CausalTotal(Sequencer):
+    """The sequencer with the promise that the order extends causality as well."""
+
+    guarantees = frozenset({Property.TOTAL, Property.FIFO, Property.CAUSAL})

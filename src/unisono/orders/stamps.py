@@ -1,0 +1,206 @@
+"""What ABCAST and TOMP share: a queue ordered by stamps, and the merge of such queues at a view change.
+
+A stamp is a pair (counter, rank), compared as a pair. A message waits with a provisional stamp until its final one is known,
+and is delivered when it is final and nothing in the queue lies before it.
+
+The merge, for both. A final stamp stays. A message without one takes the maximum, over the survivors, of its *current* stamp in
+that survivor's queue, or counter + 1 where a survivor never stamped it, and no less than the stamp of its origin's previous
+message. Then one sort, a final before a non-final on ties. Why this is the order that every survivor can still follow:
+
+- What a survivor p has delivered must be a prefix. p delivered m with final f, so every message that p holds without a final lies
+  above f in p's queue, and p's counter is at least f; so whichever value p contributes for a message that p has not
+  delivered is above f, and the maximum is too. Taking the holders' proposals alone leaves out exactly those p that never saw it.
+- The *current* stamp, because TOMP raises stamps, and p may have delivered m because it raised the others above f.
+- FIFO: the proposals of one origin's messages rise at every member, but a final may come from a member that is gone and lie
+  above everything the survivors gave to the next message of that origin. Hence the floor; on the tie, the final is first.
+- All messages that any survivor holds are delivered, so nothing is dropped here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple, TypeAlias
+
+from unisono.core.config import Config
+from unisono.core.ordering import Ordering, Wait
+from unisono.core.outbox import Outbox
+from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
+from unisono.orders.holdback import longest_held
+
+Stamp: TypeAlias = tuple[int, Rank]
+
+
+class Entry:
+    """A message in the queue: its stamp, and whether that is final."""
+
+    __slots__ = ("batch", "final", "stamp")
+
+    def __init__(self, batch: Batch, stamp: Stamp) -> None:
+        self.batch = batch
+        self.stamp = stamp
+        self.final = False
+
+
+class StampQueue:
+    """The reception queue: messages in the order of their stamps, a final one before a provisional one on ties.
+
+    A heap with lazy removal: changing a stamp pushes a new heap item, and an item that is no longer true is skipped.
+    """
+
+    __slots__ = ("_heap", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[Slot, Entry] = {}
+        self._heap: list[tuple[Stamp, bool, Slot]] = []  # (stamp, is provisional, slot)
+
+    def add(self, slot: Slot, batch: Batch, stamp: Stamp) -> None:
+        self.entries[slot] = Entry(batch, stamp)
+        heappush(self._heap, (stamp, True, slot))
+
+    def finish(self, slot: Slot, stamp: Stamp) -> Entry:
+        """The final stamp of a message is known."""
+        entry = self.entries[slot]
+        entry.stamp = stamp
+        entry.final = True
+        heappush(self._heap, (stamp, False, slot))
+        return entry
+
+    def lift(self, slot: Slot, stamp: Stamp) -> None:
+        """A waiting message is known to end at this stamp or above."""
+        entry = self.entries[slot]
+        if stamp > entry.stamp:
+            entry.stamp = stamp
+            heappush(self._heap, (stamp, True, slot))
+
+    def pop_ready(self) -> Iterator[tuple[Slot, Entry]]:
+        """Remove and yield from the head while it is final."""
+        heap, entries = self._heap, self.entries
+        while heap:
+            stamp, provisional, slot = heap[0]
+            entry = entries.get(slot)
+            if entry is None or entry.stamp != stamp or entry.final is provisional:
+                heappop(heap)
+                continue
+            if provisional:
+                return
+            heappop(heap)
+            del entries[slot]
+            yield slot, entry
+
+    def ahead_of(self, slot: Slot) -> list[Slot]:
+        """Which waiting messages without a final stamp keep this one from being delivered."""
+        mine = self.entries[slot].stamp
+        return [other for other, entry in self.entries.items() if not entry.final and entry.stamp < mine]
+
+    def listing(self) -> list[tuple[Slot, Stamp, bool]]:
+        """The queue as the paper draws it: slot, stamp, deliverable."""
+        rows = sorted((entry.stamp, not entry.final, slot) for slot, entry in self.entries.items())
+        return [(slot, stamp, not provisional) for stamp, provisional, slot in rows]
+
+
+class StampReport(NamedTuple):
+    held: tuple[int, ...]
+    counter: int
+    delivered: tuple[int, ...]  # by origin: how many batches, a prefix
+    finals: tuple[tuple[Rank, int, int, Rank], ...]  # known final stamps: origin, number, stamp
+    waiting: tuple[tuple[Rank, int, int, Rank], ...]  # current provisional stamps, the same way
+
+
+class StampCut(NamedTuple):
+    wanted: tuple[int, ...]
+    order: tuple[Slot, ...]  # what not every survivor has delivered, in the agreed order
+
+
+def merge_stamps(view: View, reports: Mapping[Rank, StampReport]) -> StampCut:
+    wanted = longest_held(reports)
+    finals = {(o, n): (counter, rank) for r in reports.values() for o, n, counter, rank in r.finals}
+    current = {me: {(o, n): (counter, rank) for o, n, counter, rank in r.waiting} for me, r in reports.items()}
+    keys: list[tuple[Stamp, bool, Slot]] = []
+    for origin in range(len(view)):
+        delivered = min(report.delivered[origin] for report in reports.values())
+        floor: Stamp = finals.get((origin, delivered), (0, 0))
+        for number in range(delivered + 1, wanted[origin] + 1):
+            slot = (origin, number)
+            stamp = finals.get(slot)
+            provisional = stamp is None
+            if stamp is None:
+                stamp = max(current[me].get(slot, (report.counter + 1, me)) for me, report in reports.items())
+                stamp = max(stamp, floor)
+            floor = stamp
+            keys.append((stamp, provisional, slot))
+    return StampCut(wanted, tuple(slot for _, _, slot in sorted(keys)))
+
+
+class Stamped(Ordering[StampReport, StampCut]):
+    """The part of ABCAST and TOMP that is the same: stamping what comes, delivering from the head, and the view change."""
+
+    guarantees = frozenset({Property.TOTAL, Property.FIFO})
+    service = Service.TOTAL
+    services = frozenset({Service.TOTAL})
+
+    def __init__(self, view: View, rank: Rank, config: Config) -> None:
+        self._rank = rank
+        self._size = len(view)
+        self._counter = 0  # the last stamp given, and no less than any final known
+        self._held = [0] * len(view)  # by origin: batches received
+        self._delivered = [0] * len(view)  # by origin: batches delivered
+        self._queue = StampQueue()
+        self._finals: dict[Slot, Stamp] = {}  # every final known in this view
+
+    def waits(self) -> Sequence[Wait]:
+        result = []
+        for slot, entry in self._queue.entries.items():
+            if entry.final:
+                ahead = self._queue.ahead_of(slot)
+                origins = tuple(sorted({origin for origin, _ in ahead}))
+                result.append(Wait(entry.batch, f"{len(ahead)} undecided before it in the queue", origins))
+            else:
+                result.append(Wait(entry.batch, "its final stamp is not known here", (slot[0],)))
+        return result
+
+    def report(self) -> StampReport:
+        waiting = ((*slot, *entry.stamp) for slot, entry in self._queue.entries.items() if not entry.final)
+        finals = ((*slot, *stamp) for slot, stamp in self._finals.items())
+        return StampReport(
+            tuple(self._held), self._counter, tuple(self._delivered), tuple(sorted(finals)), tuple(sorted(waiting))
+        )
+
+    @staticmethod
+    def merge(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
+        return merge_stamps(view, reports)
+
+    def close(self, cut: StampCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
+        for slot in cut.order:
+            origin, number = slot
+            if number <= self._delivered[origin]:
+                continue
+            assert number == self._delivered[origin] + 1, "the merged order is FIFO"
+            self._delivered[origin] = number
+            entry = self._queue.entries.get(slot)
+            batch: Batch = entry.batch if entry is not None else missing[slot].batch  # type: ignore[attr-defined]
+            if out.noting and slot not in self._finals:
+                out.ordered(batch)
+            out.deliver.append(batch)
+
+    def _take(self, origin: Rank, batch: Batch) -> int:
+        """Stamp a new batch, queue it as undeliverable, and return its number."""
+        self._counter += 1
+        self._held[origin] += 1
+        number = self._held[origin]
+        self._queue.add((origin, number), batch, (self._counter, self._rank))
+        return number
+
+    def _finish(self, slot: Slot, stamp: Stamp, out: Outbox) -> None:
+        """Learn a final stamp. The counter follows it: what is stamped from now on must end above what may be delivered."""
+        self._counter = max(self._counter, stamp[0])
+        self._finals[slot] = stamp
+        entry = self._queue.finish(slot, stamp)
+        if out.noting:
+            out.ordered(entry.batch, None, stamp=list(stamp))
+
+    def _deliver_ready(self, out: Outbox) -> None:
+        for (origin, number), entry in self._queue.pop_ready():
+            assert number == self._delivered[origin] + 1, "finals of one origin rise"
+            self._delivered[origin] = number
+            out.deliver.append(entry.batch)
