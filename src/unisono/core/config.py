@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from unisono.core.errors import ConfigError
@@ -52,6 +52,12 @@ class Config:
                 f"choose {members / 2:g} <= phi < {members}, or leave it out for {members / 2:g}."
             )
         return float(self.phi)
+
+    def fitted(self, members: int) -> Config:
+        """The settings for a later view of so many members: a threshold that no longer fits gives way to the default."""
+        if self.phi is None or members / 2 <= self.phi < members:
+            return self
+        return replace(self, phi=None)
 
     @classmethod
     def from_mapping(cls, settings: dict[str, Any]) -> Config:

@@ -1,8 +1,8 @@
 """One member of a group: a deterministic object without I/O. Same inputs in the same order, same outputs.
 
-A **turn** is any number of inputs (`cast`, `receive`, `tick`), then exactly one `drain(now)`, whose effects the driver performs. The
-turn is the unit of batching: everything cast since the last one leaves as one batch, without a timer, so a message alone leaves at
-once and a thousand leave together.
+A **turn** is any number of inputs (`cast`, `receive`, or just that time has passed), then exactly one `drain(now)`, whose effects
+the driver performs. The turn is the unit of batching: everything cast since the last one leaves as one batch, without a timer,
+so a message alone leaves at once and a thousand leave together.
 
 This member has a view that the driver gives it (`install`), and streams that the driver keeps in order. A view change is three
 calls: `block` returns the report and stops everything of the old view, `close` delivers the agreed remainder, `install`
@@ -41,6 +41,7 @@ class Member:
         self._unfinished = 0  # own messages accepted and not yet delivered here: what the window holds
         self._ack_delay = config.ack_delay_ns if order.acknowledges else None
         self._numbered = frozenset(order.numbered)
+        self._quiet_at: int | None = None
         self.install(view)
 
     # The inputs of a turn.
@@ -71,22 +72,15 @@ class Member:
         out, effects = self._out, self._effects
         if not self._blocked:
             self._take_turn(now, out)
-        if out.deliver or self._events:
+        if out.deliver:
             self._show(out)
-            effects.events, self._events = self._events, []
-        elif effects.events:
-            effects.events = []
-        effects.casts = out.to_all
         if out.to_all:
             self._retain_own(out.to_all)
-            out.to_all = []
-            effects.partial, self._partial = self._partial, False
-        effects.sends = out.to_one
-        if out.to_one:
-            out.to_one = []
-        effects.notes = out.notes
-        if out.notes:
-            out.notes = []
+        effects.partial, self._partial = self._partial, False
+        effects.events, self._events = self._events, []
+        effects.casts, out.to_all = out.to_all, []
+        effects.sends, out.to_one = out.to_one, []
+        effects.notes, out.notes = out.notes, []
         effects.deadline = self._quiet_at
         return effects
 
@@ -128,9 +122,10 @@ class Member:
             raise Misuse(f"view {view.id} has {len(view)} members, over the limit of {self.config.members_max}.")
         self.view = view
         self.rank = view.rank_of(self.id)
-        self._ordering = self._order(view, self.rank, self.config)
+        config = self.config if previous is None else self.config.fitted(len(view))
+        self._ordering = self._order(view, self.rank, config)
         self._retained: list[list[Packet]] = [[] for _ in view.members]  # by origin: its numbered packets, in order
-        self._quiet_at: int | None = None
+        self._quiet_at = None
         self._blocked = False
         self._events.append(view)
         if self._noting:
@@ -144,6 +139,11 @@ class Member:
     def waits(self) -> Sequence[Wait]:
         """What is held back here, for what, and for whom."""
         return self._ordering.waits()
+
+    @property
+    def has_input(self) -> bool:
+        """Whether something waits for the next turn."""
+        return bool(self._casting or self._inbox)
 
     @property
     def unfinished(self) -> int:
@@ -234,9 +234,13 @@ class Member:
         if options.service is not None and options.service not in self._order.services:
             offered = ", ".join(sorted(service.name.lower() for service in self._order.services))
             raise Misuse(f"this order does not carry {options.service.name.lower()} messages: choose {offered}.")
+        if options.to == ():
+            raise Misuse("a message is addressed to nobody: name at least one member, or leave `to` out for all.")
         for member in options.to or ():
             if member not in self.view.members:
-                raise Misuse(f"{member} is not a member of view {self.view.id}: name members of it, or nobody for all.")
+                raise Misuse(
+                    f"{member} is not a member of view {self.view.id}: name members of it, or leave `to` out for all."
+                )
 
     # For the recorder. Nothing here runs unless someone records.
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, Type
 from unisono.core.config import Config
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
+from unisono.core.wire import Layout
 
 
 class Report(Protocol):
@@ -58,6 +59,8 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     """Every service that one stream of this order can carry."""
     numbered: ClassVar[tuple[type, ...]]
     """The packet types that occupy a slot of their origin; each has a field `number`. A member retains them for a view change."""
+    wire: ClassVar[tuple[Layout, ...]]
+    """How its packets look on the wire."""
     acknowledges: ClassVar[bool] = False
     """Whether `quiet` can ever owe anything. Members of other orders arm no timer."""
 

@@ -65,5 +65,5 @@ class Effects:
         self.partial = False  # some cast is not addressed to everyone: see `member.packet_for`
         self.sends: list[tuple[Rank, Packet]] = []  # 2 send: on the unicast stream of one peer
         self.events: list[Batch | View] = []  # 3 show the application, in this order
-        self.deadline: int | None = None  # 4 call tick() by then, in ns of the driver's clock
+        self.deadline: int | None = None  # 4 call drain() by then, in ns of the driver's clock
         self.notes: list[Note] = []  # for the recorder; empty unless someone records

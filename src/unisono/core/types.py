@@ -60,7 +60,7 @@ class Key(NamedTuple):
     """A message's name, for ever unique."""
 
     origin: MemberId
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a key
 
 
 class Service(IntEnum):

@@ -65,12 +65,6 @@ VECTOR64 = EACH(U64)
 STAMPS = EACH(STAMP)
 RANKS = Many(RANK, Bound.WINDOWS)
 
-# Until the orderings spell these out themselves, with type= where their rows have names.
-COUNTERS = LIST(U64)
-FINALS = LIST(ROW(SLOT, U64, RANK))
-ACK_ROWS = LIST(ROW(SLOT, U64, VECTOR32))
-FINAL_ROWS = LIST(ROW(SLOT, STAMP, VECTOR32, STAMPS))
-
 
 class _Shape(NamedTuple):
     """How a run of bytes is cut into payloads."""

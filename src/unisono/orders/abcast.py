@@ -15,10 +15,10 @@ I2  a final stamp is the maximum over all members' proposals, so it is no less t
 I3  the queue's head is delivered only if it is final; then nothing can end before it: a waiting message's
     final lies above its provisional stamp (I2), one not yet seen will be stamped above my counter (I1).
 
-I1 is the correction of the paper, which leaves the counter alone when a final arrives. Without it two members and three messages
-break total order: 1. A casts y (stamp 1.a), then z (2.a), and receives x of B, which it stamps 3.a. 2. That proposal overtakes y on
-its way to B, since streams are apart: B makes 3.a final and delivers x. 3. y reaches B, whose counter still stands
-at 1: it proposes 2.b, and the final of y is 2.b, below x. A delivers y first, B delivered x first.
+I1 is the correction of the paper, which leaves the counter alone when a final arrives. Without it two members with a message each
+break total order: 1. A casts x (stamp 1.a), B casts y (1.b). 2. B receives x, stamps it 2.b and proposes that. 3. The proposal
+overtakes nothing and yet comes first: A makes 2.b final and delivers x. 4. Now y reaches A, whose counter still stands at 1: it
+proposes 2.a, the final of y is 2.a, below x. B has y at the head of its queue and delivers it first; A delivered x first.
 
 A batch is what the paper calls a message. The sender proposes to itself, in the call. View change: `stamps.merge_stamps`.
 
@@ -62,6 +62,7 @@ WIRE = (
 
 class Abcast(Stamped):
     numbered = (Data,)
+    wire = WIRE
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         super().__init__(view, rank, config)

@@ -3,8 +3,9 @@
 Every packet of a member, a batch or an explicit acknowledgement, carries in `acks` how many packets of each member its sender had
 taken in. So the packets form a DAG, the same at all members, revealed in different orders but always causally closed. A packet
 **follows** those that its `acks` cover, and itself. Two services share the stream: a *causal* batch is delivered as soon as it is
-in the graph; an *agreed* (total) one is **pending** until the protocol decides. A pending batch that follows no other pending batch is
-a **candidate**. When enough packets follow the candidates, the protocol picks some, and they are delivered in the order (origin, number).
+in the graph; an *agreed* (total) one is **pending** until the protocol decides. A pending batch that follows no other pending
+batch is a **candidate**. When enough packets follow the candidates, the protocol picks some, and they are delivered in the
+order (origin, number).
 
 | packet | stream | meaning                                                                                             |
 |--------|--------|-----------------------------------------------------------------------------------------------------|
@@ -16,14 +17,14 @@ I2  following is transitive, because `acks` count all that was in the caster's g
 I3  a member's later packets follow what its earlier ones do: so the first packet of q that follows any candidate, and q's
     last packet, say all that the decisions ask of q.
 
-By q's first packet that follows some candidate, q **votes** for the candidates that it follows. `tail` is the set of members that voted;
-a candidate's `votes` are those who voted for it, its `tail` those of whom any packet follows it. After a delivery all of this is
-computed anew from the graph for the new candidates; packets that follow nothing pending are forgotten.
+By q's first packet that follows some candidate, q **votes** for the candidates that it follows. `tail` is the set of members
+that voted; a candidate's `votes` are those who voted for it, its `tail` those of whom any packet follows it. After a delivery all
+of this is computed anew from the graph for the new candidates; packets that follow nothing pending are forgotten.
 (The paper's * is "not in tail"; k is "in votes"; infinity is "in tail but not in votes". As q's first packet is one
 and the same for all candidates, comparing two vectors reduces to comparing two sets of voters.)
 
-View change. `merge` takes the largest causally closed set that the survivors hold, explicit acknowledgements included, and drops what
-follows a lost packet. `close` takes that set in, then acts as if every survivor had cast a packet that follows it all, and
+View change. `merge` takes the largest causally closed set that the survivors hold, explicit acknowledgements included, and drops
+what follows a lost packet. `close` takes that set in, then acts as if every survivor had cast a packet that follows it all, and
 declares those who left *defunct*: they count as members of `tail` that vote for nobody they had not voted for. Now everyone has
 the same graph, complete in the sense that `tail` is everybody, whatever the candidates: all pending batches
 are decided. A survivor that decided earlier, on less, decided the same: a decision holds in every extension of the graph
@@ -91,6 +92,7 @@ class Agreed(Ordering[VectorReport, AgreedCut]):
     service = Service.TOTAL
     services = frozenset({Service.TOTAL, Service.CAUSAL})
     numbered = (Data, Ack)
+    wire = WIRE
     acknowledges = True
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:

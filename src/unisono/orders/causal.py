@@ -53,6 +53,7 @@ class Causal(Ordering[VectorReport, CausalCut]):
     service = Service.CAUSAL
     services = frozenset({Service.CAUSAL})
     numbered = (Data,)
+    wire = WIRE
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank

@@ -50,6 +50,7 @@ class Fifo(Ordering[FifoReport, FifoCut]):
     service = Service.FIFO
     services = frozenset({Service.FIFO})
     numbered = (Data,)
+    wire = WIRE
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank

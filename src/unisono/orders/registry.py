@@ -8,7 +8,6 @@ from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
 from unisono.core.wire import Codec
-from unisono.orders import abcast, agreed, causal, fifo, sequencer, tomp
 from unisono.orders.abcast import Abcast
 from unisono.orders.all_ack import AllAck
 from unisono.orders.causal import Causal
@@ -29,7 +28,7 @@ ORDERS: Mapping[str, type[AnyOrdering]] = {
     "toto": Toto,
 }
 
-LAYOUTS = (*fifo.WIRE, *causal.WIRE, *sequencer.WIRE, *abcast.WIRE, *tomp.WIRE, *agreed.WIRE)
+LAYOUTS = tuple(dict.fromkeys(layout for order in ORDERS.values() for layout in order.wire))
 
 
 def find_order(name: str) -> type[AnyOrdering]:

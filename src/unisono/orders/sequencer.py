@@ -72,6 +72,7 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
     service = Service.TOTAL
     services = frozenset({Service.TOTAL})
     numbered = (Data,)
+    wire = WIRE
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank

@@ -12,7 +12,8 @@ message. Then one sort, a final before a non-final on ties. Why this is the orde
   delivered is above f, and the maximum is too. Taking the holders' proposals alone leaves out exactly those p that never saw it.
 - The *current* stamp, because TOMP raises stamps, and p may have delivered m because it raised the others above f.
 - FIFO: the proposals of one origin's messages rise at every member, but a final may come from a member that is gone and lie
-  above everything the survivors gave to the next message of that origin. Hence the floor; on the tie, the final is first.
+  above everything the survivors gave to the next message of that origin; and in TOMP a raised stamp may lie above what a
+  survivor says of the next message, which it never saw. Hence the floor; on the tie, the final is first.
 - All messages that any survivor holds are delivered, so nothing is dropped here.
 """
 

@@ -11,9 +11,9 @@ that only waited for them is delivered at once. Orders and final stamps are ABCA
 | Acknowledge | unicast | to the origin, a row a batch: (number, counter, next_mid), next_mid[k] = the batch of k expected next |
 | Final       | cast    | from the origin, a row a batch: (number, stamp, min_next_mid, max_next_ts)                        |
 
-Folding (the paper's text lacks it; its figures fix it). For each k, an acknowledgement with a smaller next_mid[k] replaces the pair by
-(next_mid[k], its stamp + 1); with an equal one the larger stamp + 1 stays; with a larger one nothing changes. So the pair
-says: a member that expected batch min_next_mid[k] of k had stamped ours with max_next_ts[k] - 1.
+Folding (the paper's text lacks it; its figures fix it). For each k, an acknowledgement with a smaller next_mid[k] replaces the
+pair by (next_mid[k], its stamp + 1); with an equal one the larger stamp + 1 stays; with a larger one nothing changes. So the
+pair says: a member that expected batch min_next_mid[k] of k had stamped ours with max_next_ts[k] - 1.
 
 I1-I3 of ABCAST, and
 I4  a raised stamp is a lower bound of the final one: that member stamps batch min_next_mid[k] + d of k at least d + 1 after
@@ -99,6 +99,7 @@ class Folding:
 
 class Tomp(Stamped):
     numbered = (Data,)
+    wire = WIRE
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         super().__init__(view, rank, config)

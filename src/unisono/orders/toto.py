@@ -1,9 +1,9 @@
 """ToTo, total order by an adaptive majority of acknowledgements. Paper 004, section 4 (Dolev, Kramer, Malki).
 
 Idea: as all-ack, but do not wait for everyone. The candidates compete: a member votes, with its first packet that follows any
-candidate, for those that it follows. When more than phi members prefer one to another, no future packet can
-turn that round; when the unbeaten candidates (sources) are known and settled, they are delivered. Graph, packets and view change are those of
-`agreed`; this file is sections 4.1 and 4.2 over its sets of voters.
+candidate, for those that it follows. When more than phi members prefer one to another, no future packet can turn that round;
+when the unbeaten candidates (sources) are known and settled, they are delivered. Graph, packets and view change are those
+of `agreed`; this file is sections 4.1 and 4.2 over its sets of voters.
 
 With n members, n/2 <= phi < n, T = tail, V(m) = votes of candidate m, and a, b candidates:
 
@@ -12,7 +12,8 @@ With n members, n/2 <= phi < n, T = tail, V(m) = votes of candidate m, and a, b 
 - Future(a, b) = {1} exactly when Win(a, b) = 1.
 - source: a candidate that no other may yet beat. DEL delivers the sources S when
   (internal) every other candidate is beaten for good by some candidate, and
-  (external) (a) some source has more than phi votes and every source is followed by packets of n - phi members, or (b) T is everyone.
+  (external) (a) some source has more than phi votes and every source is followed by packets of n - phi members,
+  or (b) T is everyone.
 
 I1  Win(a, b) = 1 excludes that b ever beats anyone (W.1 of the paper), so there is always a source when T is everyone.
 I2  a message that all have acknowledged is delivered: then (b) holds for every candidate set on the way to it.
