@@ -1,0 +1,88 @@
+"""What all checkers have in common: they listen to a history, and what they find is a `Violation`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from unisono.trace.checks.history import History
+from unisono.trace.checks.model import Cast, Delivery, Life, Stay
+from unisono.trace.schema import Event
+
+VIOLATIONS_MAX = 50
+"""So many violations of one property are told with their witnesses; the rest are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A property was broken. The sentence says how, so that a person can check it by hand in the trace."""
+
+    property: str
+    members: tuple[str, ...]
+    witness: dict[str, object]
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.property}: {self.sentence}"
+
+
+class Checker:
+    """Judges one property of one run.
+
+    Feed it rows with `observe`, in any interleaving that keeps each member's own order, and ask `finish` at the end;
+    `violations` holds what is certain so far. Several checkers may share one history: then feeding any of them (or the
+    history) feeds all, and each row is understood only once.
+
+    A subclass overrides the methods for the rows that it wants to see; those that it leaves alone cost nothing.
+    """
+
+    id: ClassVar[str]
+
+    def __init__(self, history: History | None = None) -> None:
+        self.history = history or History()
+        self.violations: list[Violation] = []
+        self.count = 0
+        self._concluded = False
+        for name in ("row", "view", "cast", "deliver", "place", "end"):
+            if getattr(type(self), name) is not getattr(Checker, name):
+                self.history.listen(name, getattr(self, name))
+
+    def observe(self, event: Event) -> None:
+        self.history.observe(event)
+
+    def finish(self) -> list[Violation]:
+        """No more rows will come. Everything that was found; asking again gives the same answer."""
+        self.history.finish()
+        if not self._concluded:
+            self._concluded = True
+            self.conclude()
+        return self.violations
+
+    def report(self, members: Iterable[str], sentence: str, **witness: object) -> None:
+        self.count += 1
+        if len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append(Violation(self.id, tuple(members), witness, sentence))
+
+    # What a subclass may listen to. Called before the history takes the row into its books.
+
+    def row(self, life: Life, event: Event) -> None:
+        """Any row."""
+
+    def view(self, stay: Stay, event: Event) -> None:
+        """A VIEW row; the stay is the one that begins."""
+
+    def cast(self, cast: Cast, event: Event) -> None:
+        """A CAST row."""
+
+    def deliver(self, delivery: Delivery) -> None:
+        """(A part of) a DELIVER row; its CAST was seen before, if there is one."""
+
+    def place(self, delivery: Delivery) -> None:
+        """(A part of) a PLACE row."""
+
+    def end(self, life: Life, event: Event) -> None:
+        """An END, LEAVE or CRASH row."""
+
+    def conclude(self) -> None:
+        """The run is over: report what only its end makes certain."""

@@ -1,0 +1,26 @@
+"""P3 in-view: whoever delivers a message, and its origin, are members of the view in which it is delivered."""
+
+from __future__ import annotations
+
+from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.model import Delivery
+
+
+class InView(Checker):
+    id = "P3"
+
+    def deliver(self, delivery: Delivery) -> None:
+        stay = delivery.stay
+        if (delivery.rank is not None and stay.rank is not None) or not stay.installed:
+            return  # where there is no VIEW row, P0 has said so, or the row is missing
+        life, local = stay.life, delivery.event.local_index
+        stranger = life if stay.rank is None else delivery.origin
+        self.report(
+            [life.name, delivery.origin.name],
+            f"{life.name} delivered {delivery.name} (local {local}) in view {stay.id}, of which {stranger.name} "
+            f"is no member ({', '.join(stay.view.members)}).",
+            message=delivery.name,
+            view=stay.id,
+            local=local,
+            stranger=stranger.name,
+        )

@@ -1,0 +1,51 @@
+"""P4 validity: a correct member delivers what it cast, or places it if it did not address itself.
+
+Correct: it ends with END or LEAVE. Not asked of a life with missing rows, nor, if it ended with the reason `cut`, of what it
+cast in its last view.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.history import History
+from unisono.trace.checks.model import Delivery, Life, message_name
+from unisono.trace.checks.spans import Spans
+from unisono.trace.schema import CUT, END, LEAVE
+
+
+class Validity(Checker):
+    id = "P4"
+
+    def __init__(self, history: History | None = None) -> None:
+        super().__init__(history)
+        self._own: defaultdict[Life, Spans] = defaultdict(Spans)
+
+    def deliver(self, delivery: Delivery) -> None:
+        origin = delivery.origin
+        if origin is delivery.stay.life:
+            self._own[origin].add(delivery.first, delivery.end)
+
+    place = deliver
+
+    def conclude(self) -> None:
+        for life in self.history.numbered:
+            if life.ending not in (END, LEAVE) or life.hole is not None:
+                continue
+            exempt = life.stay.id if life.ending_reason == CUT and life.stay is not None else None
+            own = self._own[life]
+            for first in life.firsts:
+                cast = life.casts[first]
+                if cast.view == exempt:
+                    continue
+                for low, high in own.outside(cast.first, cast.end):
+                    name = message_name(life, low, high)
+                    self.report(
+                        [life.name],
+                        f"{life.name} cast {name} (local {cast.local_index}, view {cast.view}) and never delivered it, "
+                        f"although it ended with {life.ending}.",
+                        message=name,
+                        view=cast.view,
+                        local=cast.local_index,
+                    )

@@ -1,0 +1,73 @@
+"""P8c own clocks: the vector that `causal` stamped equals the frontier computed from the trace.
+
+The vector (`attributes.vector` on CAST, DELIVER and PLACE rows) counts, by rank and in messages of this view, what the caster
+had delivered or placed when it cast; its own entry counts what it had cast before this batch. Not asked where rows of the
+caster's stay are missing.
+"""
+
+from __future__ import annotations
+
+import json
+
+from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.history import History
+from unisono.trace.checks.model import Cast, Delivery, Stay, message_name
+from unisono.trace.schema import Event, attribute
+
+
+class OwnClocks(Checker):
+    id = "P8c"
+
+    def __init__(self, history: History | None = None) -> None:
+        super().__init__(history)
+        self._delivered: dict[Stay, list[int]] = {}  # by rank, in messages
+        self._frontiers: dict[Cast, str] = {}  # as the attributes would hold it
+
+    def cast(self, cast: Cast, event: Event) -> None:
+        stay = cast.stay
+        frontier = self._counts(stay).copy()
+        if stay.rank is not None:
+            frontier[stay.rank] = cast.first - cast.origin.starts.get(cast.view, cast.first)
+        if not stay.holed:
+            self._frontiers[cast] = attribute(frontier)
+            self._compare(cast, event)
+
+    def deliver(self, delivery: Delivery) -> None:
+        cast, rank = delivery.cast, delivery.rank
+        if rank is not None and (cast is None or cast.view == delivery.stay.id):
+            self._counts(delivery.stay)[rank] += delivery.end - delivery.first
+        if cast is not None and cast.first == delivery.event.first:
+            self._compare(cast, delivery.event)
+
+    place = deliver
+
+    def _counts(self, stay: Stay) -> list[int]:
+        counts = self._delivered.get(stay)
+        if counts is None:
+            counts = self._delivered[stay] = [0] * len(stay.view.members)
+        return counts
+
+    def _compare(self, cast: Cast, event: Event) -> None:
+        vector = None if event.attributes is None else event.attributes.get("vector")
+        frontier = self._frontiers.get(cast)
+        if vector is None or frontier is None or vector == frontier or _parsed(vector) == json.loads(frontier):
+            return
+        name = message_name(cast.origin, cast.first, cast.end)
+        self.report(
+            [cast.origin.name],
+            f"{cast.origin.name} cast {name} (local {cast.local_index}) when it had delivered {frontier} in view "
+            f"{cast.view}, but its vector says {vector}.",
+            message=name,
+            view=cast.view,
+            vector=vector,
+            frontier=frontier,
+            local=cast.local_index,
+        )
+        del self._frontiers[cast]  # told once
+
+
+def _parsed(vector: str) -> object:
+    try:
+        return json.loads(vector)
+    except ValueError:
+        return None

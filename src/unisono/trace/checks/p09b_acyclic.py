@@ -1,0 +1,102 @@
+"""P9b total, acyclic: the union of the delivery orders of one (V→V') has no cycle.
+
+Stronger than P9a where members deliver different subsets: A delivers x before y, B y before z, C z before x, and no two of
+them disagree. Judges the service `total`; placeholders count.
+
+The edges are those between consecutive deliveries of one member, whose closure is the whole order. Taking away what has no
+predecessor leaves the cycles; one of them is the witness, its edges joined where they are of the same member.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import pairwise
+
+from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.model import Span, Transition, message_name
+from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, first_places, ordered
+
+Edges = dict[Span, dict[Span, Ordered]]
+"""By unit: the units that come right after it, each with a sequence that says so."""
+
+
+class TotalAcyclic(Checker):
+    id = "P9b"
+
+    def conclude(self) -> None:
+        for transition in self.history.transitions():
+            sequences = [ordered(stay) for stay in transition.stays]
+            if not are_prefixes(sequences):
+                self._judge(transition, distinct(aligned(sequences)))
+
+    def _judge(self, transition: Transition, sequences: list[Ordered]) -> None:
+        edges: Edges = {}
+        for sequence in sequences:
+            units = list(first_places(sequence.units))
+            for one, other in pairwise(units):
+                edges.setdefault(one, {}).setdefault(other, sequence)
+        rest = _without_sources(edges)
+        if rest:
+            self._say(transition, _shortest_cycle(edges, rest), edges)
+
+    def _say(self, transition: Transition, cycle: list[Span], edges: Edges) -> None:
+        """Join consecutive edges of one member, then tell the cycle edge by edge."""
+        steps: list[tuple[Ordered, Span, Span]] = []
+        for one, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
+            said_by = edges[one][other]
+            if steps and steps[-1][0] is said_by:
+                steps[-1] = (said_by, steps[-1][1], other)
+            else:
+                steps.append((said_by, one, other))
+        if len(steps) > 1 and steps[0][0] is steps[-1][0]:
+            steps[0] = (steps[0][0], steps.pop()[1], steps[0][2])
+        lives = self.history.numbered
+        told, circle = [], []
+        for said_by, one, other in steps:
+            places = first_places(said_by.units)
+            x, y = (message_name(lives[unit[0]], *unit[1:]) for unit in (one, other))
+            locals_ = [said_by.locals[places[one]], said_by.locals[places[other]]]
+            told.append(f"{said_by.name} delivered {x} (local {locals_[0]}) before {y} (local {locals_[1]})")
+            circle.append({"member": said_by.name, "messages": [x, y], "locals": locals_})
+        self.report(
+            dict.fromkeys(said_by.name for said_by, _, _ in steps),
+            f"In view {transition.view} the orders go in a circle: {', '.join(told)}.",
+            view=transition.view,
+            circle=circle,
+        )
+
+
+def _without_sources(edges: Edges) -> set[Span]:
+    """What is left when units without a predecessor are taken away, again and again: empty if there is no cycle."""
+    before: dict[Span, int] = dict.fromkeys(edges, 0)
+    for following in edges.values():
+        for unit in following:
+            before[unit] = before.get(unit, 0) + 1
+    free = [unit for unit, count in before.items() if not count]
+    while free:
+        unit = free.pop()
+        del before[unit]
+        for other in edges.get(unit, ()):
+            before[other] -= 1
+            if not before[other]:
+                free.append(other)
+    return set(before)
+
+
+def _shortest_cycle(edges: Edges, rest: set[Span]) -> list[Span]:
+    """A shortest cycle through the first unit that is on one (a unit of `rest` may also just follow a cycle)."""
+    for start in sorted(rest):
+        came_from: dict[Span, Span] = {}
+        queue = deque([start])
+        while queue:
+            unit = queue.popleft()
+            for other in edges.get(unit, ()):
+                if other == start:
+                    cycle = [unit]
+                    while cycle[-1] != start:
+                        cycle.append(came_from[cycle[-1]])
+                    return cycle[::-1]
+                if other in rest and other not in came_from:
+                    came_from[other] = unit
+                    queue.append(other)
+    raise AssertionError("what remains without sources holds a cycle")

@@ -1,0 +1,101 @@
+"""P15 transitional set: the transitional set of a VIEW row names exactly those who came along.
+
+Let p install V' with `previous_view` V. Its transitional set is the set of all members q of V' whose own VIEW row for V' has
+the same `previous_view` and the same `attributes.cut`. The cut is the id of the cut that closed V: a partition in mid-flush
+can close one view twice, and then each part is its own transitional set; where it is absent, all who came from V came
+together. Who came from nowhere (no previous view) has no transitional set, or itself alone. Besides, `previous_view` is
+the view that p installed last.
+
+A member of V' without a VIEW row for it (it crashed before, or its rows are lost) may be in the set if V held it. Where rows
+since p's last VIEW are missing, the view installed last is not known, and `previous_view` is believed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from unisono.trace.checks.attributes import value_of
+from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.history import History
+from unisono.trace.checks.model import Stay
+from unisono.trace.schema import Event
+
+
+class Arrival(NamedTuple):
+    """One VIEW row: who came, from where, and with whom it says that it came."""
+
+    who: str
+    members: tuple[str, ...]
+    previous: str | None
+    cut: str | None
+    along: frozenset[str] | None
+    local: int
+
+
+class TransitionalSet(Checker):
+    id = "P15"
+
+    def __init__(self, history: History | None = None) -> None:
+        super().__init__(history)
+        self._arrivals: defaultdict[str, list[Arrival]] = defaultdict(list)  # by view
+        self._listed: defaultdict[str, set[str]] = defaultdict(set)  # by view: whom anyone's list of it holds
+
+    def view(self, stay: Stay, event: Event) -> None:
+        life, last = stay.life, stay.life.stay
+        along = None if event.transitional is None else frozenset(event.transitional)
+        cut = value_of(event, "cut")
+        row = Arrival(life.name, stay.view.members, event.previous_view, cut, along, event.local_index)
+        self._arrivals[stay.id].append(row)
+        self._listed[stay.id].update(row.members)
+        is_known = life.hole is None if last is None else not last.holed
+        installed = None if last is None else last.id
+        if is_known and installed != row.previous:
+            self.report(
+                [row.who],
+                f"{row.who} installed view {stay.id} (local {row.local}) and says that it came from {row.previous or 'nowhere'}, "
+                f"but it installed {installed or 'none'} last.",
+                what="came from",
+                view=stay.id,
+                local=row.local,
+            )
+
+    def conclude(self) -> None:
+        for view, arrivals in self._arrivals.items():
+            first: dict[str, Arrival] = {}
+            for row in arrivals:
+                first.setdefault(row.who, row)
+            for row in arrivals:
+                self._judge(view, row, first)
+
+    def _judge(self, view: str, row: Arrival, first: dict[str, Arrival]) -> None:
+        if row.previous is None:
+            came = may = frozenset({row.who})
+            if row.along is None:
+                return
+            lacking: set[str] = set()
+        else:
+            installed = {one for one in row.members if one in first}
+            came = frozenset(
+                one for one in installed if (first[one].previous, first[one].cut) == (row.previous, row.cut)
+            )
+            of_old = self._listed.get(row.previous)
+            may = came | {one for one in row.members if one not in first and (of_old is None or one in of_old)}
+            lacking = set(came - (row.along or frozenset()))
+        extra = (row.along or frozenset()) - may
+        if extra or lacking:
+            self._say(view, row, sorted(extra), sorted(lacking))
+
+    def _say(self, view: str, row: Arrival, extra: list[str], lacking: list[str]) -> None:
+        wrongs = [f"with {', '.join(extra)}, who did not come along"] if extra else []
+        wrongs += [f"without {', '.join(lacking)}, who did"] if lacking else []
+        self.report(
+            [row.who, *sorted({*extra, *lacking})],
+            f"{row.who} installed view {view} (local {row.local}) from {row.previous or 'nowhere'} "
+            f"{' and '.join(wrongs)}.",
+            what="set",
+            view=view,
+            extra=extra,
+            lacking=lacking,
+            local=row.local,
+        )

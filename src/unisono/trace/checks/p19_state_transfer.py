@@ -1,0 +1,214 @@
+"""P19 state transfer: the hash chain over deliveries at (view, ordinal) is equal at donor, joiner and all.
+
+SNAPSHOT_OUT at the donor and SNAPSHOT_IN at the joiner name a `view`, a `service` (null: total) and an `ordinal`: the state holds
+all deliveries of that service up to the first `ordinal` ones (DELIVER and PLACE) of that view. For the service `total` they
+carry `attributes.chain`, the hash chain over those deliveries; for others, whose order may differ, `attributes.digest`, an
+order-free sum. Both run over a life's messages from its beginning; a SNAPSHOT_IN replaces them by its own value, from
+its point on. `chained` and `summed` define one step; both begin with `START`. Payloads are the business of P1.
+
+- A life had installed the view that its snapshot names, and a donor had delivered so far.
+- The donor's value is the one that its own rows give.
+- The joiner's value is that of a SNAPSHOT_OUT for the same point.
+- All others have the donor's value there: those who came into the view with the donor, or took a snapshot in it before that
+  point, who went the same way out of it, uncut, and take no snapshot at a later point (who does, did not hold
+  the state yet). Order-free sums are compared with others at the beginning of a view alone.
+
+Nothing is computed from a life with a gap. A SNAPSHOT_IN for a point of which there is no SNAPSHOT_OUT at all is left
+alone where a member of the view is not whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from hashlib import blake2b
+from typing import NamedTuple
+
+from unisono.trace.checks.attributes import value_of
+from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.history import History
+from unisono.trace.checks.model import Life, Stay
+from unisono.trace.schema import DELIVER, PLACE, SNAPSHOT_IN, SNAPSHOT_OUT, TOTAL, VIEW, Event, member_name
+
+START = "0" * 16
+_MODULUS = 2**64
+
+
+def chained(value: str, message: str) -> str:
+    """The chain with one more message, which is written ``origin:index``."""
+    return blake2b(f"{value} {message}".encode(), digest_size=8).hexdigest()
+
+
+def summed(value: str, message: str) -> str:
+    """The order-free sum with one more message."""
+    one = int.from_bytes(blake2b(message.encode(), digest_size=8).digest(), "big")
+    return f"{(int(value, 16) + one) % _MODULUS:016x}"
+
+
+def is_value(text: str | None) -> bool:
+    """Whether the attribute of a snapshot can be gone on with: 16 hexadecimal digits."""
+    return text is not None and len(text) == 16 and not set(text) - set("0123456789abcdef")
+
+
+class _Row(NamedTuple):
+    """A delivery. A point is (number of the stay in this life, ordinal)."""
+
+    point: tuple[int, int]
+    local: int
+    messages: tuple[str, ...]
+
+
+class _Snapshot(NamedTuple):
+    life: Life
+    view: str | None
+    service: str
+    ordinal: int
+    value: str | None
+    local: int
+    stay: int | None  # null: a view that this life had not installed
+
+    @property
+    def key(self) -> tuple[str | None, str, int]:
+        return self.view, self.service, self.ordinal
+
+
+class _Entry(NamedTuple):
+    """How a life came into a view first."""
+
+    number: int
+    stay: Stay
+    previous: str | None
+    along: tuple[str, ...]
+
+
+class StateTransfer(Checker):
+    id = "P19"
+
+    def __init__(self, history: History | None = None) -> None:
+        super().__init__(history)
+        self._views: defaultdict[Life, int] = defaultdict(int)
+        self._entries: dict[tuple[Life, str | None], _Entry] = {}
+        self._rows: defaultdict[tuple[Life, str], list[_Row]] = defaultdict(list)
+        self._ins: list[_Snapshot] = []
+        self._outs: list[_Snapshot] = []
+
+    def view(self, stay: Stay, event: Event) -> None:
+        life = stay.life
+        entry = _Entry(self._views[life], stay, event.previous_view, event.transitional or ())
+        self._entries.setdefault((life, stay.id), entry)
+
+    def row(self, life: Life, event: Event) -> None:
+        kind = event.kind
+        if kind == VIEW:
+            self._views[life] += 1
+        elif kind in (DELIVER, PLACE):
+            assert event.first is not None
+            assert event.count is not None
+            origin = member_name(event.origin or "", event.origin_incarnation or 0)
+            messages = tuple(f"{origin}:{index}" for index in range(event.first, event.first + event.count))
+            row = _Row((self._views[life], event.ordinal or 0), event.local_index, messages)
+            self._rows[life, event.service or TOTAL].append(row)
+        elif kind in (SNAPSHOT_IN, SNAPSHOT_OUT):
+            service = event.service or TOTAL
+            entry = self._entries.get((life, event.view))
+            value = value_of(event, "chain" if service == TOTAL else "digest")
+            stay = None if entry is None else entry.number
+            one = _Snapshot(life, event.view, service, event.ordinal or 0, value, event.local_index, stay)
+            (self._ins if kind == SNAPSHOT_IN else self._outs).append(one)
+
+    def conclude(self) -> None:
+        ways = {
+            stay: number
+            for number, transition in enumerate(self.history.transitions())
+            if not transition.cut
+            for stay in transition.stays
+        }
+        for one in self._ins + self._outs:
+            if one.stay is None and one.life.hole is None:
+                self._say("foreign view", one, [], f"took a snapshot of view {one.view}, which it had not installed")
+        for one in self._ins:
+            if one.stay is not None:
+                self._judge_joiner(one)
+        for one in self._outs:
+            if one.stay is not None and one.life.hole is None:
+                self._judge_donor(one, one.stay, ways)
+
+    def _judge_joiner(self, one: _Snapshot) -> None:
+        given = [out.value for out in self._outs if out.key == one.key]
+        if one.value is not None and one.value in given:
+            return
+        members = self._entries[one.life, one.view].stay.view.members
+        if given or all(self._is_whole(name) for name in members):
+            self._say(
+                "joiner", one, [], f"took the state {one.value}, but {given[0] if given else 'none'} was given away"
+            )
+
+    def _judge_donor(self, one: _Snapshot, stay: int, ways: dict[Stay, int]) -> None:
+        point = (stay, one.ordinal)
+        if not self._reached(one.life, one.service, point, one.local):
+            self._say("not reached", one, [], "gave away more than it had delivered")
+            return
+        value = self._value(one.life, one.service, point)
+        if value is None:
+            return
+        if value != one.value:
+            self._say("donor", one, [], f"gave away the state {one.value}, but its rows give {value}")
+        if one.service != TOTAL and one.ordinal:
+            return
+        mine = self._entries[one.life, one.view]
+        for (life, view), entry in self._entries.items():
+            if view != one.view or life is one.life or life.hole is not None:
+                continue
+            way = ways.get(entry.stay)
+            if way is not None and way == ways.get(mine.stay) and self._holds_state(one, mine, life, entry):
+                theirs = self._value(life, one.service, (entry.number, one.ordinal))
+                if theirs is not None and theirs != value:
+                    self._say("other", one, [life.name], f"has the state {value} there, but {life.name} has {theirs}")
+
+    def _holds_state(self, one: _Snapshot, mine: _Entry, life: Life, entry: _Entry) -> bool:
+        point = (entry.number, one.ordinal)
+        if not self._reached(life, one.service, point, None):
+            return False
+        taken = [
+            (s.stay, s.ordinal) for s in self._ins if s.life is life and s.service == one.service and s.stay is not None
+        ]
+        if any(other > point for other in taken):
+            return False
+        came_along = entry.previous == mine.previous and (mine.previous is None or life.name in mine.along)
+        return came_along or any(other[0] == entry.number for other in taken)
+
+    def _reached(self, life: Life, service: str, point: tuple[int, int], before: int | None) -> bool:
+        last = (point[0], point[1] - 1)
+        rows = self._rows[life, service]
+        return point[1] == 0 or any(row.point == last and (before is None or row.local < before) for row in rows)
+
+    def _value(self, life: Life, service: str, point: tuple[int, int]) -> str | None:
+        """What this life's rows give for that point; None if it goes on from a snapshot that cannot be read."""
+        step = chained if service == TOTAL else summed
+        base, value = (0, 0), START
+        taken = [s for s in self._ins if s.life is life and s.service == service and s.stay is not None]
+        before = [s for s in taken if (s.stay, s.ordinal) <= point]
+        if before:
+            last = max(before, key=lambda s: (s.stay, s.ordinal, s.local))
+            if last.value is None or not is_value(last.value):
+                return None
+            base, value = (last.stay or 0, last.ordinal), last.value
+        for row in self._rows[life, service]:
+            if base <= row.point < point:
+                for message in row.messages:
+                    value = step(value, message)
+        return value
+
+    def _is_whole(self, name: str) -> bool:
+        life = self.history.by_name.get(name)
+        return life is not None and life.unknown is None
+
+    def _say(self, what: str, one: _Snapshot, others: list[str], how: str) -> None:
+        self.report(
+            [one.life.name, *others],
+            f"{one.life.name} {how} (local {one.local}: view {one.view}, ordinal {one.ordinal}, {one.service}).",
+            what=what,
+            view=one.view,
+            ordinal=one.ordinal,
+            service=one.service,
+            local=one.local,
+        )

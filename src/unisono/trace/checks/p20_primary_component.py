@@ -1,0 +1,65 @@
+"""P20 primary component: primaries form one chain by previous primary.
+
+A VIEW row of a primary has `attributes.primary` = ``true`` and, but for the first primary of all, `attributes.previous_primary`:
+the views that this one supersedes, the latest first, separated by commas. Those are the views that some member had confirmed since
+the last primary that any of them installed, and that one at the end: a view that was confirmed may have been installed
+by somebody who is not here to tell, or by nobody. The **predecessor** is the first of them that somebody in the trace
+installed as primary.
+
+- All who install a view say the same: primary or not, and after which.
+- At most one primary has no `previous_primary`.
+- Every other one has a predecessor (not asked where a life of the run is not whole) with a lower number.
+- No two have the same predecessor.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from unisono.trace.checks.attributes import is_true, value_of
+from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.history import History
+from unisono.trace.checks.model import Stay
+from unisono.trace.schema import Event, view_number
+
+
+class PrimaryComponent(Checker):
+    id = "P20"
+
+    def __init__(self, history: History | None = None) -> None:
+        super().__init__(history)
+        self._said: defaultdict[str, dict[str, set[str]]] = defaultdict(dict)  # by view: what was said, and by whom
+
+    def view(self, stay: Stay, event: Event) -> None:
+        says = (value_of(event, "previous_primary") or "") if is_true(event, "primary") else "no"
+        self._said[stay.id].setdefault(says, set()).add(stay.life.name)
+
+    def conclude(self) -> None:
+        previous: dict[str, str] = {}  # of every primary; of one about which members disagree, the least
+        for view, said in self._said.items():
+            if len(said) > 1:
+                self._say("disagree", view, view, "its members do not agree whether it is primary, and after which")
+            claims = sorted(said.keys() - {"no"})
+            if claims:
+                previous[view] = claims[0]
+        firsts = sorted(view for view, claim in previous.items() if not claim)
+        if len(firsts) > 1:
+            self._say("two firsts", firsts[0], ", ".join(firsts), "each claims to be the first primary", *firsts)
+        followers: defaultdict[str, list[str]] = defaultdict(list)
+        is_whole = not self.history.unknown()
+        for view, claim in previous.items():
+            predecessor = next((one for one in claim.split(",") if one in previous), None)
+            if predecessor is not None:
+                followers[predecessor].append(view)
+                if view_number(view) <= view_number(predecessor):
+                    self._say("number", view, view, f"it comes after {predecessor}, whose number is not lower")
+            elif claim and is_whole:
+                self._say("no predecessor", view, view, f"nobody installed {claim}, after which it comes, as primary")
+        for predecessor, views in followers.items():
+            if len(views) > 1:
+                apart = sorted(views)
+                self._say("fork", predecessor, ", ".join(apart), f"each follows primary {predecessor}", *apart)
+
+    def _say(self, what: str, view: str, title: str, how: str, *views: str) -> None:
+        members = {name for one in views or (view,) for who in self._said[one].values() for name in who}
+        self.report(sorted(members), f"Primary {title}: {how}.", what=what, view=view, views=list(views))

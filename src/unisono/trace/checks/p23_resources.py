@@ -1,0 +1,43 @@
+"""P23 resources: queues, unacknowledged bytes, retransmissions per message within their limits.
+
+COUNTERS rows carry what the driver counts and how far it may go: for each attribute ``x`` with a sibling ``x_limit``, x is at
+most x_limit (`queue_max` and `queue_max_limit`). Both are numbers with or without a fraction; something else is a violation
+too. A counter without a limit, and a limit without its counter, say nothing.
+"""
+
+from __future__ import annotations
+
+from unisono.trace.checks.attributes import decimal
+from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.model import Life
+from unisono.trace.schema import COUNTERS, Event
+
+LIMIT = "_limit"
+
+
+class Resources(Checker):
+    id = "P23"
+
+    def row(self, life: Life, event: Event) -> None:
+        if event.kind != COUNTERS or event.attributes is None:
+            return
+        for name in sorted(event.attributes):
+            limit = event.attributes.get(name + LIMIT)
+            if limit is not None:
+                self._judge(life, event, name, event.attributes[name], limit)
+
+    def _judge(self, life: Life, event: Event, name: str, text: str, limit_text: str) -> None:
+        value, limit = decimal(text), decimal(limit_text)
+        if value is not None and limit is not None and value <= limit:
+            return
+        what = "unreadable" if value is None or limit is None else "over"
+        self.report(
+            [life.name],
+            f"{life.name} has {name} = {text}, with a limit of {limit_text} (local {event.local_index}).",
+            what=what,
+            view=event.view,
+            counter=name,
+            value=text,
+            limit=limit_text,
+            local=event.local_index,
+        )

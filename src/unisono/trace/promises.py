@@ -1,0 +1,40 @@
+"""Which properties each order owes, by the service of the message.
+
+`sequencer` promises a plain total order, although on FIFO streams it happens to be FIFO and causal too; `fifo-total` and
+`causal-total` are the same protocol with those promises made. Uniform total order (P10) is promised by nobody here.
+P9 judges the service `total` alone, so an order that carries two services in one stream owes the union of both.
+"""
+
+from __future__ import annotations
+
+from unisono.trace.schema import TraceError
+
+ALWAYS = frozenset({"P0", "P1", "P2", "P3", "P4", "P5", "P11", "P12", "P13", "P14"})
+"""Every order in views: nothing created, duplicated or lost, and views that agree."""
+FIFO = frozenset({"P6", "P7"})
+CAUSAL = FIFO | {"P8"}
+TOTAL = frozenset({"P9a", "P9b", "P9c"})
+
+PROMISES: dict[str, dict[str, frozenset[str]]] = {
+    "fifo": {"fifo": ALWAYS | FIFO},
+    "causal": {"causal": ALWAYS | CAUSAL | {"P8c"}},
+    "sequencer": {"total": ALWAYS | TOTAL},
+    "fifo-total": {"total": ALWAYS | FIFO | TOTAL},
+    "causal-total": {"total": ALWAYS | CAUSAL | TOTAL},
+    "abcast": {"total": ALWAYS | FIFO | TOTAL},
+    "tomp": {"total": ALWAYS | FIFO | TOTAL},
+    "all-ack": {"total": ALWAYS | CAUSAL | TOTAL, "causal": ALWAYS | CAUSAL},
+    "toto": {"total": ALWAYS | CAUSAL | TOTAL, "causal": ALWAYS | CAUSAL},
+}
+
+
+def promises(order: str, service: str | None = None) -> frozenset[str]:
+    """The ids of the properties that `order` owes: of one service, or (None) of a run that may use all it carries."""
+    services = PROMISES.get(order)
+    if services is None:
+        raise TraceError(f"nothing is promised for the order {order!r}: choose among {', '.join(sorted(PROMISES))}.")
+    if service is None:
+        return frozenset().union(*services.values())
+    if service not in services:
+        raise TraceError(f"the order {order} carries no service {service!r}: choose {' or '.join(sorted(services))}.")
+    return services[service]

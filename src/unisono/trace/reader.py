@@ -1,0 +1,210 @@
+"""Reads traces back: a folder, a file, or several of either, Parquet and JSON lines, finished and open segments.
+
+What a crash leaves behind is tolerated and reported: a torn last line of an open segment (a gap), and an open segment
+whose finished twin exists. Everything else that is wrong is a `TraceError` that names file and line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from unisono.trace.parquet import can_write_parquet, read_parquet
+from unisono.trace.schema import (
+    CRASH,
+    ENDINGS,
+    Event,
+    TraceError,
+    from_line,
+    member_name,
+)
+from unisono.trace.sinks import OPEN, finish_segment, stem_of
+
+
+class LifeKey(NamedTuple):
+    """Whose rows: one life of a member in one run."""
+
+    run: str
+    member: str
+    incarnation: int
+
+
+class Segment(NamedTuple):
+    """One file of a trace."""
+
+    path: Path
+    rows: list[Event]
+    torn: bool
+
+
+@dataclass
+class Trace:
+    """What was read: every life's rows in their order, and what a person should know about how they were found."""
+
+    lives: dict[LifeKey, list[Event]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def runs(self) -> list[str]:
+        return sorted({life.run for life in self.lives})
+
+    def members(self, run: str) -> dict[LifeKey, list[Event]]:
+        return {life: rows for life, rows in self.lives.items() if life.run == run}
+
+    def events(self, run: str | None = None) -> Iterator[Event]:
+        """All rows, life after life."""
+        return chain.from_iterable(rows for life, rows in self.lives.items() if run is None or life.run == run)
+
+
+Source = str | os.PathLike[str]
+
+
+def read(source: Source | Iterable[Source]) -> Trace:
+    """Read a trace. Lives are in order of run, member and incarnation, whatever the files are called."""
+    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+    trace = Trace()
+    pieces: dict[LifeKey, list[tuple[Path, list[Event]]]] = {}
+    for path in segment_files(sources, trace.notes):
+        segment = read_segment(path)
+        if segment.torn:
+            trace.notes.append(f"{path}: the last line is torn; its row is missing.")
+        for life, rows in _by_life(segment.rows).items():
+            pieces.setdefault(life, []).append((path, rows))
+    for life in sorted(pieces):
+        trace.lives[life] = _joined(life, pieces[life])
+    return trace
+
+
+def read_segment(path: Path) -> Segment:
+    """Read one file. Only the last line of an open segment may be torn."""
+    try:
+        if path.name.endswith(".parquet"):
+            return Segment(path, list(read_parquet(path)), False)
+        data = path.read_bytes()
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
+    whole, newline, tail = data.rpartition(b"\n")
+    torn = bool(tail)
+    if torn and not path.name.endswith(OPEN):
+        raise TraceError(f"{path}, line {_line(data)}: the file ends in the middle of a line.")
+    try:
+        text = (whole + newline).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}, line {_line(data[: error.start])}: this is not UTF-8.") from None
+    lines = text.split("\n")[:-1]
+    return Segment(path, [from_line(line, f"{path}, line {n}") for n, line in enumerate(lines, 1)], torn)
+
+
+def close_killed(
+    source: Source,
+    run: str | None = None,
+    member: str | None = None,
+    incarnation: int | None = None,
+    *,
+    reason: str = "killed",
+) -> list[LifeKey]:
+    """Append CRASH to every life in the folder that has no ending, or only to the ones named; which, is returned.
+
+    For processes that were killed: they cannot write it themselves. The row takes the time of the life's last one. If
+    that life's last line was torn, one local index is left out, so that the row that was lost stays visible as a gap.
+    """
+    folder = Path(source)
+    trace = read(folder)
+    closed = []
+    for life, rows in trace.lives.items():
+        wanted = run in (None, life.run) and member in (None, life.member)
+        if not wanted or incarnation not in (None, life.incarnation) or any(row.kind in ENDINGS for row in rows):
+            continue
+        _append_crash(folder, life, rows[-1], reason)
+        closed.append(life)
+    return closed
+
+
+def _append_crash(folder: Path, life: LifeKey, last: Event, reason: str) -> None:
+    stem = stem_of(*life)
+    paths = sorted(path for path in folder.iterdir() if path.name.startswith(f"{stem}."))
+    numbers = [int(path.name[len(stem) + 1 :].partition(".")[0]) for path in paths if _is_segment(path)]
+    opened = [path for path in paths if path.name.endswith(OPEN)]
+    rows: list[Event] = []
+    torn = False
+    path = folder / f"{stem}.{max(numbers, default=-1) + 1:06d}{OPEN}"
+    if opened and not _twin(opened[-1]):
+        path, rows, torn = read_segment(opened[-1])
+    crash = Event(
+        last.run,
+        last.group,
+        last.protocol,
+        last.member,
+        last.incarnation,
+        last.local_index + (2 if torn else 1),
+        last.time_ns,
+        last.clock,
+        CRASH,
+        last.view,
+        reason=reason,
+    )
+    try:
+        finish_segment(path, [*rows, crash], can_write_parquet())
+    except OSError as error:
+        raise TraceError(f"{folder} cannot be written: {error.strerror or error}.") from error
+
+
+def segment_files(sources: Sequence[Source], notes: list[str]) -> Iterator[Path]:
+    """The segments of folders and files; an open one whose finished twin is there is left out, with a note."""
+    for source in sources:
+        path = Path(source)
+        if not path.is_dir():
+            if not path.exists():
+                raise TraceError(f"there is no trace at {path}.")
+            yield path
+            continue
+        found = sorted(child for child in path.iterdir() if _is_segment(child))
+        if not found:
+            raise TraceError(f"{path} holds no trace: neither Parquet nor JSON lines.")
+        for child in found:
+            twin = _twin(child)
+            if twin is None:
+                yield child
+            else:
+                notes.append(f"{child} is left out: {twin.name} is the same segment, finished.")
+
+
+def _line(before: bytes) -> int:
+    return before.count(b"\n") + 1
+
+
+def _is_segment(path: Path) -> bool:
+    return path.name.endswith((".parquet", ".jsonl"))
+
+
+def _twin(path: Path) -> Path | None:
+    """The finished form of an open segment, if its process was killed before it removed the open one."""
+    if not path.name.endswith(OPEN):
+        return None
+    base = path.name.removesuffix(OPEN)
+    twins = [path.with_name(base + ending) for ending in (".parquet", ".jsonl")]
+    return next((twin for twin in twins if twin.exists()), None)
+
+
+def _by_life(rows: Iterable[Event]) -> dict[LifeKey, list[Event]]:
+    lives: dict[LifeKey, list[Event]] = {}
+    for row in rows:
+        lives.setdefault(LifeKey(row.run, row.member, row.incarnation), []).append(row)
+    return lives
+
+
+def _joined(life: LifeKey, pieces: list[tuple[Path, list[Event]]]) -> list[Event]:
+    """A life's rows from several files, which must not repeat one another."""
+    pieces.sort(key=lambda piece: piece[1][0].local_index)
+    for (before, rows), (after, more) in pairwise(pieces):
+        start, end = more[0].local_index, max(row.local_index for row in rows)
+        if start <= end:
+            raise TraceError(
+                f"{after} repeats rows of {member_name(life.member, life.incarnation)} that {before} already holds "
+                f"(from local_index {start} on): is it a copy?"
+            )
+    return list(chain.from_iterable(rows for _, rows in pieces))

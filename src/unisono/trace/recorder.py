@@ -1,0 +1,218 @@
+"""The recorder: what a member's turns looked like, as events of a trace.
+
+It stands around a driver's turn: after `drain` and before anything is sent, the driver hands it the notes of the turn.
+It counts what only an onlooker should count (`local_index`, `ordinal`, the frontier), so that a faulty protocol cannot
+vouch for itself.
+
+It never raises into the group because a disk is full. A write that fails is a **gap**: the rows' local indices are used
+up, so that everyone who reads the trace sees the hole, and the verdict on this member is UNKNOWN. Later writes are tried
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from unisono.core.outbox import Note, NoteKind
+from unisono.core.types import Batch, MemberId, Service, View
+from unisono.trace import schema
+from unisono.trace.schema import Event, TraceError, attribute, member_name
+from unisono.trace.sinks import Sink
+
+
+class Recorder:
+    """Records one member: one life of the process at one address."""
+
+    def __init__(self, run: str, group: str, protocol: str, member: MemberId, clock: str, sink: Sink) -> None:
+        if "#" in member.address:
+            raise TraceError(f"the address {member.address!r} contains '#', which separates address and incarnation.")
+        if clock not in schema.CLOCKS:
+            raise TraceError(f"clock must be real or simulated, not {clock!r}.")
+        self.run, self.group, self.protocol, self.member, self.clock = run, group, protocol, member, clock
+        self.sink = sink
+        self.gaps = 0
+        """How many rows could not be written."""
+        self.first_error: OSError | None = None
+        self._local_index = 0
+        self._view: str | None = None
+        self._members: tuple[MemberId, ...] = ()
+        self._rank = -1
+        self._names: tuple[str, ...] = ()
+        self._frontier: list[int] = []  # by rank: messages delivered here in this view
+        self._ordinals: dict[str, int] = {}  # by service
+        # What ORDERED said of a batch, by (rank, first), until its DELIVER.
+        self._ordered: dict[tuple[int, int], tuple[int | None, dict[str, str] | None]] = {}
+
+    def turn(self, now_ns: int, notes: Iterable[Note]) -> None:
+        """Record what happened in one turn, in that order. Call it before the turn's datagrams leave."""
+        events: list[Event] = []
+        for note in notes:
+            kind = note.kind
+            if kind is NoteKind.VIEW:
+                events.append(self._install(now_ns, note))
+            elif note.batch is not None:
+                events.append(self._message(now_ns, note, note.batch))
+            else:
+                events.append(self._event(now_ns, kind.value, attributes=_attributes(note.attributes)))
+        self._write(events)
+
+    # What only the harness around the member knows.
+
+    def join(self, now_ns: int) -> None:
+        self._write([self._event(now_ns, schema.JOIN)])
+
+    def leave(self, now_ns: int, reason: str | None = None) -> None:
+        self._write([self._event(now_ns, schema.LEAVE, reason=reason)])
+
+    def crash(self, now_ns: int, reason: str | None = None) -> None:
+        self._write([self._event(now_ns, schema.CRASH, reason=reason)])
+
+    def end(self, now_ns: int, reason: str | None = None) -> None:
+        """The run is over and this member was still in it. The reason `cut`: messages were still under way."""
+        self._write([self._event(now_ns, schema.END, reason=reason)])
+
+    def suspect(self, now_ns: int, suspected: MemberId, reason: str | None = None) -> None:
+        attributes = {"suspected": member_name(*suspected)}
+        self._write([self._event(now_ns, schema.SUSPECT, reason=reason, attributes=attributes)])
+
+    def pause(self, now_ns: int, reason: str | None = None) -> None:
+        self._write([self._event(now_ns, schema.PAUSE, reason=reason)])
+
+    def heal(self, now_ns: int, reason: str | None = None) -> None:
+        self._write([self._event(now_ns, schema.HEAL, reason=reason)])
+
+    def drop(self, now_ns: int, reason: str, attributes: Mapping[str, object] | None = None) -> None:
+        """A packet or datagram was refused here, for this reason."""
+        self._write([self._event(now_ns, schema.DROP, reason=reason, attributes=_attributes(attributes))])
+
+    def counters(self, now_ns: int, counters: Mapping[str, object]) -> None:
+        """Packets, bytes, queues, windows: whatever the driver counts, as it stands now."""
+        self._write([self._event(now_ns, schema.COUNTERS, attributes=_attributes(counters))])
+
+    # Notes to events. Indices are taken here, so that a row that is not written leaves a visible hole.
+
+    def _event(
+        self, now_ns: int, kind: str, reason: str | None = None, attributes: dict[str, str] | None = None
+    ) -> Event:
+        index = self._local_index
+        self._local_index = index + 1
+        address, incarnation = self.member
+        return Event(
+            self.run,
+            self.group,
+            self.protocol,
+            address,
+            incarnation,
+            index,
+            now_ns,
+            self.clock,
+            kind,
+            self._view,
+            reason=reason,
+            attributes=attributes,
+        )
+
+    def _install(self, now_ns: int, note: Note) -> Event:
+        """A VIEW row; from here on ranks, ordinals and the frontier are those of the new view."""
+        view: View | None = note.view
+        assert view is not None, "a VIEW note carries its view"
+        rest = dict(note.attributes or {})
+        previous = rest.pop("previous_view", self._view)
+        transitional = rest.pop("transitional", None)
+        parts = rest.pop("parts", None)
+        self._view = str(view.id)
+        self._members = view.members
+        self._rank = view.members.index(self.member) if self.member in view.members else -1
+        self._names = tuple(str(member) for member in view.members)
+        self._frontier = [0] * len(view.members)
+        self._ordinals = {}
+        self._ordered = {}
+        event = self._event(now_ns, schema.VIEW, attributes=_attributes(rest))
+        event.members = self._names
+        event.previous_view = None if previous is None else str(previous)
+        event.transitional = _strings(transitional)
+        event.parts = _strings(parts)
+        return event
+
+    def _message(self, now_ns: int, note: Note, batch: Batch) -> Event:
+        """A row about one batch: CAST, RECEIVE, ORDERED, DELIVER or PLACE."""
+        kind: str = note.kind.value
+        rank, first, count, service, to = batch.origin, batch.first, batch.count, _SERVICE[batch.service], batch.to
+        position, attributes = note.position, _attributes(note.attributes)
+        frontier = ordinal = None
+        if kind == schema.DELIVER:
+            stamp = self._ordered.pop((rank, first), None)
+            if stamp is not None:
+                position = stamp[0] if position is None else position
+                if stamp[1] is not None:
+                    attributes = {**stamp[1], **(attributes or {})}
+            if batch.payloads is None:
+                kind = schema.PLACE
+                if to is None or self._rank in to:
+                    attributes = {**(attributes or {}), "void": "true"}
+            ordinal = self._ordinals.get(service, 0)
+            self._ordinals[service] = ordinal + 1
+            self._frontier[rank] += count
+        elif kind == schema.CAST:
+            frontier = tuple(self._frontier)
+        elif kind == schema.ORDERED:
+            self._ordered[rank, first] = (position, attributes)
+        index = self._local_index
+        self._local_index = index + 1
+        address, incarnation = self.member
+        origin, origin_incarnation = self._members[rank]
+        names, digest = self._names, batch.digest
+        return Event(
+            self.run,
+            self.group,
+            self.protocol,
+            address,
+            incarnation,
+            index,
+            now_ns,
+            self.clock,
+            kind,
+            self._view,
+            None,
+            None,
+            None,
+            None,
+            origin,
+            origin_incarnation,
+            first,
+            count,
+            service,
+            None if to is None else tuple([names[one] for one in to]),
+            ordinal,
+            position,
+            digest if digest < 2**63 else digest - 2**64,
+            frontier,
+            None,
+            None,
+            None,
+            attributes,
+        )
+
+    def _write(self, events: list[Event]) -> None:
+        if not events:
+            return
+        try:
+            self.sink.write(events)
+        except OSError as error:
+            self.gaps += len(events)
+            if self.first_error is None:
+                self.first_error = error
+
+
+_SERVICE = tuple(Service(value).name.lower() if value else "" for value in range(max(Service) + 1))
+
+
+def _attributes(values: Mapping[str, object] | None) -> dict[str, str] | None:
+    return {name: attribute(value) for name, value in values.items()} if values else None
+
+
+def _strings(values: object) -> tuple[str, ...] | None:
+    if values is None:
+        return None
+    assert isinstance(values, Iterable)
+    return tuple(str(value) for value in values)

@@ -1,0 +1,206 @@
+"""Where a recorder's events go: into memory, or into a folder of segment files.
+
+A folder holds, for each life of a member, segments ``run.member.incarnation.000000.…``:
+
+| file | what it is |
+|---|---|
+| ``….open.jsonl`` | the segment being written: one JSON line a row, appended and handed to the system once a turn |
+| ``….parquet`` | a finished segment, if pyarrow is installed |
+| ``….jsonl`` | a finished segment without pyarrow |
+| ``….tmp`` | a finished segment in the making; it is renamed when it is whole, so nobody reads half of one |
+
+1. A turn's rows are appended by one write. If it fails half-way (disk full), the half is cut off again.
+2. A process killed in the middle of a write leaves a torn last line. The reader tolerates it and reports a gap.
+3. A process killed between the rename of a finished segment and the removal of the open one leaves both. The reader
+   takes the finished one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+from unisono.trace.parquet import can_write_parquet, load, write_parquet
+from unisono.trace.schema import Event, TraceError, to_line
+
+OPEN = ".open.jsonl"
+
+
+class Sink(Protocol):
+    """Takes the events of one turn; raises OSError if they could not be kept, and then keeps none of them."""
+
+    def write(self, events: Sequence[Event]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class MemorySink:
+    """Keeps events in a list. Several recorders may share one: the list is then in the order of the turns."""
+
+    __slots__ = ("events",)
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def write(self, events: Sequence[Event]) -> None:
+        self.events += events
+
+    def close(self) -> None:
+        """The events stay."""
+
+
+class TeeSink:
+    """Hands events to several sinks, for example to memory and to an observer that judges while the run goes on."""
+
+    def __init__(self, *sinks: Sink) -> None:
+        self.sinks = sinks
+
+    def write(self, events: Sequence[Event]) -> None:
+        for sink in self.sinks:
+            sink.write(events)
+
+    def close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+
+
+class FolderSink:
+    """Writes one life of one member into a folder. Making one fails with a clear sentence if the folder is of no use."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        run: str,
+        member: str,
+        incarnation: int,
+        *,
+        segment_rows_max: int = 20_000,
+        segment_bytes_max: int = 64 * 1024 * 1024,
+        parquet: bool | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.stem = stem_of(run, member, incarnation)
+        self.segment_rows_max, self.segment_bytes_max = segment_rows_max, segment_bytes_max
+        self.parquet = can_write_parquet() if parquet is None else parquet
+        if self.parquet:
+            load()
+        self._segment = 0
+        self._file = -1
+        self._bytes = 0
+        self._rows: list[Event] = []  # of the open segment, so that rotating it need not read it back
+        self._rotate_at = segment_rows_max
+        if self.folder.exists() and not self.folder.is_dir():
+            raise TraceError(f"a trace cannot be written to {self.folder}: it is a file, not a folder.")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if any(self.folder.glob(f"{self.stem}.*")):
+                raise TraceError(
+                    f"{self.folder} already holds a trace of {member} (incarnation {incarnation}) in run {run}: "
+                    "choose another folder or another run."
+                )
+            self._open()
+        except OSError as error:
+            raise TraceError(f"a trace cannot be written to {self.folder}: {error.strerror or error}.") from error
+
+    @property
+    def path(self) -> Path:
+        """The open segment."""
+        return self.folder / f"{self.stem}.{self._segment:06d}{OPEN}"
+
+    def write(self, events: Sequence[Event]) -> None:
+        if self._file < 0:
+            self._open()
+        text = "".join(map(to_line, events)).encode("ascii")
+        try:
+            written = os.write(self._file, text)
+            if written < len(text):
+                # A short write is how a disk fills up; the second call brings the reason.
+                written += os.write(self._file, memoryview(text)[written:])
+            if written < len(text):
+                raise OSError(f"only {written} of {len(text)} bytes could be written")
+        except OSError:
+            self._undo()
+            raise
+        self._bytes += len(text)
+        self._rows += events
+        if len(self._rows) >= self._rotate_at or self._bytes >= self.segment_bytes_max:
+            self._rotate()
+
+    def _undo(self) -> None:
+        """Cut off half a write. Where even that fails the segment ends here, torn, and the next write opens another."""
+        try:
+            os.ftruncate(self._file, self._bytes)
+        except OSError:
+            self._leave()
+
+    def _rotate(self) -> None:
+        """The rows are safe in the open segment: if it cannot be finished now, that is tried again some rows later."""
+        try:
+            self._finish()
+        except OSError:
+            self._rotate_at = len(self._rows) + self.segment_rows_max // 4 + 1
+            self.segment_bytes_max *= 2
+
+    def close(self) -> None:
+        """Finish the last segment. Where that fails, the open one stays, and readers read it."""
+        if self._file >= 0:
+            try:
+                self._finish()
+            except OSError:
+                self._leave()
+
+    def _open(self) -> None:
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._bytes = 0
+        self._rows = []
+        self._rotate_at = self.segment_rows_max
+
+    def _finish(self) -> None:
+        path = self.path
+        if self._rows:
+            finish_segment(path, self._rows, self.parquet)
+        else:
+            path.unlink()
+        self._leave()
+
+    def _leave(self) -> None:
+        os.close(self._file)
+        self._file = -1
+        self._segment += 1
+
+
+def finish_segment(path: Path, rows: Sequence[Event], parquet: bool) -> Path:
+    """Replace the open segment at `path` by a finished one that holds `rows`."""
+    base = path.name.removesuffix(OPEN)
+    temporary = path.with_name(f"{base}.tmp")
+    try:
+        if parquet:
+            finished = path.with_name(f"{base}.parquet")
+            write_parquet(temporary, rows)
+        else:
+            finished = path.with_name(f"{base}.jsonl")
+            temporary.write_text("".join(map(to_line, rows)), encoding="ascii")
+        _sync(temporary)
+        os.replace(temporary, finished)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    path.unlink(missing_ok=True)
+    return finished
+
+
+def stem_of(run: str, member: str, incarnation: int) -> str:
+    """How the files of one life begin. Signs that a file name cannot hold, and dots, are quoted."""
+    return ".".join(quote(part, safe=":@").replace(".", "%2E") for part in (run, member, str(incarnation)))
+
+
+def _sync(path: Path) -> None:
+    """Bring a file to the disk before it gets its final name, or a power failure could leave the name without content."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
