@@ -1,0 +1,1 @@
+"""The same core without a network: simulated worlds, their faults, and exhaustive search."""

@@ -1,0 +1,31 @@
+"""Reading and writing the files of a run: whole or not at all, and what is wrong is said in one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from unisono.core.errors import Misuse
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that nobody ever sees half of it."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise Misuse(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def load_json(path: Path) -> Any:
+    """Read a JSON file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Misuse(f"{path} cannot be read: {error.strerror or error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise Misuse(f"{path} is not a replay file: {error}.") from None

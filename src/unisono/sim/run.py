@@ -1,0 +1,119 @@
+"""One scenario from beginning to verdict: simulate, record, judge, measure."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unisono.core.ordering import AnyOrdering
+from unisono.core.outbox import Effects
+from unisono.core.types import MemberId
+from unisono.orders.registry import make_codec
+from unisono.sim.measure import Measures, Meter
+from unisono.sim.scenario import Scenario
+from unisono.sim.world import Watcher, World, name_of
+from unisono.trace.checks.judge import Observer, Verdict
+from unisono.trace.digest import TraceDigest
+from unisono.trace.promises import promises
+from unisono.trace.recorder import Recorder
+from unisono.trace.schema import Event
+from unisono.trace.sinks import FolderSink, MemorySink, Sink, TeeSink
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run showed."""
+
+    world: World
+    verdict: Verdict
+    measures: Measures
+    meter: Meter
+    """What the measures are made of: every latency, and the joint distribution of index and concurrency."""
+    digest: str
+    events: Sequence[Event]
+    """The trace, if it was kept."""
+    gaps: int
+    """Rows that could not be written to the trace folder."""
+
+
+class Recording:
+    """A watcher that records every member of a simulated group into sinks."""
+
+    def __init__(self, scenario: Scenario, run: str, sink_of: Callable[[MemberId], Sink]) -> None:
+        self._recorders: dict[MemberId, Recorder] = {}
+        for number in range(scenario.members):
+            member = MemberId(name_of(number))
+            self._recorders[member] = Recorder(run, "simulated", scenario.order, member, "simulated", sink_of(member))
+
+    @property
+    def gaps(self) -> int:
+        return sum(recorder.gaps for recorder in self._recorders.values())
+
+    def turn(self, now: int, member: MemberId, effects: Effects) -> None:
+        if effects.notes:
+            self._recorders[member].turn(now, effects.notes)
+
+    def crash(self, now: int, member: MemberId, sent: Mapping[str, int]) -> None:
+        self._recorders[member].counters(now, sent)
+        self._recorders[member].crash(now)
+
+    def fault(self, now: int, member: MemberId, kind: str) -> None:
+        if kind == "pause":
+            self._recorders[member].pause(now)
+
+    def end(self, now: int, member: MemberId, reason: str, sent: Mapping[str, int]) -> None:
+        self._recorders[member].counters(now, sent)
+        self._recorders[member].end(now, reason)
+
+    def close(self) -> None:
+        for recorder in self._recorders.values():
+            recorder.sink.close()
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    order: type[AnyOrdering] | None = None,
+    folder: Path | None = None,
+    keep: bool = False,
+    progress: Callable[[World], None] | None = None,
+) -> Outcome:
+    """Run a scenario and judge what it owes. With `folder`, the trace is written there; with `keep`, it is returned."""
+    run = f"{scenario.order}-{scenario.members}-{scenario.seed}"
+    observer, digest, memory, meter = Observer(promises(scenario.order)), TraceDigest(), MemorySink(), Meter()
+    sinks: list[Sink] = [observer, digest]
+    if keep:
+        sinks.append(memory)
+
+    def sink_of(member: MemberId) -> Sink:
+        if folder is None:
+            return TeeSink(*sinks)
+        return TeeSink(*sinks, FolderSink(folder, run, member.address, member.incarnation))
+
+    recording = Recording(scenario, run, sink_of)
+    watchers: list[Watcher] = [recording, meter]
+    world = World(scenario, order, watchers, make_codec(scenario.settings).size)
+    try:
+        world.run(progress)
+    finally:
+        recording.close()
+    verdict, measures = observer.finish(), meter.measures(world)
+    return Outcome(world, verdict, measures, meter, digest.hexdigest(), memory.events, recording.gaps)
+
+
+def failure_of(scenario: Scenario, order: type[AnyOrdering] | None = None) -> str | None:
+    """The first thing that is wrong with a run, as a sentence; None: it kept its promises.
+
+    An exception inside the run, a broken invariant above all, is a failure like any other: that is what the swarm looks for.
+    """
+    try:
+        outcome = simulate(scenario, order=order)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
+    if outcome.verdict.violations:
+        first = outcome.verdict.violations[0]
+        return f"{first.property}: {first.sentence}"
+    return None if outcome.verdict.result == "PASS" else f"the verdict is {outcome.verdict.result}"
