@@ -1,0 +1,66 @@
+"""P0 well-formed: local_index = 0..k; ordinals contiguous; begins with JOIN or VIEW; nothing after CRASH, LEAVE or END.
+
+Besides, a CAST, DELIVER or PLACE row names the view that its member installed last. A hole in the local indices is no
+violation: it makes the verdict UNKNOWN. An index that comes twice is one. Behind a hole ordinals may have moved on, but
+not back.
+
+The order of a table's rows says nothing, so rows that lie in a file out of order are sorted here and not held against anyone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unisono.pipeline.booked import marked
+from unisono.pipeline.properties.base import violation
+from unisono.pipeline.tables import LIFE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from unisono.pipeline.tables import Tables
+
+PROPERTY = "P0"
+
+
+def violations(tables: Tables) -> DataFrame:
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    life = Window.partitionBy(*LIFE).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    stay = Window.partitionBy(*LIFE, "installed_at", "in_time", "numbered", "service").orderBy("local_index")
+    ending = F.when(F.col("kind").isin("END", "LEAVE", "CRASH"), F.struct("local_index", "kind"))
+    rows = (
+        marked(tables.events)
+        .withColumn("end", F.min(ending).over(life))
+        .withColumn("in_time", F.col("view").eqNullSafe(F.col("installed")))
+        .withColumn("numbered", F.col("kind").isin("DELIVER", "PLACE"))
+        .withColumn("holed", F.coalesce(F.col("gap_at") > F.col("installed_at"), F.lit(False)))
+        .withColumn("expected", F.coalesce(F.lag("ordinal").over(stay) + 1, F.lit(0)))
+    )
+    found = rows.select(
+        "run", "group", "who", "view", "local_index", "kind", "service", "ordinal", "expected", "installed",
+        F.col("end.kind").alias("ending"), F.explode(F.array_compact(F.array(*_faults()))).alias("what"),
+    )  # fmt: skip
+    names = ("what", "local_index", "kind", "service", "ordinal", "expected", "installed", "ending")
+    witness: dict[str, Column | str] = {name: name for name in names}
+    return violation(found, PROPERTY, F.array("who"), witness)
+
+
+def _faults() -> list[Column]:
+    """What may be wrong with a row, each a name or null."""
+    from pyspark.sql import functions as F
+
+    of_view = F.col("kind").isin("CAST", "DELIVER", "PLACE")
+    excused = F.col("gap_at").isNotNull() & (F.col("installed_at").isNull() | F.col("holed"))
+    moved_on = F.col("holed") & (F.col("ordinal") > F.col("expected"))
+    begins = F.col("previous").isNull() & (F.col("local_index") == 0)
+    return [
+        F.when(F.col("local_index") == F.col("previous"), F.lit("twice")),
+        F.when(F.col("local_index") > F.col("end.local_index"), F.lit("after the end")),
+        F.when(of_view & ~F.col("in_time") & ~excused, F.lit("view")),
+        F.when(
+            F.col("numbered") & F.col("in_time") & (F.col("ordinal") != F.col("expected")) & ~moved_on, F.lit("ordinal")
+        ),
+        F.when(begins & ~of_view & ~F.col("kind").isin("JOIN", "VIEW"), F.lit("begin")),
+    ]

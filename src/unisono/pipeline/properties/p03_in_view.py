@@ -1,0 +1,36 @@
+"""P3 in-view: whoever delivers a message, and its origin, are members of the view in which it is delivered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unisono.pipeline.properties.base import violation
+from unisono.pipeline.properties.relations import batch_name, deliveries
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from unisono.pipeline.tables import Tables
+
+PROPERTY = "P3"
+
+
+def violations(tables: Tables) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    is_member, is_origin_member = (F.array_contains("members", F.col(name)) for name in ("who", "origin_who"))
+    # Where there is no VIEW row, P0 has said so, or the row is missing.
+    found = deliveries(tables).where(
+        (F.col("kind") == "DELIVER") & F.col("stay").isNotNull() & ~(is_member & is_origin_member)
+    )
+    return violation(
+        found,
+        PROPERTY,
+        F.array("who", "origin_who"),
+        {
+            "message": batch_name(),
+            "local_index": "local_index",
+            "stranger": F.when(is_member, F.col("origin_who")).otherwise(F.col("who")),
+            "list": F.concat_ws(", ", "members"),
+        },
+    )

@@ -1,0 +1,111 @@
+"""P8c own clocks: the vector that `causal` stamped equals the frontier computed from the trace.
+
+The vector (`attributes.vector` on CAST, DELIVER and PLACE rows) counts, by rank and in messages of this view, what the
+caster had delivered or placed when it cast; its own entry counts what it had cast before this batch. Not asked where
+rows of the caster's stay are missing.
+
+One scan a stay gives the frontier of every CAST; vectors are compared with it by a join.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from unisono.pipeline.booked import ORIGIN
+from unisono.pipeline.properties.base import violation
+from unisono.pipeline.properties.relations import STAY, batch_name
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame
+
+    from unisono.pipeline.tables import Tables
+
+PROPERTY = "P8c"
+FRONTIER_DDL = (
+    "run string, `group` string, origin string, origin_incarnation bigint, first bigint, count bigint, cast_local bigint, "
+    "cast_view string, frontier array<bigint>"
+)
+_COLUMNS = (*STAY, "who", "local_index", "kind", "members", "holed", "origin_who", "first", "count")
+
+
+def violations(tables: Tables) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    casts = tables.booked.where((F.col("kind") == "CAST") & F.col("stay").isNotNull())
+    pieces = tables.parts
+    counted = pieces.where(
+        F.col("stay").isNotNull()
+        & F.array_contains("members", F.col("origin_who"))
+        & (F.col("cast_view").isNull() | (F.col("cast_view") == F.col("view")))
+    )
+    frontiers = (
+        casts.select(*_COLUMNS).unionByName(counted.select(*_COLUMNS)).groupBy(*STAY).applyInArrow(_scan, FRONTIER_DDL)
+    )
+    stamped = (
+        casts.select(*ORIGIN, "origin_who", F.col("first").alias("cast_first"), "vector")
+        .unionByName(
+            pieces.where(F.col("cast_first") == F.col("row_first")).select(
+                *ORIGIN, "origin_who", "cast_first", "vector"
+            )
+        )
+        .where(F.col("vector").isNotNull())
+        .distinct()
+    )
+    read = F.from_json("vector", "array<bigint>")
+    found = (
+        frontiers.join(stamped.withColumnRenamed("cast_first", "first"), [*ORIGIN, "first"], "inner")
+        .where(~read.eqNullSafe(F.col("frontier")))
+        .withColumn("view", F.col("cast_view"))
+    )
+    return violation(
+        found,
+        PROPERTY,
+        F.array("origin_who"),
+        {
+            "message": batch_name(),
+            "local_index": "cast_local",
+            "vector": "vector",
+            "frontier": F.concat(F.lit("["), F.array_join("frontier", ","), F.lit("]")),
+        },
+    )
+
+
+def _scan(table: pyarrow.Table) -> pyarrow.Table:
+    """The frontiers of the casts of one stay."""
+    import pyarrow
+
+    rows: list[dict[str, Any]] = table.sort_by([("local_index", "ascending"), ("first", "ascending")]).to_pylist()
+    members: list[str] = rows[0]["members"]
+    rank = {name: number for number, name in enumerate(members)}
+    delivered = [0] * len(members)
+    start: int | None = None
+    frontiers = []
+    for row in rows:
+        if row["kind"] != "CAST":
+            delivered[rank[row["origin_who"]]] += row["count"]
+            continue
+        start = row["first"] if start is None else start
+        frontier = delivered.copy()
+        if row["who"] in rank:
+            frontier[rank[row["who"]]] = row["first"] - start
+        if not row["holed"]:
+            frontiers.append((row, frontier))
+    columns: dict[str, list[Any]] = {
+        name: [row[source] for row, _ in frontiers]
+        for name, source in (
+            ("run", "run"),
+            ("group", "group"),
+            ("origin", "member"),
+            ("origin_incarnation", "incarnation"),
+            ("first", "first"),
+            ("count", "count"),
+            ("cast_local", "local_index"),
+            ("cast_view", "view"),
+        )
+    }
+    text, whole = pyarrow.string(), pyarrow.int64()
+    types = [text, text, text, whole, whole, whole, whole, text]
+    arrays = [pyarrow.array(column, kind) for column, kind in zip(columns.values(), types, strict=True)]
+    arrays.append(pyarrow.array([frontier for _, frontier in frontiers], pyarrow.list_(whole)))
+    return pyarrow.Table.from_arrays(arrays, names=[*columns, "frontier"])

@@ -1,0 +1,104 @@
+"""P20 primary component: primaries form one chain by previous primary.
+
+A VIEW row of a primary has `attributes.primary` = ``true`` and, but for the first of all, `attributes.previous_primary`: the
+views that it supersedes, the latest first, separated by commas. Its predecessor is the first of them that somebody in the trace
+installed as primary. All who install a view say the same of it; at most one primary is the first; every other one has
+a predecessor (not asked where a life of the run is not whole) with a lower number; no two have the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unisono.pipeline.properties.attributes import is_true, whole_lives
+from unisono.pipeline.properties.base import violation
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from unisono.pipeline.tables import Tables
+
+PROPERTY = "P20"
+RUN = ("run", "group")
+
+
+def violations(tables: Tables) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    claim = F.coalesce(F.col("attributes")["previous_primary"], F.lit(""))
+    views = (
+        tables.views.withColumn("primary", is_true("primary"))
+        .groupBy(*RUN, "view")
+        .agg(
+            F.array_sort(F.collect_set(F.when(F.col("primary"), claim))).alias("claims"),
+            F.max(~F.col("primary")).alias("denied"),
+            F.array_sort(F.collect_set("who")).alias("installers"),
+        )
+    )
+    disagreed = views.where(F.size("claims") + F.col("denied").cast("int") > 1)
+    primaries = views.where(F.size("claims") > 0).withColumn("claim", F.get("claims", F.lit(0)))
+    firsts = _several(primaries.where(F.col("claim") == ""), RUN).withColumn("view", F.get("views", F.lit(0)))
+    chain = _chain(primaries)
+    backwards = chain.where(_number("view") <= _number("predecessor"))
+    forks = _several(chain.where(F.col("predecessor").isNotNull()), (*RUN, "predecessor")).withColumn(
+        "view", F.col("predecessor")
+    )
+    orphans = chain.where((F.col("claim") != "") & F.col("predecessor").isNull()).join(
+        _unknown_runs(tables), list(RUN), "left_anti"
+    )
+    return (
+        violation(disagreed, PROPERTY, F.col("installers"), {"what": F.lit("disagree")})
+        .unionByName(_told(firsts, "two firsts", views=F.concat_ws(", ", "views")))
+        .unionByName(_told(forks, "fork", views=F.concat_ws(", ", "views"), predecessor="predecessor"))
+        .unionByName(_told(backwards, "number", predecessor="predecessor"))
+        .unionByName(_told(orphans, "no predecessor", claim="claim"))
+    )
+
+
+def _chain(primaries: DataFrame) -> DataFrame:
+    """Every primary with its predecessor: of the views that it claims to supersede, the first that is a primary."""
+    from pyspark.sql import functions as F
+
+    known = primaries.select(*RUN, F.col("view").alias("named"))
+    claims = primaries.select(*RUN, "view", F.posexplode(F.split("claim", ",")).alias("place", "named"))
+    predecessors = (
+        claims.join(known, [*RUN, "named"], "inner")
+        .groupBy(*RUN, "view")
+        .agg(F.min_by("named", "place").alias("predecessor"))
+    )
+    return primaries.join(predecessors, [*RUN, "view"], "left")
+
+
+def _several(primaries: DataFrame, by: tuple[str, ...]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return (
+        primaries.groupBy(*by)
+        .agg(
+            F.array_sort(F.collect_list("view")).alias("views"),
+            F.array_sort(F.array_distinct(F.flatten(F.collect_list("installers")))).alias("installers"),
+        )
+        .where(F.size("views") > 1)
+    )
+
+
+def _unknown_runs(tables: Tables) -> DataFrame:
+    """Runs with a life that is not whole, or of which there is no trace although a view lists it."""
+    from pyspark.sql import functions as F
+
+    listed = tables.views.select(*RUN, F.explode("members").alias("who"))
+    lives = tables.lives.select(*RUN, "who")
+    return listed.unionByName(lives).join(whole_lives(tables), [*RUN, "who"], "left_anti").select(*RUN).distinct()
+
+
+def _told(found: DataFrame, what: str, **witness: Column | str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return violation(found, PROPERTY, F.col("installers"), {"what": F.lit(what), **witness})
+
+
+def _number(view: str) -> Column:
+    """The number in a view's id; -1 if there is none."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.regexp_extract(view, "^([0-9]+)@", 1).try_cast("bigint"), F.lit(-1))

@@ -1,0 +1,179 @@
+"""What several properties need: who went on together, the sequences of a view, an order in which casts come first."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from unisono.pipeline.booked import each_index
+from unisono.pipeline.tables import LIFE
+from unisono.trace.schema import TOTAL
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from unisono.pipeline.tables import Tables
+
+STAY = (*LIFE, "view", "stay")
+WAY = ("run", "group", "view", "way")
+
+
+def deliveries(tables: Tables) -> DataFrame:
+    """DELIVER and PLACE rows in their stays."""
+    from pyspark.sql import functions as F
+
+    return tables.booked.where(F.col("kind") != "CAST")
+
+
+def transitions(tables: Tables) -> DataFrame:
+    """(V→V'): whole stays with their way, who went it together, and whether it was a last view that was cut."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    same = Window.partitionBy(*WAY).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    was_cut = (F.col("way") == "END") & F.coalesce(F.col("ended_reason") == "cut", F.lit(False))
+    return (
+        judged_stays(tables)
+        .where(F.col("way").isNotNull())
+        .select(
+            *STAY,
+            "who",
+            "way",
+            "next_view",
+            F.max(was_cut).over(same).alias("cut"),
+            F.array_sort(F.collect_set("who").over(same)).alias("together"),
+        )
+    )
+
+
+def judged_stays(tables: Tables) -> DataFrame:
+    """Stays of which no row is missing, each life's only one in its view, of members of that view."""
+    from pyspark.sql import functions as F
+
+    whole = ~F.col("holed") & F.col("first_word") & F.array_contains("members", F.col("who"))
+    return tables.stays.where(whole).withColumnRenamed("from_index", "stay")
+
+
+def sequences(tables: Tables) -> DataFrame:
+    """The messages of the service `total` that each stay delivered or placed, numbered by `place` from 0."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    order = Window.partitionBy(*STAY).orderBy("local_index", "index")
+    return (
+        deliveries(tables)
+        .where((F.col("service") == TOTAL) & F.col("stay").isNotNull())
+        .select(*STAY, "local_index", "origin_who", each_index().alias("index"))
+        .select(
+            *STAY,
+            "local_index",
+            F.struct("origin_who", "index").alias("message"),
+            (F.row_number().over(order) - 1).alias("place"),
+        )
+    )
+
+
+def first_places(tables: Tables) -> DataFrame:
+    """For each (V→V') the sequences that differ, one member standing for all with the same; where each message comes first."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    firsts = (
+        sequences(tables)
+        .groupBy(*STAY, "message")
+        .agg(F.min(F.struct("place", "local_index")).alias("at"))
+        .select(*STAY, "message", F.col("at.place").alias("place"), F.col("at.local_index").alias("local_index"))
+    )
+    prints = firsts.groupBy(*STAY).agg(
+        F.count("*").alias("messages"),
+        F.bit_xor(F.xxhash64("place", "message")).alias("xor"),
+        F.sum(F.xxhash64("message", F.lit("sum"), "place").cast("decimal(38,0)")).alias("sum"),
+    )
+    alike = Window.partitionBy(*WAY, "messages", "xor", "sum").orderBy("who")
+    every = Window.partitionBy(*WAY).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    speakers = (
+        transitions(tables)
+        .join(prints, list(STAY), "inner")
+        .withColumn("alike", F.row_number().over(alike))
+        .where(F.col("alike") == 1)
+        .withColumn("speakers", F.count("*").over(every))
+        .where(F.col("speakers") > 1)
+    )
+    return firsts.join(speakers.select(*STAY, "who", "way"), list(STAY), "inner").select(
+        *WAY, "who", "message", "place", "local_index"
+    )
+
+
+def batch_name(origin: str = "origin_who", first: str = "first", count: str = "count") -> Column:
+    """``a:5``, or ``a:5-7`` for several."""
+    from pyspark.sql import functions as F
+
+    last = F.when(F.col(count) > 1, F.concat(F.lit("-"), F.col(first) + F.col(count) - 1)).otherwise("")
+    return F.concat(F.col(origin), F.lit(":"), F.col(first), last)
+
+
+def message_name(message: str = "message") -> Column:
+    """``a:5`` of a struct (origin_who, index)."""
+    from pyspark.sql import functions as F
+
+    return F.concat(F.col(f"{message}.origin_who"), F.lit(":"), F.col(f"{message}.index"))
+
+
+# Plain Python, for sequential scans on the workers.
+
+
+class Step(NamedTuple):
+    """A row of one life: it casts `casts`, or needs `needs` to have been cast before. `row` says which row it is."""
+
+    row: int
+    casts: Hashable = None
+    needs: Hashable = None
+    delivers: bool = False
+
+
+def causal_order(lives: Mapping[str, Sequence[Step]]) -> Iterator[tuple[Step, bool]]:
+    """All steps, each life's in their order, casts before deliveries.
+
+    No order explains a circle of casts and deliveries. It is opened at one delivery that then comes with True: before its cast.
+    What was cast by nobody is not waited for.
+    """
+    owner = {step.casts: life for life, steps in lives.items() for step in steps if step.casts is not None}
+    place = dict.fromkeys(lives, 0)
+    cast: set[Hashable] = set()
+    waiting: defaultdict[Hashable, list[str]] = defaultdict(list)
+    ready = deque(lives)
+    given_up: str | None = None
+    while True:
+        while ready:
+            life = ready.popleft()
+            steps = lives[life]
+            while place[life] < len(steps):
+                step = steps[place[life]]
+                early = step.needs in owner and step.needs not in cast
+                if early and life != given_up:
+                    waiting[step.needs].append(life)
+                    break
+                given_up = None if early else given_up
+                yield step, early
+                place[life] += 1
+                if step.casts is not None:
+                    cast.add(step.casts)
+                    ready.extend(waiting.pop(step.casts, ()))
+        stuck = {life: lives[life][place[life]] for life in lives if place[life] < len(lives[life])}
+        if not stuck:
+            return
+        given_up = _one_of_a_circle(stuck, owner)
+        waiting[stuck[given_up].needs].remove(given_up)
+        ready.append(given_up)
+
+
+def _one_of_a_circle(stuck: Mapping[str, Step], owner: Mapping[Hashable, str]) -> str:
+    """Follow who waits for whom until someone comes again; in that circle, one that delivers rather than places."""
+    path: list[str] = []
+    life = next(iter(stuck))
+    while life not in path:
+        path.append(life)
+        life = owner[stuck[life].needs]
+    circle = path[path.index(life) :]
+    return next((life for life in circle if stuck[life].delivers), circle[0])

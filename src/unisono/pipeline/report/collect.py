@@ -1,0 +1,186 @@
+"""From the pipeline's results to what a report shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from unisono.pipeline.report import rows as from_rows
+from unisono.pipeline.report.model import PASS, WORST_FIRST, Finding, ReportData, Run, Timeline, weaker_broken
+from unisono.pipeline.report.neighbourhood import Neighbourhoods
+from unisono.pipeline.report.rows import Measured, Sizes
+from unisono.pipeline.report.wording import in_order
+from unisono.trace.schema import ENDINGS, VIEW, Event, TraceError, member_name
+
+if TYPE_CHECKING:
+    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.verify import Judgement, RunVerdict
+
+FINDINGS_MAX = 20
+"""So many violations of one run are told; all are counted."""
+PICTURES_PER_RUN, PICTURES_MAX = 3, 24
+RUNS_READ_MAX = 24
+"""So many runs have their rows read for pictures and timelines."""
+TIMELINES_MAX = 8
+
+EventsOfRun = Callable[[str], Iterable[Event]]
+
+
+def collect(
+    judgement: Judgement, tables: Tables | Measured | None, events_of_run: EventsOfRun | None = None, title: str = ""
+) -> ReportData:
+    """Bring verdicts and measures together.
+
+    `tables` are Spark's tables, from which the measures are made here; or rows of measures that were made already (see
+    `rows`); or nothing, for a report of verdicts alone. `events_of_run` gives the rows of one run: it is asked only for the
+    runs that get pictures, the worst first.
+    """
+    found = _measured(tables)
+    sizes = Sizes(found)
+    worst_first = sorted(judgement.runs, key=lambda run: (_rank(run.result), run.run, run.group))
+    reading = _Reading(events_of_run)
+    runs = [_run(verdict, sizes, reading) for verdict in worst_first]
+    lines = from_rows.timelines(found["stays"]) if found.get("stays") else tuple(reading.timelines)
+    return ReportData(
+        result=judgement.result,
+        runs=tuple(runs),
+        title=title or "unisono report",
+        latency=from_rows.latencies(found, sizes),
+        waits=from_rows.waits(found, sizes),
+        tau=from_rows.taus(found, sizes),
+        cost=from_rows.costs(found, sizes),
+        timelines=choose(lines, runs),
+        quarantined=judgement.quarantined,
+        problems=tuple(judgement.problems),
+        notes=tuple(reading.notes),
+    )
+
+
+def _measured(tables: Tables | Measured | None) -> Measured:
+    if tables is None:
+        return {}
+    if isinstance(tables, Mapping):
+        return tables
+    from unisono.pipeline.report.from_tables import measured
+
+    return measured(tables)
+
+
+class _Reading:
+    """Fetches the rows of runs, and draws, until enough was fetched and drawn."""
+
+    def __init__(self, events_of_run: EventsOfRun | None) -> None:
+        self._events_of_run = events_of_run
+        self._read = self._drawn = 0
+        self.timelines: list[Timeline] = []
+        self.notes: list[str] = []
+
+    def events(self, run: str, group: str) -> list[Event]:
+        if self._events_of_run is None or self._read >= RUNS_READ_MAX:
+            return []
+        self._read += 1
+        try:
+            events = [event for event in self._events_of_run(run) if event.group == group]
+        except TraceError as error:
+            self.notes.append(f"The rows of {run} could not be read for pictures: {error}")
+            return []
+        self.timelines += timelines_of(events)
+        return events
+
+    def may_draw(self) -> bool:
+        self._drawn += 1
+        return self._drawn <= PICTURES_MAX
+
+
+def _run(verdict: RunVerdict, sizes: Sizes, reading: _Reading) -> Run:
+    size = sizes.of(verdict.run, verdict.group)
+    events = reading.events(verdict.run, verdict.group) if size is None or verdict.result != PASS else []
+    told = [(v.property, v.explain(), v.members, v.witness) for v in verdict.violations]
+    broken = dict(sorted(Counter(v.property for v in verdict.violations).items(), key=lambda pair: in_order(pair[0])))
+    return Run(
+        name=verdict.run,
+        group=verdict.group,
+        protocol=verdict.protocol,
+        result=verdict.result,
+        members=size or size_of(events),
+        owed=tuple(sorted(verdict.owed, key=in_order)),
+        checked=tuple(sorted(verdict.owed, key=in_order)),
+        findings=findings(told, broken, events, reading.may_draw),
+        broken=broken,
+        unknown=dict(verdict.unknown)
+        or ({"?": "it is not known which run these rows are of"} if verdict.run == "?" else {}),
+        judged_by=verdict.by,
+    )
+
+
+Told = tuple[str, str, tuple[str, ...], Mapping[str, Any]]
+"""A violation: property, sentence, members, witness."""
+
+
+def findings(
+    told: Iterable[Told], broken: Iterable[str], events: Iterable[Event], may_draw: Callable[[], bool] = lambda: True
+) -> tuple[Finding, ...]:
+    """The first violations, those of the weakest properties before those that follow from them.
+
+    Only the former are drawn, one of each property, and no two pictures are about the same messages.
+    """
+    broken = frozenset(broken)
+    ranked = sorted(told, key=lambda one: (weaker_broken(one[0], broken) is not None, in_order(one[0])))
+    around: Neighbourhoods | None = None
+    rows, found = list(events), []
+    drawn: dict[str, frozenset[Any]] = {}  # by property: the messages in its picture
+    for property, sentence, members, witness in ranked[:FINDINGS_MAX]:
+        weaker, diagram = weaker_broken(property, broken), None
+        wanted = weaker is None and property not in drawn and len(drawn) < PICTURES_PER_RUN
+        if rows and wanted:
+            around = around or Neighbourhoods(rows)
+            about = frozenset(around.meant(sentence, members, witness)[0])
+            if (not about or about not in drawn.values()) and may_draw():
+                diagram = around.draw(sentence, members, witness)
+                drawn[property] = about
+        found.append(Finding(property, sentence, tuple(members), weaker, diagram))
+    return tuple(found)
+
+
+def timelines_of(events: Iterable[Event]) -> tuple[Timeline, ...]:
+    """Who was in which view when, straight from rows."""
+    lives: dict[tuple[str, str, str], list[Event]] = {}
+    for event in events:
+        lives.setdefault((event.run, event.group, member_name(event.member, event.incarnation)), []).append(event)
+    stays: list[dict[str, Any]] = []
+    for (run, group, who), rows in lives.items():
+        rows.sort(key=lambda event: event.local_index)
+        installs = [event for event in rows if event.kind == VIEW]
+        ended = rows[-1].kind if rows[-1].kind in ENDINGS else None
+        for event, after in zip(installs, [*installs[1:], None], strict=True):
+            stays.append(
+                {
+                    "run": run,
+                    "group": group,
+                    "who": who,
+                    "view": event.view,
+                    "members": event.members,
+                    "clock": event.clock,
+                    "start_ns": event.time_ns,
+                    "end_ns": (after or rows[-1]).time_ns,
+                    "ended": None if after else ended,
+                }
+            )
+    return from_rows.timelines(stays)
+
+
+def size_of(events: Iterable[Event]) -> int | None:
+    return max((len(event.members) for event in events if event.members), default=None)
+
+
+def choose(timelines: Iterable[Timeline], runs: Iterable[Run]) -> tuple[Timeline, ...]:
+    """The few that are worth a look: of bad runs first, then those with the most changes. A quiet run looks like any other."""
+    rank = {(run.name, run.group): _rank(run.result) for run in runs}
+    worth = sorted(timelines, key=lambda one: (rank.get((one.run, one.group), 2), -one.views, one.run, one.group))
+    eventful = [one for one in worth if one.views > 1 or rank.get((one.run, one.group), 2) < 2]
+    return tuple((eventful or worth[:1])[:TIMELINES_MAX])
+
+
+def _rank(result: str) -> int:
+    return WORST_FIRST.get(result, 1)

@@ -1,0 +1,209 @@
+"""What a report shows, as plain data: no Spark, no HTML, nothing that JSON cannot hold.
+
+Whoever judged and measured fills these in (`collect`, or an adapter of the simulator); `page.build` draws them. Durations are
+in ns. Measures are kept per **cohort**: the runs of one protocol with the same number of members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+from unisono.trace.checks.judge import IMPLIES
+from unisono.trace.promises import PROMISES
+
+PASS, FAIL, UNKNOWN = "PASS", "FAIL", "UNKNOWN"
+WORST_FIRST = {FAIL: 0, UNKNOWN: 1, PASS: 2}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One violation: a sentence that a person can check by hand, and a picture of where it happened."""
+
+    property: str
+    sentence: str
+    members: tuple[str, ...] = ()
+    follows_from: str | None = None
+    """A weaker property that is broken too: this violation says nothing new."""
+    diagram: str | None = None
+    """SVG, to be put into a page as it is."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The verdict on one run of one group."""
+
+    name: str
+    group: str
+    protocol: str
+    result: str
+    members: int | None = None
+    owed: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """The first violations; `broken` counts all of them."""
+    broken: Mapping[str, int] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """Members whose trace is not whole, and why."""
+    judged_by: str = ""
+
+    @property
+    def weakest(self) -> tuple[str, ...]:
+        """The broken properties without those that imply another broken one."""
+        return tuple(one for one in self.broken if weaker_broken(one, self.broken) is None)
+
+    @property
+    def rank(self) -> tuple[int, str, str]:
+        return WORST_FIRST.get(self.result, 1), self.name, self.group
+
+
+def weaker_broken(property: str, broken: Iterable[str]) -> str | None:
+    """The weakest broken property that holds wherever this one holds, if there is one."""
+    below = IMPLIES.get(property, frozenset()) & frozenset(broken)
+    return min(below, key=lambda one: (len(IMPLIES.get(one, ())), one), default=None)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Cast to delivery in a cohort. `quantiles` are (share of messages, ns), ascending in both; empty if nobody knows them."""
+
+    protocol: str
+    members: int | None
+    scope: str
+    """`all`: at every member; `sender`: at the caster alone, by its own clock."""
+    messages: int
+    mean_ns: float
+    quantiles: tuple[tuple[float, float], ...] = ()
+    max_ns: float | None = None
+    runs: int = 1
+
+    def quantile(self, share: float) -> float | None:
+        """Interpolated between the known ones."""
+        below = [pair for pair in self.quantiles if pair[0] <= share]
+        above = [pair for pair in self.quantiles if pair[0] >= share]
+        if not below or not above:
+            return None
+        (p0, x0), (p1, x1) = below[-1], above[0]
+        return x0 if p1 == p0 else x0 + (x1 - x0) * (share - p0) / (p1 - p0)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Where a receiver's time goes, on average: t1 until a message's place is known, t2 from then until it is delivered."""
+
+    protocol: str
+    members: int | None
+    messages: int
+    t1_ns: float
+    t2_ns: float
+
+
+@dataclass(frozen=True)
+class Tau:
+    """How many messages had which index of latency: of how many members something had to be heard."""
+
+    protocol: str
+    members: int | None
+    source: str
+    counts: tuple[tuple[int, int], ...]
+
+    @property
+    def messages(self) -> int:
+        return sum(count for _, count in self.counts)
+
+    @property
+    def mean(self) -> float:
+        return sum(tau * count for tau, count in self.counts) / max(1, self.messages)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a message costs on the wire, beside what theory says without batching."""
+
+    protocol: str
+    members: int | None
+    messages: int
+    packets: float
+    packets_theory: float
+    bytes: float
+    acks_on_top: bool = False
+    """Explicit acknowledgements come on top of the theory."""
+
+
+Measure: TypeAlias = Latency | Waits | Tau | Cost
+
+
+@dataclass(frozen=True)
+class Stay:
+    """One member in one view: from when to when, in ns of the run's clock; `end` is None while nothing says that it was over."""
+
+    who: str
+    view: str
+    members: tuple[str, ...]
+    start_ns: int
+    end_ns: int | None
+    ended: str | None = None
+    """END, LEAVE or CRASH, if it was its last."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Who was in which view when. Times of different members are compared only if `simulated`."""
+
+    run: str
+    group: str
+    simulated: bool
+    stays: tuple[Stay, ...]
+
+    @property
+    def views(self) -> int:
+        return len({stay.view for stay in self.stays})
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything that a report shows."""
+
+    result: str
+    runs: tuple[Run, ...]
+    title: str = "unisono report"
+    latency: tuple[Latency, ...] = ()
+    waits: tuple[Waits, ...] = ()
+    tau: tuple[Tau, ...] = ()
+    cost: tuple[Cost, ...] = ()
+    timelines: tuple[Timeline, ...] = ()
+    quarantined: int = 0
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a reader should know about how this was made, a sentence each."""
+
+    @property
+    def several_sizes(self) -> bool:
+        """Groups of different sizes were measured, so that a protocol's name alone does not name a cohort."""
+        return len({one.members for one in self.measures}) > 1
+
+    @property
+    def several_groups(self) -> bool:
+        return len({run.group for run in self.runs} | {line.group for line in self.timelines}) > 1
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        return (*self.latency, *self.waits, *self.tau, *self.cost)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def cohort_key(protocol: str, members: int | None) -> tuple[int, str, int]:
+    """Weaker orders before stronger ones, as everywhere in unisono; strangers at the end."""
+    known = list(PROMISES)
+    return known.index(protocol) if protocol in PROMISES else len(known), protocol, members or 0
+
+
+def overall(results: Iterable[str], quarantined: int = 0) -> str:
+    """The verdict on all runs together: one failure fails it, and nothing passes that was not seen whole."""
+    seen = set(results)
+    if FAIL in seen:
+        return FAIL
+    return PASS if seen == {PASS} and not quarantined else UNKNOWN

@@ -1,0 +1,252 @@
+"""Silver: typed tables made from events, each with an enforced schema. Everything later reads these and nothing else.
+
+| table       | one row is                                                                                          |
+|-------------|-----------------------------------------------------------------------------------------------------|
+| events      | an event that can be used (columns of `trace.schema`)                                               |
+| casts       | a batch that was cast                                                                               |
+| deliveries  | a DELIVER or PLACE of a batch                                                                       |
+| receipts    | a RECEIVE                                                                                           |
+| orderings   | an ORDERED                                                                                          |
+| votes       | a VOTE or DECIDE                                                                                    |
+| views       | a VIEW: one member installs one view                                                                |
+| stays       | one life in one view: from where to where, blocked when, left how (see `_stays`)                    |
+| booked      | a CAST, DELIVER or PLACE with the stay that it belongs to (see `booked`)                               |
+| parts       | a delivery beside its cast, taken apart where the two are cut differently                           |
+| lives       | one life of one member: how many rows, whether whole, how it ended                                  |
+| quarantine  | a row or file that could not be used, and why: counted, never dropped silently                      |
+
+A **life** is (run, group, member, incarnation); `who` is its name as lists of members write it. `way` tells the (V→V') a stay
+belongs to: stays of one view with the same way went on together; it is null for a stay that ended otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unisono.pipeline.bronze import read_bronze
+from unisono.trace.schema import NAMES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+LIFE = ("run", "group", "member", "incarnation")
+_PLACE = ("protocol", "who", "local_index", "time_ns", "clock", "view")
+_BATCH = ("origin", "origin_incarnation", "origin_who", "first", "count", "service")
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "casts": (*LIFE, *_PLACE, *_BATCH, "destinations", "digest", "frontier", "attributes"),
+    "deliveries": (
+        *LIFE,
+        *_PLACE,
+        *_BATCH,
+        "kind",
+        "destinations",
+        "ordinal",
+        "position",
+        "digest",
+        "attributes",
+        "void",
+    ),
+    "receipts": (*LIFE, *_PLACE, *_BATCH),
+    "orderings": (*LIFE, *_PLACE, *_BATCH, "position", "attributes"),
+    "votes": (*LIFE, *_PLACE, "kind", "transaction", "decision", "reason", "attributes"),
+    "views": (*LIFE, *_PLACE, "members", "previous_view", "transitional", "parts", "attributes"),
+}
+KINDS = {
+    "casts": ("CAST",),
+    "deliveries": ("DELIVER", "PLACE"),
+    "receipts": ("RECEIVE",),
+    "orderings": ("ORDERED",),
+    "votes": ("VOTE", "DECIDE"),
+    "views": ("VIEW",),
+}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The silver tables of one or many runs."""
+
+    events: DataFrame
+    casts: DataFrame
+    deliveries: DataFrame
+    receipts: DataFrame
+    orderings: DataFrame
+    votes: DataFrame
+    views: DataFrame
+    stays: DataFrame
+    lives: DataFrame
+    booked: DataFrame
+    parts: DataFrame
+    quarantine: DataFrame
+
+    def of_runs(self, runs: Iterable[str]) -> Tables:
+        """Only some runs of every table."""
+        from pyspark.sql import functions as F
+
+        wanted = list(runs)
+        return replace(self, **{f.name: getattr(self, f.name).where(F.col("run").isin(wanted)) for f in fields(self)})
+
+    def cached(self) -> Tables:
+        """Keep the events, and what takes joins to make, in memory or on disk for several questions."""
+        return tables_of(self.events.persist(), self.quarantine, lambda table: table.persist())
+
+    def release(self) -> None:
+        """Keep nothing any more."""
+        for table in fields(self):
+            getattr(self, table.name).unpersist()
+
+
+def load(spark: SparkSession, paths: Iterable[str | Path]) -> Tables:
+    """The tables of trace folders or files."""
+    from pyspark.sql import functions as F
+
+    bronze = read_bronze(spark, paths).persist()
+    usable = bronze.where(F.col("problem").isNull()).select(*NAMES)
+    bad = bronze.where(F.col("problem").isNotNull()).select(
+        "run", "group", "member", "incarnation", "local_index", "file", "problem"
+    )
+    return tables_of(usable, bad)
+
+
+def tables_of(
+    events: DataFrame, quarantine: DataFrame | None = None, keep: Callable[[DataFrame], DataFrame] = lambda table: table
+) -> Tables:
+    """The silver tables of events with the columns of `trace.schema`; `keep` is applied to those that take joins to make."""
+    from pyspark.sql import functions as F
+
+    from unisono.pipeline.booked import booked, parts
+
+    named = (
+        events.withColumn("who", name_of(F.col("member"), F.col("incarnation")))
+        .withColumn("origin_who", name_of(F.col("origin"), F.col("origin_incarnation")))
+        .withColumn("void", F.coalesce(F.col("attributes")["void"] == "true", F.lit(False)))
+    )
+    made = {name: named.where(F.col("kind").isin(*KINDS[name])).select(*columns) for name, columns in COLUMNS.items()}
+    if quarantine is None:
+        ddl = "run string, `group` string, member string, incarnation bigint, local_index bigint, file string, problem string"
+        quarantine = events.sparkSession.createDataFrame([], ddl)
+    stays = keep(_stays(named))
+    rows = keep(booked(events, stays))
+    return Tables(
+        events=events,
+        stays=stays,
+        lives=keep(_lives(named, quarantine)),
+        booked=rows,
+        parts=keep(parts(rows, made["casts"])),
+        quarantine=quarantine,
+        **made,
+    )
+
+
+def name_of(address: Column, incarnation: Column) -> Column:
+    """A member as lists write it: the address, and for a later life address#incarnation."""
+    from pyspark.sql import functions as F
+
+    return F.when(incarnation > 0, F.concat_ws("#", address, incarnation.cast("string"))).otherwise(address)
+
+
+def _lives(named: DataFrame, quarantine: DataFrame) -> DataFrame:
+    """One row a life. `unknown` is the reason why nothing can be concluded from what is missing; null: the trace is whole."""
+    from pyspark.sql import functions as F
+
+    ends = F.col("kind").isin("END", "LEAVE", "CRASH")
+    bad = quarantine.groupBy("run", "member", "incarnation").agg(
+        F.count("*").alias("bad_rows"), F.min("problem").alias("problem")
+    )
+    lives = (
+        named.groupBy(*LIFE, "who")
+        .agg(
+            F.min("protocol").alias("protocol"),
+            F.count("*").alias("rows"),
+            F.countDistinct("local_index").alias("indices"),
+            F.min("local_index").alias("first_index"),
+            F.max("local_index").alias("last_index"),
+            F.min(F.when(ends, F.struct("local_index", "kind", "reason"))).alias("end"),
+        )
+        .join(bad, ["run", "member", "incarnation"], "left")
+    )
+    hole = (F.col("first_index") > 0) | (F.col("indices") < F.col("last_index") + 1)
+    return lives.select(
+        *LIFE,
+        "who",
+        "protocol",
+        "rows",
+        "last_index",
+        F.col("end.kind").alias("ending"),
+        F.col("end.reason").alias("ending_reason"),
+        hole.alias("holed"),
+        F.when(F.col("problem").isNotNull(), F.col("problem"))
+        .when(hole, F.lit("its trace has a gap"))
+        .when(F.col("end").isNull(), F.lit("its trace stops without END, LEAVE or CRASH"))
+        .alias("unknown"),
+    )
+
+
+def _stays(named: DataFrame) -> DataFrame:
+    """One row a life and view that it installed, with what came after it.
+
+    `way` is the next view and who came along, as text; `END` for a stay that was the last of a life that ended with END; null
+    for one that ended otherwise (crash, leave, or no ending). What comes after a life's first ending does not change how it ended.
+    `holed`: rows of this stay are missing. `first_word`: nothing of this life named the view before it was installed here; so a
+    view that is installed again, or one whose rows came before it, is not the life's first word about it.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    installs = named.where(F.col("kind") == "VIEW")
+    order = Window.partitionBy(*LIFE).orderBy("local_index")
+    named_view = named.where(F.col("kind").isin("VIEW", "CAST", "DELIVER", "PLACE"))
+    words = named_view.groupBy(*LIFE, "view").agg(F.min("local_index").alias("first_named"))
+    stays = installs.select(
+        *LIFE,
+        "who",
+        "protocol",
+        "view",
+        "members",
+        F.col("local_index").alias("from_index"),
+        F.lead("local_index").over(order).alias("to_index"),
+        F.lead("view").over(order).alias("next_view"),
+        F.lead("transitional").over(order).alias("next_transitional"),
+    ).join(words, [*LIFE, "view"], "left")
+    missing = F.col("local_index") > F.coalesce(F.lag("local_index").over(order) + 1, F.lit(0))
+    ends = (
+        named.withColumn("missing", missing)
+        .where(F.col("kind").isin("END", "LEAVE", "CRASH", "BLOCK") | F.col("missing"))
+        .groupBy(*LIFE)
+        .agg(
+            F.min(F.when(F.col("kind").isin("END", "LEAVE", "CRASH"), F.struct("local_index", "kind", "reason"))).alias(
+                "end"
+            ),
+            F.sort_array(F.collect_list(F.when(F.col("kind") == "BLOCK", F.col("local_index")))).alias("blocks"),
+            F.collect_list(F.when(F.col("missing"), F.col("local_index"))).alias("holes"),
+        )
+    )
+    ended = F.when(F.col("next_view").isNull(), F.col("end.kind"))
+    holed = F.exists(
+        "holes", lambda at: (at > F.col("from_index")) & (F.col("to_index").isNull() | (at <= F.col("to_index")))
+    )
+    inside = F.filter(
+        "blocks", lambda at: (at > F.col("from_index")) & (F.col("to_index").isNull() | (at < F.col("to_index")))
+    )
+    along = F.concat_ws(",", F.array_sort(F.coalesce("next_transitional", F.array().cast("array<string>"))))
+    return stays.join(ends, list(LIFE), "left").select(
+        *LIFE,
+        "who",
+        "protocol",
+        "view",
+        "members",
+        "from_index",
+        "to_index",
+        "next_view",
+        "next_transitional",
+        ended.alias("ended"),
+        F.when(F.col("next_view").isNull(), F.col("end.reason")).alias("ended_reason"),
+        F.get(inside, F.lit(0)).alias("block_index"),
+        F.when(F.col("next_view").isNotNull(), F.concat_ws("|", "next_view", along))
+        .when(ended == "END", F.lit("END"))
+        .alias("way"),
+        F.coalesce(holed, F.lit(False)).alias("holed"),
+        (F.col("first_named") == F.col("from_index")).alias("first_word"),
+    )

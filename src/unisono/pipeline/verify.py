@@ -1,0 +1,287 @@
+"""From trace folders to verdicts: digests first, rows only where digests leave a doubt.
+
+1. Workers scan each life and return facts (`scan`): digests, and suspicions.
+2. Spark compares the facts (`doubtful`). A run without a doubt keeps every property that digests decide (`DECIDED_BY_DIGESTS`).
+3. Rows of doubtful runs, and of runs that owe a property that digests cannot decide, are loaded, and the properties'
+   own formulations judge them.
+
+Why no doubt means no violation, for a run whose lives are all whole (step by step in docs/pipeline.md):
+
+- P0 and the FIFO properties P2, P6, P7 are looked at row by row inside each life; so are P3, and that an own message is delivered
+  after its CAST.
+- Every stay delivered of each origin exactly what that origin cast in the same view, by count, xor and sum of hashes over message
+  and payload digest: P1, P4, P13. That is the same for all who stayed: P5, P14.
+- All stays of one (view, way) have equal digests of every block of 4,096 ordered deliveries, each hashed with its ordinal: P9.
+- One sequence everywhere that is FIFO, in which every caster delivered its own message after casting it, is causal: what m's
+  caster had delivered when it cast m lies before m in its own sequence, and that is everyone's (P8, where all is total).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unisono.pipeline.bronze import life_of, list_segments, segments_of
+from unisono.pipeline.explain import sentence
+from unisono.pipeline.properties.registry import check
+from unisono.pipeline.scan import SCAN_DDL, scan_batches
+from unisono.pipeline.session import PipelineError
+from unisono.pipeline.tables import Tables, load
+from unisono.trace.promises import PROMISES, promises
+from unisono.trace.schema import TOTAL
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DECIDED_BY_DIGESTS = frozenset(
+    {"P0", "P1", "P2", "P3", "P4", "P5", "P6", "P7", "P9a", "P9b", "P9c", "P11", "P12", "P13", "P14"}
+)
+RUNS_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Violation:
+    run: str
+    group: str
+    property: str
+    members: tuple[str, ...]
+    view: str | None
+    witness: Mapping[str, str]
+
+    def explain(self) -> str:
+        """The violation as a sentence that a person can check by hand."""
+        return sentence(self.property, self.members, self.view, self.witness)
+
+
+@dataclass(frozen=True)
+class RunVerdict:
+    """The verdict on one run of one group."""
+
+    run: str
+    group: str
+    protocol: str
+    result: str
+    owed: frozenset[str]
+    violations: tuple[Violation, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    by: str = "digests"
+    """Whether digests sufficed, or rows were looked at."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was found in all runs."""
+
+    runs: tuple[RunVerdict, ...]
+    quarantined: int
+    problems: tuple[str, ...]
+
+    @property
+    def result(self) -> str:
+        results = {run.result for run in self.runs}
+        if "FAIL" in results:
+            return "FAIL"
+        return "PASS" if results == {"PASS"} and not self.quarantined else "UNKNOWN"
+
+
+Progress = Callable[[str], None]
+
+
+def verify(spark: SparkSession, paths: Iterable[str | Path], progress: Progress = lambda text: None) -> Judgement:
+    """Judge every run below these paths."""
+    files = list_segments(paths)
+    progress(f"scanning {len(files)} segments")
+    facts = scan(spark, files).persist()
+    try:
+        runs = _runs(facts)
+        if not runs:
+            raise PipelineError("there is no run in these files: are they a trace?")
+        progress(f"comparing digests of {len(runs)} runs")
+        doubts = doubtful(facts)
+        verdicts, problems, quarantined = [], [], 0
+        rest: dict[tuple[str, str], frozenset[str]] = {}
+        for (run, group), (protocol, services) in sorted(runs.items()):
+            owed = _owed(protocol)
+            if (run, group) in doubts or run == "?":
+                rest[run, group] = owed
+            elif open_properties := _undecided(owed, services):
+                rest[run, group] = open_properties
+            else:
+                verdicts.append(RunVerdict(run, group, protocol, "PASS", owed))
+        if rest:
+            progress(f"looking at the rows of {len(rest)} runs")
+            found = _judge_rows(spark, files, rest, runs)
+            verdicts += found.runs
+            problems, quarantined = list(found.problems), found.quarantined
+    finally:
+        facts.unpersist()
+    return Judgement(tuple(sorted(verdicts, key=lambda v: (v.run, v.group))), quarantined, tuple(problems))
+
+
+def scan(spark: SparkSession, files: Iterable[Path]) -> DataFrame:
+    """The facts of every life: one task reads the segments of some lives, the largest lives first."""
+    lives: dict[str, list[Path]] = {}
+    for file in files:
+        lives.setdefault(life_of(file) or file.name, []).append(file)
+    ordered = sorted(lives.values(), key=lambda segments: -sum(segment.stat().st_size for segment in segments))
+    rows = [([str(segment.resolve()) for segment in sorted(segments, key=_segment_key)],) for segments in ordered]
+    slices = min(len(rows), max(2, spark.sparkContext.defaultParallelism * 8))
+    dealt = [rows[i::slices] for i in range(slices)]  # large and small ones mixed in every task
+    listing = spark.createDataFrame(
+        spark.sparkContext.parallelize([row for part in dealt for row in part], slices), "paths array<string>"
+    )
+    return listing.mapInArrow(scan_batches, SCAN_DDL)
+
+
+def doubtful(facts: DataFrame) -> set[tuple[str, str]]:
+    """The (run, group)s about which digests leave a doubt."""
+    from pyspark.sql import functions as F
+
+    key = ["run", "group"]
+    suspects = facts.where(F.col("what") == "suspect").select(*key)
+    stays = facts.where(F.col("what") == "stay").select(
+        *key, "who", "view", F.col("name").alias("way"), F.col("note").alias("members")
+    )
+    # One member list a view (P11), and a life for every member that a view lists.
+    lists = (
+        stays.groupBy(*key, "view")
+        .agg(F.countDistinct("members").alias("lists"))
+        .where(F.col("lists") > 1)
+        .select(*key)
+    )
+    listed = stays.select(*key, F.explode(F.split("members", ",")).alias("who")).distinct()
+    lives = facts.where(F.col("what") == "life").select(*key, "who")
+    strangers = listed.join(lives, [*key, "who"], "left_anti").select(*key)
+    twice = lives.groupBy(*key, "who").count().where(F.col("count") > 1).select(*key)
+    # The sequence of each stay as one digest of its blocks; stays of one way must agree (P9).
+    blocks = (
+        facts.where(F.col("what") == "block")
+        .groupBy(*key, "who", "view")
+        .agg(
+            F.sum("count").alias("deliveries"),
+            F.expr("bit_xor(xxhash64(name, number, count, xor, sum))").alias("digest"),
+        )
+    )
+    ways = (
+        stays.where(F.col("way").isNotNull())
+        .join(blocks, [*key, "who", "view"], "left")
+        .na.fill(0, ["deliveries", "digest"])
+    )
+    apart = (
+        ways.groupBy(*key, "view", "way")
+        .agg(F.countDistinct("deliveries", "digest").alias("sequences"))
+        .where(F.col("sequences") > 1)
+        .select(*key)
+    )
+    # What each stay delivered of each origin is what that origin cast in that view (P1, P4, P5, P13, P14).
+    cast = facts.where(F.col("what") == "cast").select(
+        *key, "view", F.col("who").alias("origin"), F.col("note").alias("service"), _digest().alias("cast")
+    )
+    origin = facts.where(F.col("what") == "origin").select(
+        *key, "who", "view", F.col("name").alias("origin"), F.col("note").alias("service"), _digest().alias("delivered")
+    )
+    owed = stays.select(*key, "who", "view").join(cast, [*key, "view"], "inner")
+    unequal = (
+        owed.join(origin, [*key, "who", "view", "origin", "service"], "full")
+        .where(~F.col("cast").eqNullSafe(F.col("delivered")))
+        .select(*key)
+    )
+    parts = (suspects, lists, strangers, twice, apart, unequal)
+    everything = parts[0]
+    for part in parts[1:]:
+        everything = everything.unionByName(part)
+    return {(row["run"], row["group"]) for row in everything.distinct().collect()}
+
+
+def _digest() -> Any:
+    from pyspark.sql import functions as F
+
+    return F.struct("number", "count", "xor", "sum")
+
+
+def _runs(facts: DataFrame) -> dict[tuple[str, str], tuple[str, frozenset[str]]]:
+    """Every run with its order and the services that it carried."""
+    from pyspark.sql import functions as F
+
+    rows = (
+        facts.groupBy("run", "group")
+        .agg(
+            F.min("protocol").alias("protocol"),
+            F.collect_set(F.when(F.col("what").isin("origin", "cast"), F.col("note"))).alias("services"),
+        )
+        .collect()
+    )
+    return {(row["run"], row["group"]): (row["protocol"], frozenset(row["services"])) for row in rows}
+
+
+def _owed(protocol: str) -> frozenset[str]:
+    """What a protocol owes; of one that nobody knows, what everyone owes."""
+    if protocol in PROMISES:
+        return promises(protocol)
+    return frozenset.intersection(*(promises(name) for name in PROMISES))
+
+
+def _undecided(owed: frozenset[str], services: frozenset[str]) -> frozenset[str]:
+    """The owed properties that equal digests do not decide. P8 is decided where every message was totally ordered."""
+    left = owed - DECIDED_BY_DIGESTS
+    return left - {"P8"} if services <= {TOTAL} else left
+
+
+def _judge_rows(
+    spark: SparkSession,
+    files: list[Path],
+    rest: Mapping[tuple[str, str], frozenset[str]],
+    runs: Mapping[tuple[str, str], tuple[str, frozenset[str]]],
+) -> Judgement:
+    from pyspark.sql import functions as F
+
+    names = {run for run, _ in rest}
+    wanted = files if "?" in names else segments_of(files, names)
+    tables = load(spark, wanted)
+    owed_of: dict[frozenset[str], list[str]] = {}
+    for (run, _), owed in rest.items():
+        owed_of.setdefault(owed, []).append(run)
+    violations: dict[tuple[str, str], list[Violation]] = {}
+    for owed, some in owed_of.items():
+        for start in range(0, len(some), RUNS_AT_ONCE):
+            part = tables.of_runs(some[start : start + RUNS_AT_ONCE]).cached()
+            for row in check(part, owed).collect():
+                found = Violation(
+                    row["run"], row["group"], row["property"], tuple(row["members"] or ()), row["view"], row["witness"]
+                )
+                violations.setdefault((row["run"], row["group"]), []).append(found)
+    unknown = _unknown(tables)
+    bad = tables.quarantine.agg(F.count("*").alias("n"), F.collect_set("problem").alias("problems")).collect()[0]
+    verdicts = []
+    for run, group in rest:
+        protocol = runs[run, group][0]
+        broken, missing = violations.get((run, group), []), unknown.get((run, group), {})
+        result = "FAIL" if broken else "UNKNOWN" if missing or run == "?" else "PASS"
+        ranked = tuple(sorted(broken, key=lambda v: (_rank(v.property), v.members)))
+        verdicts.append(RunVerdict(run, group, protocol, result, _owed(protocol), ranked, missing, "rows"))
+    return Judgement(tuple(verdicts), bad["n"], tuple(sorted(bad["problems"])))
+
+
+def _unknown(tables: Tables) -> dict[tuple[str, str], dict[str, str]]:
+    """The lives of which something is missing; members of views without a trace too."""
+    from pyspark.sql import functions as F
+
+    holed = tables.lives.where(F.col("unknown").isNotNull()).select("run", "group", "who", "unknown")
+    listed = tables.views.select("run", "group", F.explode("members").alias("who")).distinct()
+    absent = listed.join(tables.lives, ["run", "group", "who"], "left_anti").select(
+        "run", "group", "who", F.lit("there is no trace of it").alias("unknown")
+    )
+    result: dict[tuple[str, str], dict[str, str]] = {}
+    for row in holed.unionByName(absent).collect():
+        result.setdefault((row["run"], row["group"]), {})[row["who"]] = row["unknown"]
+    return result
+
+
+def _rank(property: str) -> tuple[int, str]:
+    return int("".join(c for c in property if c.isdigit())), property
+
+
+def _segment_key(path: Path) -> tuple[str, ...]:
+    return tuple(path.name.split("."))

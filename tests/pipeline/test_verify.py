@@ -1,0 +1,123 @@
+"""From folders to verdicts: digests never hide a fault, rows are looked at where they must be, and clean runs raise no alarm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.generate import generate
+from tests.pipeline import traces
+from unisono.orders.registry import ORDERS
+from unisono.pipeline.bronze import list_segments
+from unisono.pipeline.verify import doubtful, scan, verify
+from unisono.sim.run import simulate
+from unisono.sim.scenario import Scenario, Source
+from unisono.sim.swarm import scenario_of
+from unisono.trace.checks.judge import judge
+from unisono.trace.parquet import write_parquet
+from unisono.trace.promises import promises
+from unisono.trace.schema import Event
+from unisono.trace.sinks import stem_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CLEAN_RUNS = 504
+
+
+def write(folder: Path, runs: Iterable[tuple[str, Iterable[Event]]]) -> None:
+    """One segment a life, as a recorder would leave them."""
+    for run, events in runs:
+        lives: dict[tuple[str, int], list[Event]] = {}
+        for event in events:
+            lives.setdefault((event.member, event.incarnation), []).append(event)
+        for (member, incarnation), rows in lives.items():
+            write_parquet(folder / f"{stem_of(run, member, incarnation)}.000000.parquet", rows)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> dict[str, list[Event]]:
+    """Clean and damaged runs."""
+    clean = list(traces.simulated(4))
+    damaged = list(islice(traces.damaged(clean, 120), 120))
+    planted = [(name, events) for name, events, *_ in traces.planted()]
+    return {run: list(events) for run, events in [*clean, *damaged, *planted] if events}
+
+
+@pytest.mark.slow
+def test_digests_never_hide_what_the_oracle_sees(
+    spark: SparkSession, corpus: dict[str, list[Event]], tmp_path: Path
+) -> None:
+    write(tmp_path, corpus.items())
+    doubts = {run for run, _ in doubtful(scan(spark, list_segments([tmp_path])))}
+    free = {run: events for run, events in corpus.items() if events[0].run not in doubts}
+    assert free, "some runs are decided by digests alone"
+    assert len(doubts) > 50, "damage is noticed"
+    for run, events in free.items():
+        owed = promises(events[0].protocol) - {"P8", "P8c"}
+        if {event.service for event in events if event.service} == {"total"}:
+            owed = promises(events[0].protocol)
+        verdict = judge(events, owed)
+        assert verdict.result == "PASS", f"{run}: {verdict}"
+
+
+@pytest.mark.slow
+def test_verify_and_the_oracle_give_the_same_verdicts(
+    spark: SparkSession, corpus: dict[str, list[Event]], tmp_path: Path
+) -> None:
+    some = dict(islice(corpus.items(), 0, None, 3))
+    write(tmp_path, some.items())
+    judgement = verify(spark, [tmp_path])
+    ours = {run.run: (run.result, frozenset(v.property for v in run.violations)) for run in judgement.runs}
+    for events in some.values():
+        verdict = judge(events, promises(events[0].protocol))
+        assert ours[events[0].run] == (verdict.result.value, verdict.broken), events[0].run
+    for run in judgement.runs:
+        for violation in run.violations:
+            assert violation.explain(), "every violation is a sentence"
+
+
+@pytest.mark.slow
+def test_five_hundred_clean_runs_raise_no_alarm(spark: SparkSession, tmp_path: Path) -> None:
+    made = 0
+    for seed in range(CLEAN_RUNS // len(ORDERS)):
+        for order in ORDERS:
+            scenario = scenario_of(order, 10_000 + seed)
+            small = Source(kind=scenario.source.kind, rate=scenario.source.rate, messages=6, depth=2, burst=3)
+            simulate(
+                scenario.with_(source=small, members=max(2, min(4, scenario.members)), faults=(), config={}),
+                folder=tmp_path,
+            )
+            made += 1
+    judgement = verify(spark, [tmp_path])
+    assert len(judgement.runs) == made == CLEAN_RUNS
+    alarms = [(run.run, run.result) for run in judgement.runs if run.result != "PASS"]
+    assert not alarms
+
+
+def test_a_large_clean_trace_is_decided_by_digests_alone(spark: SparkSession, tmp_path: Path) -> None:
+    rows = generate(tmp_path, 80_000, members=8)
+    judgement = verify(spark, [tmp_path])
+    assert rows == 80_000
+    assert [(run.result, run.by) for run in judgement.runs] == [("PASS", "digests")]
+
+
+def test_one_swap_in_a_large_trace_is_found_and_told(spark: SparkSession, tmp_path: Path) -> None:
+    outcome = simulate(Scenario(order="causal-total", members=4, source=Source(rate=2_000, messages=150)), keep=True)
+    events = list(outcome.events)
+    places = [i for i, e in enumerate(events) if e.member == "c" and e.kind == "DELIVER"]
+    x, y = next((a, b) for a, b in pairwise(places[60:]) if events[a].origin != events[b].origin)
+    for name in ("origin", "first", "digest"):
+        one, other = getattr(events[x], name), getattr(events[y], name)
+        setattr(events[x], name, other)
+        setattr(events[y], name, one)
+    write(tmp_path, [(events[0].run, events)])
+    (run,) = verify(spark, [tmp_path]).runs
+    assert run.result == "FAIL"
+    assert run.by == "rows"
+    assert {"P9a", "P9c"} <= {violation.property for violation in run.violations}
+    assert any("c delivered" in violation.explain() for violation in run.violations)
