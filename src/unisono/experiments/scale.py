@@ -1,0 +1,60 @@
+"""How the total orders grow with the size of the group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from unisono.experiments.grid import Grid, make_grid
+from unisono.experiments.pages import Experiment, Row, Table, grouped, mean_ms, mean_of, sound
+
+SIZES = (2, 4, 8, 16, 32, 64, 128)
+GRAPH_SIZES = tuple(n for n in SIZES if n <= 32)
+"""The orders that keep a graph of acknowledgements: each message carries a vector, and every member acknowledges."""
+ORDERS = ("sequencer", "abcast", "tomp", "all-ack", "toto")
+
+
+def grid(quick: bool = False) -> Grid:
+    common: dict[str, Any] = {
+        "source": "poisson",
+        "rate": 500,
+        "delay": "uniform:0.5ms:2ms",
+        "messages": 40 if quick else 200,
+        "seeds": 2 if quick else 5,
+    }
+    sizes, graph_sizes = ((2, 8, 32), (2, 8)) if quick else (SIZES, GRAPH_SIZES)
+    return make_grid(
+        "scale",
+        common | {"order": ["sequencer", "abcast", "tomp"], "members": list(sizes)},
+        common | {"order": ["all-ack", "toto"], "members": list(graph_sizes)},
+    )
+
+
+def summarise(rows: Sequence[Row]) -> list[Table]:
+    measured = sound(rows)
+    return [
+        _by_size(measured, "Latency at all members (ms)", ".3f", lambda runs: mean_ms(runs, "latency_mean")),
+        _by_size(measured, "99th percentile of latency (ms)", ".3f", lambda runs: mean_ms(runs, "latency_p99")),
+        _by_size(measured, "Packets a message", ".1f", lambda runs: mean_of(runs, "packets_per_message")),
+        _by_size(measured, "Packets a message by the formula", ".0f", lambda runs: runs[0]["packets_theory"]),
+        _by_size(measured, "Bytes a message", ".0f", lambda runs: mean_of(runs, "bytes_per_message")),
+    ]
+
+
+def _by_size(rows: Sequence[Row], title: str, form: str, figure: Any) -> Table:
+    groups = grouped(rows, "members", "order")
+    orders = [order for order in ORDERS if any(name == order for _, name in groups)]
+    lines = []
+    for n in sorted({n for n, _ in groups}):
+        lines.append((n, *(figure(groups[n, order]) if (n, order) in groups else None for order in orders)))
+    return Table(title, (("n", "d"), *((order, form) for order in orders)), tuple(lines))
+
+
+EXPERIMENT = Experiment(
+    "scale",
+    "Growing groups",
+    "Latency and cost of the total orders in groups of 2 to 128 members (all-ack and ToTo to 32). The whole group casts 500 "
+    "messages a second; idle members of all-ack and ToTo acknowledge after 5 ms, which is what the packets above the formula are.",
+    grid,
+    summarise,
+)
