@@ -1,0 +1,58 @@
+"""The command line: one file a command family. This one puts them together and turns errors into sentences.
+
+Exit codes: 0 done, and every promise kept; 1 a violation was found; 2 bad input, or a verdict that cannot be given;
+70 a fault of unisono itself; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import typer
+from rich.console import Console
+
+from unisono.cli import compare, demo, experiment, pipeline, sim, trace
+from unisono.core.errors import UnisonoError
+from unisono.trace.schema import TraceError
+
+EXIT_BAD_INPUT, EXIT_FAULT = 2, 70
+
+app = typer.Typer(
+    name="unisono",
+    help="Ordered, reliable group communication: simulate it, explore it, compare the protocols, judge what happened.",
+    epilog="Exit codes: 0 fine, 1 a promise was broken, 2 bad input or no verdict, 70 a fault of unisono, 130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(sim.app, name="sim")
+app.add_typer(trace.app, name="trace")
+app.add_typer(experiment.app, name="experiment")
+app.add_typer(pipeline.app, name="pipeline")
+app.command("compare")(compare.compare)
+app.command("demo")(demo.demo)
+
+
+def main() -> None:
+    """Run a command. Whatever goes wrong, a person reads one sentence."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, so that worker processes end too
+    if hasattr(signal, "SIGPIPE"):  # `| head` ends us quietly, as it ends every other program
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        app()
+    except (UnisonoError, TraceError) as error:
+        console.print("unisono:", str(error), markup=False)
+        sys.exit(EXIT_BAD_INPUT)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        console.print(f"unisono: {error.strerror or error}{where}.", markup=False)
+        sys.exit(EXIT_BAD_INPUT)
+    except Exception as error:
+        if os.environ.get("UNISONO_DEBUG"):
+            raise
+        text = f"unisono: a fault of its own, {type(error).__name__}: {error}. Set UNISONO_DEBUG=1 to see where."
+        console.print(text, markup=False)
+        sys.exit(EXIT_FAULT)

@@ -1,0 +1,92 @@
+"""`unisono experiment`: grids of simulated runs on Spark, and the papers' tables rebuilt from them."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table as RichTable
+
+from unisono.cli import options as o
+from unisono.cli.show import bar, err, out, print_json
+from unisono.experiments.catalogue import EXPERIMENTS, find_experiment
+from unisono.experiments.pages import Table, page
+from unisono.sim.files import write_whole
+
+app = typer.Typer(help="Run experiments: grids of simulated runs, fanned out by Spark.", no_args_is_help=True)
+
+
+@app.command("run")
+def run(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help="A built-in experiment, or a grid in a file.")],
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master; without it UNISONO_SPARK_MASTER, or all local cores.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Where results go, and where a broken run goes on; results/NAME.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version, in seconds.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier run has left there.")] = False,
+    traces: Annotated[bool, typer.Option("--traces", help="Keep the trace of every run too.")] = False,
+    to: Annotated[
+        Path | None, typer.Option("--page", help="Also write the page here, such as docs/results/tomp.md.")
+    ] = None,
+    json: o.Json = False,
+) -> None:
+    """Run an experiment, or what is left of it, and show its tables."""
+    from unisono.experiments.runner import run_grid
+    from unisono.pipeline.session import open_session
+
+    experiment = find_experiment(name)
+    grid = experiment.grid(quick)
+    place = folder or Path("results") / (experiment.name + ("-quick" if quick else ""))
+    spark = open_session(master, f"unisono experiment {experiment.name}")
+    with bar(experiment.name, len(grid.cells)) as update:
+        rows = run_grid(spark, grid, place, not fresh, update, traces)
+    tables = experiment.summarise(rows)
+    text = page(experiment, rows, quick)
+    for target in (place / "page.md", to):
+        if target is not None:
+            write_whole(target, text)
+    verdicts = Counter(row["verdict"] for row in rows)
+    summary = {"experiment": experiment.name, "cells": len(rows), "verdicts": verdicts}
+    summary["tables"] = [table.to_json() for table in tables]
+    write_whole(place / "tables.json", json_module.dumps(summary, ensure_ascii=False, indent=1) + "\n")
+    if json:
+        print_json(summary)
+    else:
+        for table in tables:
+            _show(table)
+        out.print(f"{len(rows):,} runs, " + ", ".join(f"{n:,} {verdict}" for verdict, n in sorted(verdicts.items())))
+        out.print(f"results in {place}", markup=False)
+    for row in rows:
+        if row["verdict"] != "PASS":
+            err.print(f"{row['id']}: {row['verdict']} {row['problem'] or ''}", markup=False)
+    if verdicts.keys() - {"PASS"}:
+        raise typer.Exit(1 if verdicts.keys() & {"FAIL", "FAULT"} else 2)
+
+
+@app.command("list")
+def list_experiments(json: o.Json = False) -> None:
+    """List the built-in experiments."""
+    if json:
+        print_json({name: len(experiment.grid(False).cells) for name, experiment in EXPERIMENTS.items()})
+        return
+    for name, experiment in EXPERIMENTS.items():
+        out.print(f"[bold]{name:<12}[/] {experiment.title}, {len(experiment.grid(False).cells):,} runs")
+
+
+def _show(table: Table) -> None:
+    shown = RichTable(title=table.title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    shown.padding = (0, 1, 0, 0)
+    for name, form in table.columns:
+        shown.add_column(name, justify="right" if form else "left")
+    for cells in table.cells():
+        shown.add_row(*cells)
+    out.print(shown)
+    if table.note:
+        out.print(table.note, style="dim", markup=False)

@@ -1,0 +1,92 @@
+"""How results look on a terminal: tables, bars, verdicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from unisono.sim.measure import Measures, Spread
+from unisono.sim.run import Outcome
+from unisono.sim.world import World
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+VIOLATIONS_SHOWN = 10
+
+
+def print_json(value: Any) -> None:
+    """One JSON object, for programs: nothing else goes to standard output."""
+    print(json.dumps(value, ensure_ascii=False))
+
+
+@contextmanager
+def bar(text: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """A progress bar on standard error, only where a person watches; the function given updates it."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task(text, total=total)
+
+        def update(completed: int, text: str | None = None) -> None:
+            if text is not None:
+                progress.update(task, description=text)
+            progress.update(task, completed=completed)
+
+        yield update
+
+
+def run_progress(update: Callable[..., None]) -> Callable[[World], None]:
+    """Progress of one run, in messages cast."""
+    return lambda world: update(world.casts)
+
+
+def verdict_lines(outcome: Outcome) -> Iterator[str]:
+    verdict = outcome.verdict
+    colour = {"PASS": "green", "FAIL": "red"}.get(verdict.result, "yellow")
+    yield f"[bold {colour}]{verdict.result}[/]  {len(verdict.owed)} properties owed by {outcome.measures.order}"
+    for violation in verdict.violations[:VIOLATIONS_SHOWN]:
+        yield f"  [red]{violation.property}[/] {violation.sentence}"
+    hidden = len(verdict.violations) - VIOLATIONS_SHOWN
+    if hidden > 0:
+        yield f"  ... and {hidden} more violations"
+    for member, why in verdict.unknown.items():
+        yield f"  [yellow]unknown[/] {member}: {why}"
+    if outcome.gaps:
+        yield f"  [yellow]{outcome.gaps} rows of the trace could not be written[/]"
+
+
+def measures_table(rows: list[Measures], title: str = "") -> Table:
+    """The comparison that people come for: latency, its parts, and the cost beside the formula. Times are in ms."""
+    table = Table(title=title or None, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    table.padding = (0, 1, 0, 0)  # fits 80 columns
+    table.add_column("order", no_wrap=True)
+    for name in ("mean", "p50", "p99", "t1", "t2", "pkts", "formula", "bytes", "index"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.order,
+            *(_ms(row.latency, value) for value in (row.latency.mean, row.latency.p50, row.latency.p99)),
+            _ms(row.t1, row.t1.mean),
+            _ms(row.t2, row.t2.mean),
+            f"{row.packets_per_message:.2f}",
+            f"{row.packets_formula}={row.packets_theory:g}" + ("+" if "+" in row.packets_formula else ""),
+            f"{row.bytes_per_message:.0f}",
+            "–" if row.index_of_latency is None else f"{row.index_of_latency:.2f}",
+        )
+    return table
+
+
+def _ms(spread: Spread, ns: float) -> str:
+    return f"{ns / 1e6:.2f}" if spread.count else "–"

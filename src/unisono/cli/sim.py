@@ -1,0 +1,356 @@
+"""`unisono sim`: run a simulated group, replay, diagram, explore, swarm, fuzz."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any
+
+import typer
+
+from unisono.cli import options as o
+from unisono.cli.show import bar, err, measures_table, out, print_json, run_progress, verdict_lines
+from unisono.core.config import Config
+from unisono.core.errors import Misuse
+from unisono.orders.registry import LAYOUTS, ORDERS, find_order, make_codec
+from unisono.sim.explore import Progress
+from unisono.sim.explore import explore as search
+from unisono.sim.explore_case import Case, distributions
+from unisono.sim.explore_replay import replay as replay_schedule
+from unisono.sim.files import load_json, write_whole
+from unisono.sim.fuzz import fuzz as attack
+from unisono.sim.fuzz import make_samples
+from unisono.sim.run import Outcome, simulate
+from unisono.sim.scenario import Scenario
+from unisono.sim.swarm import Finding
+from unisono.sim.swarm import swarm as run_swarm
+from unisono.sim.units import format_duration, parse_duration
+from unisono.sim.workload import describe
+from unisono.trace.diagram import render
+from unisono.trace.promises import promises
+
+app = typer.Typer(help="Simulate, explore and attack the protocols in virtual time.", no_args_is_help=True)
+
+Out = Annotated[Path, typer.Option("--out", help="Where to write it.")]
+
+
+@app.command("orders")
+def orders(json: o.Json = False) -> None:
+    """List the orders, their services, and which properties they owe."""
+    if json:
+        print_json({name: sorted(promises(name)) for name in ORDERS})
+        return
+    for name, order in ORDERS.items():
+        services = ", ".join(sorted(service.name.lower() for service in order.services))
+        guarantees = ", ".join(sorted(order.guarantees))
+        out.print(f"[bold]{name:13}[/] carries {services}; guarantees {guarantees}; owes {' '.join(_ids(name))}")
+
+
+@app.command("run")
+def run(
+    order: o.Order = "sequencer",
+    members: o.Members = 3,
+    seed: o.Seed = 1,
+    source: o.SourceKind = "poisson",
+    rate: o.Rate = 100.0,
+    messages: o.Messages = 1_000,
+    size: o.Size = "64",
+    burst: o.Burst = 10,
+    depth: o.Depth = 8,
+    causal_share: o.CausalShare = 0.0,
+    subset_share: o.SubsetShare = 0.0,
+    phi: o.Phi = None,
+    ack_delay: o.AckDelay = "5ms",
+    delay: o.Delay = "uniform:0.5ms:2ms",
+    loss: o.Loss = 0.0,
+    duplicate: o.Duplicate = 0.0,
+    reorder: o.Reorder = 0.0,
+    turn: o.Turn = "0ms",
+    faults: o.Faults = None,
+    trace: Annotated[Path | None, typer.Option(help="Write the trace into this folder.")] = None,
+    json: o.Json = False,
+) -> None:
+    """Run one simulated group and judge what its order owes."""
+    scenario = o.scenario_from(
+        order=order,
+        members=members,
+        seed=seed,
+        source=source,
+        rate=rate,
+        messages=messages,
+        size=size,
+        burst=burst,
+        depth=depth,
+        causal_share=causal_share,
+        subset_share=subset_share,
+        phi=phi,
+        ack_delay=ack_delay,
+        delay=delay,
+        loss=loss,
+        duplicate=duplicate,
+        reorder=reorder,
+        turn=turn,
+        faults=faults,
+    )
+    with bar("simulating", messages) as update:
+        outcome = simulate(scenario, folder=trace, progress=run_progress(update))
+    _report(scenario, outcome, json)
+    if trace is not None and not json:
+        out.print(f"trace in {trace}")
+    _exit(outcome)
+
+
+@app.command("replay")
+def replay(
+    file: Annotated[Path, typer.Argument(help="A replay file of swarm, shrinker or explorer.")], json: o.Json = False
+) -> None:
+    """Run a replay file again and say what it shows."""
+    data = load_json(file)
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if kind == "explore":
+        lines: list[str] = []
+        write = lines.append if json else lambda line: out.print(line, markup=False)
+        sentence = replay_schedule(file, write=write)
+        if json:
+            print_json({"steps": lines, "violation": sentence})
+        raise typer.Exit(1 if sentence else 0)
+    if kind != "scenario":
+        raise Misuse(f"{file} is not a replay file: it must say which kind it is, `scenario` or `explore`.")
+    scenario = Scenario.from_json(data.get("scenario"))
+    outcome = simulate(scenario)
+    _report(scenario, outcome, json)
+    _exit(outcome)
+
+
+@app.command("diagram")
+def diagram(
+    order: o.Order = "sequencer",
+    members: o.Members = 4,
+    seed: o.Seed = 1,
+    source: o.SourceKind = "poisson",
+    rate: o.Rate = 400.0,
+    messages: o.Messages = 10,
+    causal_share: o.CausalShare = 0.0,
+    subset_share: o.SubsetShare = 0.0,
+    phi: o.Phi = None,
+    ack_delay: o.AckDelay = "5ms",
+    delay: o.Delay = "uniform:0.5ms:4ms",
+    loss: o.Loss = 0.0,
+    faults: o.Faults = None,
+    start: Annotated[str | None, typer.Option("--from", help="Show from this time, such as 5ms.")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="Show up to this time.")] = None,
+    file: Out = Path("diagram.svg"),
+) -> None:
+    """Draw a run as a space-time diagram (SVG)."""
+    scenario = o.scenario_from(
+        order=order,
+        members=members,
+        seed=seed,
+        source=source,
+        rate=rate,
+        messages=messages,
+        causal_share=causal_share,
+        subset_share=subset_share,
+        phi=phi,
+        ack_delay=ack_delay,
+        delay=delay,
+        loss=loss,
+        faults=faults,
+    )
+    begin = parse_duration(start) if start else None
+    end = parse_duration(until) if until else None
+    outcome = simulate(scenario, keep=True)
+    title = f"{order}, {members} members, seed {seed}"
+    write_whole(file, render(outcome.events, title=title, start_ns=begin, end_ns=end))
+    out.print(f"{file}  {outcome.measures.casts} messages, {outcome.measures.deliveries} deliveries", markup=False)
+    _exit(outcome)
+
+
+@app.command("explore")
+def explore(
+    order: o.Order = "abcast",
+    members: o.Members = 3,
+    messages: Annotated[int, typer.Option("--messages", "-m", help="How many in total, dealt out in every way.")] = 2,
+    crash: Annotated[bool, typer.Option("--crash", help="Also crash each member at every point.")] = False,
+    states: Annotated[int, typer.Option(help="Give up after so many states of one case.")] = 5_000_000,
+    phi: o.Phi = None,
+    file: Out = Path("violation.replay.json"),
+    json: o.Json = False,
+) -> None:
+    """Try every interleaving of a small case on the real ordering objects."""
+    found = find_order(order)
+    if not 1 <= members <= 5:
+        raise Misuse(f"the explorer takes 1 to 5 members, not {members}: the number of interleavings explodes.")
+    if not 1 <= messages <= 6:
+        raise Misuse(f"the explorer takes 1 to 6 messages, not {messages}: the number of interleavings explodes.")
+    if order == "toto":
+        Config(phi=phi).threshold(members)
+    elif phi is not None:
+        raise Misuse(f"phi is a setting of toto; {order} has none.")
+    rows: list[dict[str, Any]] = []
+    begun = monotonic()
+    complete = True
+    with bar("exploring", None) as update:
+        for case in distributions(members, messages, Config(phi=phi)):
+
+            def show(progress: Progress, case: Case = case) -> None:
+                update(progress.states, f"{order} {case}, {progress.depth} steps deep")
+
+            report = search(case, found, 1 if crash and members > 1 else 0, states, show)
+            complete = complete and report.complete
+            rows.append({"case": str(case), "states": report.states, "flushes": report.flushes_checked})
+            if report.violation is not None:
+                break
+    total = sum(row["states"] for row in rows)
+    if json:
+        sentence = report.violation.sentence if report.violation else None
+        print_json({"order": order, "cases": rows, "states": total, "complete": complete, "violation": sentence})
+    else:
+        for row in rows:
+            crashes = f", {row['flushes']:,} view changes" if crash else ""
+            out.print(f"{row['case']:>8}  {row['states']:>10,} states{crashes}")
+        out.print(
+            f"{total:,} states in {monotonic() - begun:.1f} s, {'all' if complete else 'NOT all'} interleavings seen"
+        )
+    if report.violation is not None:
+        report.violation.save(file)
+        if not json:
+            out.print(str(report.violation), markup=False)
+            out.print(f"replay it: unisono sim replay {file}", markup=False)
+        raise typer.Exit(1)
+    if not complete:
+        raise Misuse(f"after {states:,} states of one case there were more: raise --states, or take a smaller case.")
+    if not json:
+        out.print("[green]no violation[/]")
+
+
+@app.command("swarm")
+def swarm(
+    seeds: Annotated[int | None, typer.Option(help="So many seeds of each order; without it, until stopped.")] = None,
+    order: Annotated[str | None, typer.Option("--order", "-o", help="Only this order.")] = None,
+    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    workers: Annotated[int | None, typer.Option(help="Processes; without it, one a core.")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Where replay files of failures go.")] = Path("swarm-failures"),
+    json: o.Json = False,
+) -> None:
+    """Run random scenarios with faults; shrink whatever fails to a replay file."""
+    names = [order] if order else list(ORDERS)
+    for name in names:
+        find_order(name)
+    for option, value in (("--seeds", seeds), ("--workers", workers)):
+        if value is not None and value < 1:
+            raise Misuse(f"{option} must be at least 1, not {value}.")
+    done: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    failures: list[Finding] = []
+    begun = monotonic()
+
+    with bar("swarm", seeds * len(names) if seeds else None) as update:
+
+        def seen(finding: Finding) -> bool:
+            done[finding.order] += 1
+            faults.update(finding.faults)
+            if finding.sentence is not None:
+                failures.append(finding)
+                err.print(f"{finding.order} seed {finding.seed}: {finding.sentence}", markup=False, style="red")
+                err.print(f"  replay it: unisono sim replay {finding.replay}", markup=False)
+            update(done.total())
+            return True
+
+        try:
+            run_swarm(names, seeds, first, workers, folder, seen)
+        except KeyboardInterrupt:
+            err.print("stopped.")
+    seconds = monotonic() - begun
+    if json:
+        print_json(
+            {
+                "runs": done,
+                "faults": faults,
+                "failures": [[f.order, f.seed, f.sentence, f.replay] for f in failures],
+                "seconds": round(seconds, 1),
+            }
+        )
+    else:
+        out.print(f"{done.total():,} runs in {seconds:.0f} s: " + ", ".join(f"{n} {c}" for n, c in done.items()))
+        out.print("faults: " + (", ".join(f"{n} {c}" for n, c in faults.most_common()) or "none"))
+        out.print(
+            "[green]no violation[/]" if not failures else f"[red]{len(failures)} failures[/], replay files in {folder}"
+        )
+    if failures:
+        raise typer.Exit(1)
+
+
+@app.command("fuzz")
+def fuzz(
+    inputs: Annotated[int, typer.Option(help="How many inputs.")] = 1_000_000,
+    seed: o.Seed = 1,
+    json: o.Json = False,
+) -> None:
+    """Throw random and damaged bytes at the wire codec."""
+    if inputs < 1:
+        raise Misuse(f"--inputs must be at least 1, not {inputs}.")
+    codec = make_codec(Config())
+    begun = monotonic()
+    with bar("fuzzing", inputs) as update:
+        report = attack(codec, make_samples(codec, seed), inputs, seed, update)
+    seconds = monotonic() - begun
+    if json:
+        refused = dict(report.refused)
+        print_json(
+            {
+                "inputs": inputs,
+                "accepted": report.accepted,
+                "refused": refused,
+                "failed": report.failed,
+                "failures": [failure._asdict() for failure in report.failures],
+                "peak_bytes": report.peak_bytes,
+                "seconds": round(seconds, 1),
+            }
+        )
+    else:
+        out.print(
+            f"{inputs:,} inputs for {len(LAYOUTS)} packet kinds in {seconds:.0f} s, at most {report.peak_bytes:,} bytes"
+        )
+        out.print(f"{report.accepted:>12,}  decoded to a well-formed packet")
+        for reason, number in sorted(report.refused.items()):
+            out.print(f"{number:>12,}  refused: {reason}", markup=False)
+        for failure in report.failures:
+            out.print(f"{failure.what}: sender {failure.sender} of {failure.members}, {failure.data_hex}", markup=False)
+        out.print("[green]no failure[/]" if report.passed else f"[red]{report.failed} failures[/]")
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+def _report(scenario: Scenario, outcome: Outcome, json: bool) -> None:
+    measures = outcome.measures
+    if json:
+        print_json(
+            {
+                "scenario": scenario.to_json(),
+                "verdict": outcome.verdict.result,
+                "violations": [{"property": v.property, "sentence": v.sentence} for v in outcome.verdict.violations],
+                "measures": measures.to_json(),
+                "digest": outcome.digest,
+            }
+        )
+        return
+    text = f"{scenario.members} members, {describe(scenario.source)}, delay {scenario.delay}, seed {scenario.seed}"
+    out.print(measures_table([measures], text))
+    span = format_duration(measures.virtual_ns)
+    changes = measures.view_changes
+    views = f", {changes} view change{'s' if changes > 1 else ''}" if changes else ""
+    out.print(f"{measures.casts:,} cast, {measures.deliveries:,} deliveries in {span} of virtual time{views}")
+    out.print(f"trace digest {outcome.digest}", style="dim")
+    for line in verdict_lines(outcome):
+        out.print(line)
+
+
+def _exit(outcome: Outcome) -> None:
+    if outcome.verdict.result != "PASS":
+        raise typer.Exit(1 if outcome.verdict.result == "FAIL" else 2)
+
+
+def _ids(name: str) -> list[str]:
+    return sorted(promises(name), key=lambda p: (int("".join(c for c in p if c.isdigit())), p))

@@ -1,0 +1,88 @@
+"""`unisono trace`: look at recorded runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unisono.cli import options as o
+from unisono.cli import trace_spark
+from unisono.cli.show import VIOLATIONS_SHOWN, out, print_json
+from unisono.core.errors import Misuse
+from unisono.sim.files import write_whole
+from unisono.trace.checks.judge import judge
+from unisono.trace.diagram import render
+from unisono.trace.promises import promises
+from unisono.trace.reader import close_killed, read
+
+app = typer.Typer(help="Look at recorded runs: judge them, measure them, draw them.", no_args_is_help=True)
+app.command("verify")(trace_spark.verify)
+app.command("measure")(trace_spark.measure)
+
+Paths = Annotated[list[Path], typer.Argument(help="Trace folders or files.")]
+
+
+@app.command("check")
+def check(paths: Paths, json: o.Json = False) -> None:
+    """Judge recorded runs in plain Python: what each order owes, on this machine, for traces that fit in memory."""
+    trace = read(paths)
+    if not trace.runs:
+        raise Misuse(f"there is no run in {', '.join(map(str, paths))}: name a folder that `--trace` has written.")
+    verdicts = {}
+    for name in trace.runs:
+        events = list(trace.events(name))
+        verdicts[name] = judge(events, promises(events[0].protocol))
+    if json:
+        print_json(
+            {
+                name: {"verdict": v.result, "violations": [str(x) for x in v.violations], "unknown": dict(v.unknown)}
+                for name, v in verdicts.items()
+            }
+        )
+    else:
+        for note in trace.notes:
+            out.print(f"note: {note}", markup=False, style="yellow")
+        for name, verdict in verdicts.items():
+            out.print(f"{verdict.result:8}{name}", markup=False)
+            for violation in verdict.violations[:VIOLATIONS_SHOWN]:
+                out.print(f"  {violation}", markup=False)
+            for member, why in verdict.unknown.items():
+                out.print(f"  unknown {member}: {why}", markup=False)
+    results = {verdict.result for verdict in verdicts.values()}
+    if results != {"PASS"}:
+        raise typer.Exit(1 if "FAIL" in results else 2)
+
+
+@app.command("close")
+def close(
+    folder: Annotated[Path, typer.Argument(help="A trace folder.")],
+    run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
+    member: Annotated[str | None, typer.Option(help="Only this member.")] = None,
+) -> None:
+    """Append CRASH to the traces of members that were killed and could not write it themselves."""
+    closed = close_killed(folder, run, member)
+    for life in closed:
+        out.print(f"{life.run}: {life.member} closed with CRASH", markup=False)
+    if not closed:
+        out.print("every trace in it has its ending", markup=False)
+
+
+@app.command("diagram")
+def diagram(
+    paths: Paths,
+    run: Annotated[str | None, typer.Option(help="Which run, if there are several.")] = None,
+    file: Annotated[Path, typer.Option("--out", help="Where to write it.")] = Path("diagram.svg"),
+) -> None:
+    """Draw a recorded run as a space-time diagram (SVG)."""
+    trace = read(paths)
+    if not trace.runs:
+        raise Misuse(f"there is no run in {', '.join(map(str, paths))}: name a folder that `--trace` has written.")
+    if run is None and len(trace.runs) > 1:
+        raise Misuse(f"there are several runs, choose one with --run: {', '.join(trace.runs)}.")
+    name = run or trace.runs[0]
+    if name not in trace.runs:
+        raise Misuse(f"there is no run {name!r}: choose among {', '.join(trace.runs)}.")
+    write_whole(file, render(trace.events(name), title=name))
+    out.print(str(file), markup=False)

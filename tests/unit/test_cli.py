@@ -1,0 +1,219 @@
+"""The command line as a person meets it: results, exit codes, and one sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from unisono.sim.files import load_json
+from unisono.sim.scenario import Scenario, Source, save_replay
+
+
+class Answer:
+    def __init__(self, *arguments: str, cwd: Path | None = None) -> None:
+        environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
+        environment.pop("UNISONO_DEBUG", None)
+        done = subprocess.run(
+            [sys.executable, "-m", "unisono", *arguments], capture_output=True, text=True, env=environment, cwd=cwd
+        )
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+
+
+def test_run_prints_a_verdict_and_is_the_same_every_time() -> None:
+    arguments = ("sim", "run", "--order", "toto", "--members", "8", "--rate", "100", "--messages", "200", "--seed", "7")
+    first, second = Answer(*arguments), Answer(*arguments)
+    assert first.code == 0
+    assert "PASS" in first.out
+    assert first.out == second.out
+
+
+def test_run_in_json_is_one_object_and_nothing_else() -> None:
+    answer = Answer("sim", "run", "--order", "abcast", "--messages", "50", "--loss", ".02", "--json")
+    data = json.loads(answer.out)
+    assert data["verdict"] == "PASS"
+    assert data["measures"]["casts"] == 50
+    assert data["scenario"]["loss"] == 0.02
+    assert not answer.err
+
+
+def test_run_with_faults_changes_the_view() -> None:
+    answer = Answer(
+        "sim", "run", "--fault", "crash:a@300ms", "--fault", "pause:b@100ms+50ms", "--messages", "100", "--json"
+    )
+    assert json.loads(answer.out)["measures"]["view_changes"] == 1
+    assert answer.code == 0
+
+
+def test_a_recorded_run_can_be_judged_and_drawn(tmp_path: Path) -> None:
+    folder = tmp_path / "trace"
+    assert Answer("sim", "run", "--messages", "30", "--trace", str(folder)).code == 0
+    checked = Answer("trace", "check", str(folder), "--json")
+    assert checked.code == 0
+    assert [run["verdict"] for run in json.loads(checked.out).values()] == ["PASS"]
+    picture = tmp_path / "picture.svg"
+    assert Answer("trace", "diagram", str(folder), "--out", str(picture)).code == 0
+    ET.parse(picture)
+
+
+def test_a_damaged_trace_does_not_pass(tmp_path: Path) -> None:
+    folder = tmp_path / "trace"
+    Answer("sim", "run", "--messages", "30", "--trace", str(folder))
+    victim = sorted(folder.rglob("*.b.*"))[0]
+    victim.unlink()
+    answer = Answer("trace", "check", str(folder))
+    assert answer.code == 2
+    assert "UNKNOWN" in answer.out
+
+
+def test_compare_puts_orders_side_by_side() -> None:
+    answer = Answer("compare", "sequencer,abcast,tomp,toto,all-ack", "--seed", "7", "--messages", "200")
+    assert answer.code == 0
+    rows = [
+        line
+        for line in answer.out.splitlines()
+        if line.strip().startswith(("sequencer", "abcast", "tomp", "toto", "all-ack"))
+    ]
+    assert len(rows) == 5
+    assert "2(n-1)=8" in rows[0]
+    data = json.loads(Answer("compare", "fifo,causal", "--messages", "50", "--json").out)
+    assert set(data["orders"]) == {"fifo", "causal"}
+
+
+def test_explore_counts_states_and_finds_nothing() -> None:
+    answer = Answer("sim", "explore", "--order", "sequencer", "--members", "2", "--messages", "2", "--crash", "--json")
+    data = json.loads(answer.out)
+    assert answer.code == 0
+    assert data["complete"]
+    assert data["violation"] is None
+    assert data["states"] > 10
+
+
+def test_diagram_is_well_formed(tmp_path: Path) -> None:
+    path = tmp_path / "d.svg"
+    assert Answer("sim", "diagram", "--order", "toto", "--messages", "8", "--out", str(path)).code == 0
+    assert ET.parse(path).getroot().tag.endswith("svg")
+
+
+def test_replay_runs_a_file_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.replay.json"
+    save_replay(path, Scenario(order="causal", source=Source(messages=20)), "an example")
+    answer = Answer("sim", "replay", str(path), "--json")
+    assert answer.code == 0
+    assert json.loads(answer.out)["measures"]["casts"] == 20
+
+
+def test_swarm_and_fuzz_and_orders_run(tmp_path: Path) -> None:
+    answer = Answer("sim", "swarm", "--seeds", "3", "--order", "tomp", "--workers", "1", "--json", cwd=tmp_path)
+    assert answer.code == 0
+    assert json.loads(answer.out)["runs"] == {"tomp": 3}
+    fuzzed = Answer("sim", "fuzz", "--inputs", "2000", "--json")
+    assert fuzzed.code == 0
+    assert json.loads(fuzzed.out)["failed"] == 0
+    assert "P9c" in Answer("sim", "orders").out
+
+
+def test_demo_draws_pictures(tmp_path: Path) -> None:
+    answer = Answer("demo", "--out", str(tmp_path / "demo"))
+    assert answer.code == 0
+    assert {path.name for path in (tmp_path / "demo").iterdir()} >= {"sequencer.svg", "toto.svg"}
+
+
+BAD = [
+    (["sim", "run", "--order", "paxos"], "there is no order 'paxos': choose among fifo, causal"),
+    (["sim", "run", "--members", "0"], "choose at least 1"),
+    (["sim", "run", "--order", "toto", "--members", "8", "--phi", "8"], "choose 4 <= phi < 8"),
+    (["sim", "run", "--order", "toto", "--members", "8", "--phi", "3.9"], "choose 4 <= phi < 8"),
+    (["sim", "run", "--order", "fifo", "--phi", "2"], "phi is a setting of toto"),
+    (["sim", "run", "--source", "chaos"], "choose among periodic, poisson"),
+    (["sim", "run", "--rate", "0"], "rate = 0 is out of range"),
+    (["sim", "run", "--messages", "-1"], "messages = -1 is out of range"),
+    (["sim", "run", "--delay", "uniform:2ms:1ms"], "the smaller duration first"),
+    (["sim", "run", "--delay", "quantum"], "there is no delay model 'quantum'"),
+    (["sim", "run", "--delay", "file:/does/not/exist"], "cannot be read"),
+    (["sim", "run", "--loss", "1.5"], "loss = 1.5 is out of range"),
+    (["sim", "run", "--size", "big"], "is not a size"),
+    (["sim", "run", "--ack-delay", "soon"], "is not a duration"),
+    (["sim", "run", "--fault", "crash"], "is not a fault"),
+    (["sim", "run", "--fault", "crash:z@1ms"], "the members are a to c"),
+    (["sim", "run", "--fault", "flood:a@1ms"], "there is no fault 'flood'"),
+    (["sim", "run", "--causal-share", "0.5", "--order", "abcast"], "does not carry causal messages"),
+    (["sim", "run", "--trace", "/proc/nothing/here"], "/proc/nothing/here"),
+    (["sim", "explore", "--members", "9"], "1 to 5 members"),
+    (["sim", "explore", "--order", "nope"], "there is no order 'nope'"),
+    (["sim", "swarm", "--seeds", "0"], "--seeds must be at least 1"),
+    (["sim", "fuzz", "--inputs", "0"], "--inputs must be at least 1"),
+    (["sim", "replay", "/does/not/exist.json"], "cannot be read"),
+    (["compare", ","], "there is nothing to compare"),
+    (["compare", "sequencer,nope"], "there is no order 'nope'"),
+    (["trace", "check", "/does/not/exist"], "/does/not/exist"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), BAD, ids=[" ".join(arguments[-3:]) for arguments, _ in BAD])
+def test_a_mistake_gets_one_sentence_and_exit_code_2(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    answer = Answer(*arguments, cwd=tmp_path)
+    assert answer.code == 2
+    assert sentence in answer.err
+    assert "Traceback" not in answer.err + answer.out
+    assert answer.err.count("\n") == 1, "one sentence, not a page"
+    assert not list(tmp_path.iterdir()), "nothing half-written"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not json",
+        "[]",
+        "{}",
+        '{"kind": "scenario"}',
+        '{"kind": "scenario", "scenario": {"order": "paxos"}}',
+        '{"kind": "scenario", "scenario": {"members": "three"}}',
+        '{"kind": "scenario", "scenario": {"surprise": 1}}',
+        '{"kind": "scenario", "scenario": {"source": {"kind": 7}}}',
+        '{"kind": "scenario", "scenario": {"source": 5}}',
+        '{"kind": "scenario", "scenario": {"faults": [{"kind": "crash", "at_ns": 0, "who": [99]}]}}',
+        '{"kind": "scenario", "scenario": {"faults": [{"kind": "crash"}]}}',
+        '{"kind": "scenario", "scenario": {"faults": [{"kind": "partition", "at_ns": 0, "who": ["a"]}]}}',
+        '{"kind": "scenario", "scenario": {"config": {"phi": "x"}}}',
+        '{"kind": "scenario", "scenario": {"delay": 3}}',
+        '{"kind": "scenario", "scenario": {"order": null}}',
+        '{"kind": "explore"}',
+        '{"kind": "explore", "order": "abcast", "members": 2, "messages": [1, 1], "config": {}, "schedule": ["x"]}',
+        '{"kind": "explore", "order": "abcast", "members": 2, "messages": [1, 1], "config": {}, "schedule": [5]}',
+        "[" * 100_000,
+    ],
+)
+def test_a_broken_replay_file_gets_one_sentence(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(text, encoding="utf-8")
+    answer = Answer("sim", "replay", str(path))
+    assert answer.code == 2, answer.err
+    assert "Traceback" not in answer.err
+    assert answer.err.startswith("unisono: ")
+
+
+def test_a_fault_of_our_own_is_a_sentence_too(tmp_path: Path) -> None:
+    code = (
+        "import unisono.cli.sim as s, sys, unisono.cli as c\n"
+        "def boom(*a, **k): raise RuntimeError('boom')\n"
+        "s.simulate = boom\n"
+        "sys.argv = ['unisono', 'sim', 'run']\n"
+        "c.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 70
+    assert "a fault of its own, RuntimeError: boom" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_scenario_survives_its_file(tmp_path: Path) -> None:
+    scenario = Scenario(order="toto", members=5, source=Source(kind="bursts", causal_share=0.5), config={"phi": 3.5})
+    save_replay(tmp_path / "s.json", scenario, "why")
+    assert Scenario.from_json(load_json(tmp_path / "s.json")["scenario"]) == scenario
