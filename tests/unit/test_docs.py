@@ -1,0 +1,197 @@
+"""The documentation is under test: links lead somewhere, commands that are shown exist, examples work.
+
+Commands are parsed and their scenarios built, but nothing is simulated: that takes no time, and finds what has gone stale.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.main import get_command
+
+from unisono.cli import app
+from unisono.cli.options import scenario_from
+from unisono.sim.explore import explore
+from unisono.sim.explore_case import Case
+from unisono.sim.explore_replay import replay
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`((?:unisono|\./dev)(?: [^`]*)?)`")
+
+
+class Shown(NamedTuple):
+    """A command as a page shows it."""
+
+    page: str
+    words: tuple[str, ...]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT)) if page.is_relative_to(ROOT) else page.name
+
+
+def links_of(page: Path) -> Iterator[str]:
+    prose = BLOCK.sub("", page.read_text("utf-8"))
+    yield from (target for target in LINK.findall(prose) if not re.match(r"\w+:", target))
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The headings of a page as a link names them."""
+    prose = BLOCK.sub("", page.read_text("utf-8"))
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    offences = []
+    for target in links_of(page):
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        if not found.exists():
+            offences.append(f"{name_of(page)}: {target} is not there")
+        elif anchor and anchor not in anchors_of(found):
+            offences.append(f"{name_of(page)}: {target} has no such heading")
+    return offences
+
+
+def commands_of(page: Path) -> Iterator[Shown]:
+    """Every line behind a prompt, and every command within a sentence."""
+    text = page.read_text("utf-8")
+    for language, block in BLOCK.findall(text):
+        if language == "console":
+            for line in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
+                yield Shown(name_of(page), tuple(shlex.split(line)))
+    for inline in INLINE.findall(BLOCK.sub("", text)):
+        yield Shown(name_of(page), tuple(shlex.split(inline)))
+
+
+def mistake_in(words: tuple[str, ...]) -> str | None:
+    """Why a command line cannot be run, or None if it can."""
+    if words[0] == "./dev":
+        return _mistake_in_dev(words[1:])
+    if words[0] != "unisono":
+        return None if words[0] == "source" else f"nobody knows what {words[0]} is"
+    command: Any = get_command(app)
+    arguments = list(words[1:])
+    while hasattr(command, "commands") and arguments:
+        name = arguments.pop(0)
+        if name not in command.commands:
+            return f"there is no command {name}"
+        command = command.commands[name]
+    if not arguments:  # a command that is only mentioned
+        return None
+    try:
+        parameters = command.make_context(command.name, arguments).params
+        _build_scenarios(parameters)
+    except Exception as error:
+        return getattr(error, "message", None) or str(error)
+    return None
+
+
+def _mistake_in_dev(words: tuple[str, ...]) -> str | None:
+    if not words:
+        return None
+    listed = re.findall(r"^  (\w+) ", (ROOT / "dev").read_text("utf-8"), re.MULTILINE)
+    if words[0] not in listed:
+        return f"./dev has no verb {words[0]}"
+    if words[0] == "bench" and not (ROOT / "benchmarks" / f"{words[1]}.py").exists():
+        return f"there is no benchmark {words[1]}"
+    return None
+
+
+def _build_scenarios(parameters: dict[str, Any]) -> None:
+    """What options describe must make sense together: an order that exists, a delay that can be read, faults that fit."""
+    known = inspect.signature(scenario_from).parameters
+    given = {name: value for name, value in parameters.items() if name in known}
+    if {"members", "seed", "delay"} <= given.keys():
+        for order in str(parameters.get("orders") or parameters["order"]).split(","):
+            scenario_from(**given | {"order": order})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert not broken_links(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_can_be_run_as_they_are_shown(page: Path) -> None:
+    mistakes = {shlex.join(shown.words): mistake_in(shown.words) for shown in commands_of(page)}
+    assert not {line: mistake for line, mistake in mistakes.items() if mistake}
+
+
+def test_pages_that_must_show_commands_do() -> None:
+    assert len(list(commands_of(ROOT / "README.md"))) >= 8
+    assert len(list(commands_of(ROOT / "docs" / "commands.md"))) >= 20
+
+
+def test_every_picture_is_shown_and_has_the_command_that_draws_it() -> None:
+    pages = {page: page.read_text("utf-8") for page in PAGES}
+    shown = {(page.parent / target).resolve() for page in pages for target in links_of(page)}
+    for picture in sorted((ROOT / "docs" / "img").iterdir()):
+        assert picture in shown, f"no page shows {picture.name}"
+        assert any(f"--out docs/img/{picture.name}" in text for text in pages.values()), f"who draws {picture.name}?"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "replays").iterdir()), ids=lambda path: path.name)
+def test_replay_files_can_be_replayed(path: Path) -> None:
+    lines: list[str] = []
+    assert replay(path, write=lines.append) is None, "\n".join(lines)
+
+
+def test_the_protocol_of_the_architecture_page_keeps_its_promises() -> None:
+    """Explored like any order: with two and three members, and with crashes."""
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("<!-- tested: rounds -->\n")[2]
+    found = BLOCK.match(text)
+    assert found is not None
+    imports = (
+        "from typing import NamedTuple\n"
+        "from unisono.core.types import Batch, Property, Service\n"
+        "from unisono.core.wire import BATCH, SLOT, Layout\n"
+        "from unisono.orders.fifo import Fifo\n"
+    )
+    names: dict[str, Any] = {"__name__": "docs"}
+    exec(imports + found[2], names)
+    for case in (Case.of(1, 2), Case.of(2, 1), Case.of(0, 0, 2)):
+        report = explore(case, names["Rounds"], crashes=case.members - 1)
+        assert report.complete, str(report.violation)
+
+
+# A check that cannot fail proves nothing.
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "unisono simulate",
+        "unisono sim run --nope",
+        "unisono sim run --order nope",
+        "unisono sim run --members many",
+        "unisono sim run --delay soon",
+        "unisono sim run --members 3 --fault crash:d@1ms",
+        "unisono compare sequencer,nope --seed 7",
+        "unisono compare --seed 7",
+        "./dev nope",
+        "./dev bench nope",
+        "rm -r docs",
+    ],
+)
+def test_a_command_that_cannot_be_run_is_found(words: str) -> None:
+    assert mistake_in(tuple(words.split()))
+
+
+@pytest.mark.parametrize("target", ["nowhere.md", "#nowhere", "other.md#nowhere"])
+def test_a_link_to_nowhere_is_found(target: str, tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# Somewhere\n", "utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(f"# Here\n\n[here](#here) [there](other.md#somewhere) [lost]({target})\n", "utf-8")
+    assert len(broken_links(page)) == 1
