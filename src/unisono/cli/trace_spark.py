@@ -33,12 +33,12 @@ def verify(
     Exit code 0: all pass. 1: a violation. 2: a verdict cannot be given, or bad input.
     """
     from unisono.pipeline.bronze import list_segments
-    from unisono.pipeline.session import open_session
+    from unisono.pipeline.session import open_session, plain_errors
     from unisono.pipeline.verify import verify as judge
 
     list_segments(paths)  # bad input is told before Spark starts
     page = None
-    with bar("starting Spark", None) as update:
+    with bar("starting Spark", None) as update, plain_errors("judging"):
         spark = open_session(master)
         judgement = judge(spark, paths, lambda text: update(0, text))
         if report is not None:
@@ -80,11 +80,11 @@ def measure(
     """Measure recorded runs on Spark: latency and its parts, index of latency, throughput, gaps, cost."""
     from unisono.pipeline.bronze import list_segments
     from unisono.pipeline.measures import fitting_accuracy, measure_all
-    from unisono.pipeline.session import open_session
+    from unisono.pipeline.session import open_session, plain_errors
     from unisono.pipeline.tables import load
 
     list_segments(paths)
-    with bar("starting Spark", None) as update:
+    with bar("starting Spark", None) as update, plain_errors("measuring"):
         loaded = load(open_session(master), paths)
         accuracy = fitting_accuracy(loaded)
         measures = measure_all(loaded, accuracy)
