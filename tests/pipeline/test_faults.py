@@ -107,7 +107,7 @@ DAMAGES: dict[Damage, str] = {
     without_local_index: "{path}",
     unknown_kind: "{path}",
     killed: "its trace stops without END, LEAVE or CRASH",
-    a_row_lost: "its trace has a gap",
+    a_row_lost: "missing",
     torn_line: "the last line is torn",
     gone: "there is no trace of it",
 }

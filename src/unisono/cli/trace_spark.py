@@ -56,15 +56,15 @@ def verify(
 
 def write_report(spark: Any, paths: list[Path], judgement: Judgement, folder: Path, title: str = "") -> Path:
     """Measure what was judged, and write the page."""
-    from unisono.pipeline.bronze import list_segments, segments_of
+    from unisono.pipeline.bronze import Segments, list_segments
     from unisono.pipeline.report import build, collect
     from unisono.pipeline.tables import load
     from unisono.trace.reader import read
 
-    files = list_segments(paths)
+    segments = Segments(list_segments(paths))
 
     def events_of(run: str) -> Any:
-        return read(segments_of(files, [run])).events(run)
+        return read(segments.of_runs([run])).events(run)
 
     return build(collect(judgement, load(spark, paths), events_of, title), folder)
 

@@ -96,10 +96,26 @@ def life_of(file: Path) -> str | None:
     return ".".join(parts[:3]) if len(parts) == 4 and parts[2].isdigit() else None
 
 
-def segments_of(files: Iterable[Path], runs: Iterable[str]) -> list[Path]:
-    """The files that may hold rows of these runs: named after them, or named in a way that tells nothing."""
-    heads = {stem_of(run, "x", 0).split(".")[0] for run in runs}
-    return [file for file in files if (life := life_of(file)) is None or life.split(".")[0] in heads]
+def run_of(file: Path) -> str | None:
+    """The run that a segment's name tells of."""
+    life = life_of(file)
+    return None if life is None else unquote(life.split(".")[0])
+
+
+class Segments:
+    """The files of many runs, found by run. A file with a name of its own may hold rows of any."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._named: dict[str, list[Path]] = {}
+        self.nameless: list[Path] = []
+        for file in files:
+            life = life_of(file)
+            (self.nameless if life is None else self._named.setdefault(life.split(".")[0], [])).append(file)
+
+    def of_runs(self, runs: Iterable[str]) -> list[Path]:
+        """The files that may hold rows of these runs."""
+        heads = {stem_of(run, "x", 0).split(".")[0] for run in runs}
+        return [file for head in sorted(heads) for file in self._named.get(head, ())] + self.nameless
 
 
 # On the workers.

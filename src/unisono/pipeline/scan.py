@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unisono.pipeline.bronze import read_file, require_known, run_of
 from unisono.trace.schema import ENDINGS, KINDS, TOTAL, member_name, view_number
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class LifeScan:
         self.facts: list[tuple[Any, ...]] = []
         self.identity: tuple[str, str, str, str] | None = None  # run, group, protocol, who
         self.suspicions: dict[str, str] = {}
+        self._strangers: dict[
+            tuple[str, str, str], int
+        ] = {}  # in a file with rows of several lives: run, group, protocol
         self._expected = 0
         self._ended: str | None = None
         self._ended_reason: str | None = None
@@ -112,6 +116,10 @@ class LifeScan:
         yield from self.facts
         for what, note in self.suspicions.items():
             yield self._fact("suspect", name=what, note=note)
+        for (run, group, protocol), rows in self._strangers.items():
+            if (run, group) != self.identity[:2]:
+                self.identity = (run, group, protocol, self.identity[3])
+                yield self._fact("suspect", name="mixed", number=rows, note="its rows lie in a file of several runs")
 
     # Inside.
 
@@ -136,8 +144,15 @@ class LifeScan:
         for name in ("run", "group", "protocol", "member", "incarnation"):
             if len(columns[name].unique()) != 1:
                 self.suspect("mixed", f"one file holds several lives: {name} differs")
+                self._note_strangers(columns)
         if identity != self.identity:
             self.suspect("mixed", "the segments of one life disagree about whose they are")
+
+    def _note_strangers(self, columns: dict[str, Any]) -> None:
+        """Every run that a mixed file holds is a run to be judged, not only the one of its first row."""
+        for row in zip(*(columns[name].to_pylist() for name in ("run", "group", "protocol")), strict=True):
+            self._strangers.setdefault(row, 0)
+            self._strangers[row] += 1
 
     def _turning_point(self, columns: dict[str, Any], kind: str, at: int) -> None:
         if self._ended is not None:
@@ -358,8 +373,6 @@ def read_columns(path: Path) -> Iterator[pyarrow.Table]:
     import pyarrow
     import pyarrow.parquet
 
-    from unisono.pipeline.bronze import read_file, require_known
-
     if not path.name.endswith(".parquet"):
         for batch in read_file(path):
             table = pyarrow.Table.from_batches([batch])
@@ -387,7 +400,7 @@ def scan_life(paths: list[str]) -> Iterator[tuple[Any, ...]]:
             break
     if trouble is not None:
         if scan.identity is None:
-            scan.identity = ("?", "?", "?", Path(paths[0]).name)
+            scan.identity = (run_of(Path(paths[0])) or "?", "?", "?", Path(paths[0]).name)
         scan.suspect("unreadable", trouble)
     yield from scan.finish()
 

@@ -178,7 +178,7 @@ def _lives(named: DataFrame, quarantine: DataFrame) -> DataFrame:
         F.col("end.reason").alias("ending_reason"),
         hole.alias("holed"),
         F.when(F.col("problem").isNotNull(), F.col("problem"))
-        .when(hole, F.lit("its trace has a gap"))
+        .when(hole, F.lit("rows are missing"))
         .when(F.col("end").isNull(), F.lit("its trace stops without END, LEAVE or CRASH"))
         .alias("unknown"),
     )

@@ -2,8 +2,8 @@
 
 1. Workers scan each life and return facts (`scan`): digests, and suspicions.
 2. Spark compares the facts (`doubtful`). A run without a doubt keeps every property that digests decide (`DECIDED_BY_DIGESTS`).
-3. Rows of doubtful runs, and of runs that owe a property that digests cannot decide, are loaded, and the properties'
-   own formulations judge them.
+3. The rows of doubtful runs, and of runs that owe a property that digests cannot decide, are looked at: of a run that is small
+   enough in one task (`whole`), of a larger one by the properties' own formulations (`properties`).
 
 Why no doubt means no violation, for a run whose lives are all whole (step by step in docs/pipeline.md):
 
@@ -18,17 +18,18 @@ Why no doubt means no violation, for a run whose lives are all whole (step by st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unisono.pipeline.bronze import life_of, list_segments, segments_of
+from unisono.pipeline.bronze import Segments, life_of, list_segments
 from unisono.pipeline.explain import sentence
 from unisono.pipeline.properties.registry import check
 from unisono.pipeline.scan import SCAN_DDL, scan_batches
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.tables import Tables, load
+from unisono.pipeline.whole import BYTES_MAX, ROWS_MAX, Bundle, Whose, judge_whole
 from unisono.trace.promises import PROMISES, promises
 from unisono.trace.schema import TOTAL
 
@@ -49,10 +50,12 @@ class Violation:
     members: tuple[str, ...]
     view: str | None
     witness: Mapping[str, str]
+    told: str | None = None
+    """The sentence, where whoever found it made one."""
 
     def explain(self) -> str:
         """The violation as a sentence that a person can check by hand."""
-        return sentence(self.property, self.members, self.view, self.witness)
+        return self.told or sentence(self.property, self.members, self.view, self.witness)
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class RunVerdict:
     violations: tuple[Violation, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
     by: str = "digests"
-    """Whether digests sufficed, or rows were looked at."""
+    """Whether digests sufficed, or rows were looked at: of the run as a `whole` in one task, or `rows` by joins."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,13 @@ class Judgement:
 Progress = Callable[[str], None]
 
 
-def verify(spark: SparkSession, paths: Iterable[str | Path], progress: Progress = lambda text: None) -> Judgement:
-    """Judge every run below these paths."""
+def verify(
+    spark: SparkSession,
+    paths: Iterable[str | Path],
+    progress: Progress = lambda text: None,
+    whole_rows_max: int = ROWS_MAX,
+) -> Judgement:
+    """Judge every run below these paths; of runs that need a look at their rows, those up to `whole_rows_max` as a whole."""
     files = list_segments(paths)
     progress(f"scanning {len(files)} segments")
     facts = scan(spark, files).persist()
@@ -100,24 +108,34 @@ def verify(spark: SparkSession, paths: Iterable[str | Path], progress: Progress 
             raise PipelineError("there is no run in these files: are they a trace?")
         progress(f"comparing digests of {len(runs)} runs")
         doubts = doubtful(facts)
-        verdicts, problems, quarantined = [], [], 0
-        rest: dict[tuple[str, str], frozenset[str]] = {}
-        for (run, group), (protocol, services) in sorted(runs.items()):
-            owed = _owed(protocol)
-            if (run, group) in doubts or run == "?":
-                rest[run, group] = owed
-            elif open_properties := _undecided(owed, services):
-                rest[run, group] = open_properties
-            else:
-                verdicts.append(RunVerdict(run, group, protocol, "PASS", owed))
-        if rest:
-            progress(f"looking at the rows of {len(rest)} runs")
-            found = _judge_rows(spark, files, rest, runs)
-            verdicts += found.runs
-            problems, quarantined = list(found.problems), found.quarantined
     finally:
         facts.unpersist()
-    return Judgement(tuple(sorted(verdicts, key=lambda v: (v.run, v.group))), quarantined, tuple(problems))
+    for run in [run for run, group in runs if group == "?" and run != "?"]:
+        if known := [whose for whose in runs if whose[0] == run and whose[1] != "?"]:
+            del runs[run, "?"]  # a file that cannot be read is of a run that others tell of
+            doubts.update(known)
+    verdicts: list[RunVerdict] = []
+    rest: dict[Whose, frozenset[str]] = {}
+    for (run, group), about in sorted(runs.items()):
+        owed = _owed(about.protocol)
+        if (run, group) in doubts or "?" in (run, group):
+            rest[run, group] = owed
+        elif open_properties := _undecided(owed, about.services):
+            rest[run, group] = open_properties
+        else:
+            verdicts.append(RunVerdict(run, group, about.protocol, "PASS", owed))
+    segments = Segments(files)
+    small, large = _by_size(segments, rest, runs, whole_rows_max)
+    problems: list[str] = []
+    for some, judged in ((small, _judge_whole), (large, _judge_rows)):
+        if some:
+            progress(f"looking at the rows of {len(some)} runs")
+            found, bad = judged(spark, segments, some, runs)
+            verdicts += found
+            problems += bad
+    return Judgement(
+        tuple(sorted(verdicts, key=lambda v: (v.run, v.group))), len(problems), tuple(sorted(set(problems)))
+    )
 
 
 def scan(spark: SparkSession, files: Iterable[Path]) -> DataFrame:
@@ -135,7 +153,7 @@ def scan(spark: SparkSession, files: Iterable[Path]) -> DataFrame:
     return listing.mapInArrow(scan_batches, SCAN_DDL)
 
 
-def doubtful(facts: DataFrame) -> set[tuple[str, str]]:
+def doubtful(facts: DataFrame) -> set[Whose]:
     """The (run, group)s about which digests leave a doubt."""
     from pyspark.sql import functions as F
 
@@ -201,8 +219,17 @@ def _digest() -> Any:
     return F.struct("number", "count", "xor", "sum")
 
 
-def _runs(facts: DataFrame) -> dict[tuple[str, str], tuple[str, frozenset[str]]]:
-    """Every run with its order and the services that it carried."""
+@dataclass(frozen=True)
+class _About:
+    """What the facts say of one run."""
+
+    protocol: str
+    services: frozenset[str]
+    rows: int
+
+
+def _runs(facts: DataFrame) -> dict[Whose, _About]:
+    """Every run with its order, the services that it carried, and its size."""
     from pyspark.sql import functions as F
 
     rows = (
@@ -210,10 +237,14 @@ def _runs(facts: DataFrame) -> dict[tuple[str, str], tuple[str, frozenset[str]]]
         .agg(
             F.min("protocol").alias("protocol"),
             F.collect_set(F.when(F.col("what").isin("origin", "cast"), F.col("note"))).alias("services"),
+            F.sum(F.when(F.col("what").isin("life", "suspect"), F.col("number"))).alias("rows"),
         )
         .collect()
     )
-    return {(row["run"], row["group"]): (row["protocol"], frozenset(row["services"])) for row in rows}
+    return {
+        (row["run"], row["group"]): _About(row["protocol"], frozenset(row["services"]), row["rows"] or 0)
+        for row in rows
+    }
 
 
 def _owed(protocol: str) -> frozenset[str]:
@@ -229,21 +260,47 @@ def _undecided(owed: frozenset[str], services: frozenset[str]) -> frozenset[str]
     return left - {"P8"} if services <= {TOTAL} else left
 
 
-def _judge_rows(
-    spark: SparkSession,
-    files: list[Path],
-    rest: Mapping[tuple[str, str], frozenset[str]],
-    runs: Mapping[tuple[str, str], tuple[str, frozenset[str]]],
-) -> Judgement:
-    from pyspark.sql import functions as F
+def _by_size(
+    segments: Segments, rest: Mapping[Whose, frozenset[str]], runs: Mapping[Whose, _About], rows_max: int
+) -> tuple[dict[Whose, frozenset[str]], dict[Whose, frozenset[str]]]:
+    """The runs that one task can judge as a whole, and the larger ones. Files that do not tell whose they are bind all together."""
+    bundles = [list(rest)] if segments.nameless else [[whose] for whose in rest]
+    small: dict[Whose, frozenset[str]] = {}
+    for bundle in bundles:
+        rows = sum(runs[whose].rows for whose in bundle)
+        size = sum(file.stat().st_size for file in segments.of_runs(run for run, _ in bundle))
+        if rows <= rows_max and size <= BYTES_MAX:
+            small |= {whose: rest[whose] for whose in bundle}
+    return small, {whose: owed for whose, owed in rest.items() if whose not in small}
 
-    names = {run for run, _ in rest}
-    wanted = files if "?" in names else segments_of(files, names)
-    tables = load(spark, wanted)
+
+def _judge_whole(
+    spark: SparkSession, segments: Segments, rest: Mapping[Whose, frozenset[str]], runs: Mapping[Whose, _About]
+) -> tuple[list[RunVerdict], list[str]]:
+    """Verdicts on small runs, and what could not be read of them."""
+    bundles: dict[str, dict[Whose, frozenset[str]]] = {}
+    for whose, owed in rest.items():
+        bundles.setdefault("" if segments.nameless else whose[0], {})[whose] = owed
+    found = judge_whole(spark, [Bundle(owed, segments.of_runs({run for run, _ in owed})) for owed in bundles.values()])
+    violations = {
+        (run, group): [
+            Violation(run, group, said["name"], tuple(said["members"]), said["view"], said["witness"], said["text"])
+            for said in some
+        ]
+        for (run, group), some in found.violations.items()
+    }
+    return _verdicts(rest, runs, violations, found.unknown, "whole"), found.problems
+
+
+def _judge_rows(
+    spark: SparkSession, segments: Segments, rest: Mapping[Whose, frozenset[str]], runs: Mapping[Whose, _About]
+) -> tuple[list[RunVerdict], list[str]]:
+    """Verdicts on runs of any size, by the properties' own formulations, and what could not be read of them."""
+    tables = load(spark, segments.of_runs({run for run, _ in rest}))
     owed_of: dict[frozenset[str], list[str]] = {}
     for (run, _), owed in rest.items():
         owed_of.setdefault(owed, []).append(run)
-    violations: dict[tuple[str, str], list[Violation]] = {}
+    violations: dict[Whose, list[Violation]] = {}
     for owed, some in owed_of.items():
         for start in range(0, len(some), RUNS_AT_ONCE):
             part = tables.of_runs(some[start : start + RUNS_AT_ONCE]).cached()
@@ -252,19 +309,28 @@ def _judge_rows(
                     row["run"], row["group"], row["property"], tuple(row["members"] or ()), row["view"], row["witness"]
                 )
                 violations.setdefault((row["run"], row["group"]), []).append(found)
-    unknown = _unknown(tables)
-    bad = tables.quarantine.agg(F.count("*").alias("n"), F.collect_set("problem").alias("problems")).collect()[0]
+    problems = [row["problem"] for row in tables.quarantine.select("problem").collect()]
+    return _verdicts(rest, runs, violations, _unknown(tables), "rows"), problems
+
+
+def _verdicts(
+    rest: Iterable[Whose],
+    runs: Mapping[Whose, _About],
+    violations: Mapping[Whose, Sequence[Violation]],
+    unknown: Mapping[Whose, Mapping[str, str]],
+    by: str,
+) -> list[RunVerdict]:
     verdicts = []
     for run, group in rest:
-        protocol = runs[run, group][0]
-        broken, missing = violations.get((run, group), []), unknown.get((run, group), {})
-        result = "FAIL" if broken else "UNKNOWN" if missing or run == "?" else "PASS"
+        broken, missing = violations.get((run, group), ()), unknown.get((run, group), {})
+        result = "FAIL" if broken else "UNKNOWN" if missing or "?" in (run, group) else "PASS"
         ranked = tuple(sorted(broken, key=lambda v: (_rank(v.property), v.members)))
-        verdicts.append(RunVerdict(run, group, protocol, result, _owed(protocol), ranked, missing, "rows"))
-    return Judgement(tuple(verdicts), bad["n"], tuple(sorted(bad["problems"])))
+        protocol = runs[run, group].protocol
+        verdicts.append(RunVerdict(run, group, protocol, result, _owed(protocol), ranked, missing, by))
+    return verdicts
 
 
-def _unknown(tables: Tables) -> dict[tuple[str, str], dict[str, str]]:
+def _unknown(tables: Tables) -> dict[Whose, dict[str, str]]:
     """The lives of which something is missing; members of views without a trace too."""
     from pyspark.sql import functions as F
 
@@ -273,7 +339,7 @@ def _unknown(tables: Tables) -> dict[tuple[str, str], dict[str, str]]:
     absent = listed.join(tables.lives, ["run", "group", "who"], "left_anti").select(
         "run", "group", "who", F.lit("there is no trace of it").alias("unknown")
     )
-    result: dict[tuple[str, str], dict[str, str]] = {}
+    result: dict[Whose, dict[str, str]] = {}
     for row in holed.unionByName(absent).collect():
         result.setdefault((row["run"], row["group"]), {})[row["who"]] = row["unknown"]
     return result
