@@ -119,7 +119,7 @@ def test_swarm_and_fuzz_and_orders_run(tmp_path: Path) -> None:
 
 
 def test_demo_draws_pictures(tmp_path: Path) -> None:
-    answer = Answer("demo", "--out", str(tmp_path / "demo"))
+    answer = Answer("demo", "--no-spark", "--out", str(tmp_path / "demo"))
     assert answer.code == 0
     assert {path.name for path in (tmp_path / "demo").iterdir()} >= {"sequencer.svg", "toto.svg"}
 
