@@ -39,19 +39,23 @@ def run(
 ) -> None:
     """Run an experiment, or what is left of it, and show its tables."""
     from unisono.experiments.runner import run_grid
-    from unisono.pipeline.session import open_session
+    from unisono.pipeline.session import open_session, plain_errors
 
     experiment = find_experiment(name)
     grid = experiment.grid(quick)
     place = folder or Path("results") / (experiment.name + ("-quick" if quick else ""))
-    spark = open_session(master, f"unisono experiment {experiment.name}")
-    with bar(experiment.name, len(grid.cells)) as update:
-        rows = run_grid(spark, grid, place, not fresh, update, traces)
+    with plain_errors(f"the experiment {experiment.name}"):
+        spark = open_session(master, f"unisono experiment {experiment.name}")
+        with bar(experiment.name, len(grid.cells)) as update:
+            rows = run_grid(spark, grid, place, not fresh, update, traces)
     tables = experiment.summarise(rows)
-    text = page(experiment, rows, quick)
+    drawings = experiment.draw(rows)
+    text = page(experiment, rows, quick, drawings)
     for target in (place / "page.md", to):
         if target is not None:
             write_whole(target, text)
+            for one in drawings:
+                write_whole(target.parent / "img" / f"{experiment.name}-{one.name}.svg", one.svg)
     verdicts = Counter(row["verdict"] for row in rows)
     summary = {"experiment": experiment.name, "cells": len(rows), "verdicts": verdicts}
     summary["tables"] = [table.to_json() for table in tables]

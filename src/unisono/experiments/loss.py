@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from unisono.experiments.figures import Drawing, curves
 from unisono.experiments.grid import Grid, make_grid
 from unisono.experiments.pages import Experiment, Row, Table, grouped, mean_ms, sound
 
@@ -41,6 +42,17 @@ def summarise(rows: Sequence[Row]) -> list[Table]:
     return tables
 
 
+def draw(rows: Sequence[Row]) -> list[Drawing]:
+    groups = grouped(sound(rows), "order", "loss")
+    points = {}
+    for order in ORDERS:
+        places = [place for name, place in groups if name == order]
+        if places:
+            points[order] = (places, [mean_ms(groups[order, place], "latency_mean") for place in places])
+    alt = "Mean latency of each order by the share of packets lost"
+    return [curves("latency", alt, "share of packets lost", "mean latency (ms)", points)] if points else []
+
+
 EXPERIMENT = Experiment(
     "loss",
     "Loss",
@@ -48,4 +60,5 @@ EXPERIMENT = Experiment(
     "packet is sent again after 10 ms, then 20 ms and so on. The streams below are reliable, so packets behind a lost one wait.",
     grid,
     summarise,
+    draw,
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unisono.experiments.figures import Drawing
 from unisono.experiments.grid import Grid
 
 Row = dict[str, Any]
@@ -47,10 +48,11 @@ class Experiment:
     about: str
     grid: Callable[[bool], Grid]
     summarise: Callable[[Sequence[Row]], list[Table]]
+    draw: Callable[[Sequence[Row]], list[Drawing]] = lambda rows: []
 
 
-def page(experiment: Experiment, rows: Sequence[Row], quick: bool) -> str:
-    """The page of one experiment. Nothing in it depends on when or where the cells were run."""
+def page(experiment: Experiment, rows: Sequence[Row], quick: bool, drawings: Sequence[Drawing] = ()) -> str:
+    """The page of one experiment. Nothing in it depends on when or where the cells were run. Its figures lie in `img` beside it."""
     command = f"unisono experiment run {experiment.name}" + (" --quick" if quick else "")
     seeds = sorted({row["seed"] for row in rows})
     verdicts = Counter(row["verdict"] for row in rows)
@@ -65,6 +67,7 @@ def page(experiment: Experiment, rows: Sequence[Row], quick: bool) -> str:
         + ".",
         "",
     ]
+    head += [f"![{one.alt}](img/{experiment.name}-{one.name}.svg)\n" for one in drawings]
     return "\n".join([*head, *(table.markdown() for table in experiment.summarise(rows))]).rstrip() + "\n"
 
 

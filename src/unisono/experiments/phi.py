@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from unisono.experiments.figures import Drawing, curves
 from unisono.experiments.grid import Grid, make_grid
 from unisono.experiments.pages import Experiment, Row, Table, grouped, margin_ms, mean_ms, mean_of, sound
 
@@ -59,6 +60,19 @@ def summarise(rows: Sequence[Row]) -> list[Table]:
     return sorted(tables, key=lambda table: order.index(table.title.partition(":")[0]))
 
 
+def draw(rows: Sequence[Row]) -> list[Drawing]:
+    """Latency by threshold, each shape against its own at the smallest."""
+    groups = grouped([row for row in sound(rows) if row["order"] == "toto"], "delay", "rate", "phi")
+    points = {}
+    for name, (delay, rate) in SHAPES.items():
+        places = [phi for d, r, phi in groups if (d, r) == (delay, rate)]
+        if places:
+            heights = [mean_ms(groups[delay, rate, phi], "latency_sender_mean") for phi in places]
+            points[name] = (places, [height / heights[0] for height in heights])
+    alt = "ToTo's mean latency by threshold, relative to the smallest threshold, on narrow and wide graphs"
+    return [curves("latency", alt, "threshold Φ", "latency, relative", points)] if points else []
+
+
 def _line(name: str, threshold: float | None, runs: list[Row], base: float | None) -> tuple[Any, ...]:
     latency = mean_ms(runs, "latency_sender_mean")
     return (
@@ -76,4 +90,5 @@ EXPERIMENT = Experiment(
     "long distances. Eight members, Poisson casts, nobody acknowledges but by casting.",
     grid,
     summarise,
+    draw,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from unisono.experiments.figures import Drawing, curves
 from unisono.experiments.grid import Grid, make_grid
 from unisono.experiments.pages import Experiment, Row, Table, grouped, mean_ms, mean_of, sound
 
@@ -50,6 +51,17 @@ def _by_size(rows: Sequence[Row], title: str, form: str, figure: Any) -> Table:
     return Table(title, (("n", "d"), *((order, form) for order in orders)), tuple(lines))
 
 
+def draw(rows: Sequence[Row]) -> list[Drawing]:
+    groups = grouped(sound(rows), "order", "members")
+    points = {}
+    for order in ORDERS:
+        places = [place for name, place in groups if name == order]
+        if places:
+            points[order] = (places, [mean_ms(groups[order, place], "latency_mean") for place in places])
+    alt = "Mean latency of each order by the number of members, on logarithmic scales"
+    return [curves("latency", alt, "members", "mean latency (ms)", points, log=True)] if points else []
+
+
 EXPERIMENT = Experiment(
     "scale",
     "Growing groups",
@@ -57,4 +69,5 @@ EXPERIMENT = Experiment(
     "messages a second; idle members of all-ack and ToTo acknowledge after 5 ms, which is what the packets above the formula are.",
     grid,
     summarise,
+    draw,
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from unisono.experiments.figures import Drawing, curves
 from unisono.experiments.grid import Grid, make_grid
 from unisono.experiments.model import pooled, predict
 from unisono.experiments.pages import Experiment, Row, Table, grouped, mean_ms, mean_of, sound
@@ -51,6 +53,21 @@ def summarise(rows: Sequence[Row]) -> list[Table]:
     return [Table("Fitted curve: speedup = a + b ln n", curve, tuple(fits), note), *tables]
 
 
+def draw(rows: Sequence[Row]) -> list[Drawing]:
+    """The measured speedups and the fitted logarithms."""
+    points, fits = {}, {}
+    for source in ("poisson", "periodic"):
+        lines = _lines([row for row in sound(rows) if row["source"] == source], source)
+        if len(lines) >= 3:
+            sizes, speedups = [line[0] for line in lines], [line[4] for line in lines]
+            a, b, _ = fit_logarithm(sizes, speedups)
+            between = [sizes[0] * (sizes[-1] / sizes[0]) ** (i / 60) for i in range(61)]
+            points[source] = (sizes, speedups)
+            fits[source] = (between, [a + b * math.log(n) for n in between])
+    alt = "ToTo's speedup over all-ack by the number of members, with a fitted logarithm for each source"
+    return [curves("curve", alt, "members", "speedup over all-ack", points, fits)] if points else []
+
+
 def fit_logarithm(sizes: Sequence[int], speedups: Sequence[float]) -> tuple[float, float, float]:
     """Intercept and slope of speedup over ln n by least squares, and R²."""
     import numpy
@@ -81,4 +98,5 @@ EXPERIMENT = Experiment(
     "large it is, so that the graph stays narrow; one-way delay 1.7 ms; nobody acknowledges but by casting.",
     grid,
     summarise,
+    draw,
 )

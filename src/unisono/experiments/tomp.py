@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from unisono.experiments.figures import Drawing, stacks
 from unisono.experiments.grid import Grid, make_grid
 from unisono.experiments.pages import Experiment, Row, Table, grouped, margin, mean, mean_ms, sound
 
@@ -44,6 +45,19 @@ def summarise(rows: Sequence[Row]) -> list[Table]:
         "then until delivered. Latency: cast to delivery at all members. ±: 95 % interval over seeds of the saving in t2."
     )
     return [_summary(found), Table("All cells", columns, tuple(found), note)]
+
+
+def draw(rows: Sequence[Row]) -> list[Drawing]:
+    """Where the time goes, at the middle load under the first model of delay."""
+    loads = sorted({row["rate"] for row in rows})
+    shown = [row for row in sound(rows) if row["delay"] == next(iter(DELAYS)) and row["rate"] == loads[len(loads) // 2]]
+    groups = {}
+    for (n,), group in grouped(shown, "members").items():
+        pair = dict(zip(("ABCAST", "TOMP"), _pair(group), strict=True))
+        groups[f"n = {n}"] = {name: (mean_ms(runs, "t1_mean"), mean_ms(runs, "t2_mean")) for name, runs in pair.items()}
+    load = loads[len(loads) // 2] / MEAN_DELAYS_PER_S
+    alt = f"Mean t1 and t2 of ABCAST and TOMP by the number of members, {load:g} casts a mean delay, exponential delays"
+    return [stacks("parts", alt, "mean time (ms)", groups)] if groups else []
 
 
 def _summary(found: list[tuple[Any, ...]]) -> Table:
@@ -104,4 +118,5 @@ EXPERIMENT = Experiment(
     "one-way delay, each with a mean of 1 ms; both orders get the same casts and the same draws of delays from each seed.",
     grid,
     summarise,
+    draw,
 )

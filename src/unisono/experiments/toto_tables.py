@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from unisono.experiments.figures import Drawing, histograms
 from unisono.experiments.grid import Grid, make_grid
 from unisono.experiments.model import deviation, index_histogram, pooled, predict
 from unisono.experiments.pages import Experiment, Row, Table, grouped, margin_ms, mean_ms, sound
@@ -143,6 +144,19 @@ def _histogram(groups: dict[tuple[Any, ...], list[Row]], source: str, number: in
     return Table(f"Figure {number}: ToTo's index of latency, {_called(source)} source", columns, tuple(lines), note)
 
 
+def draw(rows: Sequence[Row]) -> list[Drawing]:
+    """Figures 5 and 6."""
+    groups = grouped(sound(rows), "source", "rate", "order")
+    drawings = []
+    for source, number in (("periodic", 5), ("poisson", 6)):
+        runs = {load: groups[source, load, "toto"] for load in LOADS if (source, load, "toto") in groups}
+        panels = {f"{load} messages a second": index_histogram(pooled(some)) for load, some in runs.items()}
+        alt = f"Figure {number}: histograms of ToTo's index of latency by load, {_called(source)} source"
+        if panels:
+            drawings.append(histograms(f"figure-{number}", alt, "index of latency τ", panels))
+    return drawings
+
+
 def _bounds(groups: dict[tuple[Any, ...], list[Row]]) -> Table:
     lines = []
     for order in ORDERS:
@@ -171,4 +185,5 @@ EXPERIMENT = Experiment(
     "so its runs are shorter and have more seeds, that is phases.",
     grid,
     summarise,
+    draw,
 )
