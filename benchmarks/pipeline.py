@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
+import os
 import tempfile
+import threading
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -92,6 +94,46 @@ def straightforward(spark: Any, path: Path) -> float:
     return perf_counter() - start
 
 
+class MemoryWatch:
+    """The most memory that this process and all below it held at once, looked at five times a second."""
+
+    def __init__(self) -> None:
+        self._peak_kb = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def peak_mb(self) -> int:
+        self._over.set()
+        self._thread.join()
+        return self._peak_kb // 1024
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.2):
+            self._peak_kb = max(self._peak_kb, sum(map(self._proportional_kb, self._family())))
+
+    @staticmethod
+    def _family() -> list[int]:
+        parents: dict[int, list[int]] = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+        family = [os.getpid()]
+        for one in family:
+            family += parents.get(one, [])
+        return family
+
+    @staticmethod
+    def _proportional_kb(process: int) -> int:
+        """What is shared between processes counts once."""
+        with suppress(OSError):
+            for line in Path(f"/proc/{process}/smaps_rollup").read_text().split("\n"):
+                if line.startswith("Pss:"):
+                    return int(line.split()[1])
+        return 0
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="./dev bench pipeline", description=__doc__.splitlines()[0] if __doc__ else ""
@@ -104,6 +146,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "unisono-bench")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    memory = MemoryWatch()
     spark = open_session(f"local[{options.cores}]", settings={"spark.driver.memory": MEMORY})
     judge(spark, trace_of(options.folder, 100_000, options.members))  # warm the JVM and the workers
     results: dict[str, Any] = {"cores": options.cores, "members": options.members, "sizes": {}}
@@ -134,12 +177,11 @@ def main() -> None:
                 f"{options.straight:>13,} deliveries: "
                 + ", ".join(f"{name} {value:,}" for name, value in entry.items())
             )
-    results["driver_peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    results["workers_peak_mb"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    results["peak_mb"] = memory.peak_mb()
     if options.json:
         print(json.dumps(results))
     else:
-        print(f"peak memory of the largest child process {results['workers_peak_mb']:,} MB; Spark's heap is {MEMORY}")
+        print(f"peak memory of all processes together, Java and workers included: {results['peak_mb']:,} MB")
 
 
 if __name__ == "__main__":
