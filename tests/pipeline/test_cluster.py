@@ -96,6 +96,25 @@ def count_while(harm):
     job.join()
     return sum(row["rows"] for row in counts)
 
+def judge_while(harm):
+    """Judge everything, and do harm as soon as tasks run."""
+    tracker, over = context.statusTracker(), threading.Event()
+    def wait():
+        while not over.is_set() and not any(
+            stage and stage.numActiveTasks for stage in map(tracker.getStageInfo, tracker.getActiveStageIds())
+        ):
+            time.sleep(0.01)
+        harmed.append(not over.is_set())
+        harm()
+    harmed = []
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    result = judge(trace)
+    over.set()
+    waiter.join()
+    assert harmed == [True], "the judgement was too quick"
+    return result
+
 def where(_):
     import unisono
     return unisono.__file__
@@ -105,6 +124,7 @@ said["clean"] = judge(trace + "/clean")
 if workers:
     said["all"] = judge(trace)
     said["rows, executor killed"] = count_while(lambda: os.kill(children(workers[0])[0], signal.SIGKILL))
+    said["all, executor killed"] = judge_while(lambda: os.kill(children(workers[0])[0], signal.SIGKILL))
     said["rows, worker killed"] = count_while(lambda: os.kill(workers[1], signal.SIGKILL))
     said["clean, worker killed"] = judge(trace + "/clean")
 print(json.dumps(said))
@@ -225,7 +245,7 @@ def test_a_standalone_cluster_judges_alike_and_survives_the_loss_of_an_executor_
     assert {run: result for run, (result, *_) in local.items()} == dict(
         zip(RUNS, ("FAIL", "PASS", "UNKNOWN"), strict=True)
     )
-    assert said["all"] == local
+    assert said["all"] == said["all, executor killed"] == local
     assert all("unisono.zip" in path for path in said["unisono"]), said["unisono"]
     rows = sum(len(read_segment(path).rows) for path in trace.rglob("*.parquet"))
     assert said["rows, executor killed"] == said["rows, worker killed"] == rows
