@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unisono.pipeline.session import PipelineError, plain_errors
 from unisono.pipeline.tables import Tables
+from unisono.trace.files import write_whole
 
 if TYPE_CHECKING:
     import pyarrow
@@ -194,18 +195,6 @@ def escape(run: str) -> str:
 def unescape(name: str) -> str:
     head, *rest = name.split("%")
     return head + "".join(chr(int(part[:2], 16)) + part[2:] for part in rest)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a small file so that nobody sees half of it; the same text again touches nothing."""
-    try:
-        if path.read_text(encoding="utf-8") == text:
-            return
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 # Inside.

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.bronze import read_file
-from unisono.pipeline.gold import NO_RUN, escape, write_whole
+from unisono.pipeline.gold import NO_RUN, escape
+from unisono.trace.files import write_whole
 from unisono.trace.schema import ENDINGS, member_name
 from unisono.trace.sinks import OPEN
 

@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from unisono.core.errors import Misuse
+from unisono.trace import files
 
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that nobody ever sees half of it."""
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        files.write_whole(path, text)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise Misuse(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
