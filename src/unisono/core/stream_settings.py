@@ -1,0 +1,122 @@
+"""Every limit and every timeout of the streams, with its unit in its name, validated where it is set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unisono.core.config import MILLISECOND, SECOND
+from unisono.core.errors import ConfigError
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """The settings of the reliable streams. All members of a group use the same."""
+
+    datagram_bytes: int = 1_400
+    """The largest datagram: the smallest over the paths of the view."""
+    seal_bytes: int = 0
+    """What an authenticating seal adds to each datagram; left free in it."""
+    packet_bytes_max: int = 16 * MIB + 64 * KIB
+    """The largest packet: a message of 16 MiB and what the ordering writes around it."""
+    packets_per_datagram_max: int = 4_096
+    """At most so many packets share one datagram, however small they are."""
+    numbering_first: int = 0
+    """Where all numbers begin, counts of packets too. The wire has their low 32 bits; tests begin near the top of these."""
+
+    window_bytes: int = 4 * MIB
+    """Bytes on the cast stream that some member has not acknowledged; beyond it nothing is `writable`. Also the cap of
+    what may be in flight."""
+    window_packets: int = 65_536
+    """Likewise, in packets."""
+    window_bytes_start: int = 256 * KIB
+    """What may be in flight before anything was acknowledged; it grows with acknowledgements and shrinks with loss."""
+    window_bytes_min: int = 64 * KIB
+    """It never shrinks below this (or `window_bytes`, if that is less): where datagrams get lost at random, halving for ever
+    would starve the group."""
+    kept_bytes_max: int = 256 * MIB
+    """Hard limit of what is kept for resending: of the own packets (`cast` and `send` raise `Misuse` beyond it, because
+    the caller ignored `writable`), and of the others' casts (beyond it those are not kept, and only their origin answers)."""
+    ahead_datagrams_max: int = 16_384
+    """How far beyond the next number of a stream a datagram may lie; farther ones are dropped and come again."""
+    ahead_bytes_max: int = 16 * MIB
+    """What may wait, in all streams together, behind a gap; and, for each origin, behind a part that has not come."""
+    reassembly_bytes_max: int = 64 * MIB
+    """What may be under reassembly in all streams together; a packet alone may always be."""
+    rate_bytes_per_s: int | None = None
+    """How much data may leave a second; None: no limit. Acknowledgements and requests are exempt."""
+
+    ack_delay_ns: int = 2 * MILLISECOND
+    """How long an acknowledgement waits for a datagram to the group that carries it."""
+    ack_datagrams_max: int = 16
+    """After so many datagrams it waits no longer …"""
+    ack_bytes_max: int = 128 * KIB
+    """… nor after so many bytes."""
+    nak_delay_ns: int = 0
+    """How long a gap may be open before it is asked for; 0: at once. Raise it where the network reorders a lot."""
+    nak_tries_max: int = 8
+    """So often a gap is asked for in vain; then the origin's timer must bring it."""
+    answer_bytes_max: int = 1 * MIB
+    """What one peer may get in answer to its requests, each time an answer could have reached it."""
+    retransmit_ns_start: int = 200 * MILLISECOND
+    """The timeout before the first round trip was measured."""
+    retransmit_ns_min: int = 10 * MILLISECOND
+    """The shortest timeout."""
+    retransmit_ns_max: int = 5 * SECOND
+    """Where doubling ends. A longer *measured* round trip still makes a longer timeout."""
+    retransmit_ns_per_kib: int = 20_000
+    """What each KiB in flight adds to the timeout."""
+    retransmit_jitter_percent: int = 25
+    """Up to so much is added at random to a doubled timeout, so that members do not resend in step."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if value is None and name == "rate_bytes_per_s":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ConfigError(f"{name} must be a whole number, not {value!r}.")
+            if not low <= value <= high:
+                raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        for low_name, high_name in _PAIRS:
+            low, high = getattr(self, low_name), getattr(self, high_name)
+            if low > high:
+                raise ConfigError(f"{low_name} = {low} is above {high_name} = {high}: raise the latter.")
+
+
+_RANGES: tuple[tuple[str, int, int], ...] = (
+    ("datagram_bytes", 256, 65_507),
+    ("seal_bytes", 0, 64),
+    ("packet_bytes_max", 1, 2**31 - 1),
+    ("packets_per_datagram_max", 1, 32_767),
+    ("numbering_first", 0, 2**40),
+    ("window_bytes", 1_024, 2**31 - 1),
+    ("window_packets", 1, 2**31 - 1),
+    ("window_bytes_start", 1_024, 2**31 - 1),
+    ("window_bytes_min", 512, 2**31 - 1),
+    ("kept_bytes_max", 1_024, 2**40),
+    ("ahead_datagrams_max", 1, 2**20),
+    ("ahead_bytes_max", 65_507, 2**40),
+    ("reassembly_bytes_max", 1, 2**40),
+    ("rate_bytes_per_s", 1_024, 2**40),
+    ("ack_delay_ns", 0, SECOND),
+    ("ack_datagrams_max", 1, 65_535),
+    ("ack_bytes_max", 1, 2**31 - 1),
+    ("nak_delay_ns", 0, SECOND),
+    ("nak_tries_max", 1, 1_000),
+    ("answer_bytes_max", 65_507, 2**40),
+    ("retransmit_ns_start", 1, 3_600 * SECOND),
+    ("retransmit_ns_min", 1, 3_600 * SECOND),
+    ("retransmit_ns_max", 1, 3_600 * SECOND),
+    ("retransmit_ns_per_kib", 0, SECOND),
+    ("retransmit_jitter_percent", 0, 100),
+)
+_PAIRS: tuple[tuple[str, str], ...] = (
+    ("window_bytes_start", "window_bytes"),
+    ("window_bytes", "kept_bytes_max"),
+    ("packet_bytes_max", "kept_bytes_max"),
+    ("retransmit_ns_min", "retransmit_ns_max"),
+    ("retransmit_ns_min", "retransmit_ns_start"),
+)

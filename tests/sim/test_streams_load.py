@@ -1,0 +1,402 @@
+"""Streams under load (SCENARIOS E), and many random runs. Each rule is paired with a mutant that lacks it and must fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests.mutants import stream_mutants as mutants
+from tests.stream_harness import MS, Net, S, cast_apart, fails, first_time, numbered
+from unisono.core.envelope import HEAD
+from unisono.core.stream_settings import StreamSettings
+from unisono.core.stream_window import Slowness
+from unisono.core.streams import Streams
+from unisono.core.types import Rank
+
+SMALL = StreamSettings(datagram_bytes=300)
+
+
+# E: load.
+
+
+def slow_application(make: type[Streams]) -> None:
+    """Member 2's application has room for 100 packets and takes one every 10 ms; 0 casts whenever it may."""
+    net = Net(3, make=make)
+    cast: list[bytes] = []
+    culprits: set[object] = set()
+    queue = seen = 0
+    for step in range(2_000):
+        net.run(step * MS)
+        queue += len(net.got[2]) - seen
+        seen = len(net.got[2])
+        if step % 10 == 0 and queue:
+            queue -= 1
+        assert queue <= 101 + 10, "what was under way when it filled up"
+        net.nodes[2].set_free_room(100 - queue)
+        net.turn(2)
+        for _ in range(10):
+            if net.nodes[0].writable():
+                cast.append(f"{step} {len(cast)}".encode())
+                net.nodes[0].cast(cast[-1])
+            else:
+                culprits.add(net.nodes[0].slowest())
+        net.turn(0)
+    assert 250 <= len(cast) <= 320, "as fast as the application, and no faster"
+    assert (2, Slowness.ROOM) in culprits
+    net.nodes[2].set_free_room(None)
+    net.turn(2)
+    net.run_quiet()
+    net.expect([cast, [], []])
+
+
+def test_e1_a_slow_application_slows_the_caster() -> None:
+    slow_application(Streams)
+    fails(slow_application, mutants.IgnoresRoom)
+
+
+def room_again_is_lost(make: type[Streams]) -> None:
+    net = Net(make=make)
+    net.nodes[1].set_free_room(0)
+    cast_apart(net, [b"one"])
+    net.run(100 * MS)
+    assert not net.nodes[0].writable()
+    net.drop = lambda seen: seen.sender == 1
+    net.nodes[1].set_free_room(10)
+    net.turn(1)
+    net.run(net.now + 50 * MS)
+    net.drop = lambda seen: False
+    net.run_quiet()
+    assert net.nodes[0].writable()
+
+
+def test_e1_news_of_room_that_are_lost_are_asked_for() -> None:
+    room_again_is_lost(Streams)
+    fails(room_again_is_lost, mutants.NoPoll)
+
+
+@pytest.mark.parametrize("limit", ["bytes", "packets"])
+def test_e1_a_stopped_receiver_stops_the_caster_and_memory_is_bounded(limit: str) -> None:
+    settings = StreamSettings(window_bytes=20_000, window_bytes_start=20_000)
+    if limit == "packets":
+        settings = StreamSettings(window_packets=200)
+    net = Net(3, settings)
+    net.stopped.add(2)
+    cast = 0
+    for _ in range(500):
+        while net.nodes[0].writable():
+            net.nodes[0].cast(bytes(100))
+            cast += 1
+        net.turn(0)
+        net.run(net.now + 100 * MS)
+    assert cast == 200 if limit == "packets" else cast < 210
+    assert net.nodes[0]._cast.kept_bytes <= 20_000 + 1_400 + 100
+    assert net.nodes[1]._memory.kept <= 20_000 + 1_400 + 100
+    assert net.nodes[0].slowest() == (2, Slowness.SILENT)
+
+
+def test_e1_full_halves_for_a_stopped_addressee_count_too() -> None:
+    net = Net(3, StreamSettings(window_bytes=100_000, window_bytes_start=100_000))
+    net.stopped.add(2)
+    cast = 0
+    while net.nodes[0].writable():
+        net.nodes[0].cast_parts(b"header", bytes(10_000), [2])
+        net.turn(0)
+        cast += 1
+    assert cast <= 11
+    net.run(net.now + 20 * MS)
+    assert net.nodes[0].slowest() == (2, Slowness.BEHIND)
+
+
+def test_e2_the_next_view_without_the_slow_member_is_writable_at_once() -> None:
+    settings = StreamSettings(window_packets=10)
+    net = Net(3, settings)
+    net.stopped.add(2)
+    while net.nodes[0].writable():
+        net.nodes[0].cast(b"x")
+    net.turn(0)
+    net.run(1 * S)
+    assert not net.nodes[0].writable()
+    old = net.nodes[0]
+    after = Net(2, settings, now=net.now)
+    after.nodes[0].counter = old.counter
+    assert after.nodes[0].writable()
+
+
+def control_passes_a_full_window(make: type[Streams]) -> None:
+    """E4: 0's window is full of data that 2 does not acknowledge. 1 casts: 0 must acknowledge, ask, and send."""
+    settings = StreamSettings(window_bytes=4_000, window_bytes_start=4_000)
+    net = Net(3, settings, make=make, drop=lambda seen: seen.sender == 1 and seen.seq == 0 and seen.tries == 0)
+    net.stopped.add(2)
+    while net.nodes[0].writable():
+        net.nodes[0].cast(bytes(1_000))
+    net.turn(0)
+    net.run(50 * MS)
+    assert not net.nodes[0].writable()
+    cast_apart(net, [b"lost", b"seen"], rank=1)
+    net.nodes[0].send(1, b"a word to one")
+    net.turn(0)
+    net.run(net.now + 20 * MS)
+    assert [packet for _, packet in net.got[0]] == [b"lost", b"seen"]
+    assert (0, b"a word to one") in net.got[1]
+    assert net.nodes[1]._acked[1][0] == 2, "acknowledged"
+
+
+def test_e4_control_never_waits_behind_data() -> None:
+    control_passes_a_full_window(Streams)
+    fails(control_passes_a_full_window, mutants.DataFirst)
+
+
+def test_e5_acknowledged_casts_return_their_window() -> None:
+    net = Net(settings=StreamSettings(window_packets=5))
+    for _ in range(20):
+        while net.nodes[0].writable():
+            net.nodes[0].cast(b"x")
+        net.turn(0)
+        net.run_quiet()
+        assert net.nodes[0].writable()
+    assert net.nodes[0].held()[0] == 100
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.2])
+def test_e6_all_members_send_at_once_with_tiny_windows(loss: float) -> None:
+    settings = replace(SMALL, window_bytes=1_024, window_bytes_start=1_024, window_packets=3)
+    net = Net(5, settings, loss=loss, seed=6)
+    casts: list[list[bytes]] = [[] for _ in range(5)]
+    for step in range(4_000):
+        for rank in range(5):
+            if net.nodes[rank].writable() and len(casts[rank]) < 100:
+                casts[rank].append(f"{rank} {step}".encode().ljust(200))
+                net.nodes[rank].cast(casts[rank][-1])
+                net.turn(rank)
+        net.run(step * 5 * MS)
+    assert all(len(packets) == 100 for packets in casts)
+    net.run_quiet()
+    net.expect(casts)
+
+
+def test_an_oversized_packet_enters_an_empty_window_only() -> None:
+    settings = replace(SMALL, window_bytes=2_000, window_bytes_start=2_000)
+    net = Net(settings=settings)
+    packets = [bytes(50_000), b"next"]
+    assert net.nodes[0].writable()
+    net.nodes[0].cast(packets[0])
+    assert not net.nodes[0].writable()
+    net.turn(0)
+    in_flight = sum(seen.size for seen in net.log)
+    assert in_flight < 2_000 * 1.3, "it is cut, and its pieces keep to the window"
+    net.run_quiet()
+    assert net.nodes[0].writable()
+    net.nodes[0].cast(packets[1])
+    net.turn(0)
+    net.run_quiet()
+    net.expect([packets, []])
+
+
+def full_window(make: type[Streams]) -> None:
+    """Two datagrams fill the window, and acknowledgements wait for company for a second."""
+    settings = replace(SMALL, window_bytes=1_024, window_bytes_start=1_024, ack_delay_ns=1 * S, ack_datagrams_max=100)
+    net = Net(settings=settings, make=make)
+    packet = bytes(10_000)
+    net.nodes[0].cast(packet)
+    net.turn(0)
+    net.run(200 * MS)
+    assert net.got[1] == [(0, packet)]
+
+
+def test_a_full_window_does_not_wait_for_delayed_acknowledgements() -> None:
+    full_window(Streams)
+    fails(full_window, mutants.NeverPushes)
+
+
+def test_the_window_shrinks_on_loss_and_grows_again() -> None:
+    def sizes(make: type[Streams]) -> tuple[int, int, int]:
+        net = Net(make=make, settings=StreamSettings(window_bytes_start=100_000, window_bytes_min=4_096))
+        packets = numbered(400, 1_000)
+        net.drop = first_time(set(range(10, 400, 20)))
+        cast_apart(net, packets[:200], gap_ns=200_000)
+        low = net.nodes[0]._window.size
+        net.drop = lambda seen: False
+        cast_apart(net, packets[200:], gap_ns=200_000)
+        net.run_quiet()
+        net.expect([packets, []])
+        return 100_000, low, net.nodes[0]._window.size
+
+    start, low, high = sizes(Streams)
+    assert low < start // 2
+    assert high > low
+    start, low, high = sizes(mutants.NeverShrinks)
+    assert low >= start
+
+
+def test_a_rate_limit_is_kept() -> None:
+    net = Net(settings=StreamSettings(rate_bytes_per_s=100_000))
+    packets = numbered(500, 1_000)
+    for packet in packets:
+        net.nodes[0].cast(packet)
+    net.turn(0)
+    net.run(2 * S)
+    sent = sum(seen.size for seen in net.log if seen.is_cast)
+    assert 190_000 <= sent <= 215_000
+    net.run_quiet()
+    net.expect([packets, []])
+
+
+# All at once.
+
+
+def soak(seed: int, make: type[Streams] = Streams) -> Net:
+    random = Random(f"{seed}/soak")
+    members = random.randint(2, 5)
+    settings = StreamSettings(
+        datagram_bytes=random.choice([300, 1_400, 9_000]),
+        numbering_first=random.choice([0, 2**32 - 20]),
+        window_bytes_start=random.choice([1_024, 4_096, 65_536]),
+    )
+    net = Net(
+        members,
+        settings,
+        seed,
+        loss=random.uniform(0, 0.3),
+        duplicate=random.uniform(0, 0.2),
+        delay_ns=(1 * MS, random.choice([1, 3, 20]) * MS),
+        make=make,
+    )
+    casts: list[list[bytes]] = [[] for _ in range(members)]  # as everyone sees them, but for parts
+    parts: list[dict[int, tuple[bytes, set[Rank]]]] = [{} for _ in range(members)]
+    sends: dict[tuple[Rank, Rank], list[bytes]] = {}
+    for turn in range(random.randint(1, 30)):
+        rank = random.randrange(members)
+        node = net.nodes[rank]
+        for i in range(random.randint(1, 8)):
+            packet = f"{rank}.{turn}.{i}.".encode() + bytes(random.choice([0, 10, 100, 1_000, 5_000]))
+            choice = random.random()
+            if choice < 0.6:
+                node.cast(packet)
+                casts[rank].append(packet)
+            elif choice < 0.75:
+                to = set(random.sample(range(members), random.randint(0, members)))
+                parts[rank][len(casts[rank])] = (packet, to)
+                casts[rank].append(b"placeholder of " + packet[:20])
+                node.cast_parts(casts[rank][-1], packet, to)
+            else:
+                to_one = random.choice([peer for peer in range(members) if peer != rank])
+                node.send(to_one, packet)
+                sends.setdefault((rank, to_one), []).append(packet)
+        net.turn(rank)
+        net.run(net.now + random.choice([0, 0, 1, 5, 50]) * MS)
+    net.run_quiet()
+    check_soak(net, casts, parts, sends)
+    return net
+
+
+def check_soak(
+    net: Net,
+    casts: list[list[bytes]],
+    parts: list[dict[int, tuple[bytes, set[Rank]]]],
+    sends: dict[tuple[Rank, Rank], list[bytes]],
+) -> None:
+    for rank in range(net.members):
+        for origin in range(net.members):
+            if rank == origin:
+                continue
+            mine = [packet for sender, packet in net.got[rank] if sender == origin]
+            own = sends.get((origin, rank), [])
+            shown = [
+                parts[origin][i][0] if i in parts[origin] and rank in parts[origin][i][1] else packet
+                for i, packet in enumerate(casts[origin])
+            ]
+            unicast = set(own)
+            assert [packet for packet in mine if packet not in unicast] == shown
+            assert [packet for packet in mine if packet in unicast] == own
+    for node in net.nodes:
+        assert node.stable == node.taken_by_all == [net.settings.numbering_first + len(p) for p in casts]
+        assert node._memory.ahead == node._memory.kept == node._memory.reassembly == 0
+        assert node._cast.kept_bytes == sum(stream.kept_bytes for stream in node._sends) == 0
+        refused = {reason.value: count for reason, count in node.counters.refused.items() if count}
+        assert refused.keys() <= {"replayed", "unasked"}
+
+
+@pytest.mark.parametrize("tens", range(30))
+def test_soak_exactly_once_in_order_and_quiet_at_the_end(tens: int) -> None:
+    for seed in range(10 * tens, 10 * tens + 10):
+        soak(seed)
+
+
+def crash_soak(seed: int, make: type[Streams] = Streams) -> None:
+    """A member dies in the middle. What any survivor has of its casts, every survivor gets, without a view change."""
+    random = Random(f"{seed}/crash")
+    members = random.randint(3, 5)
+    net = Net(members, SMALL, seed, loss=random.uniform(0, 0.3), delay_ns=(1 * MS, 5 * MS), make=make)
+    victim, casts = random.randrange(members), random.randint(1, 40)
+    for i in range(casts):
+        for rank in range(members):
+            net.nodes[rank].cast(f"{rank}.{i}.".encode() + bytes(random.choice([0, 200, 700])))
+            net.turn(rank)
+        net.run(net.now + random.choice([0, 1, 5]) * MS)
+    net.stopped.add(victim)
+    net.run(net.now + 120 * S)
+    survivors = [node for rank, node in enumerate(net.nodes) if rank != victim]
+    for origin in range(members):
+        held = [node.held()[origin] for node in survivors if node._rank != origin]
+        assert len(set(held)) == 1, f"of {origin}: {held}"
+    assert all(node.silent_tries(rank) <= 15 for node in survivors for rank in range(members) if rank != victim)
+
+
+@pytest.mark.parametrize("tens", range(10))
+def test_soak_survivors_of_a_crash_get_what_any_of_them_has(tens: int) -> None:
+    for seed in range(10 * tens, 10 * tens + 10):
+        crash_soak(seed)
+
+
+@pytest.mark.parametrize("mutant", [mutants.AsksOriginOnly, mutants.IgnoresRumours, mutants.GivesUpForGood])
+def test_soak_with_crashes_notices_mutants(mutant: type[Streams]) -> None:
+    caught = 0
+    for seed in range(100):
+        try:
+            crash_soak(seed, mutant)
+        except AssertionError:
+            caught += 1
+            break
+    assert caught
+
+
+@pytest.mark.parametrize("mutant", [mutants.NoTail, mutants.NoPoll, mutants.TakesDuplicates])
+def test_soak_notices_mutants(mutant: type[Streams]) -> None:
+    caught = 0
+    for seed in range(20):
+        try:
+            soak(seed, mutant)
+        except AssertionError:
+            caught += 1
+    assert caught > 5
+
+
+def test_a_large_view_whose_acknowledgements_do_not_fit_one_datagram() -> None:
+    net = Net(30, SMALL, loss=0.05, seed=8)
+    casts: list[list[bytes]] = [[] for _ in range(30)]
+    for i in range(3):
+        for rank in range(0, 30, 4):
+            casts[rank].append(b"%d.%d" % (rank, i))
+            net.nodes[rank].cast(casts[rank][-1])
+            net.turn(rank)
+        net.run(net.now + 3 * MS)
+    net.run_quiet()
+    net.expect(casts)
+    assert max(seen.size for seen in net.log) <= SMALL.datagram_bytes
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    assert soak(17).log == soak(17).log
+    assert soak(17).log != soak(18).log
+
+
+def test_every_transmission_has_a_counter_of_its_own() -> None:
+    net = soak(23)
+    for rank in range(net.members):
+        to_one = [seen.counter for seen in net.log if seen.sender == rank and not seen.to_all]
+        to_all = {seen.counter for seen in net.log if seen.sender == rank and seen.to_all}
+        assert len(set(to_one)) == len(to_one)
+        assert sorted([*to_one, *to_all]) == list(range(1, net.nodes[rank].counter))
+    assert HEAD.size == 40
