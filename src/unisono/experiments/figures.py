@@ -52,7 +52,9 @@ def curves(
         if log:
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
-            axes.xaxis.set_major_formatter("{x:g}")
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter("{x:g}")
         axes.set_ylim(bottom=None if log else 0)
         axes.legend(frameon=False, fontsize=9)
 

@@ -99,11 +99,25 @@ def read_grid(path: Path) -> Grid:
 
 
 def id_of(scenario: Scenario) -> str:
-    """Readable in front, and unique by a hash of all that the scenario holds."""
-    text = json.dumps(scenario.to_json(), sort_keys=True, separators=(",", ":"))
+    """Readable in front, and unique by a hash of all in which the scenario differs from the default.
+
+    So a setting that a later version adds does not make strangers of cells that leave it alone.
+    """
+    text = json.dumps(_different(scenario.to_json(), Scenario().to_json()), sort_keys=True, separators=(",", ":"))
     source = scenario.source
     front = f"{scenario.order}-n{scenario.members}-{source.kind}-{source.rate:g}-s{scenario.seed}"
     return f"{front}-{blake2b(text.encode(), digest_size=6).hexdigest()}"
+
+
+def _different(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {}
+    for name, value in values.items():
+        usual = defaults.get(name)
+        if isinstance(value, dict) and isinstance(usual, dict):
+            value, usual = _different(value, usual), {}
+        if value != usual:
+            kept[name] = value
+    return kept
 
 
 def _scenarios(block: Mapping[str, Any], where: str) -> list[Scenario]:
