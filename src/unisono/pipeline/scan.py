@@ -7,18 +7,20 @@ properties hold, and rows need not be moved at all.
 
 Sound, not complete: every doubt (a gap, a placeholder, an unusual batch) is a suspicion, and then the property's own
 formulation decides.
+
+A life that would keep one core busy long after the others are idle is scanned in **pieces**, each a run of its segments. What a
+piece must know of the rows before it, it assumes, and says so in `edge` facts; `stitch` holds them against what the pieces before
+it have reached.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unisono.pipeline.bronze import read_file, require_known, run_of
 from unisono.trace.schema import ENDINGS, KINDS, TOTAL, member_name, view_number
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ SCAN_DDL = (
     "run string, `group` string, protocol string, who string, what string, view string, name string, number bigint, "
     "count bigint, xor bigint, sum bigint, note string"
 )
-"""One row is one fact: `what` says which (life, stay, block, origin, cast, suspect)."""
+"""One row is one fact: `what` says which (life, stay, block, origin, cast, edge, suspect)."""
 
 
 def _mix(x: Words) -> Words:
@@ -54,18 +56,20 @@ def _seed(text: str) -> int:
 class LifeScan:
     """Takes the rows of one life in their order, batch after batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, piece: int = 0, is_last: bool = True, inherited: tuple[str, list[str]] | None = None) -> None:
+        self._piece, self._is_last = piece, is_last
+        self._is_whole = piece == 0 and is_last
+        self._inherits = piece > 0  # still in the view that the rows before had installed, or before any
         self.facts: list[tuple[Any, ...]] = []
         self.identity: tuple[str, str, str, str] | None = None  # run, group, protocol, who
         self.suspicions: dict[str, str] = {}
-        self._strangers: dict[
-            tuple[str, str, str], int
-        ] = {}  # in a file with rows of several lives: run, group, protocol
-        self._expected = 0
+        self._strangers: dict[tuple[str, str, str], int] = {}  # of a file with several lives: run, group, protocol
+        self._expected = -1 if piece else 0  # -1: whatever comes
         self._ended: str | None = None
         self._ended_reason: str | None = None
-        self._view: str | None = None
-        self._members: list[str] = []
+        self._view: str | None = inherited[0] if inherited else None
+        self._members: list[str] = inherited[1] if inherited else []
+        self._seen: dict[str, str] = {}  # by origin: the view in which something of it was delivered last
         self._ordinals: dict[str, int] = {}  # by service, in this view
         self._next: dict[str, int] = {}  # by origin: the index that must come next; kept across views
         self._blocks: dict[tuple[str, int], list[int]] = {}  # of this view: (service, block) -> count, xor, sum
@@ -87,6 +91,9 @@ class LifeScan:
         columns = {name: table.column(name) for name in NEEDED}
         self._identify(columns)
         index = _longs(columns["local_index"])
+        if self._expected < 0:
+            self._expected = int(index[0])
+            self._assume("local", self._expected, "=")
         if index[0] != self._expected or np.any(np.diff(index) != 1):
             self.suspect("P0", "its local indices are not 0, 1, 2, …")
         self._expected = int(index[-1]) + 1
@@ -109,10 +116,16 @@ class LifeScan:
         """All facts of the life."""
         if self.identity is None:
             return
-        self._leave_view(None, None)
-        if self._ended is None:
-            self.suspect("unknown", "its trace stops without END, LEAVE or CRASH")
-        yield self._fact("life", number=self._expected, name=self._ended, note=self._ended_reason)
+        if self._is_last:
+            self._leave_view(None, None)
+            if self._ended is None:
+                self.suspect("unknown", "its trace stops without END, LEAVE or CRASH")
+            yield self._fact("life", number=self._expected, name=self._ended, note=self._ended_reason)
+        elif self._ended is not None:
+            self.suspect("P0", "there are rows after the end")
+        if not self._is_whole:
+            self._reach()
+            self._tell_digests()
         yield from self.facts
         for what, note in self.suspicions.items():
             yield self._fact("suspect", name=what, note=note)
@@ -135,6 +148,24 @@ class LifeScan:
         assert self.identity is not None
         count, xor, total = digest
         return (*self.identity, what, view, name, number, count, _signed(xor), _signed(total), note)
+
+    # Pieces.
+
+    def _assume(self, name: str, value: int, relation: str) -> None:
+        """The rows before this piece must have reached this value: exactly, at least (>=) or at most (<=)."""
+        self.facts.append(self._fact("edge", self._view, name, self._piece, (value, 0, 0), relation))
+
+    def _reach(self) -> None:
+        """What the rows of this piece have reached, for the pieces after it."""
+        reached = {"local": self._expected}
+        reached |= {f"ordinal {service}": ordinal for service, ordinal in self._ordinals.items()}
+        reached |= {f"next {origin}": index for origin, index in self._next.items()}
+        if self._cast_end >= 0:
+            reached["cast"] = self._cast_end
+        for name, value in reached.items():
+            self.facts.append(self._fact("edge", self._seen.get(name[5:]), name, self._piece, (value, 0, 0), "reached"))
+        view = None if self._inherits else self._view
+        self.facts.append(self._fact("edge", view, "view", self._piece, (len(self._members), 0, 0), "reached"))
 
     def _identify(self, columns: dict[str, Any]) -> None:
         row = tuple(columns[name][0].as_py() for name in ("run", "group", "protocol", "member", "incarnation"))
@@ -164,6 +195,7 @@ class LifeScan:
             if self._view is not None and view_number(view) <= view_number(self._view):
                 self.suspect("P12", f"it installs {view} after {self._view}")
             self._view, self._members = view, columns["members"][at].as_py() or []
+            self._inherits = False
             assert self.identity is not None
             if self.identity[3] not in self._members:
                 self.suspect("P11", f"it installs {view}, of which it is no member")
@@ -180,13 +212,19 @@ class LifeScan:
         way = f"{next_view}|{along}" if next_view else (self._ended if self._ended == "END" else None)
         members = ",".join(self._members)
         self.facts.append(self._fact("stay", view, way, len(self._members), note=members))
+        self._tell_digests()
+        self._ordinals = {}
+
+    def _tell_digests(self) -> None:
+        """What was delivered and cast since the view began, or since this piece did."""
+        view = self._view
         for (service, block), (count, xor, total) in self._blocks.items():
-            self.facts.append(self._fact("block", view, service, block, (count, xor, total), way))
+            self.facts.append(self._fact("block", view, service, block, (count, xor, total)))
         for (service, origin), (count, xor, total, rows) in self._origins.items():
             self.facts.append(self._fact("origin", view, origin, rows, (count, xor, total), service))
         for service, (count, xor, total, rows) in self._casts.items():
             self.facts.append(self._fact("cast", view, None, rows, (count, xor, total), service))
-        self._blocks, self._origins, self._casts, self._ordinals = {}, {}, {}, {}
+        self._blocks, self._origins, self._casts = {}, {}, {}
 
     def _stretch(
         self, columns: dict[str, Any], index: Longs, kinds: Longs, names: list[str], start: int, stop: int
@@ -213,6 +251,8 @@ class LifeScan:
         if rows.has_destinations:
             self.suspect("special", "there are lists of recipients")
         ends = rows.first + rows.count
+        if self._cast_end < 0 and self._piece:
+            self._assume("cast", int(rows.first[0]), "<=")
         if rows.first[0] < self._cast_end or np.any(rows.first[1:] < ends[:-1]):
             self.suspect("P1", "it casts an index twice")
         self._cast_end = int(ends[-1])
@@ -239,11 +279,14 @@ class LifeScan:
                 self.suspect("P3", f"it delivers a message of {origin}, which is not in its view")
             first, ends = rows.first[chosen], rows.first[chosen] + rows.count[chosen]
             expected = self._next.get(origin)
+            if expected is None and self._piece:
+                self._assume(f"next {origin}", int(first[0]), "follows")
             if np.any(first[1:] != ends[:-1]) or (expected is not None and first[0] < expected):
                 self.suspect("fifo", f"messages of {origin} are not delivered in their order, each once")
             if expected is not None and first[0] != expected and self._delivered(origin):
                 self.suspect("fifo", f"messages of {origin} are not delivered without gaps")
             self._next[origin] = max(int(ends[-1]), expected or 0)
+            self._seen[origin] = self._view or ""
             for service, of_service in rows.by_service():
                 both = (
                     np.intersect1d(chosen, of_service, assume_unique=True)
@@ -263,6 +306,14 @@ class LifeScan:
         """Every own message is delivered after it was cast."""
         cast_at, cast_ends = np.concatenate(self._cast_at), np.concatenate(self._cast_ends)
         before = np.searchsorted(cast_at, at) - 1
+        if self._piece and self._cast_end >= 0 and np.any(before < 0):
+            self._assume("cast", int(ends[before < 0].max()), ">=")
+            at, ends, before = at[before >= 0], ends[before >= 0], before[before >= 0]
+        elif self._piece and not len(cast_at):
+            self._assume("cast", int(ends.max()), ">=")
+            return
+        if not len(at):
+            return
         if np.any(before < 0) or np.any(cast_ends[np.maximum(before, 0)] < ends):
             self.suspect("P8", "it delivers an own message before its CAST")
         self._cast_at, self._cast_ends = [cast_at[-1:]], [cast_ends[-1:]]
@@ -272,7 +323,12 @@ class LifeScan:
 
     def _scan_sequence(self, service: str, rows: _Rows, chosen: Longs) -> None:
         ordinal = rows.ordinal[chosen]
-        expected = self._ordinals.get(service, 0)
+        expected = self._ordinals.get(service)
+        if expected is None:
+            expected = 0
+            if self._inherits:
+                expected = int(ordinal[0])
+                self._assume(f"ordinal {service}", expected, "=")
         if ordinal[0] != expected or np.any(np.diff(ordinal) != 1):
             self.suspect("P0", "its ordinals are not 0, 1, 2, …")
         self._ordinals[service] = int(ordinal[-1]) + 1
@@ -366,54 +422,3 @@ def _codes(column: Any) -> tuple[Longs, list[str]]:
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def read_columns(path: Path) -> Iterator[pyarrow.Table]:
-    """The needed columns of one segment, in large pieces, words as codes."""
-    import pyarrow
-    import pyarrow.parquet
-
-    if not path.name.endswith(".parquet"):
-        for batch in read_file(path):
-            table = pyarrow.Table.from_batches([batch])
-            if table.column("problem").null_count < len(table):
-                raise ValueError(next(text for text in table.column("problem").to_pylist() if text))
-            yield table.select(list(NEEDED))
-        return
-    words = ["kind", "view", "origin", "service", "run", "group", "protocol", "member"]
-    with pyarrow.parquet.ParquetFile(path, read_dictionary=words) as file:
-        require_known(file.schema_arrow)
-        for batch in file.iter_batches(batch_size=1 << 20, columns=list(NEEDED)):
-            yield pyarrow.Table.from_batches([batch])
-
-
-def scan_life(paths: list[str]) -> Iterator[tuple[Any, ...]]:
-    """The facts of one life from its segments, in their order. A segment that cannot be read is a suspicion, never silence."""
-    scan = LifeScan()
-    trouble: str | None = None
-    for path in paths:
-        try:
-            for table in read_columns(Path(path)):
-                scan.take(table)
-        except Exception as error:  # a damaged file may raise anything
-            trouble = f"{path}: {str(error).strip() or type(error).__name__}"
-            break
-    if trouble is not None:
-        if scan.identity is None:
-            scan.identity = (run_of(Path(paths[0])) or "?", "?", "?", Path(paths[0]).name)
-        scan.suspect("unreadable", trouble)
-    yield from scan.finish()
-
-
-def scan_batches(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """For `mapInArrow`: lists of paths in, facts out."""
-    import pyarrow
-
-    names = [part.strip().split(" ")[0].strip("`") for part in SCAN_DDL.split(",")]
-    types = [pyarrow.int64() if part.strip().endswith("bigint") else pyarrow.string() for part in SCAN_DDL.split(",")]
-    for batch in batches:
-        for paths in batch.column(0).to_pylist():
-            rows = list(scan_life(paths))
-            columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
-            arrays = [pyarrow.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
-            yield pyarrow.RecordBatch.from_arrays(arrays, names=names)

@@ -18,16 +18,18 @@ Why no doubt means no violation, for a run whose lives are all whole (step by st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.bronze import Segments, life_of, list_segments
 from unisono.pipeline.explain import sentence
+from unisono.pipeline.pieces import scan_batches
 from unisono.pipeline.properties.registry import check
-from unisono.pipeline.scan import SCAN_DDL, scan_batches
+from unisono.pipeline.scan import SCAN_DDL
 from unisono.pipeline.session import PipelineError
+from unisono.pipeline.stitch import loose_ends
 from unisono.pipeline.tables import Tables, load
 from unisono.pipeline.whole import BYTES_MAX, ROWS_MAX, Bundle, Whose, judge_whole
 from unisono.trace.promises import PROMISES, promises
@@ -40,6 +42,8 @@ DECIDED_BY_DIGESTS = frozenset(
     {"P0", "P1", "P2", "P3", "P4", "P5", "P6", "P7", "P9a", "P9b", "P9c", "P11", "P12", "P13", "P14"}
 )
 RUNS_AT_ONCE = 500
+PIECE_BYTES_MIN = 32 << 20
+"""A piece of a life is at least so large: below that, a core has more work with finding its place than with scanning."""
 
 
 @dataclass(frozen=True)
@@ -138,19 +142,40 @@ def verify(
     )
 
 
-def scan(spark: SparkSession, files: Iterable[Path]) -> DataFrame:
-    """The facts of every life: one task reads the segments of some lives, the largest lives first."""
+def scan(spark: SparkSession, files: Iterable[Path], piece_bytes: int | None = None) -> DataFrame:
+    """The facts of every life: one task reads the segments of some lives, the largest first; one far larger is cut into pieces."""
     lives: dict[str, list[Path]] = {}
     for file in files:
         lives.setdefault(life_of(file) or file.name, []).append(file)
-    ordered = sorted(lives.values(), key=lambda segments: -sum(segment.stat().st_size for segment in segments))
-    rows = [([str(segment.resolve()) for segment in sorted(segments, key=_segment_key)],) for segments in ordered]
-    slices = min(len(rows), max(2, spark.sparkContext.defaultParallelism * 8))
+    cores = spark.sparkContext.defaultParallelism
+    sizes = {file: file.stat().st_size for segments in lives.values() for file in segments}
+    enough = piece_bytes or max(PIECE_BYTES_MIN, sum(sizes.values()) // (2 * cores))
+    pieces = [piece for segments in lives.values() for piece in _cut(sorted(segments, key=_segment_key), sizes, enough)]
+    pieces.sort(key=lambda piece: -sum(sizes[path] for path in piece[0]))
+    rows = [
+        ([str(path.resolve()) for path in paths], [str(path.resolve()) for path in before], number, is_last)
+        for paths, before, number, is_last in pieces
+    ]
+    slices = min(len(rows), max(2, cores * 8))
     dealt = [rows[i::slices] for i in range(slices)]  # large and small ones mixed in every task
     listing = spark.createDataFrame(
-        spark.sparkContext.parallelize([row for part in dealt for row in part], slices), "paths array<string>"
+        spark.sparkContext.parallelize([row for part in dealt for row in part], slices),
+        "paths array<string>, before array<string>, number int, is_last boolean",
     )
     return listing.mapInArrow(scan_batches, SCAN_DDL)
+
+
+def _cut(
+    segments: list[Path], sizes: Mapping[Path, int], enough: int
+) -> Iterator[tuple[list[Path], list[Path], int, bool]]:
+    """A life as pieces of about this size: their segments, those before them, which piece it is and whether the last."""
+    start, number, size = 0, 0, 0
+    for at, segment in enumerate(segments):
+        size += sizes[segment]
+        is_last = at == len(segments) - 1
+        if is_last or size >= enough:
+            yield segments[start : at + 1], segments[:start], number, is_last
+            start, number, size = at + 1, number + 1, 0
 
 
 def doubtful(facts: DataFrame) -> set[Whose]:
@@ -158,6 +183,11 @@ def doubtful(facts: DataFrame) -> set[Whose]:
     from pyspark.sql import functions as F
 
     key = ["run", "group"]
+    edges = (
+        facts.where(F.col("what") == "edge").select(*key, "who", "view", "name", "number", "count", "note").collect()
+    )
+    if edges:
+        facts = _joined(facts)
     suspects = facts.where(F.col("what") == "suspect").select(*key)
     stays = facts.where(F.col("what") == "stay").select(
         *key, "who", "view", F.col("name").alias("way"), F.col("note").alias("members")
@@ -210,7 +240,31 @@ def doubtful(facts: DataFrame) -> set[Whose]:
     everything = parts[0]
     for part in parts[1:]:
         everything = everything.unionByName(part)
-    return {(row["run"], row["group"]) for row in everything.distinct().collect()}
+    return {(row["run"], row["group"]) for row in everything.distinct().collect()} | loose_ends(edges)
+
+
+def _joined(facts: DataFrame) -> DataFrame:
+    """The digests of pieces added up, so that they are those of whole lives."""
+    from pyspark.sql import functions as F
+
+    partial = F.col("what").isin("block", "origin", "cast")
+    by_block = F.when(F.col("what") == "block", F.col("number"))
+    identity = ["run", "group", "protocol", "who", "what", "view", "name", "note"]
+    whole = F.lit(str(2**64)).cast("decimal(38,0)")  # sums wrap at 64 bits, and are written as signed numbers
+    total = F.pmod(F.sum(F.col("sum").cast("decimal(38,0)")), whole)
+    signed = F.when(total >= whole / 2, total - whole).otherwise(total).cast("bigint")
+    added = (
+        facts.where(partial)
+        .groupBy(*identity, by_block.alias("block"))
+        .agg(
+            F.sum("number").alias("rows"),
+            F.sum("count").alias("count"),
+            F.bit_xor("xor").alias("xor"),
+            signed.alias("sum"),
+        )
+        .withColumn("number", F.coalesce("block", "rows"))
+    )
+    return facts.where(~partial).unionByName(added.select(*facts.columns))
 
 
 def _digest() -> Any:

@@ -1,0 +1,57 @@
+"""Pieces of one life put together: what each assumed of the rows before it must be what the pieces before it reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+Life = tuple[str, str, str]
+"""Run, group and who."""
+
+
+def loose_ends(edges: Iterable[Any]) -> set[tuple[str, str]]:
+    """The (run, group)s with a life whose pieces do not fit, from its `edge` facts (`scan.LifeScan`)."""
+    lives: dict[Life, dict[int, list[Any]]] = {}
+    for edge in edges:
+        lives.setdefault((edge["run"], edge["group"], edge["who"]), {}).setdefault(edge["number"], []).append(edge)
+    return {(run, group) for (run, group, _), pieces in lives.items() if not _fits(pieces)}
+
+
+def _fits(pieces: dict[int, list[Any]]) -> bool:
+    if sorted(pieces) != list(range(len(pieces))):
+        return False  # a piece that could not be read
+    reached: dict[str, int] = {}
+    seen: dict[str, str] = {}  # by name: the view in which it was reached
+    view: str | None = None
+    for number in range(len(pieces)):
+        for edge in pieces[number]:
+            if edge["note"] != "reached" and not _holds(edge, reached, seen, view):
+                return False
+        entered = next(edge["view"] for edge in pieces[number] if edge["name"] == "view")
+        if entered is not None:
+            view = entered
+            reached = {name: value for name, value in reached.items() if not name.startswith("ordinal ")}
+        for edge in pieces[number]:
+            if edge["note"] == "reached" and edge["name"] != "view":
+                reached[edge["name"]] = edge["count"]
+                if edge["view"] is not None:
+                    seen[edge["name"]] = edge["view"]
+    return True
+
+
+def _holds(edge: Any, reached: dict[str, int], seen: dict[str, str], view: str | None) -> bool:
+    name, value, relation = edge["name"], edge["count"], edge["note"]
+    known = reached.get(name)
+    match relation:
+        case "=":
+            return bool(value == (known or 0))
+        case ">=":
+            return known is not None and bool(known >= value)
+        case "<=":
+            return known is None or bool(known <= value)
+        case "follows":  # without a gap inside a view; from view to view some may be left out
+            if known is None:
+                return True
+            in_one_view = edge["view"] == view and seen.get(name) == view
+            return bool(value == known) if in_one_view else bool(value >= known)
+    raise AssertionError(relation)
