@@ -174,6 +174,10 @@ class Group:
             reports = {rank: self.orderings[rank].report() for rank in sorted(self.alive)}
         self.flushed = True
         self.streams.clear()
+        for rank in reports:
+            for packet in self.orderings[rank].unsent():
+                self._slots[rank, packet.number] = packet
+                self._held_by[rank].add((rank, packet.number))
         cut = self.order.merge(self.view, self.config, reports)
         for rank in sorted(self.alive):
             missing = self._missing(rank, cut.wanted, reports)

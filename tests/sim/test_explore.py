@@ -15,7 +15,7 @@ from tests.mutants import explore_mutants as mutants
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
-from unisono.core.types import Rank, Service
+from unisono.core.types import Property, Rank, Service
 from unisono.orders.registry import ORDERS
 from unisono.sim.explore import Progress, Search, explore
 from unisono.sim.explore_case import (
@@ -82,10 +82,19 @@ def test_causal_and_total_messages_in_one_stream_keep_every_promise(name: str, a
         assert report.complete
 
 
+def test_semi_reliable_and_reliable_messages_in_one_stream_keep_every_promise() -> None:
+    semi, reliable = Message(Service.FIFO), Message(Service.TOTAL)
+    for first, second in product((semi, reliable), repeat=2):
+        for case in (Case(((first, second), (reliable,))), Case(((first, second), (semi,), ()))):
+            report = explore(case, ORDERS["rmp"], crashes=1)
+            assert report.violation is None, str(report.violation)
+            assert report.complete
+
+
 @pytest.mark.parametrize("name", ORDERS)
 def test_what_is_asked_is_what_the_order_promises(name: str) -> None:
     owed = Judge(Setup(Case.of(1), ORDERS[name])).owed
-    assert owed == promises(name) - {"P8c"}
+    assert owed == promises(name) - {"P8c", "P18"}, "histories have neither clocks nor votes"
 
 
 # What it catches.
@@ -192,11 +201,11 @@ Histories = tuple[tuple[Act, ...], ...]
 
 
 def histories_of(run: Run, crashed: tuple[Rank, ...] = ()) -> Histories:
-    """As the explorer compares them: of a crashed member, what came up to its last cast."""
+    """As the explorer compares them: of a crashed member, what came up to its last cast; all of it if the order is uniform."""
     result = []
     for local in run.locals:
         acts = tuple(local.history)
-        if local.rank in crashed:
+        if local.rank in crashed and Property.UNIFORM not in run.setup.order.guarantees:
             acts = acts[: max((i for i, act in enumerate(acts, 1) if not act.delivered), default=0)]
         result.append(acts)
     return tuple(result)
@@ -210,7 +219,8 @@ def outcomes_of(search: Search, crashed: tuple[Rank, ...] | None) -> set[Histori
 
 
 @pytest.mark.parametrize(
-    ("name", "counts"), [("abcast", (1, 1)), ("tomp", (2, 0)), ("all-ack", (1, 1)), ("sequencer", (0, 1, 0))]
+    ("name", "counts"),
+    [("abcast", (1, 1)), ("tomp", (2, 0)), ("all-ack", (1, 1)), ("sequencer", (0, 1, 0)), ("rmp", (1, 1))],
 )
 def test_trying_every_schedule_one_by_one_finds_the_same_ends(name: str, counts: tuple[int, ...]) -> None:
     """Without comparing states at all, so that a state taken for another would show."""
@@ -231,7 +241,9 @@ def test_trying_every_schedule_one_by_one_finds_the_same_ends(name: str, counts:
     assert schedules > len(ends)
 
 
-@pytest.mark.parametrize(("name", "counts"), [("causal", (1, 1, 0)), ("sequencer", (1, 1, 0)), ("abcast", (1, 0, 0))])
+@pytest.mark.parametrize(
+    ("name", "counts"), [("causal", (1, 1, 0)), ("sequencer", (1, 1, 0)), ("abcast", (1, 0, 0)), ("rmp", (1, 0, 0))]
+)
 def test_crashes_with_real_losses_lead_to_the_same_ends(name: str, counts: tuple[int, ...]) -> None:
     """A member crashes at any point, any last packets of each of its streams are lost, and the rest go on before they flush."""
     case = Case.of(*counts)

@@ -29,6 +29,7 @@ IMPURE_AT_RUN_TIME_ONLY = {"random"}  # a `Random` is handed in, so its type may
 MAY_IMPORT = {
     "core": {"core"},
     "orders": {"core", "orders"},
+    "services": {"core", "orders", "services"},
     "sim": {"core", "orders", "trace", "sim"},
 }
 MAY_NOT_IMPORT = {"pipeline": {"core"}}

@@ -142,7 +142,8 @@ def batches(draw: st.DrawFn) -> Batch:
     payloads = draw(st.lists(st.binary(max_size=40), min_size=1, max_size=6))
     first = draw(st.integers(0, 2**64 - len(payloads)))
     to = draw(st.none() | st.lists(st.integers(0, MEMBERS - 1), max_size=MEMBERS).map(tuple))
-    batch = Batch(draw(st.integers(0, MEMBERS - 1)), first, payloads, draw(st.sampled_from(Service)), to)
+    service, safe = draw(st.sampled_from(Service)), draw(st.booleans())
+    batch = Batch(draw(st.integers(0, MEMBERS - 1)), first, payloads, service, to, safe=safe)
     return draw(st.sampled_from((batch, batch.placeholder())))
 
 
@@ -358,8 +359,8 @@ def test_lengths_are_refused_before_memory_is_taken(codec: Codec, lengths: tuple
         ({14: b"\0\0"}, Reason.COUNT),  # an empty batch
         ({14: b"\xff\xff"}, Reason.COUNT),
         ({16: b"\0"}, Reason.VALUE),  # no such service
-        ({16: b"\4"}, Reason.VALUE),
-        ({17: b"\4"}, Reason.VALUE),  # no such flag
+        ({16: b"\5"}, Reason.VALUE),
+        ({17: b"\10"}, Reason.VALUE),  # no such flag
     ],
 )
 def test_numbers_without_a_meaning_are_refused(codec: Codec, changed: dict[int, bytes], reason: Reason) -> None:

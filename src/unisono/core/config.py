@@ -27,6 +27,10 @@ class Config:
     """Own messages cast but not yet delivered here; beyond it `cast` is refused until some are."""
     ack_delay_ns: int | None = 5 * MILLISECOND
     """How long a member that owes an acknowledgement waits for an own cast to carry it; None: for ever (ToTo's paper mode)."""
+    hold_batches_max: int = 64
+    """RMP: while others wait for the lock on the group, its holder transmits at most so many batches before it gives it up."""
+    safe: bool = False
+    """Whether messages that say nothing about it are delivered only when every member has taken them in."""
     phi: float | None = None
     """ToTo's threshold, n/2 <= phi < n; None: n/2."""
 
@@ -39,6 +43,8 @@ class Config:
                 raise ConfigError(f"{name} must be a whole number, not {value!r}.")
             if not low <= value <= high:
                 raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        if not isinstance(self.safe, bool):
+            raise ConfigError(f"safe must be true or false, not {self.safe!r}.")
         if self.phi is not None and (isinstance(self.phi, bool) or not isinstance(self.phi, int | float)):
             raise ConfigError(f"phi must be a number, not {self.phi!r}.")
 
@@ -76,4 +82,5 @@ _RANGES: tuple[tuple[str, int, int], ...] = (
     ("batch_bytes_max", 1, 2**31 - 1),
     ("window_messages", 1, 2**31 - 1),
     ("ack_delay_ns", 1, 3_600 * SECOND),
+    ("hold_batches_max", 1, 2**31 - 1),
 )

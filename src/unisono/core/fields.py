@@ -227,6 +227,7 @@ class Bound(Enum):
     MEMBERS = "at most one for each member"
     WINDOW = "at most one for each message that one origin has under way"
     WINDOWS = "at most one for each message that anyone has under way"
+    FITTING = "as many as the bytes hold"
 
     def allows(self, count: int, members: int, config: Config) -> bool:
         if self is Bound.ONE_EACH:
@@ -235,6 +236,8 @@ class Bound(Enum):
             return count <= members
         if self is Bound.WINDOW:
             return count <= config.window_messages
+        if self is Bound.FITTING:
+            return count < 2**32  # a reader compares the count with the bytes that are left, as for every bound
         return count <= config.window_messages * members
 
 
@@ -275,3 +278,108 @@ class Many(Field):
         else:
             return self.item.take_many(reader, count)
         return ()
+
+
+class Text(Field):
+    """A string of at most 65,535 bytes in UTF-8, with its length before it."""
+
+    __slots__ = ()
+    _LENGTH = Struct("<H")
+
+    def __init__(self) -> None:
+        self.least = self._LENGTH.size
+
+    def size(self, value: str) -> int:
+        return self._LENGTH.size + len(value.encode())
+
+    def put(self, value: str, out: list[bytes], config: Config) -> None:
+        data = value.encode()
+        out.append(self._LENGTH.pack(len(data)))
+        out.append(data)
+
+    def take(self, reader: Reader) -> str:
+        at = reader.step(self._LENGTH.size)
+        if at < 0:
+            return ""
+        length: int = self._LENGTH.unpack_from(reader.data, at)[0]
+        at = reader.step(length)
+        if at < 0:
+            return ""
+        try:
+            return bytes(reader.data[at : reader.at]).decode()
+        except UnicodeDecodeError:
+            reader.reason = Reason.VALUE
+            return ""
+
+
+class Blob(Field):
+    """Bytes that mean nothing here, with their length before them."""
+
+    __slots__ = ()
+    _LENGTH = Struct("<I")
+
+    def __init__(self) -> None:
+        self.least = self._LENGTH.size
+
+    def size(self, value: bytes) -> int:
+        return self._LENGTH.size + len(value)
+
+    def put(self, value: bytes, out: list[bytes], config: Config) -> None:
+        out.append(self._LENGTH.pack(len(value)))
+        out.append(value)
+
+    def take(self, reader: Reader) -> bytes:
+        at = reader.step(self._LENGTH.size)
+        if at < 0:
+            return b""
+        length: int = self._LENGTH.unpack_from(reader.data, at)[0]
+        at = reader.step(length)
+        return bytes(reader.data[at : reader.at]) if at >= 0 else b""
+
+
+class Optional(Field):
+    """A value or None, told apart by a byte before it."""
+
+    __slots__ = ("item",)
+
+    def __init__(self, item: Field) -> None:
+        self.item = item
+        self.least = 1
+
+    def size(self, value: Any) -> int:
+        return 1 if value is None else 1 + self.item.size(value)
+
+    def put(self, value: Any, out: list[bytes], config: Config) -> None:
+        out.append(b"\0" if value is None else b"\1")
+        if value is not None:
+            self.item.put(value, out, config)
+
+    def take(self, reader: Reader) -> Any:
+        at = reader.step(1)
+        if at < 0:
+            return None
+        if reader.data[at] > 1:
+            reader.reason = Reason.VALUE
+            return None
+        return self.item.take(reader) if reader.data[at] else None
+
+
+class Flag(Field):
+    """True or False in one byte."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.least = 1
+
+    def size(self, value: bool) -> int:
+        return 1
+
+    def put(self, value: bool, out: list[bytes], config: Config) -> None:
+        out.append(b"\1" if value else b"\0")
+
+    def take(self, reader: Reader) -> bool:
+        at = reader.step(1)
+        if at >= 0 and reader.data[at] > 1:
+            reader.reason = Reason.VALUE
+        return at >= 0 and reader.data[at] == 1

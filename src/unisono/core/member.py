@@ -17,18 +17,24 @@ from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering, Cut, Report, Wait
 from unisono.core.outbox import Effects, Note, NoteKind, Outbox
-from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Packet, Rank, Slot, View
+from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Packet, Rank, Slot, View, ViewId
 
 
 class Member:
     """See the module's text. `order` is the class of the ordering, handed in so that the core knows none."""
 
     def __init__(
-        self, member: MemberId, order: type[AnyOrdering], config: Config, view: View, noting: bool = False
+        self,
+        member: MemberId,
+        order: type[AnyOrdering],
+        config: Config,
+        view: View,
+        noting: bool = False,
+        parts: Sequence[ViewId] = (),
+        attributes: Mapping[str, object] | None = None,
     ) -> None:
         self.id = member
         self.config = config
-        self._order = order
         self._out = Outbox(noting)
         self._noting = noting
         self._effects = Effects()
@@ -39,10 +45,8 @@ class Member:
         self._index = 0  # of the next own message, across views
         self._window = config.window_messages
         self._unfinished = 0  # own messages accepted and not yet delivered here: what the window holds
-        self._ack_delay = config.ack_delay_ns if order.acknowledges else None
-        self._numbered = frozenset(order.numbered)
         self._quiet_at: int | None = None
-        self.install(view)
+        self.install(view, parts=parts, order=order, attributes=attributes)
 
     # The inputs of a turn.
 
@@ -72,6 +76,8 @@ class Member:
         out, effects = self._out, self._effects
         if not self._blocked:
             self._take_turn(now, out)
+            if not self._noting:
+                self._pass_gate(0)
         if out.deliver:
             self._show(out)
         if out.to_all:
@@ -94,13 +100,14 @@ class Member:
         if self._noting:
             self._out.notes.append(Note(NoteKind.BLOCK))
         report: Report = self._ordering.report()
+        self._retain_own(self._ordering.unsent())
         return report
 
     def retained(self, slot: Slot) -> Packet | None:
         """The packet of a slot as this member holds it, for one that misses it; a placeholder where it is not addressed."""
         origin, number = slot
-        packets = self._retained[origin]
-        return packets[number - 1] if number <= len(packets) else None
+        packets, at = self._retained[origin], number - 1 - self._trimmed[origin]
+        return packets[at] if 0 <= at < len(packets) else None
 
     def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
         """Deliver the agreed remainder of the view."""
@@ -110,29 +117,99 @@ class Member:
         self._ordering.close(cut, missing, self._out)
         assert not self._out.to_all, "a view that is closed casts nothing"
         assert not self._out.to_one
-        if self._noting:
-            self._note_deliveries(0)
+        closing, self._out.deliver = self._out.deliver, []
+        gated = [batch for batch, _ in self._gate]
+        self._gate.clear()
+        for batch in (*gated, *closing):  # all who come along have taken in what the cut delivers
+            self._let_pass(batch)
         self._show(self._out)
 
-    def install(self, view: View, previous: View | None = None, transitional: Sequence[MemberId] = ()) -> None:
-        """Start a view: a fresh ordering, and whatever was cast meanwhile."""
+    def install(
+        self,
+        view: View,
+        previous: View | None = None,
+        transitional: Sequence[MemberId] = (),
+        parts: Sequence[ViewId] = (),
+        order: type[AnyOrdering] | None = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> None:
+        """Start a view: a fresh ordering, perhaps another order, and whatever was cast meanwhile.
+
+        `parts` and `attributes` are what membership agreed on: the views that were merged, the cut that closed the previous
+        one, whether this one is primary.
+        """
         if self.id not in view.members:
             raise Misuse(f"{self.id} cannot install view {view.id}: it is not a member of it.")
         if len(view) > self.config.members_max:
             raise Misuse(f"view {view.id} has {len(view)} members, over the limit of {self.config.members_max}.")
         self.view = view
         self.rank = view.rank_of(self.id)
-        config = self.config if previous is None else self.config.fitted(len(view))
+        if order is not None:
+            self._order = order
+            self._ack_delay = self.config.ack_delay_ns if order.acknowledges else None
+            self._numbered = frozenset(order.numbered)
+        chosen = previous is None and attributes is None  # by a person, so settings that do not fit are refused
+        config = self.config if chosen else self.config.fitted(len(view))
         self._ordering = self._order(view, self.rank, config)
         self._retained: list[list[Packet]] = [[] for _ in view.members]  # by origin: its numbered packets, in order
+        self._trimmed = [0] * len(view)  # by origin: how many before those are not kept any more
+        self._gate: list[
+            tuple[Batch, tuple[int, ...] | None]
+        ] = []  # in their order, but not yet safe; and what each needs
         self._quiet_at = None
         self._blocked = False
         self._events.append(view)
         if self._noting:
-            origin: dict[str, object] = {}
+            origin: dict[str, object] = dict(attributes or {})
             if previous is not None:
-                origin = {"previous_view": str(previous.id), "transitional": [str(m) for m in transitional]}
+                origin |= {"previous_view": str(previous.id), "transitional": [str(m) for m in transitional]}
+            if parts:
+                origin["parts"] = [str(part) for part in parts]
             self._out.notes.append(Note(NoteKind.VIEW, view=view, attributes=origin or None))
+
+    # Stability: what every member has taken in, as the streams below know.
+
+    def slots(self, origin: Rank) -> int:
+        """How many slots of an origin were taken in here."""
+        return self._trimmed[origin] + len(self._retained[origin])
+
+    def trim(self, origin: Rank, slots: int) -> None:
+        """Every member has taken in so many slots of an origin: nobody will ask for them."""
+        surplus = slots - self._trimmed[origin]
+        if surplus > 0:
+            del self._retained[origin][:surplus]
+            self._trimmed[origin] = slots
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether messages wait to be safe."""
+        return bool(self._gate)
+
+    def release(self, taken: Sequence[int], taken_by_all: Sequence[int]) -> None:
+        """Show what has become safe, with the next `drain`.
+
+        A message waits until every member's ordering has taken in all that this one had taken in when it delivered it: its
+        place in the order derives from nothing else. `taken` is how many packets of each origin that is now.
+        """
+        if self._gate[-1][1] is None:
+            needs = tuple(taken)
+            self._gate = [(batch, needs if needed is None else needed) for batch, needed in self._gate]
+        passing = 0
+        for batch, needed in self._gate:
+            if batch.safe and any(n > have for n, have in zip(needed or (), taken_by_all, strict=True)):
+                break
+            passing += 1
+            self._let_pass(batch)
+        if passing:
+            del self._gate[:passing]
+            self._show(self._out)
+
+    def shown(self) -> Effects:
+        """What `release` has shown, as effects of the turn that was drained before it."""
+        effects = Effects()
+        effects.events, self._events = self._events, []
+        effects.notes, self._out.notes = self._out.notes, []
+        return effects
 
     # Questions.
 
@@ -162,8 +239,11 @@ class Member:
             delivered = len(out.deliver)
             self._ordering.quiet(out)
             if self._noting:
-                self._note_deliveries(delivered)
+                self._pass_gate(delivered)
+        delivered = len(out.deliver)
         self._ordering.end_turn(out)
+        if self._noting:
+            self._pass_gate(delivered)
 
     def _submit(self, out: Outbox) -> None:
         for batch in self._batches():
@@ -197,7 +277,8 @@ class Member:
         if options.to is not None:  # an addressee that left while the cast waited has no rank in this view
             to = tuple(rank for rank, member in enumerate(self.view.members) if member in options.to)
             self._partial = True
-        return Batch(self.rank, first, payloads, service, to)
+        safe = self.config.safe if options.safe is None else options.safe
+        return Batch(self.rank, first, payloads, service, to, safe=safe)
 
     def _hand_over(self, now: int, out: Outbox) -> None:
         inbox, self._inbox = self._inbox, []
@@ -209,17 +290,40 @@ class Member:
                 delivered = len(out.deliver)
                 self._note_receive(packet)
                 receive(sender, packet, out)
-                self._note_deliveries(delivered)
+                self._pass_gate(delivered)
             else:
                 receive(sender, packet, out)
         if self._quiet_at is None and self._ack_delay is not None:
             self._quiet_at = now + self._ack_delay
 
-    def _retain_own(self, packets: list[Packet]) -> None:
+    def _retain_own(self, packets: Sequence[Packet]) -> None:
         own, numbered = self._retained[self.rank], self._numbered
         for packet in packets:
             if type(packet) in numbered:
                 own.append(packet)
+
+    def _pass_gate(self, start: int) -> None:
+        """What the ordering has delivered from `start` on is shown now, unless it is safe or behind something that is."""
+        deliver = self._out.deliver
+        if not self._gate and not any(batch.safe for batch in deliver[start:]):
+            if self._noting:
+                self._note_deliveries(start)
+            return
+        arrived = deliver[start:]
+        del deliver[start:]
+        for batch in arrived:
+            if self._gate or batch.safe:
+                self._gate.append((batch, None))
+            else:
+                self._let_pass(batch)
+
+    def _let_pass(self, batch: Batch) -> None:
+        out = self._out
+        out.deliver.append(batch)
+        if self._noting:
+            if batch.safe:
+                out.notes.append(Note(NoteKind.STABLE, batch))
+            self._note_deliveries(len(out.deliver) - 1)
 
     def _show(self, out: Outbox) -> None:
         """Move deliveries to the application's events: placeholders are not shown, own messages leave the window."""
@@ -245,10 +349,13 @@ class Member:
     # For the recorder. Nothing here runs unless someone records.
 
     def _note_cast(self, batch: Batch, mark: int, delivered: int) -> None:
-        vector = getattr(self._out.to_all[-1], "vector", None)
-        attributes = None if vector is None else {"vector": list(vector)}
-        self._out.notes.insert(mark, Note(NoteKind.CAST, batch, attributes=attributes))
-        self._note_deliveries(delivered)
+        packets = self._out.to_all  # none, if the batch must wait
+        vector = getattr(packets[-1], "vector", None) if packets else None
+        attributes: dict[str, object] = {} if vector is None else {"vector": list(vector)}
+        if batch.safe:
+            attributes["safe"] = "true"
+        self._out.notes.insert(mark, Note(NoteKind.CAST, batch, attributes=attributes or None))
+        self._pass_gate(delivered)
 
     def _note_receive(self, packet: Packet) -> None:
         batch = getattr(packet, "batch", None)

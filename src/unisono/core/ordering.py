@@ -61,6 +61,10 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     """The packet types that occupy a slot of their origin; each has a field `number`. A member retains them for a view change."""
     wire: ClassVar[tuple[Layout, ...]]
     """How its packets look on the wire."""
+    report_wire: ClassVar[Layout]
+    """How its report looks on the wire."""
+    cut_wire: ClassVar[Layout]
+    """How its cut looks on the wire."""
     acknowledges: ClassVar[bool] = False
     """Whether `quiet` can ever owe anything. Members of other orders arm no timer."""
 
@@ -92,6 +96,10 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     @abstractmethod
     def report(self) -> ReportT:
         """What I hold and which decisions I know. After it, nothing of this view is handed to me any more."""
+
+    def unsent(self) -> Sequence[Packet]:
+        """Own numbered packets that wait to be cast. Reported as held; the member retains them as if it had cast them."""
+        return ()
 
     @staticmethod
     @abstractmethod

@@ -16,9 +16,13 @@ class NoteKind(StrEnum):
     RECEIVE = "RECEIVE"
     ORDERED = "ORDERED"
     DELIVER = "DELIVER"
+    VOTE = "VOTE"
+    DECIDE = "DECIDE"
     VIEW = "VIEW"
     BLOCK = "BLOCK"
     UNBLOCK = "UNBLOCK"
+    SUSPECT = "SUSPECT"
+    STABLE = "STABLE"
 
 
 class Note(NamedTuple):
@@ -49,6 +53,15 @@ class Outbox:
     def ordered(self, batch: Batch, position: int | None = None, **attributes: object) -> None:
         """Note that the place of `batch` in the order is now known here (the end of t1). Call it only if `noting`."""
         self.notes.append(Note(NoteKind.ORDERED, batch, position, None, attributes or None))
+
+    def voted(self, batch: Batch, decision: str) -> None:
+        """Note this member's vote, yes or no, in the two-phase commit of `batch`. Call it only if `noting`."""
+        self.notes.append(Note(NoteKind.VOTE, batch, attributes={"decision": decision}))
+
+    def decided(self, batch: Batch, decision: str, recovery: bool = False) -> None:
+        """Note that `batch` is now committed or aborted here; `recovery`: by a view change. Call it only if `noting`."""
+        attributes = {"decision": decision, "recovery": True} if recovery else {"decision": decision}
+        self.notes.append(Note(NoteKind.DECIDE, batch, attributes=attributes))
 
 
 class Effects:

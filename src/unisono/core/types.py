@@ -64,11 +64,12 @@ class Key(NamedTuple):
 
 
 class Service(IntEnum):
-    """What one message is promised. A group's order has a native service; ToTo and all-ack carry two in one stream."""
+    """What one message is promised. A group's order has a native service; ToTo, all-ack and RMP carry several in one stream."""
 
     FIFO = 1
     CAUSAL = 2
     TOTAL = 3
+    DATAGRAM = 4  # nothing but that it is not made up, altered or doubled: who gets it, gets it
 
 
 class Property(StrEnum):
@@ -77,13 +78,16 @@ class Property(StrEnum):
     FIFO = "fifo"
     CAUSAL = "causal"
     TOTAL = "total"
+    UNIFORM = "uniform"  # whoever crashed had delivered a prefix of the total order too
 
 
 class CastOptions(NamedTuple):
-    """How one message is cast. ``to`` names the addressees (None: everyone); the others hold a placeholder."""
+    """How one message is cast. ``to`` names the addressees (None: everyone); the others hold a placeholder. ``safe``: deliver it
+    only when every member has taken it in (None: as the group is configured)."""
 
     to: tuple[MemberId, ...] | None = None
     service: Service | None = None
+    safe: bool | None = None
 
 
 DEFAULT = CastOptions()
@@ -96,7 +100,7 @@ class Batch:
     Batches are never changed after they are made; a simulator shares one object between all members.
     """
 
-    __slots__ = ("_digest", "count", "first", "origin", "payloads", "service", "to")
+    __slots__ = ("_digest", "count", "first", "origin", "payloads", "safe", "service", "to")
 
     def __init__(
         self,
@@ -107,6 +111,7 @@ class Batch:
         to: tuple[Rank, ...] | None = None,
         count: int | None = None,
         digest: int | None = None,
+        safe: bool = False,
     ) -> None:
         self.origin = origin
         self.first = first
@@ -115,6 +120,7 @@ class Batch:
         self.to = to
         self.count = len(payloads) if payloads is not None else count or 0
         self._digest = digest
+        self.safe = safe
 
     @property
     def digest(self) -> int:
@@ -125,10 +131,10 @@ class Batch:
 
     def placeholder(self) -> Batch:
         """The same batch as those see it who are not addressed: its place and its digest, without the payloads."""
-        return Batch(self.origin, self.first, None, self.service, self.to, self.count, self.digest)
+        return Batch(self.origin, self.first, None, self.service, self.to, self.count, self.digest, self.safe)
 
     def _identity(self) -> tuple[object, ...]:
-        return (self.origin, self.first, self.count, self.payloads, self.service, self.to)
+        return (self.origin, self.first, self.count, self.payloads, self.service, self.to, self.safe)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Batch) and self._identity() == other._identity()

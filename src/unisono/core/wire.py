@@ -16,6 +16,10 @@ Each ordering exports its layouts as ``WIRE``, and a codec is given those of all
 | ROW(*fields)      | a tuple of these, or the NamedTuple given as type= | the fields                      |
 | LIST(field)       | values of one field, which may be a row            | count u32, then the values      |
 | EACH(field)       | the same, exactly one value for each member        | count u16, then the values      |
+| ALL(field)        | the same, as many as the bytes hold                | count u32, then the values      |
+| TEXT BLOB         | a string; bytes                                    | length u16 or u32, then it      |
+| FLAG              | True or False                                      | 1 byte                          |
+| MAYBE(field)      | a value or None                                    | 1 byte, then the value          |
 | BATCH             | a `Batch` of the sender                            | see `BatchField`                |
 
 TOMP's acknowledgement, for example, is ``LIST(ROW(SLOT, U64, VECTOR32, type=AckRow))``.
@@ -31,7 +35,7 @@ from typing import Any, Final, NamedTuple
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
-from unisono.core.fields import Bound, Field, Many, Reader, Reason, Row, Scalar, array_of
+from unisono.core.fields import Blob, Bound, Field, Flag, Many, Optional, Reader, Reason, Row, Scalar, Text, array_of
 from unisono.core.types import Batch, Packet, Rank, Service
 
 VERSION = 1
@@ -59,11 +63,25 @@ def EACH(item: Field) -> Many:
     return Many(item, Bound.ONE_EACH)
 
 
+def ALL(item: Field) -> Many:
+    """Values of one field, as many as the bytes hold: what a report says of a whole view has no other limit."""
+    return Many(item, Bound.FITTING)
+
+
+def MAYBE(item: Field) -> Optional:
+    """A value of the field, or None."""
+    return Optional(item)
+
+
+TEXT = Text()
+BLOB = Blob()
+FLAG = Flag()
 STAMP = ROW(U64, RANK)
 VECTOR32 = EACH(U32)
 VECTOR64 = EACH(U64)
 STAMPS = EACH(STAMP)
 RANKS = Many(RANK, Bound.WINDOWS)
+SLOTS = ALL(ROW(RANK, SLOT))
 
 
 class _Shape(NamedTuple):
@@ -107,7 +125,8 @@ class BatchField(Field):
     _DIGEST = Struct("<Q")
     _HAS_TO = 1
     _PLACEHOLDER = 2
-    _FLAGS_MAX = _HAS_TO | _PLACEHOLDER
+    _SAFE = 4
+    _FLAGS_MAX = _HAS_TO | _PLACEHOLDER | _SAFE
     _TO = Many(RANK, Bound.MEMBERS)
     _SERVICES: Final = {int(service): service for service in Service}
     _INDEX_END = 2**64
@@ -130,6 +149,7 @@ class BatchField(Field):
         if first + count > self._INDEX_END:
             raise Misuse(f"its last message would have the index {first + count - 1}, beyond 64 bits")
         flags = (self._HAS_TO if to is not None else 0) | (self._PLACEHOLDER if payloads is None else 0)
+        flags |= self._SAFE if value.safe else 0
         out.append(self._HEAD.pack(first, count, value.service, flags))
         if to is not None:
             self._TO.put(to, out, config)
@@ -159,12 +179,13 @@ class BatchField(Field):
         to = self._TO.take(reader) if flags & self._HAS_TO else None
         if reader.reason is not None:
             return None
+        safe = bool(flags & self._SAFE)
         if not flags & self._PLACEHOLDER:
-            return Batch(reader.sender, first, self._take_payloads(reader, count), service, to)
+            return Batch(reader.sender, first, self._take_payloads(reader, count), service, to, safe=safe)
         at = reader.step(self._DIGEST.size)
         if at < 0:
             return None
-        return Batch(reader.sender, first, None, service, to, count, self._DIGEST.unpack_from(reader.data, at)[0])
+        return Batch(reader.sender, first, None, service, to, count, self._DIGEST.unpack_from(reader.data, at)[0], safe)
 
     @staticmethod
     def _take_payloads(reader: Reader, count: int) -> tuple[bytes, ...]:

@@ -9,7 +9,7 @@ from unisono.experiments.figures import Drawing, curves
 from unisono.experiments.grid import Grid, make_grid
 from unisono.experiments.pages import Experiment, Row, Table, grouped, mean_ms, sound
 
-ORDERS = ("sequencer", "abcast", "tomp", "all-ack", "toto")
+ORDERS = ("sequencer", "abcast", "tomp", "all-ack", "toto", "rmp")
 LOSSES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from unisono.experiments.grid import Grid, make_grid
 from unisono.experiments.pages import Experiment, Row, Table, grouped, margin_ms, mean_ms, mean_of, sound
 
-ORDERS = ("sequencer", "fifo-total", "causal-total", "abcast", "tomp", "all-ack", "toto")
+ORDERS = ("sequencer", "fifo-total", "causal-total", "abcast", "tomp", "all-ack", "toto", "rmp")
 
 
 def grid(quick: bool = False) -> Grid:

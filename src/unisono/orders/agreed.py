@@ -42,8 +42,15 @@ from unisono.core.config import Config
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire import BATCH, SLOT, VECTOR32, Layout
-from unisono.orders.holdback import Held, VectorHoldback, VectorReport, causally_closed, vector_report
+from unisono.core.wire import ALL, BATCH, RANK, SLOT, VECTOR32, Layout
+from unisono.orders.holdback import (
+    VECTOR_REPORT_WIRE,
+    Held,
+    VectorHoldback,
+    VectorReport,
+    causally_closed,
+    vector_report,
+)
 
 
 class Data(NamedTuple):
@@ -63,6 +70,9 @@ WIRE = (Layout(0x1A, Data, (SLOT, VECTOR32, BATCH)), Layout(0x1B, Ack, (SLOT, VE
 class AgreedCut(NamedTuple):
     wanted: tuple[int, ...]
     survivors: tuple[Rank, ...]
+
+
+CUT_WIRE = Layout(0x34, AgreedCut, (VECTOR32, ALL(RANK)))
 
 
 class Node(NamedTuple):
@@ -92,7 +102,7 @@ class Agreed(Ordering[VectorReport, AgreedCut]):
     service = Service.TOTAL
     services = frozenset({Service.TOTAL, Service.CAUSAL})
     numbered = (Data, Ack)
-    wire = WIRE
+    wire, report_wire, cut_wire = WIRE, VECTOR_REPORT_WIRE, CUT_WIRE
     acknowledges = True
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:

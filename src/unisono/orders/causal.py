@@ -31,8 +31,15 @@ from unisono.core.config import Config
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire import BATCH, SLOT, VECTOR64, Layout
-from unisono.orders.holdback import Held, VectorHoldback, VectorReport, causally_closed, vector_report
+from unisono.core.wire import BATCH, SLOT, VECTOR32, VECTOR64, Layout
+from unisono.orders.holdback import (
+    VECTOR_REPORT_WIRE,
+    Held,
+    VectorHoldback,
+    VectorReport,
+    causally_closed,
+    vector_report,
+)
 
 
 class Data(NamedTuple):
@@ -48,12 +55,15 @@ class CausalCut(NamedTuple):
     wanted: tuple[int, ...]
 
 
+CUT_WIRE = Layout(0x31, CausalCut, (VECTOR32,))
+
+
 class Causal(Ordering[VectorReport, CausalCut]):
     guarantees = frozenset({Property.FIFO, Property.CAUSAL})
     service = Service.CAUSAL
     services = frozenset({Service.CAUSAL})
     numbered = (Data,)
-    wire = WIRE
+    wire, report_wire, cut_wire = WIRE, VECTOR_REPORT_WIRE, CUT_WIRE
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank

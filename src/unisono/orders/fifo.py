@@ -25,7 +25,7 @@ from unisono.core.config import Config
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire import BATCH, SLOT, Layout
+from unisono.core.wire import BATCH, SLOT, VECTOR32, Layout
 from unisono.orders.holdback import longest_held
 
 
@@ -45,12 +45,16 @@ class FifoCut(NamedTuple):
     wanted: tuple[int, ...]
 
 
+REPORT_WIRE = Layout(0x20, FifoReport, (VECTOR32,))
+CUT_WIRE = Layout(0x30, FifoCut, (VECTOR32,))
+
+
 class Fifo(Ordering[FifoReport, FifoCut]):
     guarantees = frozenset({Property.FIFO})
     service = Service.FIFO
     services = frozenset({Service.FIFO})
     numbered = (Data,)
-    wire = WIRE
+    wire, report_wire, cut_wire = WIRE, REPORT_WIRE, CUT_WIRE
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from unisono.core.ordering import Report
 from unisono.core.types import Packet, Rank
+from unisono.core.wire import ALL, RANK, ROW, SLOT, U64, VECTOR32, VECTOR64, Layout
 
 
 def longest_held(reports: Mapping[Rank, Report]) -> tuple[int, ...]:
@@ -104,6 +105,9 @@ class VectorReport(NamedTuple):
     held: tuple[int, ...]  # by origin: slots received
     taken: tuple[int, ...]  # by origin: units past the holdback
     waiting: tuple[tuple[Rank, int, int, tuple[int, ...]], ...]  # held back: origin, number, weight, vector
+
+
+VECTOR_REPORT_WIRE = Layout(0x21, VectorReport, (VECTOR32, VECTOR64, ALL(ROW(RANK, SLOT, U64, VECTOR64))))
 
 
 def vector_report(held: list[int], holdback: VectorHoldback) -> VectorReport:

@@ -12,6 +12,7 @@ from unisono.orders.abcast import Abcast
 from unisono.orders.all_ack import AllAck
 from unisono.orders.causal import Causal
 from unisono.orders.fifo import Fifo
+from unisono.orders.rmp import Rmp
 from unisono.orders.sequencer import CausalTotal, FifoTotal, Sequencer
 from unisono.orders.tomp import Tomp
 from unisono.orders.toto import Toto
@@ -26,7 +27,13 @@ ORDERS: Mapping[str, type[AnyOrdering]] = {
     "tomp": Tomp,
     "all-ack": AllAck,
     "toto": Toto,
+    "rmp": Rmp,
 }
+
+FLUSH_LAYOUTS = tuple(
+    dict.fromkeys(layout for order in ORDERS.values() for layout in (order.report_wire, order.cut_wire))
+)
+"""How reports and cuts look on the wire."""
 
 LAYOUTS = tuple(dict.fromkeys(layout for order in ORDERS.values() for layout in order.wire))
 

@@ -35,7 +35,7 @@ from unisono.core.config import Config
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire import BATCH, RANKS, SLOT, U64, Layout
+from unisono.core.wire import ALL, BATCH, RANK, RANKS, ROW, SLOT, SLOTS, U64, VECTOR32, Layout
 from unisono.orders.holdback import longest_held
 
 SEQUENCER: Rank = 0
@@ -67,12 +67,16 @@ class SequencerCut(NamedTuple):
     order: tuple[Slot, ...]  # from position 0
 
 
+REPORT_WIRE = Layout(0x22, SequencerReport, (VECTOR32, ALL(RANK), U64, ALL(ROW(RANK, SLOT, U64))))
+CUT_WIRE = Layout(0x32, SequencerCut, (VECTOR32, SLOTS))
+
+
 class Sequencer(Ordering[SequencerReport, SequencerCut]):
     guarantees = frozenset({Property.TOTAL})
     service = Service.TOTAL
     services = frozenset({Service.TOTAL})
     numbered = (Data,)
-    wire = WIRE
+    wire, report_wire, cut_wire = WIRE, REPORT_WIRE, CUT_WIRE
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank

@@ -27,6 +27,7 @@ from unisono.core.config import Config
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
+from unisono.core.wire import ALL, RANK, ROW, SLOT, SLOTS, U64, VECTOR32, Layout
 from unisono.orders.holdback import longest_held
 
 Stamp: TypeAlias = tuple[int, Rank]
@@ -113,6 +114,11 @@ class StampCut(NamedTuple):
     order: tuple[Slot, ...]  # what not every survivor has delivered, in the agreed order
 
 
+_STAMPED = ALL(ROW(RANK, SLOT, U64, RANK))
+REPORT_WIRE = Layout(0x23, StampReport, (VECTOR32, U64, VECTOR32, _STAMPED, _STAMPED))
+CUT_WIRE = Layout(0x33, StampCut, (VECTOR32, SLOTS))
+
+
 def merge_stamps(view: View, reports: Mapping[Rank, StampReport]) -> StampCut:
     wanted = longest_held(reports)
     finals = {(o, n): (counter, rank) for r in reports.values() for o, n, counter, rank in r.finals}
@@ -139,6 +145,7 @@ class Stamped(Ordering[StampReport, StampCut]):
     guarantees = frozenset({Property.TOTAL, Property.FIFO})
     service = Service.TOTAL
     services = frozenset({Service.TOTAL})
+    report_wire, cut_wire = REPORT_WIRE, CUT_WIRE
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank

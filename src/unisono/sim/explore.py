@@ -18,8 +18,8 @@ lost packets stay on their way for ever; and let a survivor that has reported ta
 exactly the same, and this is a run without a crash. The flush discards all packets on their way: after its report a
 member takes in none of this view, and what a survivor had sent is still held by it. So flushing the others in *every* state
 covers every crash of c, at every point, with every loss. The outcome depends on the survivors' local states alone (and its
-verdict, for causality, on what c had seen when it cast), and is remembered by them. The same holds for several that
-crash, and for none, as when a member joins.
+verdict, for causality, on what c had seen when it cast, and for a uniform order on what c delivered), and is remembered by
+them. The same holds for several that crash, and for none, as when a member joins.
 
 **What is asked.** In every state: sequences of a total order agree so far; the flush of each set of survivors keeps the
 promises; `merge` does not care in which order the reports came. At an end, where no step is possible: all promises, so also that
@@ -123,6 +123,7 @@ class Search:
         self.depth = 0
         self.ends: set[tuple[int, ...]] = set()  # by rank: the number of the history
         self.total = Property.TOTAL in order.guarantees
+        self.uniform = Property.UNIFORM in order.guarantees
         self.sequences: list[tuple[Act, ...]] = []  # by history: its part in the total order
         self.agreeing: set[tuple[int, int]] = set()  # pairs of histories whose sequences agree so far
 
@@ -198,7 +199,7 @@ class Search:
         if self.total and turn is not None and (sentence := self._check_sequences(locals_, turn.member)) is not None:
             return _Finding(state, None, sentence)
         for flushes in self.flushes:
-            if turn is None or turn.casts or turn.member not in flushes.crashed:
+            if turn is None or turn.casts or self.uniform or turn.member not in flushes.crashed:
                 sentence = flushes.check(locals_)
                 if sentence is not None:
                     return _Finding(state, Flush(flushes.crashed), sentence)

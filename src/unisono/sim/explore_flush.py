@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unisono.core.errors import Misuse
-from unisono.core.types import Rank
+from unisono.core.types import Property, Rank
 from unisono.sim.explore_judge import Judge
 from unisono.sim.explore_side import Side
 from unisono.sim.explore_state import Setup, blame, merge, missing
@@ -15,7 +15,8 @@ class Flushes:
     """Flushes among the survivors of one set of crashed members.
 
     The outcome depends on the survivors' local states, and on the histories of the crashed up to their last casts, which decide
-    what their messages follow. Reports are fewer than local states, and cuts than reports, so each part is remembered by itself.
+    what their messages follow; if the order is uniform, on all that they delivered. Reports are fewer than local states, and cuts
+    than reports, so each part is remembered by itself.
     """
 
     def __init__(self, setup: Setup, sides: Sequence[Side], crashed: tuple[Rank, ...], judge: Judge) -> None:
@@ -25,6 +26,7 @@ class Flushes:
         self._setup = setup
         self._sides = sides
         self._shared = sides[0].shared
+        self._uniform = Property.UNIFORM in setup.order.guarantees
         self._survivors = [side for side in sides if side.rank not in crashed]
         self._judge = judge
         self._seen: set[int] = set()
@@ -36,7 +38,7 @@ class Flushes:
         for side in self._sides:
             local = locals_[side.rank]
             if side.rank in self.crashed:
-                local = side.locals.values[local].until_cast
+                local = self._history(side, local)
             key |= local << side.shift
         if key in self._seen:
             return None
@@ -55,7 +57,7 @@ class Flushes:
         return self._judge.flush([acts[history] for history in histories], self.crashed)
 
     def _flush(self, locals_: Sequence[int]) -> tuple[int, ...]:
-        """By rank: the history to the end of the view, or up to the last cast of a member that crashed."""
+        """By rank: the history to the end of the view, or as far as it matters of a member that crashed."""
         reports = {side.rank: side.report(locals_[side.rank]) for side in self._survivors}
         numbers = tuple([reported.number for reported in reports.values()])
         number = self._cuts.get(numbers)
@@ -64,8 +66,13 @@ class Flushes:
             number = self._cuts[numbers] = self._shared.cut(merged)
         cut = self._shared.cuts.values[number]
         holders = [reported.retained for reported in reports.values()]
-        histories = [side.locals.values[local].until_cast for side, local in zip(self._sides, locals_, strict=True)]
+        histories = [self._history(side, local) for side, local in zip(self._sides, locals_, strict=True)]
         for side in self._survivors:
             lacks = missing(side.rank, reports[side.rank].report, cut, holders)
             histories[side.rank] = side.close(locals_[side.rank], number, lacks)
         return tuple(histories)
+
+    def _history(self, side: Side, local: int) -> int:
+        """What matters of a crashed member's history."""
+        state = side.locals.values[local]
+        return state.history if self._uniform else state.until_cast

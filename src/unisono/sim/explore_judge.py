@@ -20,7 +20,12 @@ from unisono.trace.checks import judge
 from unisono.trace.recorder import Recorder
 from unisono.trace.sinks import MemorySink
 
-OWED = {Property.FIFO: promises.FIFO, Property.CAUSAL: promises.CAUSAL, Property.TOTAL: promises.TOTAL}
+OWED = {
+    Property.FIFO: promises.FIFO,
+    Property.CAUSAL: promises.CAUSAL,
+    Property.TOTAL: promises.TOTAL,
+    Property.UNIFORM: promises.UNIFORM,
+}
 
 
 class Judge:

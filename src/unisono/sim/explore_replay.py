@@ -99,7 +99,7 @@ class Run:
         survivors = [local for local in self.locals if local.rank not in crashed]
         reports = {local.rank: local.ordering.report() for local in survivors}
         cut = merge(self.setup, reports)
-        holders = [local.retained for local in survivors]
+        holders = [local.holdings() for local in survivors]
         lacks = [missing(local.rank, reports[local.rank], cut, holders) for local in survivors]
         for local, lacking in zip(survivors, lacks, strict=True):
             local.close(cut, lacking)

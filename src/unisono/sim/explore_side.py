@@ -159,7 +159,7 @@ class Side:
         if reported is None:
             local = self.local(number)
             report = local.ordering.report()
-            reported = Reported(self._contents.number(freeze(report), None), report, local.retained)
+            reported = Reported(self._contents.number(freeze(report), None), report, local.holdings())
             self._reports[number] = reported
         return reported
 

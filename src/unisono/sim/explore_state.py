@@ -116,6 +116,12 @@ class Local:
         self.retained[self.rank].extend(packet for packet in out.to_all if type(packet) in numbered)
         return out
 
+    def holdings(self) -> list[list[Packet]]:
+        """By origin: what this member can hand to others in a view change, its own packets that were never cast included."""
+        held = [list(packets) for packets in self.retained]
+        held[self.rank].extend(self.ordering.unsent())
+        return held
+
     def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
         """Deliver the agreed remainder of the view."""
         out = Outbox()

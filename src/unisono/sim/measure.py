@@ -165,8 +165,9 @@ def packets_in_theory(order: str, n: int) -> tuple[str, float]:
     """Packets on the wire a message without batching: the formula as people write it, and its value.
 
     all-ack and ToTo need no packets of their own while everyone casts; explicit acknowledgements of idle members come on top.
+    RMP needs request, accept, data, vote and commit; whoever still has the lock needs the last three alone.
     """
-    factor = {"fifo": 1, "causal": 1, "abcast": 3, "tomp": 3, "all-ack": 1, "toto": 1}.get(order, 2)
+    factor = {"fifo": 1, "causal": 1, "abcast": 3, "tomp": 3, "all-ack": 1, "toto": 1, "rmp": 5}.get(order, 2)
     suffix = "+acks" if order in ("all-ack", "toto") else ""
     return (f"{factor}(n-1)" if factor > 1 else "n-1") + suffix, float(factor * (n - 1))
 

@@ -42,6 +42,8 @@ class Source:
     size_bytes_max: int = 64
     causal_share: float = 0.0
     """Share of messages cast with the causal service (orders that carry both)."""
+    fifo_share: float = 0.0
+    """Share of messages cast with the FIFO service (RMP: semi-reliable)."""
     subset_share: float = 0.0
     """Share of messages addressed to a random subset of the members."""
 
@@ -153,6 +155,8 @@ def _check(s: Scenario) -> None:
         raise Misuse(
             f"{s.order} does not carry causal messages beside its own: take toto or all-ack, or causal_share 0."
         )
+    if s.source.fifo_share > 0 and Service.FIFO not in order.services - {order.service}:
+        raise Misuse(f"{s.order} does not carry FIFO messages beside its own: take rmp, or fifo_share 0.")
     if s.source.size_bytes_max > config.payload_bytes_max:
         raise Misuse(
             f"payloads of {s.source.size_bytes_max} bytes are over payload_bytes_max = {config.payload_bytes_max}."
@@ -173,6 +177,7 @@ def _check_source(source: Source) -> None:
     _whole("size_bytes_min", source.size_bytes_min, 0, 2**31 - 1)
     _whole("size_bytes_max", source.size_bytes_max, source.size_bytes_min, 2**31 - 1)
     _share("causal_share", source.causal_share, 1.0)
+    _share("fifo_share", source.fifo_share, 1.0)
     _share("subset_share", source.subset_share, 1.0)
 
 

@@ -62,6 +62,7 @@ def _changes(s: Scenario) -> Iterator[dict[str, Any]]:
     yield from ({name: 0.0} for name in ("loss", "duplicate", "reorder"))
     yield from ({name: 0} for name in ("turn_ns", "flush_ns"))
     yield {"source": replace(s.source, causal_share=0.0)}
+    yield {"source": replace(s.source, fifo_share=0.0)}
     yield {"source": replace(s.source, subset_share=0.0)}
     yield {"source": replace(s.source, size_bytes_min=0, size_bytes_max=0)}
     for name in s.config:

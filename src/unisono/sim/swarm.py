@@ -6,11 +6,8 @@ exception, because most bugs of view changes need the second one.
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 
 from unisono.core.config import MILLISECOND
 from unisono.orders.registry import ORDERS
+from unisono.sim.pool import fan_out
 from unisono.sim.run import failure_of
 from unisono.sim.scenario import Fault, Scenario, Source, save_replay
 from unisono.sim.shrink import shrink
@@ -61,11 +59,14 @@ def scenario_of(order: str, seed: int) -> Scenario:
         size_bytes_min=size,
         size_bytes_max=size * 2,
         causal_share=rng.choice((0.0, 0.3, 0.7)) if order in ("toto", "all-ack") else 0.0,
+        fifo_share=rng.choice((0.0, 0.0, 0.4)) if order == "rmp" else 0.0,
         subset_share=rng.choice((0.0, 0.0, 0.3)),
     )
     config: dict[str, Any] = {"ack_delay_ns": rng.choice((1, 2, 10)) * MILLISECOND}
     if order == "toto" and rng.random() < 0.5:
         config["phi"] = members / 2 + rng.random() * (members / 2 - 0.01)
+    if order == "rmp":
+        config["hold_batches_max"] = rng.choice((1, 2, 64))
     if rng.random() < 0.3:
         config["batch_messages_max"] = rng.randint(1, 3)
     span_ns = max(20 * MILLISECOND, round(messages / rate * 1e9))
@@ -131,11 +132,6 @@ def run_seed(order: str, seed: int, folder: str | None) -> Finding:
         return Finding(order, seed, faults, "the swarm itself failed: " + traceback.format_exc(limit=3))
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    """Ctrl-C reaches the whole process group; the parent stops the work, and workers need not say anything."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 def swarm(
     orders: Sequence[str] = tuple(ORDERS),
     seeds: int | None = None,
@@ -151,24 +147,4 @@ def swarm(
     last = None if seeds is None else first + seeds
     work = ((order, seed) for seed in (count(first) if last is None else range(first, last)) for order in orders)
     target = None if folder is None else str(folder)
-    workers = workers or multiprocessing.cpu_count()
-    if workers == 1:
-        for order, seed in work:
-            if not seen(run_seed(order, seed, target)):
-                return
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts_to_the_parent) as pool:
-        running: set[Future[Finding]] = set()
-        try:
-            for order, seed in work:
-                running.add(pool.submit(run_seed, order, seed, target))
-                while len(running) >= workers * 4:
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    answers = [seen(future.result()) for future in done]  # tell all of them, whatever the first answers
-                    if not all(answers):
-                        return
-            for future in running:
-                seen(future.result())
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    fan_out(run_seed, ((order, seed, target) for order, seed in work), seen, workers)

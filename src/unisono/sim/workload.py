@@ -24,7 +24,7 @@ class Workload:
         self._services = stream("services")
         self._subsets = stream("subsets")
         self._phases = stream("phases")
-        self._plain = source.causal_share == 0 and source.subset_share == 0
+        self._plain = source.causal_share == source.fifo_share == source.subset_share == 0
         self._filler = bytes(source.size_bytes_max)
 
     def first_ns(self) -> int:
@@ -75,6 +75,8 @@ class Workload:
         service, to = None, None
         if self.source.causal_share and self._services.random() < self.source.causal_share:
             service = Service.CAUSAL
+        elif self.source.fifo_share and self._services.random() < self.source.fifo_share:
+            service = Service.FIFO
         if self.source.subset_share and self._subsets.random() < self.source.subset_share:
             count = self._subsets.randint(1, len(members))
             to = tuple(self._subsets.sample(members, count))

@@ -1,8 +1,10 @@
 """Which properties each order owes, by the service of the message.
 
 `sequencer` promises a plain total order, although on FIFO streams it happens to be FIFO and causal too; `fifo-total` and
-`causal-total` are the same protocol with those promises made. Uniform total order (P10) is promised by nobody here.
-P9 judges the service `total` alone, so an order that carries two services in one stream owes the union of both.
+`causal-total` are the same protocol with those promises made. Uniform total order (P10) is promised by `rmp` alone, whose
+two-phase commit (P18) delivers nothing that some member may lack.
+P9 judges the service `total` alone, so an order that carries several services in one stream owes the union of them. (Who casts
+datagrams in a run with crashes judges P5 and P14 with a grain of salt: they do not tell services apart.)
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ ALWAYS = frozenset({"P0", "P1", "P2", "P3", "P4", "P5", "P11", "P12", "P13", "P1
 FIFO = frozenset({"P6", "P7"})
 CAUSAL = FIFO | {"P8"}
 TOTAL = frozenset({"P9a", "P9b", "P9c"})
+UNIFORM = TOTAL | {"P10"}
+DATAGRAM = ALWAYS - {"P5", "P14"}
+"""Fire and forget: whoever gets it. Its caster does, at once."""
 
 PROMISES: dict[str, dict[str, frozenset[str]]] = {
     "fifo": {"fifo": ALWAYS | FIFO},
@@ -25,6 +30,7 @@ PROMISES: dict[str, dict[str, frozenset[str]]] = {
     "tomp": {"total": ALWAYS | FIFO | TOTAL},
     "all-ack": {"total": ALWAYS | CAUSAL | TOTAL, "causal": ALWAYS | CAUSAL},
     "toto": {"total": ALWAYS | CAUSAL | TOTAL, "causal": ALWAYS | CAUSAL},
+    "rmp": {"total": ALWAYS | FIFO | UNIFORM | {"P18"}, "fifo": ALWAYS | FIFO, "datagram": DATAGRAM},
 }
 
 

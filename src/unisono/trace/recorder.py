@@ -16,8 +16,10 @@ from collections.abc import Iterable, Mapping
 from unisono.core.outbox import Note, NoteKind
 from unisono.core.types import Batch, MemberId, Service, View
 from unisono.trace import schema
+from unisono.trace.promises import PROMISES
 from unisono.trace.schema import Event, TraceError, attribute, member_name
 from unisono.trace.sinks import Sink
+from unisono.trace.state_line import StateLine
 
 
 class Recorder:
@@ -40,8 +42,12 @@ class Recorder:
         self._names: tuple[str, ...] = ()
         self._frontier: list[int] = []  # by rank: messages delivered here in this view
         self._ordinals: dict[str, int] = {}  # by service
+        # Services whose batches are committed in two phases, each a transaction.
+        self._committed = frozenset(name for name, owed in PROMISES.get(protocol, {}).items() if "P18" in owed)
         # What ORDERED said of a batch, by (rank, first), until its DELIVER.
         self._ordered: dict[tuple[int, int], tuple[int | None, dict[str, str] | None]] = {}
+        self.line: StateLine | None = None
+        """What follows the messages in the state, for P19; set by `follow_state`."""
 
     def turn(self, now_ns: int, notes: Iterable[Note]) -> None:
         """Record what happened in one turn, in that order. Call it before the turn's datagrams leave."""
@@ -50,6 +56,8 @@ class Recorder:
             kind = note.kind
             if kind is NoteKind.VIEW:
                 events.append(self._install(now_ns, note))
+            elif kind is NoteKind.VOTE or kind is NoteKind.DECIDE:
+                events.append(self._decision(now_ns, note))
             elif note.batch is not None:
                 events.append(self._message(now_ns, note, note.batch))
             else:
@@ -78,8 +86,13 @@ class Recorder:
     def pause(self, now_ns: int, reason: str | None = None) -> None:
         self._write([self._event(now_ns, schema.PAUSE, reason=reason)])
 
-    def heal(self, now_ns: int, reason: str | None = None) -> None:
-        self._write([self._event(now_ns, schema.HEAL, reason=reason)])
+    def heal(
+        self, now_ns: int, reason: str | None = None, bound_ns: int | None = None, component: str | None = None
+    ) -> None:
+        """The network is whole again; within the bound this member's component comes to rest (P22)."""
+        told = {"bound_ns": bound_ns, "component": component}
+        known = {name: value for name, value in told.items() if value is not None}
+        self._write([self._event(now_ns, schema.HEAL, reason=reason, attributes=_attributes(known))])
 
     def drop(self, now_ns: int, reason: str, attributes: Mapping[str, object] | None = None) -> None:
         """A packet or datagram was refused here, for this reason."""
@@ -88,6 +101,18 @@ class Recorder:
     def counters(self, now_ns: int, counters: Mapping[str, object]) -> None:
         """Packets, bytes, queues, windows: whatever the driver counts, as it stands now."""
         self._write([self._event(now_ns, schema.COUNTERS, attributes=_attributes(counters))])
+
+    def snapshot(self, now_ns: int, kind: str, view: str, service: str, ordinal: int, value: str) -> None:
+        """A state was given away or taken over (SNAPSHOT_OUT, SNAPSHOT_IN): P19 says what the value is."""
+        name = "chain" if service == schema.TOTAL else "digest"
+        event = self._event(now_ns, kind, attributes={name: value})
+        event.view, event.service, event.ordinal = view, service, ordinal
+        self._write([event])
+
+    def follow_state(self) -> StateLine:
+        """Hash every message that is delivered from now on, so that snapshots can be judged. It costs a hash a message."""
+        self.line = StateLine(self)
+        return self.line
 
     # Notes to events. Indices are taken here, so that a row that is not written leaves a visible hole.
 
@@ -127,12 +152,27 @@ class Recorder:
         self._frontier = [0] * len(view.members)
         self._ordinals = {}
         self._ordered = {}
+        if self.line is not None:
+            self.line.enter(now_ns, self._view)
         event = self._event(now_ns, schema.VIEW, attributes=_attributes(rest))
         event.members = self._names
         event.previous_view = None if previous is None else str(previous)
         event.transitional = _strings(transitional)
         event.parts = _strings(parts)
         return event
+
+    def _decision(self, now_ns: int, note: Note) -> Event:
+        """A VOTE or DECIDE row of two-phase commit."""
+        assert note.batch is not None, "a vote and a decision are about a batch"
+        rest = dict(note.attributes or {})
+        decision = rest.pop("decision")
+        event = self._event(now_ns, note.kind.value, attributes=_attributes(rest))
+        event.transaction, event.decision = self._transaction(note.batch), str(decision)
+        return event
+
+    def _transaction(self, batch: Batch) -> str:
+        """A batch's transaction has the name of its first message, which is unique for ever."""
+        return f"{self._members[batch.origin]}:{batch.first}"
 
     def _message(self, now_ns: int, note: Note, batch: Batch) -> Event:
         """A row about one batch: CAST, RECEIVE, ORDERED, DELIVER or PLACE."""
@@ -153,6 +193,8 @@ class Recorder:
             ordinal = self._ordinals.get(service, 0)
             self._ordinals[service] = ordinal + 1
             self._frontier[rank] += count
+            if self.line is not None:
+                self.line.deliver(now_ns, service, ordinal, self._names[rank], first, count)
         elif kind == schema.CAST:
             frontier = tuple(self._frontier)
         elif kind == schema.ORDERED:
@@ -187,7 +229,7 @@ class Recorder:
             position,
             digest if digest < 2**63 else digest - 2**64,
             frontier,
-            None,
+            self._transaction(batch) if service in self._committed and kind != schema.ORDERED else None,
             None,
             None,
             attributes,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from unisono.pipeline.tables import Tables
 
-FACTORS = {"fifo": 1, "causal": 1, "abcast": 3, "tomp": 3, "all-ack": 1, "toto": 1}
+FACTORS = {"fifo": 1, "causal": 1, "abcast": 3, "tomp": 3, "all-ack": 1, "toto": 1, "rmp": 5}
 """How many times n - 1 packets a message without batching costs; every other order is a sequencer's 2."""
 BEYOND = ("all-ack", "toto")
 """Explicit acknowledgements of idle members come on top."""

@@ -2,7 +2,8 @@
 
 The vector (`attributes.vector` on CAST, DELIVER and PLACE rows) counts, by rank and in messages of this view, what the
 caster had delivered or placed when it cast; its own entry counts what it had cast before this batch. Not asked where
-rows of the caster's stay are missing.
+rows of the caster's stay are missing, nor in a view with safe messages: there the order counts what still waits to become
+safe.
 
 One scan a stay gives the frontier of every CAST; vectors are compared with it by a join.
 """
@@ -52,10 +53,14 @@ def violations(tables: Tables) -> DataFrame:
         .where(F.col("vector").isNotNull())
         .distinct()
     )
+    safe = tables.casts.where(F.col("attributes")["safe"] == "true").select(
+        "run", "group", F.col("view").alias("cast_view")
+    )
     read = F.from_json("vector", "array<bigint>")
     found = (
         frontiers.join(stamped.withColumnRenamed("cast_first", "first"), [*ORIGIN, "first"], "inner")
         .where(~read.eqNullSafe(F.col("frontier")))
+        .join(safe.distinct(), ["run", "group", "cast_view"], "left_anti")
         .withColumn("view", F.col("cast_view"))
     )
     return violation(

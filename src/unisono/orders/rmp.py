@@ -1,0 +1,291 @@
+"""RMP, the reliable multicast on XTP: a lock on the group, and two-phase commit. Paper 002, sections 1 and 3.
+
+Idea: only one member transmits at a time, so the order of messages is the order of holds of the lock (`rmp_lock`), and the state of
+the group is how far the current transmitter has come. Receivers withhold a message until all have confirmed that they have it;
+then the transmitter commits, and everyone delivers. Three services share the cast stream: *reliable* (`total`, all this),
+*semi-reliable* (`fifo`: no lock, delivered on receipt), *datagram* (fire and forget).
+
+| packet   | stream  | meaning                                                                                          |
+|----------|---------|--------------------------------------------------------------------------------------------------|
+| Request  | cast    | I want the lock; `stamp` says whose turn it is                                                      |
+| Accept   | unicast | your request `stamp` is accepted: you may have the lock, as far as I am concerned                    |
+| Data     | cast    | reliable batch `number` of this origin, at `position` of the order; all below `committed` is committed |
+| Vote     | unicast | to the transmitter: yes, I hold everything below `position` (one a turn)                             |
+| Commit   | cast    | from the transmitter: everything below `position` is committed (one a turn; a Data carries it too)  |
+| Semi     | cast    | semi-reliable batch `number` of this origin                                                         |
+| Datagram | cast    | a batch that nobody keeps, numbers or hands on                                                      |
+
+I1  everyone holds a prefix of the positions, and receives them in order, whoever transmits: a holder releases the lock only
+    when all have voted for all of its batches, and by then all hold them.
+I2  committed <= position of every member's vote: nobody delivers what some member may lack.
+I3  whoever takes the lock holds everything that was transmitted, and knows that it is committed (L3 and I1).
+I4  a transmitter sends at most `hold_batches_max` batches in a hold once another waits for the lock.
+
+Votes and commits are counters that only grow, so one packet stands for any number of batches. The commit of the last hold may
+reach C after the first Data of the next one, from another member; that Data says the same, and the late commit changes nothing.
+
+The order is total and FIFO, and uniform: by I2 what a member delivered is held by all, so recovery commits it (`rmp_recovery`),
+also if that member is gone. A cast waits for the lock, and is transmitted after all that its caster had delivered,
+so reliable messages are causal among themselves; semi-reliable ones in the same stream are not, so it is not promised.
+
+Deviations: requests are stamped, and stamps decide (the paper is silent); the lock stays with its holder until another asks, and
+a hold is bounded then; positions are numbered, so that commits are cumulative across transmitters; every receiver
+that holds a message votes yes, so "abort" is a decision of recovery alone. Join, leave and failure are the
+membership's, for every order alike. A datagram that is older than one already shown of its origin is dropped, so none comes twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from unisono.core.config import Config
+from unisono.core.ordering import Ordering, Wait
+from unisono.core.outbox import Outbox
+from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
+from unisono.core.wire import BATCH, SLOT, U64, Layout
+from unisono.orders.rmp_lock import GroupLock
+from unisono.orders.rmp_recovery import CUT_WIRE, REPORT_WIRE, RmpCut, RmpReport, recover
+
+
+class Request(NamedTuple):
+    stamp: int
+
+
+class Accept(NamedTuple):
+    stamp: int
+
+
+class Data(NamedTuple):
+    number: int
+    position: int
+    committed: int
+    batch: Batch
+
+
+class Vote(NamedTuple):
+    position: int
+
+
+class Commit(NamedTuple):
+    position: int
+
+
+class Semi(NamedTuple):
+    number: int
+    batch: Batch
+
+
+class Datagram(NamedTuple):
+    batch: Batch
+
+
+WIRE = (
+    Layout(0x60, Request, (U64,)),
+    Layout(0x61, Accept, (U64,)),
+    Layout(0x62, Data, (SLOT, U64, U64, BATCH)),
+    Layout(0x63, Vote, (U64,)),
+    Layout(0x64, Commit, (U64,)),
+    Layout(0x65, Semi, (SLOT, BATCH)),
+    Layout(0x66, Datagram, (BATCH,)),
+)
+
+
+class Withheld(NamedTuple):
+    """A batch that has its place and is not committed here."""
+
+    slot: Slot
+    batch: Batch
+
+
+class Rmp(Ordering[RmpReport, RmpCut]):
+    guarantees = frozenset({Property.TOTAL, Property.FIFO, Property.UNIFORM})
+    service = Service.TOTAL
+    services = frozenset({Service.TOTAL, Service.FIFO, Service.DATAGRAM})
+    numbered = (Data, Semi)
+    wire, report_wire, cut_wire = WIRE, REPORT_WIRE, CUT_WIRE
+
+    def __init__(self, view: View, rank: Rank, config: Config) -> None:
+        self._rank = rank
+        self._size = len(view)
+        self._hold_batches_max = config.hold_batches_max
+        self._lock = GroupLock(rank, len(view))
+        self._held = [0] * len(view)  # by origin: slots received, or cast
+        self._queue: deque[Batch] = deque()  # own reliable batches that wait for the lock
+        self._withheld: deque[Withheld] = deque()  # positions from `committed` to `placed`
+        self._placed = 0  # positions that are here
+        self._committed = 0  # of these, committed and delivered
+        self._votes = [0] * len(view)  # by member: it holds the positions below, as far as it told me
+        self._transmitter = rank  # whose batch has the last position
+        self._voted = 0  # positions below are voted for
+        self._announced = 0  # as transmitter: what the others were told is committed
+        self._sent = 0  # batches of this hold
+        self._shown = [0] * len(view)  # by origin: datagrams below this index are old
+
+    def submit(self, batch: Batch, out: Outbox) -> None:
+        if batch.service is Service.DATAGRAM:
+            out.to_all.append(Datagram(batch))
+            out.deliver.append(batch)
+        elif batch.service is Service.FIFO:
+            out.to_all.append(Semi(self._next_number(), batch))
+            out.deliver.append(batch)
+        else:
+            self._queue.append(batch)
+            self._transmit(out)
+
+    def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
+        match packet:
+            case Data():
+                self._take(sender, packet, out)
+            case Vote():
+                self._count_vote(sender, packet.position, out)
+            case Commit():
+                self._commit(packet.position, out)
+            case Request():
+                if self._lock.meet(sender, packet.stamp):
+                    out.to_one.append((sender, Accept(packet.stamp)))
+            case Accept():
+                if self._lock.accept(sender, packet.stamp):
+                    self._begin_hold(out)
+            case Semi():
+                self._count_slot(sender, packet.number)
+                out.deliver.append(packet.batch)
+            case _:
+                assert isinstance(packet, Datagram)
+                if packet.batch.first >= self._shown[sender]:
+                    self._shown[sender] = packet.batch.first + packet.batch.count
+                    out.deliver.append(packet.batch)
+
+    def end_turn(self, out: Outbox) -> None:
+        if self._voted < self._placed:
+            self._vote(out)
+        if self._announced < self._committed and self._transmitter == self._rank:
+            out.to_all.append(Commit(self._committed))
+            self._announced = self._committed
+        if self._lock.waiting and self._may_release():
+            for rank, stamp in self._lock.release():
+                out.to_one.append((rank, Accept(stamp)))
+        if self._queue and not self._lock.held and self._lock.asked is None:
+            out.to_all.append(Request(self._lock.request()))
+
+    def waits(self) -> Sequence[Wait]:
+        result = []
+        for position, (slot, batch) in enumerate(self._withheld, self._committed):
+            if slot[0] == self._rank:
+                silent = tuple(rank for rank, vote in enumerate(self._votes) if vote <= position)
+                result.append(Wait(batch, "not all have voted for it", silent))
+            else:
+                result.append(Wait(batch, "its transmitter has not committed it here", (slot[0],)))
+        if self._lock.held:
+            reason, whom = "others wait for the lock, so this hold ends", tuple(self._lock.waiting)
+        else:
+            reason, whom = "it needs the lock on the group", self._lock.lacking()
+        result += [Wait(batch, reason, whom) for batch in self._queue]
+        return result
+
+    # View change.
+
+    def report(self) -> RmpReport:
+        held = list(self._held)
+        held[self._rank] += len(self._queue)
+        return RmpReport(tuple(held), self._committed, tuple(one.slot for one in self._withheld), len(self._queue))
+
+    def unsent(self) -> Sequence[Packet]:
+        """What waits for the lock, numbered behind all that was cast. Only a cut gives it its position."""
+        first = self._held[self._rank] + 1
+        return [Data(number, self._placed, self._committed, batch) for number, batch in enumerate(self._queue, first)]
+
+    @staticmethod
+    def merge(view: View, config: Config, reports: Mapping[Rank, RmpReport]) -> RmpCut:
+        return recover(reports)
+
+    def close(self, cut: RmpCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
+        batches = {one.slot: one.batch for one in self._withheld}
+        for packet in self.unsent():
+            assert isinstance(packet, Data)
+            batches[self._rank, packet.number] = packet.batch
+        for slot in sorted(missing):
+            packet = missing[slot]
+            if isinstance(packet, Semi):
+                out.deliver.append(packet.batch)
+            else:
+                assert isinstance(packet, Data)
+                batches[slot] = packet.batch
+        for slot in cut.aborted:
+            if out.noting and slot in batches:
+                out.decided(batches[slot], "abort", recovery=True)
+        for slot in cut.order[self._committed - cut.first :]:
+            self._deliver(batches[slot], out, recovery=True)
+
+    # Transmitting.
+
+    def _transmit(self, out: Outbox) -> None:
+        while self._queue and self._lock.held and not self._is_spent():
+            batch = self._queue.popleft()
+            number = self._next_number()
+            out.to_all.append(Data(number, self._placed, self._committed, batch))
+            self._announced = self._committed
+            self._withheld.append(Withheld((self._rank, number), batch))
+            self._transmitter = self._rank
+            self._placed += 1
+            self._voted = self._placed  # to transmit it is to vote for it
+            self._sent += 1
+            self._count_vote(self._rank, self._placed, out)
+
+    def _begin_hold(self, out: Outbox) -> None:
+        self._sent = 0
+        self._commit(self._placed, out)  # I3
+        self._transmit(out)
+
+    def _is_spent(self) -> bool:
+        """Whether this hold is over although there is more to transmit (I4)."""
+        return bool(self._lock.waiting) and self._sent >= self._hold_batches_max
+
+    def _may_release(self) -> bool:
+        everything = self._committed == self._placed
+        return self._lock.held and everything and (not self._queue or self._is_spent())
+
+    def _count_vote(self, voter: Rank, position: int, out: Outbox) -> None:
+        self._votes[voter] = position
+        self._commit(min(self._votes), out)
+
+    # Receiving.
+
+    def _take(self, sender: Rank, packet: Data, out: Outbox) -> None:
+        self._count_slot(sender, packet.number)
+        assert packet.position == self._placed, "I1"
+        assert not self._lock.held, "one transmits at a time"
+        self._withheld.append(Withheld((sender, packet.number), packet.batch))
+        self._transmitter = sender
+        self._placed += 1
+        self._commit(packet.committed, out)
+
+    def _vote(self, out: Outbox) -> None:
+        if out.noting:
+            for one in list(self._withheld)[self._voted - self._placed :]:
+                out.voted(one.batch, "yes")
+        self._voted = self._placed
+        out.to_one.append((self._transmitter, Vote(self._placed)))
+
+    def _commit(self, position: int, out: Outbox) -> None:
+        assert position <= self._placed, "I2"
+        while self._committed < position:
+            self._deliver(self._withheld.popleft().batch, out)
+
+    def _deliver(self, batch: Batch, out: Outbox, recovery: bool = False) -> None:
+        if out.noting:
+            out.decided(batch, "commit", recovery)
+            out.ordered(batch, self._committed)
+        self._committed += 1
+        out.deliver.append(batch)
+
+    # Slots: a member's numbered casts, in the order in which they leave.
+
+    def _next_number(self) -> int:
+        self._held[self._rank] += 1
+        return self._held[self._rank]
+
+    def _count_slot(self, sender: Rank, number: int) -> None:
+        assert number == self._held[sender] + 1, "batches of one origin arrive in order"
+        self._held[sender] = number

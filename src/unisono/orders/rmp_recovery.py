@@ -1,0 +1,84 @@
+"""RMP's recovery: what becomes of messages that reached only some, when the view changes. Paper 002, section 3; SPEC 2.6.
+
+"Failure recovery techniques must ensure that if any group member receives the 'commit' and delivers the message that all
+operational members will deliver the message as well." The paper does not say how. The reports of the survivors say it:
+
+- a position that a survivor knows to be committed is committed everywhere;
+- otherwise, if every survivor holds the message, it is committed: one that is gone may have delivered it;
+- otherwise nobody, gone or not, ever committed it, since one who lacks it never voted. If its transmitter survives, it is
+  completed: the transmitter hands it to those who lack it. If not, it is aborted by all.
+
+Why this is one sequence that everyone can follow. Positions are dense, and each member holds a prefix of them (I1 of `rmp`). Let
+`common` be the shortest prefix among the survivors, `top` the longest. What anyone has delivered lies below `common`, because a
+commit takes every vote: so what is committed here begins with what each has delivered, the crashed ones included, and the order
+is uniform. The positions from `common` to `top` were transmitted in one hold: the next holder would have needed the vote
+of the member that lacks them. So they have one transmitter, and are completed or aborted as one. An aborted message is therefore
+never followed by a committed one of its origin (FIFO), and nobody can have delivered it and cast something because of it.
+
+After these come the batches that survivors had submitted and not yet transmitted, by (rank, number). Nobody else has seen
+them, so any order is legal that keeps each member's own, and validity asks for all of them. Semi-reliable messages are not part of
+this: whatever one survivor holds of them all get, as in `fifo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from unisono.core.types import Rank, Slot
+from unisono.core.wire import SLOTS, U32, U64, VECTOR32, Layout
+from unisono.orders.holdback import longest_held
+
+
+class RmpReport(NamedTuple):
+    held: tuple[int, ...]  # my own batches that wait for the lock included
+    committed: int  # so many positions are known to be committed, and delivered here
+    withheld: tuple[Slot, ...]  # the positions after them, as far as they are here
+    unsent: int  # so many of my own slots, the last ones, were never transmitted
+
+
+class RmpCut(NamedTuple):
+    wanted: tuple[int, ...]
+    first: int  # the position of order[0]
+    order: tuple[Slot, ...]  # committed
+    aborted: tuple[Slot, ...]  # held by some, delivered by nobody
+
+
+REPORT_WIRE = Layout(0x24, RmpReport, (VECTOR32, U64, SLOTS, U32))
+CUT_WIRE = Layout(0x35, RmpCut, (VECTOR32, U64, SLOTS, SLOTS))
+
+
+def recover(reports: Mapping[Rank, RmpReport]) -> RmpCut:
+    first = min(report.committed for report in reports.values())
+    tails = [_known(report, first) for report in reports.values()]
+    common, top = min(map(len, tails)), max(map(len, tails))
+    assert max(report.committed for report in reports.values()) <= first + common, "a commit takes every vote"
+    order = [_slot_at(place, tails) for place in range(common)]
+    split = [_slot_at(place, tails) for place in range(common, top)]
+    assert len({origin for origin, _ in split}) <= 1, "one transmits at a time"
+    completed = bool(split) and split[0][0] in reports
+    if completed:
+        order += split
+    order += [slot for rank in sorted(reports) for slot in _unsent(rank, reports[rank])]
+    aborted = () if completed else tuple(split)
+    wanted = list(longest_held(reports))
+    for origin, number in reversed(aborted):  # what is dropped by all need not be fetched, unless something follows it
+        if wanted[origin] == number:
+            wanted[origin] -= 1
+    return RmpCut(tuple(wanted), first, tuple(order), aborted)
+
+
+def _known(report: RmpReport, first: int) -> list[Slot | None]:
+    """A survivor's positions from `first` on; None: it has delivered that one, and another survivor tells its slot."""
+    return [None] * (report.committed - first) + list(report.withheld)
+
+
+def _slot_at(place: int, tails: list[list[Slot | None]]) -> Slot:
+    """The slot at a place, from the survivors that still withhold it."""
+    slots = {slot for tail in tails for slot in tail[place : place + 1] if slot is not None}
+    assert len(slots) == 1, "one transmits at a time, so a position has one batch"
+    return slots.pop()
+
+
+def _unsent(rank: Rank, report: RmpReport) -> list[Slot]:
+    return [(rank, number) for number in range(report.held[rank] - report.unsent + 1, report.held[rank] + 1)]

@@ -1,0 +1,1 @@
+"""What stands on top of groups: names, and whatever else applications share."""
