@@ -1,0 +1,230 @@
+"""The control messages of membership, and how they look on the wire.
+
+Control runs outside of the view's streams. Every message is idempotent: it may be lost, repeated, or come late.
+
+| message | from → to              | meaning                                                                        |
+|---------|------------------------|--------------------------------------------------------------------------------|
+| Hello   | anyone → an address    | my settings and my view; `answer`: to your greeting. Joins and merges begin so |
+| Refuse  | member → joiner        | your settings do not fit, and why                                              |
+| Notice  | member → coordinator   | whom I suspect, who greeted me, whether I leave, which order I want            |
+| Propose | proposer → participant | take part in this ballot; I take you to be in view `base`                      |
+| Piece   | either way             | bytes of a parcel: an answer, a cut, or packets (see below)                    |
+| Pull    | either way             | go on with that parcel from this offset                                        |
+| Fetch   | proposer → holder      | send me the packets in these ranges of slots of your view                      |
+| Confirm | participant → proposer | I closed as this ballot's cut says                                             |
+| Install | member → participant   | this ballot is installed                                                       |
+| Outbid  | participant → proposer | I have promised a higher ballot                                                |
+| Moved   | participant → proposer | I am not in the view that you think, but in this one                           |
+
+A **parcel** is one of the records below, encoded, and sent in pieces of bounded size; the first piece is pushed, the rest is
+pulled. `Answer` answers Propose; `Flush` carries a participant's cut, and exactly the packets that it lacks; `Packets` answers
+Fetch. Reports, cuts and packets in them are bytes in the layout of the view's own order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from unisono.core.config import Config
+from unisono.core.fields import Bound, Many
+from unisono.core.types import MemberId, Rank, ViewId
+from unisono.core.wire import ALL, BLOB, FLAG, MAYBE, ROW, SLOT, TEXT, U8, U16, U32, U64, Codec, Layout
+
+
+class Settings(NamedTuple):
+    """What all members of a group must have in common."""
+
+    version: int
+    order: str  # as configured; a group may have switched since
+    policy: str
+    digest: int  # of the configuration
+
+
+class Hello(NamedTuple):
+    settings: Settings
+    view: ViewId | None
+    order: str  # of that view
+    members: tuple[MemberId, ...]
+    coordinator: MemberId  # who speaks for that view; without a view, the sender
+    suspects: tuple[MemberId, ...]  # whom someone in that view suspects
+    addresses: tuple[str, ...]
+    answer: bool
+
+
+class Refuse(NamedTuple):
+    reason: str
+
+
+class Notice(NamedTuple):
+    view: ViewId
+    suspects: tuple[MemberId, ...]
+    addresses: tuple[str, ...]
+    leaving: bool
+    order: str  # "": no wish
+
+
+class Propose(NamedTuple):
+    ballot: ViewId
+    base: ViewId | None
+    participants: tuple[MemberId, ...]
+
+
+class Piece(NamedTuple):
+    ballot: ViewId
+    topic: int
+    offset: int
+    total: int
+    data: bytes
+
+
+class Pull(NamedTuple):
+    ballot: ViewId
+    topic: int
+    offset: int
+
+
+class Fetch(NamedTuple):
+    ballot: ViewId
+    topic: int
+    view: ViewId
+    ranges: tuple[tuple[Rank, int, int], ...]  # origin, first, last
+
+
+class Confirm(NamedTuple):
+    ballot: ViewId
+
+
+class Install(NamedTuple):
+    ballot: ViewId
+
+
+class Outbid(NamedTuple):
+    ballot: ViewId
+    promised: ViewId
+
+
+class Moved(NamedTuple):
+    ballot: ViewId
+    view: ViewId | None
+
+
+Control: TypeAlias = (
+    Hello | Refuse | Notice | Propose | Piece | Pull | Fetch | Confirm | Install | Outbid | Moved
+)  # fmt: skip
+
+ANSWER, CUT, FETCHED = 0, 1, 2
+"""Topics of parcels; FETCHED and above are a proposer's fetches."""
+
+
+# What parcels hold.
+
+
+class Part(NamedTuple):
+    """Members of the new view that come from one view with one cut: each other's transitional set."""
+
+    view: ViewId
+    cut: ViewId
+    members: tuple[MemberId, ...]
+
+
+class Charter(NamedTuple):
+    """Everything about a view that its members must know alike. It never changes: one ballot has one charter."""
+
+    id: ViewId
+    members: tuple[MemberId, ...]
+    leavers: tuple[MemberId, ...]  # take part in the flush and are gone when it is installed
+    order: str
+    parts: tuple[Part, ...]
+    primary: bool
+    supersedes: tuple[ViewId, ...]  # primary policy: what it comes after, the latest first
+
+
+class Quorum(NamedTuple):
+    """A primary view, installed or only confirmed."""
+
+    view: ViewId
+    members: tuple[MemberId, ...]
+
+
+class Standing(NamedTuple):
+    """What a member persists under the primary policy."""
+
+    last: Quorum | None  # the last primary that it installed
+    attempts: tuple[Quorum, ...]  # later ones that it confirmed
+
+
+class Closed(NamedTuple):
+    """The cut that a member closed its view with."""
+
+    id: ViewId  # the ballot in which it was merged
+    covered: tuple[Rank, ...]  # whose reports it counts
+    cut: bytes
+
+
+class Answer(NamedTuple):
+    view: ViewId | None
+    members: tuple[MemberId, ...]
+    order: str
+    report: bytes
+    closed: Closed | None
+    leaving: bool
+    bootstrap: bool
+    standing: Standing
+
+
+class Flush(NamedTuple):
+    charter: Charter
+    view: ViewId | None  # which the cut closes
+    cut: Closed | None
+    missing: tuple[tuple[Rank, int, bytes], ...]  # origin, number, packet
+
+
+class Packets(NamedTuple):
+    packets: tuple[tuple[Rank, int, bytes], ...]
+
+
+_MEMBER = ROW(TEXT, U64, type=MemberId)
+_VIEW = ROW(U64, _MEMBER, type=ViewId)
+_MEMBERS = Many(_MEMBER, Bound.MEMBERS)
+_ADDRESSES = ALL(TEXT)
+_SETTINGS = ROW(U8, TEXT, TEXT, U64, type=Settings)
+_PART = ROW(_VIEW, _VIEW, _MEMBERS, type=Part)
+_CHARTER = ROW(_VIEW, _MEMBERS, _MEMBERS, TEXT, ALL(_PART), FLAG, ALL(_VIEW), type=Charter)
+_QUORUM = ROW(_VIEW, _MEMBERS, type=Quorum)
+_STANDING = ROW(MAYBE(_QUORUM), ALL(_QUORUM), type=Standing)
+_CLOSED = ROW(_VIEW, Many(U16, Bound.MEMBERS), BLOB, type=Closed)
+_PACKETS = ALL(ROW(U16, SLOT, BLOB))
+
+CONTROL_WIRE = (
+    Layout(0x40, Hello, (_SETTINGS, MAYBE(_VIEW), TEXT, _MEMBERS, _MEMBER, _MEMBERS, _ADDRESSES, FLAG)),
+    Layout(0x41, Refuse, (TEXT,)),
+    Layout(0x42, Notice, (_VIEW, _MEMBERS, _ADDRESSES, FLAG, TEXT)),
+    Layout(0x43, Propose, (_VIEW, MAYBE(_VIEW), _MEMBERS)),
+    Layout(0x44, Piece, (_VIEW, U32, U64, U64, BLOB)),
+    Layout(0x45, Pull, (_VIEW, U32, U64)),
+    Layout(0x46, Fetch, (_VIEW, U32, _VIEW, ALL(ROW(U16, SLOT, SLOT)))),
+    Layout(0x47, Confirm, (_VIEW,)),
+    Layout(0x48, Install, (_VIEW,)),
+    Layout(0x49, Outbid, (_VIEW, _VIEW)),
+    Layout(0x4A, Moved, (_VIEW, MAYBE(_VIEW))),
+)
+PARCEL_WIRE = (
+    Layout(0x50, Answer, (MAYBE(_VIEW), _MEMBERS, TEXT, BLOB, MAYBE(_CLOSED), FLAG, FLAG, _STANDING)),
+    Layout(0x51, Flush, (_CHARTER, MAYBE(_VIEW), MAYBE(_CLOSED), _PACKETS)),
+    Layout(0x52, Packets, (_PACKETS,)),
+    Layout(0x53, Standing, (MAYBE(_QUORUM), ALL(_QUORUM))),
+)
+
+
+class ControlCodec(Codec):
+    """Encodes control messages and parcels. They are of no view, so lists of members are limited by `members_max`."""
+
+    __slots__ = ("_members_max",)
+
+    def __init__(self, config: Config) -> None:
+        super().__init__((*CONTROL_WIRE, *PARCEL_WIRE), config)
+        self._members_max = config.members_max
+
+    def read(self, data: bytes | memoryview) -> tuple[object, ...] | None:
+        """The message or record, or None if it is refused (and counted)."""
+        return self.decode(data, 0, self._members_max)

@@ -1,0 +1,500 @@
+"""Membership in ballots, with virtual synchrony: who is in the group, agreed by those who are.
+
+One procedure serves joins, leaves, crashes and merges. A **ballot** is the id of the view that it proposes, (number, proposer); a
+member's ballots never repeat, and a restarted process is another member, so a ballot has one proposer and one charter.
+
+1. The lowest active member of a view proposes. Participants **promise** the ballot (refuse lower ones from then on), **block**
+   their seat, and **answer** with the report of their view and the cut that they closed it with, if they did.
+2. The proposer groups the answers by view and closed cut, merges those that no cut covers, fetches what somebody lacks, and
+   sends each its cut with exactly the packets that it misses (`membership_proposal`).
+3. Participants **close**, once a view, and **confirm**.
+4. When *all* have confirmed, the proposer **installs** and says so. Whoever waits repeats its confirmation until somebody who has
+   the view answers, or until it starts a higher ballot. A participant that is suspected, silent or elsewhere: a higher ballot.
+
+What never breaks (the properties are those of PROPERTIES):
+
+I1  A member reports once a view and takes nothing of that view in afterwards. So every proposer gets the same report of it.
+I2  A member closes a view once, with a cut that counted its report; a cut's name stands for one cut. A later ballot brings
+    it the same cut or none. So members that closed a view with the same cut delivered the same set (P14, P5, P9).
+I3  A view is installed only if every participant had confirmed its ballot, that is, closed as the charter says. The parts
+    of the charter are groups of one view and one cut. So whoever ever installs it names the same transitional set, and
+    everyone in that set has closed with that cut, whether it gets to installing or not (P15, P16).
+I4  A member installs only what it confirmed itself and has not left behind; it forgets its confirmations when it installs. What it
+    answered to a ballot before that is void: the ballot's cut names another view than the one it is in, and is refused.
+I5  A member promises only ballots whose number is above its view's and above all that it confirmed; so numbers rise (P12),
+    also along the chain of primaries.
+I6  One ballot has one charter, and participants refuse one with two lives of a process (P11, P12).
+
+A member that confirmed and never saw the install. Story: 1. P, A and B confirm ballot b for V'; P installs and casts m in V'.
+2. The install is lost at B, and P crashes or is cut off. 3. B starts a ballot from V with A. If A has V', it
+answers *Moved*: somebody is in V', which proves that all confirmed it, so B installs V' late, before anything else, and
+reports that it holds nothing of V'; m reaches it through the cut. Other proofs are a greeting from V', or a proposal that takes B
+to be in V'. 4. If nobody that B reaches has V', B goes on from V with those who closed with the same cut. V' then has members that
+never install it; P's transitional set is still true (I3), and nothing that P did in V' was promised to anyone but members of
+V' that came along with P further.
+
+A partition in mid-flush can close one view with two cuts. Groups keep them apart, in the merge too: each group is its own
+transitional set, and one that has not closed joins only a cut that counted its report.
+
+Safety needs no clock and no failure detector. Liveness needs that for a while messages arrive in `answer_wait_ns` and
+suspicions are right: then the lowest coordinator's ballot, or the first after a back-off, is finished.
+
+Names of times and limits: `membership_settings`. Primary policy: `membership_primary`. Who finds whom: `membership_discovery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from zlib import crc32
+
+from unisono.core.config import Config
+from unisono.core.control import (
+    CUT,
+    Confirm,
+    Control,
+    Fetch,
+    Hello,
+    Install,
+    Moved,
+    Notice,
+    Outbid,
+    Piece,
+    Propose,
+    Pull,
+    Refuse,
+    Standing,
+)
+from unisono.core.errors import Misuse
+from unisono.core.membership_discovery import Discovery
+from unisono.core.membership_host import Host, Left, MembershipOut, Refused, Seat
+from unisono.core.membership_knowledge import Knowledge
+from unisono.core.membership_participant import Participant
+from unisono.core.membership_primary import NOTHING
+from unisono.core.membership_proposal import Attempt
+from unisono.core.membership_settings import MembershipSettings
+from unisono.core.ordering import AnyOrdering
+from unisono.core.types import MemberId, View, ViewId
+
+NEVER = 2**63 - 1
+
+
+class Membership:
+    """One member's membership. A turn is `tick(now)`, then any inputs, then one `drain`."""
+
+    attempt_type: type[Attempt] = Attempt
+    participant_type: type[Participant] = Participant
+
+    def __init__(
+        self,
+        member: MemberId,
+        seat: Seat,
+        orders: Mapping[str, type[AnyOrdering]],
+        order: str,
+        config: Config,
+        settings: MembershipSettings | None = None,
+        record: bytes | None = None,
+    ) -> None:
+        if order not in orders:
+            raise Misuse(f"there is no order {order!r}: choose among {', '.join(orders)}.")
+        self.id = member
+        self._settings = settings or MembershipSettings()
+        self._host = Host(member, seat, orders, order, config, self._settings)
+        self._participant = self.participant_type(self._host, self._restore(record))
+        self._known = Knowledge(self._host, self._participant)
+        self._contacts = self._known.contacts
+        self._discovery = Discovery(self._host, self._participant, self._known)
+        self._attempt: Attempt | None = None
+        self._joined_at: int | None = None
+        self._has_seeds = False
+        self._leave_at: int | None = None  # when leave() was called
+        self._top = self._participant.promised.number  # the highest ballot number heard of
+        self._outbid = 0  # times in a row
+        self._abandoned = 0  # ballots in a row
+        self._backoff_until = 0
+        self._trouble_at: int | None = None  # since when the view has to change
+        self._lost_at: int | None = None  # since when the proposer that I wait for is lost
+        self._newcomers_at: int | None = None
+
+    # Questions.
+
+    @property
+    def view(self) -> View | None:
+        return self._participant.view
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether the view may change state: always under `partitionable`."""
+        charter = self._participant.charter
+        return self._settings.policy != "primary" or (charter is not None and charter.primary)
+
+    @property
+    def is_gone(self) -> bool:
+        return self._participant.gone
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """What was dropped, by reason."""
+        return self._host.refused
+
+    @property
+    def coordinator(self) -> MemberId:
+        """Who proposes the next view, as far as I know."""
+        return self._known.line()[0]
+
+    def explain(self) -> str | None:
+        """Why a view change has not finished, in one sentence; None if none is under way."""
+        p, attempt = self._participant, self._attempt
+        if attempt is not None:
+            names = ", ".join(map(str, attempt.awaited()))
+            waited = (self._host.now - attempt.since) / 1e9
+            what = f"{attempt.phase.value} of {names}"
+            return f"{self.id} has waited {waited:.3f} s with its proposal {attempt.ballot} for {what}."
+        if not p.engaged:
+            return None
+        what = "the install" if p.promised in p.confirmed else "the cut"
+        waited = (self._host.now - p.progress_at) / 1e9
+        return f"{self.id} has waited {waited:.3f} s for {what} of view {p.promised} from {p.promised.proposer}."
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a view change is under way and has not moved for as long as a participant waits."""
+        p = self._participant
+        since = self._attempt.since if self._attempt is not None else p.progress_at
+        return p.engaged and self._host.now - since >= self._settings.proposal_wait_ns
+
+    # Inputs.
+
+    def join(self, seeds: Iterable[str] = ()) -> None:
+        """Look for the group at these addresses; without any, found one."""
+        seeds = tuple(seeds)
+        if self._joined_at is None:
+            self._joined_at = self._host.now
+            self._discovery.greet_at = self._host.now
+        self._has_seeds = self._has_seeds or any(seed != self.id.address for seed in seeds)
+        self.heard_of(seeds)
+
+    def leave(self) -> None:
+        """Leave when everything that this member cast is delivered."""
+        if self._leave_at is None:
+            self._leave_at = self._host.now
+            self._participant.leaving = True
+            if self.view is None:
+                self._participant.gone = True
+                self._host.out.events.append(Left())
+
+    def switch(self, order: str) -> None:
+        """Ask for another order; it takes effect with the next view."""
+        if order not in self._host.orders:
+            raise Misuse(f"there is no order {order!r}: choose among {', '.join(self._host.orders)}.")
+        self._discovery.wish = order
+
+    def heard_of(self, addresses: Iterable[str]) -> None:
+        """Addresses where members may be."""
+        self._contacts.learn(addresses)
+
+    def contact(self, member: MemberId, view: ViewId | None) -> None:
+        """A member was heard that is in this view; the driver sees it in the envelope."""
+        if not self._contacts.meet(member):
+            return
+        self._notice_view(member, view)
+        mine = self.view
+        if mine is None or member not in mine.members:
+            self._contacts.learn((member.address,))
+
+    def suspect(self, member: MemberId) -> None:
+        if member != self.id:
+            self._known.suspects[member] = None
+
+    def unsuspect(self, member: MemberId) -> None:
+        self._known.suspects.pop(member, None)
+
+    def receive(self, sender: MemberId, message: Control) -> None:
+        """Take a control message. Those of an older life of the process at an address are dropped."""
+        if not self._contacts.meet(sender) or sender == self.id:
+            self._host.refuse("stale incarnation")
+            return
+        if self._joined_at is None:
+            return
+        self._dispatch(sender, message)
+        self._work_off()
+
+    def tick(self, now: int) -> None:
+        """Time has passed. Call it first in every turn, and by `deadline` at the latest."""
+        self._host.now = max(now, self._host.now)
+        self._work_off()
+
+    def drain(self) -> MembershipOut:
+        """End the turn: what is to be persisted, sent and shown, in this order."""
+        self._plan()
+        host = self._host
+        out, host.out = host.out, MembershipOut()
+        return out
+
+    # Messages.
+
+    def _work_off(self) -> None:
+        """Deliver what I sent to myself."""
+        loop = self._host.loop
+        while loop:
+            batch, loop[:] = list(loop), []
+            for message in batch:
+                self._dispatch(self.id, message)
+
+    def _dispatch(self, sender: MemberId, message: Control) -> None:
+        p, attempt = self._participant, self._attempt
+        mine = attempt is not None and getattr(message, "ballot", None) == attempt.ballot
+        if isinstance(message, Hello):
+            if self._discovery.fits(sender, message) and not p.gone:
+                self._top = max(self._top, 0 if message.view is None else message.view.number)
+                self._notice_view(sender, message.view)
+                self._discovery.hear(sender, message)
+        elif isinstance(message, Confirm):
+            if mine and attempt is not None:
+                attempt.confirm(sender)
+                self._finish(attempt)
+            else:
+                self._remind(sender, message.ballot)
+        elif p.gone:
+            return
+        elif isinstance(message, Propose):
+            self._proposed(sender, message)
+        elif isinstance(message, Piece):
+            if message.topic == CUT:
+                p.flush(sender, message)
+            elif mine and attempt is not None:
+                attempt.piece(sender, message)
+                self._give_up(attempt)
+        elif isinstance(message, Pull):
+            if message.topic == CUT and mine and attempt is not None:
+                attempt.pull(sender, message)
+            elif message.topic != CUT:
+                p.pull(sender, message)
+        elif isinstance(message, Fetch):
+            p.fetch(sender, message)
+        elif isinstance(message, Install):
+            if message.ballot == p.latest:
+                self._install(message.ballot)
+        elif isinstance(message, Outbid):
+            self._top = max(self._top, message.promised.number)
+            if mine:
+                self._back_off()
+        elif isinstance(message, Moved):
+            self._moved(sender, message)
+        elif isinstance(message, Notice):
+            self._discovery.noticed(sender, message)
+        elif isinstance(message, Refuse):
+            self._host.out.events.append(Refused(sender, message.reason))
+
+    def _proposed(self, sender: MemberId, message: Propose) -> None:
+        self._top = max(self._top, message.ballot.number)
+        self._contacts.learn(member.address for member in message.participants)
+        p, before = self._participant, self._participant.base
+        if p.propose(sender, message):
+            self._lost_at = None
+            if self._attempt is not None and self._attempt.ballot != message.ballot:
+                self._attempt = None  # outbid: take part in the other one
+        if p.base != before:
+            self._entered()
+
+    def _moved(self, sender: MemberId, message: Moved) -> None:
+        """A member is in another view than was thought: the next ballot does without it, or takes it from there."""
+        if message.view is not None:
+            self._top = max(self._top, message.view.number)
+        self._notice_view(sender, message.view)
+        if self._attempt is not None and message.ballot == self._attempt.ballot and sender != self.id:
+            self._known.moved(sender)
+            self._abandon()
+
+    def _remind(self, sender: MemberId, ballot: ViewId) -> None:
+        """Somebody waits for an install: it is mine too, or I have moved on."""
+        p = self._participant
+        if p.charter is not None and p.charter.id == ballot:
+            self._host.send(sender, Install(ballot))
+        elif p.view is not None and p.view.id > ballot:
+            self._host.send(sender, Moved(ballot, p.view.id))
+
+    def _finish(self, attempt: Attempt) -> None:
+        if not attempt.done:
+            return
+        self._install(attempt.ballot)
+        for member in attempt.participants:
+            if member != self.id:
+                self._host.send(member, Install(attempt.ballot))
+
+    def _install(self, ballot: ViewId) -> None:
+        self._participant.install(ballot)
+        self._entered()
+
+    def _entered(self) -> None:
+        """A view was installed: what was known about the old one is settled."""
+        self._attempt = None
+        view = self.view
+        if self._participant.gone or view is None:
+            return
+        self._top = max(self._top, view.id.number)
+        self._known.installed(view)
+        self._outbid = 0
+        self._abandoned = 0
+        self._backoff_until = 0
+        self._trouble_at = self._lost_at = self._newcomers_at = None
+        self._discovery.installed()
+
+    def _notice_view(self, member: MemberId, theirs: ViewId | None) -> None:
+        """A member is in that view: perhaps one that I confirmed, perhaps one without me."""
+        if self._participant.knows_installed(theirs):
+            self._entered()
+        view = self.view
+        if view is not None and member in view.members and theirs is not None and theirs > view.id:
+            self._known.departed[member] = None
+
+    # Planning.
+
+    def _plan(self) -> None:
+        """Start, repeat or give up whatever is due. Called once a turn."""
+        p, now = self._participant, self._host.now
+        if self._joined_at is None or p.gone:
+            return
+        self._discovery.greet()
+        self._discovery.tell()
+        for _ in range(len(self.view or ()) + len(self._contacts.contacts) + 2):
+            if self._attempt is not None:
+                self._attempt.tick()
+                self._watch(self._attempt)
+            if self._attempt is None:
+                due = self._due()
+                if due is None or due > now:
+                    break
+                self._propose()
+            self._work_off()
+            if self._attempt is not None and not self._attempt.failed:
+                break
+        p.tick()
+        self._work_off()
+
+    def _watch(self, attempt: Attempt) -> None:
+        """A ballot whose participant is suspected cannot be finished: another one is needed."""
+        if any(member != self.id and self._known.is_lost(member) for member in attempt.participants):
+            self._abandon()
+        else:
+            self._give_up(attempt)
+
+    def _give_up(self, attempt: Attempt) -> None:
+        """Go on without those that were silent or sent nonsense."""
+        if not attempt.failed:
+            return
+        for member in attempt.failed:
+            if member != self.id:
+                self._known.shun(member)
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Another ballot is needed, at once; but if several in a row come to nothing, not at once any more."""
+        settings = self._settings
+        self._attempt = None
+        self._abandoned += 1
+        if self._abandoned > 3:
+            wait = min(settings.backoff_ns << min(self._abandoned - 4, 16), settings.backoff_ns_max)
+            self._backoff_until = self._host.now + wait
+
+    def _back_off(self) -> None:
+        """Outbid: let the other one finish. The wait differs from member to member, so that two do not meet for ever."""
+        settings = self._settings
+        self._attempt = None
+        wait = min(settings.backoff_ns << min(self._outbid, 16), settings.backoff_ns_max)
+        jitter = crc32(f"{self.id}/{self._outbid}".encode()) % 1024 * wait // 1024
+        self._outbid += 1
+        self._backoff_until = self._host.now + wait + jitter
+
+    def _due(self) -> int | None:
+        """When I am to propose, if I am."""
+        p, now, settings = self._participant, self._host.now, self._settings
+        line = self._known.line()
+        patience = settings.takeover_ns * line.index(self.id)
+        if p.engaged:
+            if self._is_waiting_in_vain(p.promised.proposer):
+                if self._lost_at is None:
+                    self._lost_at = now
+                at = self._lost_at + patience
+            else:
+                self._lost_at = None
+                at = p.progress_at + settings.proposal_wait_ns + patience
+            return max(at, self._backoff_until)
+        times = []
+        newcomers = self._known.newcomers() if line[0] == self.id else {}
+        if newcomers:
+            self._newcomers_at = now if self._newcomers_at is None else self._newcomers_at
+            if p.view is not None or len(newcomers) + 1 >= settings.members_min:
+                times.append(self._newcomers_at + settings.gather_ns)
+        else:
+            self._newcomers_at = None
+        if p.view is None:
+            founding = self._founding_at()
+            times += [] if founding is None or newcomers else [founding]
+        elif self._has_trouble():
+            self._trouble_at = now if self._trouble_at is None else self._trouble_at
+            times.append(self._trouble_at + patience)
+        else:
+            self._trouble_at = None
+        return max(min(times), self._backoff_until) if times else None
+
+    def _is_waiting_in_vain(self, proposer: MemberId) -> bool:
+        view = self.view
+        mine = view is not None and proposer in view.members
+        known = self._known
+        return proposer == self.id or (not known.is_active(proposer) if mine else known.is_lost(proposer))
+
+    def _founding_at(self) -> int | None:
+        assert self._joined_at is not None
+        if self._settings.members_min > 1:
+            return None
+        return self._joined_at + (self._settings.join_wait_ns if self._has_seeds else 0)
+
+    def _has_trouble(self) -> bool:
+        """Whether the view must lose somebody, or change its order."""
+        wants_other = self._discovery.wish not in ("", self._participant.order)
+        return self._known.must_shrink() or (wants_other and self.coordinator == self.id)
+
+    def _propose(self) -> None:
+        view = self.view
+        bases: dict[MemberId, ViewId | None] = {self.id: None}
+        if view is not None:
+            line = self._known.line()
+            if self._has_waited_to_leave():
+                line = [self.id]
+            bases = dict.fromkeys(self._known.compatible(line), view.id)
+        for member, base in self._known.newcomers().items():
+            if member not in bases or base != bases[member]:
+                bases[member] = base
+        bases[self.id] = None if view is None else view.id
+        self._top += 1
+        leavers = [member for member in bases if self._known.is_leaving(member)]
+        self._trouble_at = self._lost_at = None
+        self._attempt = self.attempt_type(self._host, ViewId(self._top, self.id), bases, leavers, self._discovery.wish)
+
+    def _has_waited_to_leave(self) -> bool:
+        return self._leave_at is not None and self._host.now - self._leave_at >= self._settings.leave_wait_ns
+
+    @property
+    def deadline(self) -> int | None:
+        """By when `tick` must be called."""
+        if self._joined_at is None or self._participant.gone:
+            return None
+        times = [self._discovery.deadline]
+        if self._attempt is not None:
+            times.append(self._attempt.deadline)
+        else:
+            due = self._due()
+            times += [] if due is None else [due]
+        if self._participant.engaged:
+            times.append(self._participant.repeat_at)
+        return min([*times, *self._known.next_pardon()])
+
+    # Records.
+
+    def _restore(self, record: bytes | None) -> Standing:
+        if not record:
+            return NOTHING
+        standing = self._host.codec.read(record)
+        if not isinstance(standing, Standing):
+            raise Misuse("the record of this member cannot be read: restore it, or start under a new address.")
+        return standing

@@ -1,0 +1,117 @@
+"""Whom a member knows outside of its view: addresses to greet, and members that have answered.
+
+A **contact** is a member of another view, or of none, that greeted. It is good for a merge when it has answered a greeting of
+ours, which proves that the link works both ways, and as long as it is heard now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from unisono.core.control import Hello
+from unisono.core.membership_settings import MembershipSettings
+from unisono.core.types import MemberId, View, ViewId
+
+
+class Contact:
+    """What one greeting after another said."""
+
+    __slots__ = ("answered", "greeted_at", "heard_at", "hello", "since")
+
+    def __init__(self, hello: Hello, now: int) -> None:
+        self.hello = hello
+        self.heard_at = now
+        self.greeted_at = -1  # when it was last greeted in return
+        self.since = now  # when it became good for a merge
+        self.answered = False
+
+
+class Contacts:
+    def __init__(self, member: MemberId, settings: MembershipSettings) -> None:
+        self._id = member
+        self._settings = settings
+        self._addresses: dict[str, None] = {}  # in the order in which they are greeted
+        self._newest: dict[str, int] = {}  # by address: the highest incarnation heard of
+        self.contacts: dict[MemberId, Contact] = {}
+
+    # Incarnations: of one address only the newest counts.
+
+    def meet(self, member: MemberId) -> bool:
+        """Somebody speaks or is spoken of; False if a newer life of the process at its address is known."""
+        newest = self._newest.get(member.address, -1)
+        if member.incarnation < newest:
+            return False
+        if member.incarnation > newest and (newest >= 0 or len(self._newest) < self._settings.addresses_max):
+            self._newest[member.address] = member.incarnation
+            for old in [one for one in self.contacts if one.address == member.address]:
+                del self.contacts[old]
+        return True
+
+    def is_stale(self, member: MemberId) -> bool:
+        return member.incarnation < self._newest.get(member.address, -1)
+
+    # Addresses.
+
+    def learn(self, addresses: Iterable[str]) -> None:
+        for address in addresses:
+            if address != self._id.address and len(self._addresses) < self._settings.addresses_max:
+                self._addresses.setdefault(address)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(self._addresses)
+
+    def next_addresses(self, view: View | None) -> list[str]:
+        """Whom to greet now: addresses outside of the view, in turn."""
+        inside = {self._id.address} | ({member.address for member in view.members} if view is not None else set())
+        chosen = [one for one in self._addresses if one not in inside][: self._settings.probe_addresses_max]
+        for address in chosen:  # to the end of the line
+            del self._addresses[address]
+            self._addresses[address] = None
+        return chosen
+
+    # Greetings.
+
+    def hear(self, sender: MemberId, hello: Hello, now: int) -> Contact | None:
+        """Take a greeting in; None if there are as many contacts as there may be."""
+        contact = self.contacts.get(sender)
+        if contact is None and len(self.contacts) >= self._settings.addresses_max:
+            self._drop_old(now)
+            if len(self.contacts) >= self._settings.addresses_max:
+                return None
+        if contact is None or now - contact.heard_at > self._settings.contact_ns:
+            contact = self.contacts[sender] = Contact(hello, now)
+        newer = hello.view is not None and (contact.hello.view is None or hello.view >= contact.hello.view)
+        if newer or hello.view == contact.hello.view:  # views of one life rise: anything else is an old greeting
+            contact.hello = hello
+        contact.heard_at = now
+        if hello.answer and not contact.answered:
+            contact.answered = True
+            contact.since = now
+        return contact
+
+    def _drop_old(self, now: int) -> None:
+        limit = self._settings.contact_ns
+        self.contacts = {member: one for member, one in self.contacts.items() if now - one.heard_at <= limit}
+
+    def forget(self, member: MemberId) -> None:
+        self.contacts.pop(member, None)
+
+    def good(self, now: int) -> list[tuple[MemberId, Contact]]:
+        """Contacts that a merge can build on, by member."""
+        limit = self._settings.contact_ns
+        return [
+            (member, contact)
+            for member, contact in sorted(self.contacts.items(), key=lambda item: item[0])
+            if contact.answered and now - contact.heard_at <= limit and not self.is_stale(member)
+        ]
+
+    def installed(self, view: View) -> None:
+        """Those who are in the view now are no strangers; all addresses are worth remembering."""
+        for member in view.members:
+            self.contacts.pop(member, None)
+            self.learn((member.address,))
+
+    def view_of(self, member: MemberId) -> ViewId | None:
+        contact = self.contacts.get(member)
+        return None if contact is None else contact.hello.view

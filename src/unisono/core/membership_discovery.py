@@ -1,0 +1,157 @@
+"""Finding each other: greetings by which joins and merges start, and what members tell their coordinator.
+
+A coordinator (and whoever has no view) greets the addresses that it knows outside of its view, again and again; so two
+parts of a partition find each other without an operator. Who is greeted answers. A member that does not coordinate passes
+strangers' addresses on to the one that does, and answers with its name, so that the two coordinators meet.
+"""
+
+from __future__ import annotations
+
+from unisono.core.control import Hello, Notice, Refuse, Settings
+from unisono.core.membership_host import Host
+from unisono.core.membership_knowledge import Knowledge
+from unisono.core.membership_participant import Participant
+from unisono.core.types import MemberId
+
+
+class Discovery:
+    def __init__(self, host: Host, participant: Participant, known: Knowledge) -> None:
+        self._host = host
+        self._participant = participant
+        self._known = known
+        self._agreed: Settings = host.settings.agreed(host.order, host.config)
+        self._greeters: dict[str, None] = {}  # strangers that greeted me, for my coordinator
+        self._noticed: Notice | None = None  # what my coordinator was told last, if it was news
+        self._notice_at = 0
+        self.greet_at = 0
+        self.wish = ""  # the order that someone asked for
+        self._order = participant.order
+
+    @property
+    def coordinator(self) -> MemberId:
+        return self._known.line()[0]
+
+    @property
+    def deadline(self) -> int:
+        is_telling = self._noticed is not None and not self._participant.engaged
+        return min(self.greet_at, self._notice_at) if is_telling else self.greet_at
+
+    def installed(self) -> None:
+        """A view was installed: whoever coordinates it has been told nothing yet."""
+        self._noticed = None
+        if self._participant.order != self._order:  # of two wishes the first one wins, or they would take turns
+            self._order = self._participant.order
+            self.wish = ""
+
+    # Greetings.
+
+    def hello(self, answer: bool) -> Hello:
+        view, limit = self._participant.view, self._host.settings.probe_addresses_max
+        return Hello(
+            self._agreed,
+            self._participant.base,
+            self._participant.order,
+            () if view is None else view.members,
+            self.coordinator,
+            self._known.accused(),
+            self._known.contacts.addresses[:limit],
+            answer,
+        )
+
+    def greet(self) -> None:
+        """Greet strangers, now and then: a coordinator all that it knows of, and everybody whom it suspects outside of its view.
+
+        Two that suspect each other keep their groups apart, and coordinators talk only to each other: so suspects must be
+        given the chance to refute it.
+        """
+        host, view = self._host, self._participant.view
+        if host.now < self.greet_at:
+            return
+        self.greet_at = host.now + host.settings.probe_ns
+        if view is None or self.coordinator == host.id:
+            for address in self._known.contacts.next_addresses(view):
+                host.send(address, self.hello(answer=False))
+            return
+        for member in list(self._known.suspects)[: host.settings.probe_addresses_max]:
+            if member not in view.members:
+                host.send(member.address, self.hello(answer=False))
+
+    def fits(self, sender: MemberId, hello: Hello) -> bool:
+        """Answer a greeting; False if its settings are not ours, which a joiner is told."""
+        host = self._host
+        if hello.settings != self._agreed or hello.order not in host.orders:
+            host.refuse("settings")
+            if not hello.answer:
+                host.send(sender, Refuse(self._refusal(hello)))
+            return False
+        if not hello.answer:
+            host.send(sender, self.hello(answer=True))
+        return True
+
+    def _refusal(self, hello: Hello) -> str:
+        for name, mine, theirs in zip(self._agreed._fields, self._agreed, hello.settings, strict=True):
+            if mine != theirs:
+                return f"{name} is {mine} in this group and {theirs} at the joiner."
+        return f"the joiner's group has switched to {hello.order}, which is not known here."
+
+    def hear(self, sender: MemberId, hello: Hello) -> None:
+        """Remember a stranger; if I coordinate, see that the link works both ways, and find who speaks for its view."""
+        host, view, contacts = self._host, self._participant.view, self._known.contacts
+        contacts.learn((sender.address, *hello.addresses, *(member.address for member in hello.members)))
+        if view is not None and sender in view.members and (hello.view is None or hello.view <= view.id):
+            return
+        if view is not None and hello.view is not None and hello.view > view.id:
+            for member in hello.members:  # has one of mine moved on? It will answer with the view that it is in
+                if member not in (sender, host.id) and member in view.members and self._known.is_active(member):
+                    host.send(member, self.hello(answer=False))
+        contact = contacts.hear(sender, hello, host.now)
+        if contact is None:
+            host.refuse("too many contacts")
+            return
+        if view is not None and self.coordinator != host.id:
+            if len(self._greeters) < host.settings.probe_addresses_max:
+                self._greeters[sender.address] = None
+            return
+        if not contact.answered and (contact.greeted_at < 0 or host.now - contact.greeted_at >= host.settings.retry_ns):
+            contact.greeted_at = host.now
+            host.send(sender, self.hello(answer=False))
+        if hello.coordinator not in (sender, host.id) and hello.coordinator not in contacts.contacts:
+            host.send(hello.coordinator, self.hello(answer=False))
+
+    # Notices.
+
+    def tell(self) -> None:
+        """Tell the coordinator whom I suspect, who greeted me and what I want, until it is so."""
+        host, view, known = self._host, self._participant.view, self._known
+        if view is None or self._participant.engaged:
+            return
+        wish = self.wish if self.wish != self._participant.order else ""
+        leaving = self._participant.leaving
+        suspects = tuple(sorted(known.suspects))[: host.config.members_max]
+        notice = Notice(view.id, suspects, tuple(self._greeters), leaving, wish)
+        is_news = bool(notice.suspects or notice.addresses or leaving or wish)
+        if (notice == self._noticed and host.now < self._notice_at) or (not is_news and self._noticed is None):
+            return
+        self._noticed = notice if is_news else None
+        self._notice_at = host.now + host.settings.probe_ns
+        self._greeters = {}
+        # Whoever leaves tells everyone, so that all agree who is next in line.
+        for member in view.members if leaving else (self.coordinator,):
+            if member != host.id and known.is_active(member):
+                host.send(member, notice)
+
+    def noticed(self, sender: MemberId, notice: Notice) -> None:
+        """A member of my view told me something."""
+        view, known = self._participant.view, self._known
+        known.contacts.learn(notice.addresses)
+        for address in notice.addresses:
+            if all(contact.address != address for contact in known.contacts.contacts):
+                self._host.send(address, self.hello(answer=False))
+        if view is None or notice.view != view.id or sender not in view.members:
+            self._host.send(sender, self.hello(answer=True))  # it does not know yet that I am elsewhere
+            return
+        known.complaints[sender] = frozenset(notice.suspects)
+        if notice.leaving:
+            known.leavers[sender] = None
+        if notice.order in self._host.orders:
+            self.wish = notice.order

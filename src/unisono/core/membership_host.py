@@ -1,0 +1,113 @@
+"""What the parts of membership share: the seat below it, the outputs, and the services that they ask of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from unisono.core.config import Config
+from unisono.core.control import Charter, Control, ControlCodec
+from unisono.core.membership_settings import MembershipSettings
+from unisono.core.ordering import AnyOrdering, Cut, Report
+from unisono.core.types import MemberId, Packet, Slot, View, ViewId
+from unisono.core.wire import Codec
+
+
+class Seat(Protocol):
+    """Who holds the current view: the member below membership. `core.member.Member` is nearly one."""
+
+    def block(self) -> Report:
+        """Stop the view and say what is held of it. Nothing more of it is taken in."""
+
+    def retained(self, slot: Slot) -> Packet | None:
+        """The packet of a slot of the current view, if it is held."""
+
+    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
+        """Deliver the agreed remainder of the current view."""
+
+    def install(
+        self,
+        view: View,
+        previous: View | None,
+        transitional: Sequence[MemberId],
+        parts: Sequence[ViewId],
+        order: str,
+        attributes: Mapping[str, object],
+    ) -> None:
+        """Start the view with this order. `attributes`: the cut that closed the previous view, and whether it is primary."""
+
+
+class Installed(NamedTuple):
+    """A view was installed here. Under the primary policy, one that is not primary is read-only."""
+
+    charter: Charter
+
+
+class Refused(NamedTuple):
+    """A group does not take this member, and why."""
+
+    by: MemberId
+    reason: str
+
+
+class Left(NamedTuple):
+    """This member has left; the object still answers late questions for as long as it is asked."""
+
+
+Event: TypeAlias = Installed | Refused | Left
+Receiver: TypeAlias = MemberId | str
+"""A member, or a bare address where nobody is known yet."""
+
+
+class MembershipOut:
+    """What a driver must do, strictly top to bottom: persist the records, send, show the events."""
+
+    __slots__ = ("events", "records", "sends")
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.sends: list[tuple[Receiver, Control]] = []
+        self.events: list[Event] = []
+
+
+class Host:
+    """What proposer and participant need to know of the member they work for."""
+
+    def __init__(
+        self,
+        member: MemberId,
+        seat: Seat,
+        orders: Mapping[str, type[AnyOrdering]],
+        order: str,
+        config: Config,
+        settings: MembershipSettings,
+    ) -> None:
+        self.id = member
+        self.seat = seat
+        self.orders = orders
+        self.order = order  # as configured
+        self.config = config
+        self.settings = settings
+        self.codec = ControlCodec(config)
+        self.now = 0
+        self.out = MembershipOut()
+        self.loop: list[Control] = []  # to myself
+        self.refused: dict[str, int] = {}  # what was dropped, by reason
+        self._codecs: dict[str, Codec] = {}
+
+    def send(self, to: Receiver, message: Control) -> None:
+        if to == self.id:
+            self.loop.append(message)
+        else:
+            self.out.sends.append((to, message))
+
+    def refuse(self, reason: str) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def order_codec(self, order: str) -> Codec:
+        """For reports, cuts and packets of an order."""
+        codec = self._codecs.get(order)
+        if codec is None:
+            kind = self.orders[order]
+            codec = self._codecs[order] = Codec((*kind.wire, kind.report_wire, kind.cut_wire), self.config)
+        return codec

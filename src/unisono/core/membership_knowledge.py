@@ -1,0 +1,176 @@
+"""What one member believes about the others: whom it expects to answer, who is next in line, whom a merge can take in.
+
+Nothing here is needed for safety. A wrong belief costs a ballot that fails or a view that is smaller than it could be; that views
+agree rests on ballots, reports and confirmations alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from unisono.core.control import Hello
+from unisono.core.membership_contacts import Contacts
+from unisono.core.membership_host import Host
+from unisono.core.membership_participant import Participant
+from unisono.core.types import MemberId, View, ViewId
+
+
+class Knowledge:
+    def __init__(self, host: Host, participant: Participant) -> None:
+        self._host = host
+        self._participant = participant
+        self._id = host.id
+        self.contacts = Contacts(host.id, host.settings)
+        self.suspects: dict[MemberId, None] = {}  # what my failure detector says
+        self.departed: dict[MemberId, None] = {}  # members of my view that have moved on without me
+        self.complaints: dict[MemberId, frozenset[MemberId]] = {}  # whom others of my view suspect
+        self.leavers: dict[MemberId, None] = {}  # members of my view that want to leave
+        self._shunned: dict[MemberId, tuple[int, int]] = {}  # did not answer: until when, and how often
+
+    @property
+    def _view(self) -> View | None:
+        return self._participant.view
+
+    @property
+    def _mine(self) -> tuple[MemberId, ...]:
+        return () if self._view is None else self._view.members
+
+    def installed(self, view: View) -> None:
+        """A view was installed: what was known about the old one is settled."""
+        for member in view.members:
+            self.contacts.meet(member)
+            self._shunned.pop(member, None)
+        self.contacts.installed(view)
+        self.departed = {}
+        self.complaints = {}
+        self.leavers = {}
+
+    # Single members.
+
+    def is_active(self, member: MemberId) -> bool:
+        """Whether a member can be expected to answer and has not left my view."""
+        if member == self._id:
+            return True
+        return not (self.is_lost(member) or member in self.departed or self._is_shunned(member))
+
+    def is_lost(self, member: MemberId) -> bool:
+        """Whether a member is believed to have crashed."""
+        return member in self.suspects or self.contacts.is_stale(member)
+
+    def is_leaving(self, member: MemberId) -> bool:
+        return member in self.leavers or (member == self._id and self._participant.leaving)
+
+    def shun(self, member: MemberId) -> None:
+        """One that did not answer is not asked for a while, longer each time."""
+        times = min(self._shunned.get(member, (0, 0))[1], 4)
+        self._shunned[member] = (self._host.now + (self._host.settings.shun_ns << times), times + 1)
+        self.contacts.forget(member)
+
+    def _is_shunned(self, member: MemberId) -> bool:
+        return self._shunned.get(member, (0, 0))[0] > self._host.now
+
+    def next_pardon(self) -> list[int]:
+        """When members will be asked again."""
+        return [until for until, _ in self._shunned.values() if until > self._host.now]
+
+    def moved(self, member: MemberId) -> None:
+        """A member is not in the view that I thought; nor is whoever spoke for that view up to date."""
+        if member in self._mine:
+            self.departed[member] = None
+        for one in [one for one, c in self.contacts.contacts.items() if member == one or member in c.hello.members]:
+            self.contacts.forget(one)
+
+    # My view.
+
+    def line(self) -> list[MemberId]:
+        """The members of my view in the order in which they are to propose: those that stay before those that leave."""
+        if self._view is None:
+            return [self._id]
+        active = [member for member in self._view.members if self.is_active(member)]
+        return sorted(active, key=self.is_leaving)
+
+    def compatible(self, members: Iterable[MemberId]) -> list[MemberId]:
+        """Leave out as few as possible so that nobody suspects another; of two, the one in more conflicts, then the higher."""
+        chosen = list(members)
+        while True:
+            conflicts = dict.fromkeys(chosen, 0)
+            for accuser in chosen:
+                for accused in self.complaints.get(accuser, ()):
+                    if accused in conflicts and accused != accuser:
+                        conflicts[accuser] += 1
+                        conflicts[accused] += 1
+            conflicts.pop(self._id, None)
+            worst = max(conflicts, key=lambda member: (conflicts[member], member), default=None)
+            if worst is None or not conflicts[worst]:
+                return chosen
+            chosen.remove(worst)
+
+    def must_shrink(self) -> bool:
+        """Whether my view must lose somebody."""
+        if any(not self.is_active(member) or self.is_leaving(member) for member in self._mine):
+            return True
+        return len(self.compatible(self._mine)) < len(self._mine)
+
+    def accused(self) -> tuple[MemberId, ...]:
+        """Whom I or others of my view suspect."""
+        result = dict(self.suspects)
+        for accuser in self._mine:
+            result.update(dict.fromkeys(sorted(self.complaints.get(accuser, ()))))
+        return tuple(result)[: self._host.config.members_max]
+
+    # Others.
+
+    def newcomers(self) -> dict[MemberId, ViewId | None]:
+        """Whom I can take in now, with the view that each is in; empty if somebody else is to lead the merge.
+
+        The lowest coordinator leads; who has a view leads those that have none. If the leader does nothing for
+        `merge_wait_ns`, whoever waited for it leads.
+        """
+        now = self._host.now
+        result: dict[MemberId, ViewId | None] = {}
+        for member, contact in self.contacts.good(now):
+            added = self._added_by(member, contact.hello)
+            if not added:
+                continue
+            if not self._leads(member, contact.hello) and now - contact.since < self._host.settings.merge_wait_ns:
+                return {}
+            for one, base in added.items():
+                known = result.get(one)
+                if known is None or (base is not None and base > known):
+                    result[one] = base
+        return self._one_life_each(result)
+
+    def _added_by(self, member: MemberId, hello: Hello) -> dict[MemberId, ViewId | None]:
+        """Whom a contact would bring along: itself, or its whole view if it speaks for that."""
+        view = self._view
+        if hello.view is None:
+            return {member: None} if member not in self._mine and self.is_active(member) else {}
+        if hello.coordinator != member or (view is not None and hello.view == view.id):
+            return {}
+        added: dict[MemberId, ViewId | None] = {}
+        for one in hello.members:
+            is_mine = view is not None and one in view.members and hello.view < view.id and self.is_active(one)
+            if one != self._id and not is_mine and not self.contacts.is_stale(one):
+                added[one] = hello.view
+        return {} if self._clash(added, hello) else added
+
+    def _clash(self, added: Mapping[MemberId, ViewId | None], hello: Hello) -> bool:
+        """Whether someone there suspects someone here, or the other way round: a merge takes whole views or nothing."""
+        here = {*self._mine, self._id}
+        there = set(added)
+        accused = {one for member in here for one in self.complaints.get(member, ())} | self.suspects.keys()
+        here -= there  # those of mine that have gone over to them
+        return bool(there & accused) or any(map(self._is_shunned, there)) or not here.isdisjoint(hello.suspects)
+
+    def _leads(self, member: MemberId, hello: Hello) -> bool:
+        if (self._view is None) is (hello.view is None):
+            return self._id < member
+        return self._view is not None
+
+    def _one_life_each(self, found: dict[MemberId, ViewId | None]) -> dict[MemberId, ViewId | None]:
+        """Of one address the newest life, and not more than a view may hold."""
+        newest: dict[str, MemberId] = {}
+        for one in (*self._mine, *found):
+            newest[one.address] = max(one, newest.get(one.address, one))
+        room = self._host.config.members_max - len(self._mine)
+        return dict([(one, base) for one, base in found.items() if newest[one.address] == one][:room])

@@ -1,0 +1,322 @@
+"""A participant of view changes: promises ballots, reports, closes, confirms, installs. See `membership` for the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unisono.core import membership_primary as primary
+from unisono.core.control import (
+    ANSWER,
+    CUT,
+    FETCHED,
+    Answer,
+    Charter,
+    Closed,
+    Confirm,
+    Fetch,
+    Flush,
+    Moved,
+    Outbid,
+    Packets,
+    Part,
+    Piece,
+    Propose,
+    Pull,
+    Quorum,
+    Standing,
+)
+from unisono.core.membership_host import Host, Installed, Left
+from unisono.core.ordering import Cut
+from unisono.core.parcels import Parcel, pieces
+from unisono.core.types import MemberId, Packet, Slot, View, ViewId
+
+
+class Participant:
+    """The state of one member in its view and, while that is flushed, in the ballots that want to end it."""
+
+    def __init__(self, host: Host, standing: Standing) -> None:
+        self.host = host
+        self.view: View | None = None
+        self.order = host.order
+        self.charter: Charter | None = None  # of the view
+        known = (standing.last, *standing.attempts)  # of an earlier life too: later primaries have higher numbers
+        self._floor = max((quorum.view.number for quorum in known if quorum is not None), default=0)
+        self.promised = ViewId(self._floor, host.id)  # the highest ballot answered; lower ones are refused
+        self.engaged = False  # answered a ballot, and no view was installed since
+        self.progress_at = 0  # when the promised ballot moved last
+        self.repeat_at = 0  # when to ask again
+        self._repeats = 0
+        self.closed: Closed | None = None  # the cut that closed the view: one, and for good (I2)
+        self.confirmed: dict[ViewId, Charter] = {}  # since the view was installed
+        self.standing = standing
+        self.leaving = False
+        self.gone = False
+        self._report: bytes | None = None  # made once a view (I1)
+        self._held: tuple[int, ...] = ()
+        self._handed: dict[Slot, Packet] = {}  # what the cut brought, for others who still miss it
+        self._answer = b""
+        self._flush: Parcel | None = None
+        self._served: dict[MemberId, tuple[ViewId, int, bytes]] = {}  # the last fetch of each proposer
+
+    @property
+    def base(self) -> ViewId | None:
+        return None if self.view is None else self.view.id
+
+    @property
+    def latest(self) -> ViewId | None:
+        """The last ballot that was confirmed here and not installed."""
+        return max(self.confirmed, default=None)
+
+    # Promise and report.
+
+    def propose(self, sender: MemberId, message: Propose) -> bool:
+        """Answer a proposal; True if a new ballot was promised."""
+        host, ballot = self.host, message.ballot
+        if ballot.proposer != sender or host.id not in message.participants or not one_life_each(message.participants):
+            host.refuse("proposal")
+            return False
+        if message.base != self.base and message.base in self.confirmed:
+            self.install(message.base)  # the proposer knows it as somebody's view, so it was installed
+            if self.gone:
+                return False
+        if message.base != self.base:
+            host.send(sender, Moved(ballot, self.base))
+            return False
+        is_new = ballot > self.promised or not self.engaged
+        if ballot < self.promised or (is_new and ballot.number <= self._floor):
+            host.send(sender, Outbid(ballot, self.promised))
+            return False
+        if is_new:
+            self.promised = ballot
+            self.engaged = True
+            self._advance()
+            self._flush = None
+            self._answer = host.codec.encode(self._make_answer())
+        self._send_pieces(sender, ballot, ANSWER, self._answer, 0, 1)
+        return is_new
+
+    def _make_answer(self) -> Answer:
+        members: tuple[MemberId, ...] = ()
+        if self.view is not None:
+            members = self.view.members
+            if self._report is None:
+                report = self.host.seat.block()
+                self._held = report.held
+                self._report = self.host.order_codec(self.order).encode(report)  # type: ignore[arg-type]
+        return Answer(
+            self.base,
+            members,
+            self.order,
+            self._report or b"",
+            self.closed,
+            self.leaving,
+            self.host.settings.bootstrap,
+            self.standing,
+        )
+
+    def pull(self, sender: MemberId, message: Pull) -> None:
+        """Go on with the answer, or with packets that were fetched."""
+        if message.topic == ANSWER and message.ballot == self.promised and sender == message.ballot.proposer:
+            data = self._answer
+        else:
+            ballot, topic, data = self._served.get(sender, (None, -1, b""))
+            if (ballot, topic) != (message.ballot, message.topic):
+                return
+        self._advance()
+        self._send_pieces(sender, message.ballot, message.topic, data, message.offset, self.host.settings.pieces_max)
+
+    def fetch(self, sender: MemberId, message: Fetch) -> None:
+        """Send the proposer packets of the view that is being flushed."""
+        view, host = self.view, self.host
+        if view is None or message.view != view.id or message.ballot != self.promised or message.topic < FETCHED:
+            return
+        self._advance()
+        codec = host.order_codec(self.order)
+        found: list[tuple[int, int, bytes]] = []
+        room = host.settings.parcel_bytes_max - 64
+        for origin, first, last in message.ranges:
+            if origin >= len(view):
+                continue
+            for number in range(first, last + 1):
+                packet = self._packet((origin, number))
+                if packet is None:
+                    break  # what is held of an origin is a prefix
+                data = codec.encode(packet)
+                room -= len(data) + 10
+                if room < 0 and found:
+                    break
+                found.append((origin, number, data))
+        data = host.codec.encode(Packets(tuple(found)))
+        self._served[sender] = (message.ballot, message.topic, data)
+        self._send_pieces(sender, message.ballot, message.topic, data, 0, host.settings.pieces_max)
+
+    def _packet(self, slot: Slot) -> Packet | None:
+        handed = self._handed.get(slot)
+        return handed if handed is not None else self.host.seat.retained(slot)
+
+    def _send_pieces(self, to: MemberId, ballot: ViewId, topic: int, data: bytes, offset: int, count: int) -> None:
+        for piece in pieces(ballot, topic, data, offset, self.host.settings.piece_bytes_max, count):
+            self.host.send(to, piece)
+
+    # Close and confirm.
+
+    def flush(self, sender: MemberId, piece: Piece) -> None:
+        """Take in what closes the view, and confirm when it is whole."""
+        host, settings = self.host, self.host.settings
+        if piece.ballot < self.promised:
+            host.send(sender, Outbid(piece.ballot, self.promised))
+        if piece.ballot != self.promised or sender != piece.ballot.proposer:
+            return
+        if piece.ballot in self.confirmed:
+            host.send(sender, Confirm(piece.ballot))
+            return
+        if not self.engaged:
+            host.send(sender, Moved(piece.ballot, self.base))  # a view was installed since the answer
+            return
+        if piece.total > settings.parcel_bytes_max:
+            host.refuse("parcel too large")
+            return
+        if self._flush is None or self._flush.total != piece.total:
+            self._flush = Parcel(piece.ballot, CUT, piece.total)
+        parcel = self._flush
+        if parcel.add(piece):
+            self._advance()
+        if not parcel.is_whole:
+            pull = parcel.pull(settings.piece_bytes_max * settings.pieces_max)
+            if pull is not None:
+                host.send(sender, pull)
+            return
+        self._flush = None
+        flush = host.codec.read(parcel.bytes())
+        if isinstance(flush, Flush) and self._close(flush):
+            self._confirm(flush.charter)
+        else:
+            host.refuse("flush")
+
+    def _close(self, flush: Flush) -> bool:
+        """Close the view as the cut says; if it is closed, only check that this is the same cut. False: it does not fit."""
+        charter = flush.charter
+        mine = charter.members + charter.leavers
+        if flush.view != self.base or charter.id != self.promised or self.host.id not in mine:
+            return False
+        if charter.order not in self.host.orders:
+            return False
+        if self.view is None or flush.cut is None:
+            return self.view is None and flush.cut is None
+        if self.closed is not None:
+            return self.closed.id == flush.cut.id
+        rank, size = self.view.rank_of(self.host.id), len(self.view)
+        codec = self.host.order_codec(self.order)
+        cut = codec.decode(flush.cut.cut, rank, size)
+        if type(cut) is not self.host.orders[self.order].cut_wire.type or rank not in flush.cut.covered:
+            return False
+        missing: dict[Slot, Packet] = {}
+        for origin, number, data in flush.missing:
+            packet = codec.decode(data, origin, size) if origin < size else None
+            if packet is None:
+                return False
+            missing[origin, number] = packet
+        if missing.keys() != set(lacking(self._held, cut)):  # type: ignore[arg-type]
+            return False
+        self.host.seat.close(cut, missing)  # type: ignore[arg-type]
+        self.closed = flush.cut
+        self._handed = missing
+        return True
+
+    def _confirm(self, charter: Charter) -> None:
+        host = self.host
+        if charter.primary:
+            self.standing = primary.confirmed(self.standing, Quorum(charter.id, charter.members))
+            host.out.records.append(host.codec.encode(self.standing))
+        self.confirmed[charter.id] = charter
+        self._floor = charter.id.number  # the next view has a higher number than any that may exist by now
+        self._advance()
+        host.send(charter.id.proposer, Confirm(charter.id))
+
+    def _advance(self) -> None:
+        """The ballot moves."""
+        self.progress_at = self.host.now
+        self._repeats = 0
+        self.repeat_at = self.host.now + self.host.settings.retry_ns
+
+    def tick(self) -> None:
+        """Ask again: for the rest of the cut, or for the install; after some tries everyone, not the proposer alone."""
+        host = self.host
+        if not self.engaged or host.now < self.repeat_at:
+            return
+        self._repeats += 1
+        wait = min(host.settings.retry_ns << min(self._repeats, 10), host.settings.retry_ns_max)
+        self.repeat_at = host.now + wait
+        if self._flush is not None:
+            pull = self._flush.pull(host.settings.piece_bytes_max * host.settings.pieces_max, again=True)
+            if pull is not None:
+                host.send(self.promised.proposer, pull)
+        latest = self.latest
+        if latest is not None:
+            charter = self.confirmed[latest]
+            everyone = dict.fromkeys((latest.proposer, *charter.members)) if self._repeats > 2 else (latest.proposer,)
+            for member in everyone:
+                if member != host.id:
+                    host.send(member, Confirm(latest))
+
+    # Install.
+
+    def knows_installed(self, view: ViewId | None) -> bool:
+        """Somebody has this view: if it was confirmed here, install it, however late. True if so."""
+        if view is None or view not in self.confirmed:
+            return False
+        self.install(view)
+        return True
+
+    def install(self, ballot: ViewId) -> None:
+        host, charter = self.host, self.confirmed[ballot]
+        previous, part = self.view, part_of(charter, host.id)
+        assert previous is None or ballot.number > previous.id.number, "view numbers rise (I5)"
+        self.confirmed = {}
+        self.engaged = False
+        self._flush = None
+        self._answer = b""
+        self.promised = max(self.promised, ballot)
+        self._advance()
+        self.charter = charter
+        if host.id in charter.leavers:
+            self.gone = True
+            host.out.events.append(Left())
+            return
+        if charter.primary:
+            self.standing = primary.installed(self.standing, Quorum(charter.id, charter.members))
+            host.out.records.append(host.codec.encode(self.standing))
+        self.view = View(charter.id, charter.members)
+        self._floor = ballot.number
+        self.order = charter.order
+        self.closed = None
+        self._report = None
+        self._handed = {}
+        self._served = {}
+        attributes: dict[str, object] = {}
+        transitional: Sequence[MemberId] = (host.id,)
+        if part is not None:
+            attributes["cut"] = str(part.cut)
+            transitional = part.members
+        if host.settings.policy == "primary":
+            attributes["primary"] = charter.primary
+            if charter.primary and charter.supersedes:
+                attributes["previous_primary"] = ",".join(map(str, charter.supersedes))
+        parts = tuple(dict.fromkeys(part.view for part in charter.parts))
+        host.seat.install(self.view, previous, transitional, parts, self.order, attributes)
+        host.out.events.append(Installed(charter))
+
+
+def part_of(charter: Charter, member: MemberId) -> Part | None:
+    """From where, and with whom, a member comes into a view; None: from nowhere."""
+    return next((part for part in charter.parts if member in part.members), None)
+
+
+def one_life_each(members: Sequence[MemberId]) -> bool:
+    """Whether no two of these are lives of one process."""
+    return len({member.address for member in members}) == len(members)
+
+
+def lacking(held: Sequence[int], cut: Cut) -> list[Slot]:
+    """Which slots of the cut one that holds so much misses."""
+    return [(origin, number) for origin, last in enumerate(cut.wanted) for number in range(held[origin] + 1, last + 1)]

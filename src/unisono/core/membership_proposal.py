@@ -1,0 +1,413 @@
+"""One ballot as its proposer sees it: collect answers, merge, fetch what is missing, send the cuts, count confirmations.
+
+| phase   | waits for                                  | then                                                                 |
+|---------|--------------------------------------------|----------------------------------------------------------------------|
+| COLLECT | an answer of every participant             | group the answers and merge each group                               |
+| FETCH   | packets that some member of a group lacks  | write the charter, send each its cut and exactly what it lacks       |
+| CUT     | a confirmation of every participant        | the view is installed                                                |
+
+**Groups.** Answers are grouped by previous view *and* by the cut that closed it. One that has not closed yet joins a group
+whose cut *covers* it, which means that its report was counted when that cut was merged: its report has not changed since
+(I1), so the cut is as legal for it as for those who closed. All that are covered by none make up one new group, whose cut is
+merged now and named after this ballot. So a cut's name stands for one cut, and who closes with it was counted in it.
+
+The charter never changes in a ballot: whatever changes, another ballot is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from unisono.core import membership_primary as primary
+from unisono.core.control import (
+    ANSWER,
+    CUT,
+    FETCHED,
+    Answer,
+    Charter,
+    Closed,
+    Fetch,
+    Flush,
+    Packets,
+    Part,
+    Piece,
+    Propose,
+    Pull,
+)
+from unisono.core.member import packet_for
+from unisono.core.membership_host import Host
+from unisono.core.membership_participant import lacking
+from unisono.core.ordering import Cut, Report
+from unisono.core.parcels import Parcel, pieces
+from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View, ViewId
+
+
+class Phase(Enum):
+    COLLECT = "the answer"
+    FETCH = "missing packets"
+    CUT = "the confirmation"
+
+
+class Group:
+    """Members that come from one view with one cut."""
+
+    def __init__(self, view: View, order: str, cut: Closed, wanted: Cut) -> None:
+        self.view = view
+        self.order = order
+        self.cut = cut
+        self.wanted = wanted
+        self.lacks: dict[MemberId, list[Slot]] = {}  # by member; nothing for those that have closed
+        self.packets: dict[Slot, Packet] = {}  # what was fetched
+        self.asking: dict[Slot, list[MemberId]] = {}  # slots to fetch, and who may have them
+
+
+class Request(NamedTuple):
+    """A fetch under way."""
+
+    group: Group
+    holder: MemberId
+    slots: tuple[Slot, ...]
+    message: Fetch
+
+
+class Attempt:
+    """See the module's text. `failed` names participants without whom only another ballot can go on."""
+
+    def __init__(
+        self,
+        host: Host,
+        ballot: ViewId,
+        bases: Mapping[MemberId, ViewId | None],
+        leavers: Iterable[MemberId],
+        order: str,
+    ) -> None:
+        self.host = host
+        self.ballot = ballot
+        self.bases = dict(sorted(bases.items()))
+        self.participants = tuple(self.bases)
+        self.leavers = tuple(sorted(set(leavers)))
+        self.switch = order  # "": stay with what there is
+        self.phase = Phase.COLLECT
+        self.since = host.now
+        self.failed: list[MemberId] = []
+        self.charter: Charter | None = None
+        self.done = False  # everyone confirmed
+        self._answers: dict[MemberId, Answer] = {}
+        self._parcels: dict[tuple[MemberId, int], Parcel] = {}
+        self._heard: dict[MemberId, int] = {}
+        self._requests: dict[int, Request] = {}
+        self._groups: list[Group] = []
+        self._topic = FETCHED
+        self._flushes: dict[MemberId, bytes] = {}
+        self._confirmed: set[MemberId] = set()
+        self._retry_ns = host.settings.retry_ns
+        self.retry_at = host.now + self._retry_ns
+        self._enter(Phase.COLLECT)
+
+    # Whom it waits for.
+
+    def awaited(self) -> tuple[MemberId, ...]:
+        if self.phase is Phase.COLLECT:
+            return tuple(member for member in self.participants if member not in self._answers)
+        if self.phase is Phase.FETCH:
+            return tuple(sorted({request.holder for request in self._requests.values()}))
+        return tuple(member for member in self.participants if member not in self._confirmed)
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+        self._heard = dict.fromkeys(self.participants, self.host.now)
+        self._retry_ns = self.host.settings.retry_ns
+        self.retry_at = self.host.now + self._retry_ns
+        if phase is Phase.COLLECT:
+            for member, base in self.bases.items():
+                self.host.send(member, Propose(self.ballot, base, self.participants))
+        elif phase is Phase.CUT:
+            for member in self.participants:
+                self._push(member)
+
+    @property
+    def deadline(self) -> int:
+        waits = [self._heard[member] + self.host.settings.answer_wait_ns for member in self.awaited()]
+        return min([self.retry_at, *waits])
+
+    def tick(self) -> None:
+        """Repeat what is not answered; give those up that were silent for too long."""
+        now, settings = self.host.now, self.host.settings
+        awaited = self.awaited()
+        self.failed += [member for member in awaited if now - self._heard[member] >= settings.answer_wait_ns]
+        if self.failed or now < self.retry_at:
+            return
+        self._retry_ns = min(2 * self._retry_ns, settings.retry_ns_max)
+        self.retry_at = now + self._retry_ns
+        if self.phase is Phase.COLLECT:
+            for member in awaited:
+                self._ask_again(member, ANSWER, Propose(self.ballot, self.bases[member], self.participants))
+        elif self.phase is Phase.FETCH:
+            for topic, request in self._requests.items():
+                self._ask_again(request.holder, topic, request.message)
+        else:
+            for member in awaited:
+                self._push(member)
+
+    def _ask_again(self, member: MemberId, topic: int, request: Propose | Fetch) -> None:
+        parcel = self._parcels.get((member, topic))
+        pull = parcel.pull(self._reach, again=True) if parcel is not None else None
+        self.host.send(member, pull if pull is not None else request)
+
+    @property
+    def _reach(self) -> int:
+        return self.host.settings.piece_bytes_max * self.host.settings.pieces_max
+
+    def _push(self, member: MemberId) -> None:
+        for piece in pieces(self.ballot, CUT, self._flushes[member], 0, self.host.settings.piece_bytes_max, 1):
+            self.host.send(member, piece)
+
+    # What comes in.
+
+    def piece(self, sender: MemberId, piece: Piece) -> None:
+        """A part of an answer, or of packets that were fetched."""
+        expected = sender in self.awaited() and (piece.topic == ANSWER) is (self.phase is Phase.COLLECT)
+        if not expected or (piece.topic != ANSWER and piece.topic not in self._requests):
+            return
+        if piece.topic != ANSWER and self._requests[piece.topic].holder != sender:
+            return
+        if piece.total > self.host.settings.parcel_bytes_max:
+            self.host.refuse("parcel too large")
+            return
+        parcel = self._parcels.get((sender, piece.topic))
+        if parcel is None or parcel.total != piece.total:
+            parcel = self._parcels[sender, piece.topic] = Parcel(self.ballot, piece.topic, piece.total)
+        if parcel.add(piece):
+            self._heard[sender] = self.host.now
+        if not parcel.is_whole:
+            pull = parcel.pull(self._reach)
+            if pull is not None:
+                self.host.send(sender, pull)
+            return
+        del self._parcels[sender, piece.topic]
+        body = self.host.codec.read(parcel.bytes())
+        if isinstance(body, Answer):
+            self._take_answer(sender, body)
+        elif isinstance(body, Packets) and piece.topic != ANSWER:
+            self._take_packets(sender, piece.topic, body)
+        else:
+            self._fail(sender, "parcel")
+
+    def pull(self, sender: MemberId, message: Pull) -> None:
+        if self.phase is Phase.CUT and message.topic == CUT and sender in self._flushes:
+            self._heard[sender] = self.host.now
+            settings = self.host.settings
+            for piece in pieces(
+                self.ballot, CUT, self._flushes[sender], message.offset, settings.piece_bytes_max, settings.pieces_max
+            ):
+                self.host.send(sender, piece)
+
+    def confirm(self, sender: MemberId) -> None:
+        if self.phase is Phase.CUT and sender in self._flushes:
+            self._confirmed.add(sender)
+            self._heard[sender] = self.host.now
+            self.done = self.is_complete()
+
+    def is_complete(self) -> bool:
+        return len(self._confirmed) == len(self.participants)
+
+    def _fail(self, member: MemberId, reason: str) -> None:
+        self.host.refuse(reason)
+        if member not in self.failed:
+            self.failed.append(member)
+
+    # Collect and merge.
+
+    def _take_answer(self, sender: MemberId, answer: Answer) -> None:
+        in_view = sender in answer.members and answer.order in self.host.orders
+        if answer.view != self.bases[sender] or (answer.view is not None and not in_view):
+            self._fail(sender, "answer")
+            return
+        self._answers[sender] = answer
+        if len(self._answers) == len(self.participants):
+            for members in self._by_view().values():
+                self._make_groups(members)
+            if not self.failed:
+                self._fetch()
+
+    def _by_view(self) -> dict[ViewId, dict[MemberId, Answer]]:
+        result: dict[ViewId, dict[MemberId, Answer]] = {}
+        for member, answer in sorted(self._answers.items()):
+            if answer.view is not None:
+                result.setdefault(answer.view, {})[member] = answer
+        return result
+
+    def _make_groups(self, answers: Mapping[MemberId, Answer]) -> None:
+        """The groups of one view: one for each cut that somebody closed with, and one for those that none covers."""
+        some = next(iter(answers.values()))
+        view, order = View(some.view, some.members), some.order  # type: ignore[arg-type]
+        reports = self._reports(view, order, answers)
+        if self.failed:
+            return
+        groups: dict[ViewId, Group] = {}
+        rest: dict[MemberId, Answer] = {}
+        for member, answer in answers.items():
+            if answer.closed is None:
+                rest[member] = answer
+                continue
+            group = groups.get(answer.closed.id)
+            if group is None:
+                wanted = self.host.order_codec(order).decode(answer.closed.cut, view.rank_of(member), len(view))
+                if type(wanted) is not self.host.orders[order].cut_wire.type:
+                    self._fail(member, "cut")
+                    return
+                group = groups[answer.closed.id] = Group(view, order, answer.closed, wanted)  # type: ignore[arg-type]
+            group.lacks[member] = []
+        uncovered = {member for member in rest if not self._adopt(view.rank_of(member), member, groups, reports)}
+        self._groups += groups.values()
+        if uncovered:
+            self._groups.append(self._merge(view, order, {m: reports[m] for m in sorted(uncovered)}))
+        for group in self._groups:
+            if group.view.id == view.id:
+                self._find_holders(group)
+
+    def _reports(self, view: View, order: str, answers: Mapping[MemberId, Answer]) -> dict[MemberId, Report]:
+        reports: dict[MemberId, Report] = {}
+        for member, answer in answers.items():
+            report = self.host.order_codec(order).decode(answer.report, view.rank_of(member), len(view))
+            fits = type(report) is self.host.orders[order].report_wire.type and answer.members == view.members
+            if not fits or answer.order != order:
+                self._fail(member, "report")
+            else:
+                reports[member] = report  # type: ignore[assignment]
+        return reports
+
+    def _adopt(
+        self, rank: Rank, member: MemberId, groups: Mapping[ViewId, Group], reports: Mapping[MemberId, Report]
+    ) -> bool:
+        """Put one that has not closed into the group of the latest cut that covers it."""
+        covering = [group for _, group in sorted(groups.items()) if rank in group.cut.covered]
+        if covering:
+            covering[-1].lacks[member] = lacking(reports[member].held, covering[-1].wanted)
+        return bool(covering)
+
+    def _merge(self, view: View, order: str, reports: Mapping[MemberId, Report]) -> Group:
+        by_rank = {view.rank_of(member): report for member, report in reports.items()}
+        kind = self.host.orders[order]
+        cut: Cut = kind.merge(view, self.host.config.fitted(len(view)), by_rank)
+        data = self.host.order_codec(order).encode(cut)  # type: ignore[arg-type]
+        group = Group(view, order, Closed(self.ballot, tuple(sorted(by_rank)), data), cut)
+        group.lacks = {member: lacking(report.held, cut) for member, report in reports.items()}
+        return group
+
+    # Fetch.
+
+    def _find_holders(self, group: Group) -> None:
+        """Who can hand over the slots that someone lacks: the proposer itself first, then the origin, then the others."""
+        lacks = {member: set(slots) for member, slots in group.lacks.items()}
+        for slot in sorted(set().union(*lacks.values())):
+            holders = [member for member, slots in lacks.items() if slot not in slots]
+            source = group.view.members[slot[0]]
+            holders.sort(key=lambda m, source=source: (m != self.host.id, m != source, m))  # type: ignore[misc]
+            group.asking[slot] = holders
+
+    def _fetch(self) -> None:
+        """Ask for all that is still missing; when nothing is, send the cuts."""
+        if self.phase is not Phase.FETCH:
+            self._enter(Phase.FETCH)
+        for group in self._groups:
+            under_way = {slot for r in self._requests.values() if r.group is group for slot in r.slots}
+            by_holder: dict[MemberId, list[Slot]] = {}
+            for slot, holders in group.asking.items():
+                if slot not in under_way:
+                    by_holder.setdefault(holders[0], []).append(slot)
+            for holder, slots in sorted(by_holder.items()):
+                message = Fetch(self.ballot, self._topic, group.view.id, _ranges(slots))
+                self._requests[self._topic] = Request(group, holder, tuple(slots), message)
+                self._topic += 1
+                self._heard[holder] = self.host.now
+                self.host.send(holder, message)
+        if not self._requests:
+            self._write()
+
+    def _take_packets(self, sender: MemberId, topic: int, body: Packets) -> None:
+        group, holder, slots, _ = self._requests.pop(topic)
+        codec, size = self.host.order_codec(group.order), len(group.view)
+        came: dict[Slot, Packet | None] = {
+            (origin, number): codec.decode(data, origin, size) for origin, number, data in body.packets if origin < size
+        }
+        for slot in slots:
+            packet = came.get(slot)
+            others = group.asking[slot][1:]
+            if packet is not None:
+                batch: Batch | None = getattr(packet, "batch", None)
+                if slot not in group.packets or (batch is not None and batch.payloads is not None):
+                    group.packets[slot] = packet
+                if batch is not None and batch.payloads is None and batch.to is not None:
+                    # A placeholder: ask those whom it is addressed to. If none of them holds it, the payload is void.
+                    others = [
+                        m for m in others if group.view.rank_of(m) in batch.to or group.view.rank_of(m) == slot[0]
+                    ]
+                else:
+                    others = []
+            elif came:
+                continue  # it did not fit into one parcel: ask the same holder again
+            if others:
+                group.asking[slot] = others
+            else:
+                del group.asking[slot]
+                if slot not in group.packets:
+                    self._fail(holder, "packets")
+        if not self.failed:
+            self._fetch()
+
+    # Charter and cuts.
+
+    def _write(self) -> None:
+        """Everything is here: say what the view will be, and send each participant what it needs to get there."""
+        members = tuple(member for member in self.participants if member not in self.leavers)
+        parts = []
+        for group in self._groups:
+            along = tuple(member for member in sorted(group.lacks) if member not in self.leavers)
+            if along:
+                parts.append(Part(group.view.id, group.cut.id, along))
+        is_primary = False
+        supersedes: tuple[ViewId, ...] = ()
+        if self.host.settings.policy == "primary" and members:
+            bootstrap = any(answer.bootstrap for answer in self._answers.values())
+            standings = [answer.standing for answer in self._answers.values()]
+            is_primary, supersedes = primary.judge(members, standings, self.host.settings.peers, bootstrap)
+        self.charter = Charter(
+            self.ballot, members, self.leavers, self._choose_order(), tuple(parts), is_primary, supersedes
+        )
+        for member in self.participants:
+            self._flushes[member] = self.host.codec.encode(self._flush_for(member))
+        self._enter(Phase.CUT)
+
+    def _flush_for(self, member: MemberId) -> Flush:
+        assert self.charter is not None
+        group = next((group for group in self._groups if member in group.lacks), None)
+        if group is None:
+            return Flush(self.charter, None, None, ())
+        rank, codec = group.view.rank_of(member), self.host.order_codec(group.order)
+        missing = tuple((*slot, codec.encode(packet_for(group.packets[slot], rank))) for slot in group.lacks[member])
+        return Flush(self.charter, group.view.id, group.cut, missing)
+
+    def _choose_order(self) -> str:
+        """The larger part's, then the lowest member's; but a switch that was asked for wins."""
+        if self.switch:
+            return self.switch
+        sizes: dict[ViewId, int] = {}
+        for answer in self._answers.values():
+            if answer.view is not None:
+                sizes[answer.view] = sizes.get(answer.view, 0) + 1
+        seated = [(-sizes[a.view], member, a.order) for member, a in self._answers.items() if a.view is not None]
+        return min(seated)[2] if seated else self.host.order
+
+
+def _ranges(slots: Iterable[Slot]) -> tuple[tuple[Rank, int, int], ...]:
+    """Consecutive slots of one origin as one range."""
+    result: list[tuple[Rank, int, int]] = []
+    for origin, number in slots:
+        if result and result[-1][0] == origin and result[-1][2] == number - 1:
+            result[-1] = (origin, result[-1][1], number)
+        else:
+            result.append((origin, number, number))
+    return tuple(result)

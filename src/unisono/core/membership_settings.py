@@ -1,0 +1,104 @@
+"""How membership waits, repeats and limits itself: every time with its unit in its name, validated where it is set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+
+from unisono.core.config import MILLISECOND, SECOND, Config
+from unisono.core.control import Settings
+from unisono.core.errors import ConfigError
+from unisono.core.wire import VERSION
+
+
+class Policy(StrEnum):
+    """What a partition may do."""
+
+    PARTITIONABLE = "partitionable"  # every part goes on with its own views
+    PRIMARY = "primary"  # at most one part is primary; the others' views are read-only
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipSettings:
+    """The settings of one member's membership. `policy` must be the same at all members; times may differ."""
+
+    retry_ns: int = 100 * MILLISECOND
+    """A request is repeated after this, then after twice as long, and so on."""
+    retry_ns_max: int = 1 * SECOND
+    """Requests are repeated at least so often."""
+    answer_wait_ns: int = 1 * SECOND
+    """A proposer goes on without a participant that was silent for so long."""
+    proposal_wait_ns: int = 3 * SECOND
+    """A participant gives a proposal up that did not move for so long."""
+    takeover_ns: int = 400 * MILLISECOND
+    """The next in line waits so much longer before it proposes itself, the one after it twice as much, and so on."""
+    backoff_ns: int = 150 * MILLISECOND
+    """A proposer that was outbid waits so long before its next ballot, then twice as long, and so on."""
+    backoff_ns_max: int = 4 * SECOND
+    """The longest back-off."""
+    gather_ns: int = 50 * MILLISECOND
+    """A coordinator that hears of newcomers waits for more of them, so that a storm of joins is few views."""
+    probe_ns: int = 500 * MILLISECOND
+    """A coordinator greets known addresses outside of its view so often."""
+    probe_addresses_max: int = 16
+    """So many of them each time."""
+    contact_ns: int = 2 * SECOND
+    """Who was not heard for so long is no contact any more."""
+    merge_wait_ns: int = 3 * SECOND
+    """After this a coordinator does not wait for a lower one to merge any longer, and leads itself."""
+    shun_ns: int = 1 * SECOND
+    """Who did not answer a proposal is not asked again for so long, then for twice as long, and so on."""
+    join_wait_ns: int = 1 * SECOND
+    """One that has seeds and hears nothing founds a group of its own after this."""
+    leave_wait_ns: int = 5 * SECOND
+    """One that leaves goes without the others' consent after this."""
+    members_min: int = 1
+    """The smallest first view. Above 1, members wait for each other instead of starting alone."""
+    piece_bytes_max: int = 8 * 1024
+    """The most bytes of a report, cut or packet that one control message carries."""
+    pieces_max: int = 16
+    """How many such messages one request may call up."""
+    parcel_bytes_max: int = 1024 * 1024 * 1024
+    """The largest report, or cut with its missing packets."""
+    addresses_max: int = 4_096
+    """How many addresses outside of the view are remembered."""
+    policy: Policy = Policy.PARTITIONABLE
+    """What a partition may do."""
+    peers: tuple[str, ...] = ()
+    """Primary policy: the first primary needs a majority of these addresses."""
+    bootstrap: bool = False
+    """Primary policy: this member's first view may be the first primary. Set it at one member, once."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ConfigError(f"{name} must be a whole number, not {value!r}.")
+            if not low <= value <= high:
+                raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        if not isinstance(self.policy, Policy):
+            raise ConfigError(f"policy must be partitionable or primary, not {self.policy!r}.")
+        if self.proposal_wait_ns <= self.answer_wait_ns:
+            raise ConfigError(
+                f"proposal_wait_ns = {self.proposal_wait_ns} must be above answer_wait_ns = {self.answer_wait_ns}: "
+                "participants must be more patient than their proposer."
+            )
+        if len(set(self.peers)) != len(self.peers):
+            raise ConfigError("peers names an address twice: name each once.")
+
+    def agreed(self, order: str, config: Config) -> Settings:
+        """What all members of a group must have in common, as a greeting says it."""
+        digest = blake2b(repr(config).encode(), digest_size=8).digest()
+        return Settings(VERSION, order, self.policy.value, int.from_bytes(digest, "little"))
+
+
+_RANGES: tuple[tuple[str, int, int], ...] = (
+    *((name, 1, 3_600 * SECOND) for name in MembershipSettings.__slots__ if name.endswith(("_ns", "_ns_max"))),
+    ("probe_addresses_max", 1, 65_535),
+    ("members_min", 1, 65_535),
+    ("piece_bytes_max", 64, 2**31 - 1),
+    ("pieces_max", 1, 65_535),
+    ("parcel_bytes_max", 1024, 2**32 - 1),
+    ("addresses_max", 1, 65_535),
+)

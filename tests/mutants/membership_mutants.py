@@ -1,0 +1,168 @@
+"""Membership with one rule broken each: what every rule is for.
+
+**Install without all confirmations.** 1. A proposes {A, B, C}; A and B confirm, and A installs. 2. C has not closed and takes part
+in the next ballot with B's rival D. 3. C closes with another cut, although A's view says that it came along.
+
+**Forget an adopted cut.** 1. A sends its cut to B alone and crashes; B closes. 2. B does not say so to the next proposer, C, which
+merges another cut. 3. B and C come into one view as one transitional set and have delivered different sets.
+
+**Do not group by closed cut.** The same, with the blame on the proposer, which ignores what B says.
+
+**Adopt a cut that does not cover.** 1. D is suspected, and A's cut counts A, B and C. 2. D comes back before the install and is
+given that cut, although it has delivered what the cut lacks.
+
+**Answer with newer data.** 1. B reports. 2. A packet of the old view comes, and B's ordering takes it in. 3. The cut does not
+know of it: B has delivered more than the others.
+
+**Trust a stale incarnation.** 1. A restarts before it is excluded. 2. The old life counts as active as long as no detector
+says otherwise, and every ballot waits for its answer; only that it can never answer keeps both lives out of one view.
+
+**Change a proposal in its ballot.** 1. C does not confirm; A leaves it out and sends another charter under the same
+ballot. 2. B has confirmed the first one: the same view has two member lists.
+
+**Forget confirmed primaries.** 1. C confirms the primary {A, B, C}, A and B install it. 2. C, D and E are a majority of the
+primary before that: two primaries follow the same one.
+
+**Never install late.** 1. B confirms and the install is lost, C casts in the new view. 2. B goes on from the old view,
+and what C cast is lost for it, although all the time it could be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.membership_harness import Chair
+from unisono.core.control import Answer, Flush, Propose, Standing
+from unisono.core.member import Member
+from unisono.core.membership import Membership
+from unisono.core.membership_contacts import Contacts
+from unisono.core.membership_participant import Participant
+from unisono.core.membership_proposal import Attempt, Group, Phase
+from unisono.core.ordering import Report
+from unisono.core.types import MemberId, Rank, ViewId
+
+
+class EagerAttempt(Attempt):
+    def is_complete(self) -> bool:
+        return 2 * len(self._confirmed) > len(self.participants)
+
+
+class InstallsEarly(Membership):
+    attempt_type = EagerAttempt
+
+
+class ForgetfulParticipant(Participant):
+    def _make_answer(self) -> Answer:
+        return super()._make_answer()._replace(closed=None)
+
+    def _close(self, flush: Flush) -> bool:
+        return self.closed is not None or super()._close(flush)
+
+
+class ForgetsAdoptedCut(Membership):
+    participant_type = ForgetfulParticipant
+
+
+class CredulousParticipant(Participant):
+    def _close(self, flush: Flush) -> bool:
+        return self.closed is not None or super()._close(flush)
+
+
+class UngroupingAttempt(Attempt):
+    def _make_groups(self, answers: Mapping[MemberId, Answer]) -> None:
+        super()._make_groups({member: answer._replace(closed=None) for member, answer in answers.items()})
+
+
+class DoesNotGroupByCut(Membership):
+    attempt_type = UngroupingAttempt
+    participant_type = CredulousParticipant
+
+
+class OverreachingAttempt(Attempt):
+    def _adopt(
+        self, rank: Rank, member: MemberId, groups: Mapping[ViewId, Group], reports: Mapping[MemberId, Report]
+    ) -> bool:
+        for group in groups.values():
+            covered = tuple(range(len(group.view)))
+            group.cut = group.cut._replace(covered=covered)
+        return super()._adopt(rank, member, groups, reports)
+
+
+class AdoptsUncovered(Membership):
+    attempt_type = OverreachingAttempt
+
+
+class LeakyChair(Chair):
+    def block(self) -> Report:
+        report = super().block()
+        assert isinstance(self.member, Member)
+        self.member._blocked = False  # goes on taking packets in
+        return report
+
+
+class GullibleContacts(Contacts):
+    def meet(self, member: MemberId) -> bool:
+        return True
+
+    def is_stale(self, member: MemberId) -> bool:
+        return False
+
+
+class GullibleParticipant(Participant):
+    def propose(self, sender: MemberId, message: Propose) -> bool:
+        lives = {member.address: member for member in message.participants}
+        some = tuple(one for one in message.participants if lives[one.address] == one or one == self.host.id)
+        return super().propose(sender, message._replace(participants=some))
+
+
+class TrustsStaleIncarnations(Membership):
+    participant_type = GullibleParticipant
+
+    def tick(self, now: int) -> None:
+        self._contacts.__class__ = GullibleContacts
+        self._known._one_life_each = lambda found: found  # type: ignore[method-assign]
+        super().tick(now)
+
+
+class ChangingAttempt(Attempt):
+    def tick(self) -> None:
+        super().tick()
+        if self.phase is Phase.CUT and self.failed:
+            for member in self.failed:
+                del self.bases[member]
+                self._answers.pop(member, None)
+                for group in self._groups:
+                    group.lacks.pop(member, None)
+            self.participants = tuple(self.bases)
+            self.failed = []
+            self._confirmed &= set(self.participants)
+            self._write()
+            self.done = self.is_complete()
+
+
+class ChangesItsProposal(Membership):
+    attempt_type = ChangingAttempt
+
+
+class ShortStanding(Participant):
+    def _make_answer(self) -> Answer:
+        answer = super()._make_answer()
+        return answer._replace(standing=Standing(answer.standing.last, ()))
+
+
+class ForgetsConfirmedPrimaries(Membership):
+    participant_type = ShortStanding
+
+
+class PunctualParticipant(Participant):
+    def knows_installed(self, view: ViewId | None) -> bool:
+        return False
+
+    def propose(self, sender: MemberId, message: Propose) -> bool:
+        if message.base != self.base and message.base in self.confirmed:
+            del self.confirmed[message.base]
+        return super().propose(sender, message)
+
+
+class NeverInstallsLate(Membership):
+    participant_type = PunctualParticipant
