@@ -11,6 +11,7 @@ import typer
 
 from unisono.cli import options as o
 from unisono.cli.show import bar, err, measures_table, out, print_json, run_progress, verdict_lines
+from unisono.cli.swarm import swarm as swarm_of_groups
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.orders.registry import LAYOUTS, ORDERS, find_order, make_codec
@@ -225,8 +226,11 @@ def explore(
         out.print("[green]no violation[/]")
 
 
-@app.command("swarm")
-def swarm(
+app.command("swarm")(swarm_of_groups)
+
+
+@app.command("swarm-orders")
+def swarm_orders(
     seeds: Annotated[int | None, typer.Option(help="So many seeds of each order; without it, until stopped.")] = None,
     order: Annotated[str | None, typer.Option("--order", "-o", help="Only this order.")] = None,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
@@ -234,7 +238,7 @@ def swarm(
     folder: Annotated[Path, typer.Option("--out", help="Where replay files of failures go.")] = Path("swarm-failures"),
     json: o.Json = False,
 ) -> None:
-    """Run random scenarios with faults; shrink whatever fails to a replay file."""
+    """Run the orders alone, below an oracle that changes views; shrink whatever fails to a replay file."""
     names = [order] if order else list(ORDERS)
     for name in names:
         find_order(name)

@@ -1,0 +1,136 @@
+"""`unisono sim swarm`: many random runs of whole groups, on all cores, stopped and resumed at will."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any
+
+import typer
+
+from unisono.cli import options as o
+from unisono.cli.show import bar, err, out, print_json
+from unisono.core.errors import Misuse
+from unisono.orders.registry import ORDERS, find_order
+from unisono.sim.group_swarm import Outing, try_outing
+from unisono.sim.pool import fan_out
+
+HOUR_NS = 3_600 * 10**9
+
+
+def swarm(
+    seeds: Annotated[int | None, typer.Option(help="So many seeds of each order; without it, until stopped.")] = None,
+    order: Annotated[str | None, typer.Option("--order", "-o", help="Only this order.")] = None,
+    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    workers: Annotated[int | None, typer.Option(help="Processes; without it, one a core.")] = None,
+    folder: Annotated[
+        Path, typer.Option("--out", help="Where every run is noted; the same command goes on from there.")
+    ] = Path("swarm"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier swarm has noted there.")] = False,
+    json: o.Json = False,
+) -> None:
+    """Run whole groups with random faults (crashes, restarts, partitions, merges, loss …), and judge every run."""
+    names = [order] if order else list(ORDERS)
+    for name in names:
+        find_order(name)
+    for option, value in (("--seeds", seeds), ("--workers", workers)):
+        if value is not None and value < 1:
+            raise Misuse(f"{option} must be at least 1, not {value}.")
+    notes = folder / "outings.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
+    if fresh:
+        notes.unlink(missing_ok=True)
+    outings = {(one.order, one.seed): one for one in _read(notes)}
+    wanted = None if seeds is None else {(name, seed) for name in names for seed in range(first, first + seeds)}
+    before = len(outings) if wanted is None else len(wanted & outings.keys())
+    begun, done = monotonic(), before
+    with bar("swarm", None if wanted is None else len(wanted)) as update, open(notes, "a", encoding="utf-8") as file:
+        update(done)
+
+        def seen(outing: Outing) -> bool:
+            nonlocal done
+            outings[outing.order, outing.seed] = outing
+            file.write(json_module.dumps(asdict(outing), separators=(",", ":")) + "\n")
+            file.flush()
+            if outing.sentence is not None:
+                err.print(f"{outing.order} seed {outing.seed}: {outing.sentence}", markup=False, style="red")
+            done += 1
+            update(done)
+            return True
+
+        try:
+            fan_out(try_outing, _work(names, seeds, first, outings.keys()), seen, workers)
+        except KeyboardInterrupt:
+            err.print("stopped; the same command goes on from here.")
+    shown = [one for key, one in outings.items() if wanted is None or key in wanted]
+    failed = [one for one in shown if one.sentence is not None]
+    told = summary(shown)
+    if json:
+        print_json(told | {"seconds": round(monotonic() - begun, 1), "new": done - before})
+    else:
+        _show(told)
+    if failed:
+        raise typer.Exit(1)
+
+
+def summary(outings: Iterable[Outing]) -> dict[str, Any]:
+    """What many runs showed, all in all."""
+    runs: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    failures, simulated, views, deliveries, datagrams = [], 0, 0, 0, 0
+    for one in outings:
+        runs[one.order] += 1
+        faults.update(one.faults)
+        simulated += one.simulated_ns
+        views += one.views
+        deliveries += one.deliveries
+        datagrams += one.datagrams
+        if one.sentence is not None:
+            failures.append([one.order, one.seed, one.sentence])
+    return {
+        "runs": dict(sorted(runs.items())),
+        "simulated_hours": round(simulated / HOUR_NS, 2),
+        "views": views,
+        "deliveries": deliveries,
+        "datagrams": datagrams,
+        "faults": dict(faults.most_common()),
+        "failures": sorted(failures),
+    }
+
+
+def _show(told: dict[str, Any]) -> None:
+    runs = told["runs"]
+    out.print(f"{sum(runs.values()):,} runs: " + ", ".join(f"{name} {number:,}" for name, number in runs.items()))
+    out.print(
+        f"{told['simulated_hours']:,} simulated hours, {told['views']:,} views installed, {told['deliveries']:,} deliveries, "
+        f"{told['datagrams']:,} datagrams"
+    )
+    out.print("faults: " + (", ".join(f"{name} {number:,}" for name, number in told["faults"].items()) or "none"))
+    failures = told["failures"]
+    out.print("[green]no violation[/]" if not failures else f"[red]{len(failures)} runs failed[/]")
+
+
+def _work(
+    names: list[str], seeds: int | None, first: int, done: Iterable[tuple[str, int]]
+) -> Iterator[tuple[str, int]]:
+    known = set(done)
+    for seed in count(first) if seeds is None else range(first, first + seeds):
+        for name in names:
+            if (name, seed) not in known:
+                yield name, seed
+
+
+def _read(notes: Path) -> Iterator[Outing]:
+    """What was noted; a line that was torn when the process was killed is run again."""
+    if not notes.exists():
+        return
+    for line in notes.read_text(encoding="utf-8").split("\n"):
+        try:
+            yield Outing(**json_module.loads(line))
+        except (ValueError, TypeError):
+            continue

@@ -1,0 +1,93 @@
+"""The outermost bytes of every datagram: which group, and whether it belongs to a view's streams or to membership.
+
+    head     version u8 · kind u8 · group u32
+    STREAM   a datagram of the view's streams (`envelope`), which names view and sender
+    CONTROL  incarnation u64 · length u8 · address · a message of membership (`control`)
+
+A control message says who sent it, because it may come from somebody whom no view lists. The group is a hash of its name: one
+socket serves many groups, and a datagram of another group is dropped before anything else of it is read.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from struct import Struct
+from typing import NamedTuple
+
+from unisono.core.errors import Misuse
+from unisono.core.types import MemberId
+
+VERSION = 1
+STREAM, CONTROL = 1, 2
+_HEAD = Struct("<BBI")
+_SENDER = Struct("<QB")
+HEAD_BYTES = _HEAD.size
+ADDRESS_BYTES_MAX = 255
+
+
+def group_tag(name: str) -> int:
+    """A group's name in 32 bits."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=4).digest(), "little")
+
+
+class Frames:
+    """Makes and opens the frames of one member of one group; what is refused is counted by reason."""
+
+    __slots__ = ("_control", "_stream", "refused")
+
+    def __init__(self, group: str, member: MemberId) -> None:
+        tag = group_tag(group)
+        address = member.address.encode()
+        if not 0 < len(address) <= ADDRESS_BYTES_MAX:
+            raise Misuse(f"the address {member.address!r} has {len(address)} bytes: 1 to {ADDRESS_BYTES_MAX} can be.")
+        self._stream = _HEAD.pack(VERSION, STREAM, tag)
+        self._control = _HEAD.pack(VERSION, CONTROL, tag) + _SENDER.pack(member.incarnation, len(address)) + address
+        self.refused = {"version": 0, "group": 0, "kind": 0, "sender": 0}
+
+    def stream(self, datagram: bytes) -> bytes:
+        return self._stream + datagram
+
+    def control(self, message: bytes) -> bytes:
+        return self._control + message
+
+    def open(self, datagram: bytes | memoryview) -> Stream | Control | None:
+        """What a datagram holds; None if it is nothing for this group."""
+        if len(datagram) < HEAD_BYTES or datagram[0] != VERSION:
+            self.refused["version"] += 1
+            return None
+        if datagram[2:HEAD_BYTES] != self._stream[2:HEAD_BYTES]:
+            self.refused["group"] += 1
+            return None
+        if datagram[1] == STREAM:
+            return Stream(memoryview(datagram)[HEAD_BYTES:])
+        if datagram[1] != CONTROL:
+            self.refused["kind"] += 1
+            return None
+        return self._open_control(memoryview(datagram))
+
+    def _open_control(self, datagram: memoryview) -> Control | None:
+        start = HEAD_BYTES + _SENDER.size
+        if len(datagram) >= start:
+            incarnation, length = _SENDER.unpack_from(datagram, HEAD_BYTES)
+            if length and len(datagram) >= start + length:
+                try:
+                    address = str(datagram[start : start + length], "utf-8")
+                except UnicodeDecodeError:
+                    pass
+                else:
+                    return Control(MemberId(address, incarnation), datagram[start + length :])
+        self.refused["sender"] += 1
+        return None
+
+
+class Stream(NamedTuple):
+    """A datagram of a view's streams."""
+
+    datagram: memoryview
+
+
+class Control(NamedTuple):
+    """A message of membership, and who says that it sent it."""
+
+    sender: MemberId
+    message: memoryview

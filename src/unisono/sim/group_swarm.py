@@ -1,0 +1,236 @@
+"""The swarm of whole groups: a seed is a group, a load and a handful of faults; then all heals, and everything must come to rest.
+
+Faults come in twos by default, close together, because most bugs of view changes need the second one. A run has a safety phase,
+in which anything may happen and nothing promised may break, and a liveness phase: all faults end, and within the bound there is
+one view with everything delivered (P22).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+from unisono.core.config import MILLISECOND, SECOND
+from unisono.core.ordering import AnyOrdering
+from unisono.core.types import CastOptions, MemberId, Service
+from unisono.core.whole import GroupMember
+from unisono.orders.registry import ORDERS
+from unisono.sim.group_world import GroupWorld
+from unisono.trace.sinks import Sink
+
+NAMES = "abcdefgh"
+DELAYS = (
+    "constant:1ms",
+    "uniform:0.1ms:3ms",
+    "exponential:1ms",
+    "lognormal:1ms:1.0",
+    "bimodal:0.5ms:20ms:0.1",
+    "wan:3",
+)
+KINDS = (
+    "crash",
+    "restart",
+    "restart later",
+    "pause",
+    "long pause",
+    "leave",
+    "join",
+    "partition",
+    "one way",
+    "triangle",
+    "clog",
+    "lossy link",
+    "drift",
+    "narrow",
+    "switch",
+)
+
+
+@dataclass(frozen=True)
+class Outing:
+    """What one seed did and showed. It travels between processes and into files, so it holds plain values."""
+
+    order: str
+    seed: int
+    result: str
+    sentence: str | None = None
+    """What is wrong, if anything."""
+    faults: dict[str, int] = field(default_factory=dict)
+    simulated_ns: int = 0
+    views: int = 0
+    deliveries: int = 0
+    datagrams: int = 0
+
+
+class Script:
+    """Plays the faults and casts of one seed on a world."""
+
+    def __init__(self, world: GroupWorld, rng: Random, switching: bool) -> None:
+        self.world = world
+        self.rng = rng
+        self.names = list(NAMES[: rng.randint(2, 6)])
+        self.spare = [name for name in NAMES if name not in self.names]
+        self.duration_ns = rng.randint(1_500, 4_000) * MILLISECOND
+        self.switching = switching
+        self.subset_share = rng.choice((0.0, 0.0, 0.3))
+        self.safe_share = rng.choice((0.0, 0.0, 0.3, 1.0))
+        self.causal_share = rng.choice((0.0, 0.3)) if world.order in ("toto", "all-ack") else 0.0
+
+    def play(self) -> None:
+        world, rng = self.world, self.rng
+        network = world.network
+        network.loss = rng.choice((0.0, 0.0, 0.02, 0.1, 0.3))
+        network.duplicate = rng.choice((0.0, 0.1))
+        network.reorder = rng.choice((0.0, 0.1, 0.3))
+        network.replay = rng.choice((0.0, 0.05))
+        for kind in ("loss", "duplicate", "reorder", "replay"):
+            if getattr(network, kind):
+                world.count(kind)
+        for name in self.names:
+            world.at(rng.randrange(300 * MILLISECOND), self._starter(name))
+        self._load()
+        for _ in range(rng.randint(1, 3)):
+            start = rng.randint(200, self.duration_ns // MILLISECOND) * MILLISECOND
+            for _ in range(rng.choice((1, 2, 2, 3))):
+                world.at(start + rng.randrange(60 * MILLISECOND), self._striker(rng.choice(KINDS)))
+        world.run(self.duration_ns / SECOND + 0.3)
+
+    def _starter(self, name: str) -> Callable[[], None]:
+        def start() -> None:
+            self.world.start(name, seeds=self.names)
+
+        return start
+
+    def _load(self) -> None:
+        gap = self.rng.choice((3, 10, 40)) * MILLISECOND
+
+        def cast() -> None:
+            world, rng = self.world, self.rng
+            up = world.up
+            if up:
+                process = rng.choice(up)
+                world.casts += 1
+                size = rng.choice((4, 4, 60, 1_000)) if rng.random() < 0.97 else 12_000
+                process.cast(f"{process.id}/{world.casts}/".encode().ljust(size, b"."), self._options(process.id))
+            if world.now < self.duration_ns:
+                world.after(1 + int(rng.expovariate(1.0) * gap), cast)
+
+        self.world.at(100 * MILLISECOND, cast)
+
+    def _options(self, me: MemberId) -> CastOptions:
+        rng = self.rng
+        service = Service.CAUSAL if self.causal_share and rng.random() < self.causal_share else None
+        safe = True if self.safe_share and rng.random() < self.safe_share else None
+        view = self.world.processes[me.address].view
+        if view is None or not self.subset_share or rng.random() >= self.subset_share:
+            return CastOptions(None, service, safe)
+        return CastOptions(tuple(rng.sample(view.members, rng.randint(1, len(view)))), service, safe)
+
+    # Faults.
+
+    def _striker(self, kind: str) -> Callable[[], None]:
+        return lambda: self._strike(kind)
+
+    def _strike(self, kind: str) -> None:
+        world, rng = self.world, self.rng
+        up = [process.id.address for process in world.up]
+        length = rng.randint(50, 1_500) * MILLISECOND
+        if kind == "join":
+            if self.spare:
+                name = self.spare.pop()
+                self.names.append(name)
+                world.count(kind)
+                world.start(name, seeds=self.names)
+            return
+        if len(up) < 2:
+            return
+        one, other = rng.sample(up, 2)
+        match kind:
+            case "crash":
+                world.crash(one)
+            case "restart":
+                world.restart(one, self.names)
+            case "restart later":
+                world.crash(one)
+                world.after(length, lambda: world.restart(one, self.names))
+            case "pause":
+                world.pause(one, rng.randint(20, 200) * MILLISECOND)
+            case "long pause":
+                world.pause(one, rng.randint(400, 1_500) * MILLISECOND)
+            case "leave":
+                world.leave(one)
+            case "partition":
+                rng.shuffle(up)
+                cuts = sorted(rng.sample(range(1, len(up)), min(len(up) - 1, rng.choice((1, 1, 2)))))
+                bounds = [0, *cuts, len(up)]
+                world.partition(*(up[a:b] for a, b in pairwise(bounds)))
+                world.after(length, lambda: world.network.partition(()))
+            case "one way":
+                world.count(kind)
+                world.network.cut(one, other)
+            case "triangle":
+                world.count(kind)
+                world.network.cut(one, other)
+                world.network.cut(other, one)
+            case "clog":
+                world.count(kind)
+                world.network.clog(one, other, world.now + length)
+            case "lossy link":
+                world.count(kind)
+                world.network.lose(one, other, rng.uniform(0.1, 0.9))
+            case "drift":
+                world.count(kind)
+                world.processes[one].drift(1 + rng.uniform(-0.1, 0.1))
+            case "narrow":
+                world.count(kind)
+                world.network.bytes_per_s[one] = rng.choice((20_000, 100_000))
+            case "switch":
+                if self.switching:
+                    world.count(kind)
+                    world.processes[one].member.switch(rng.choice(sorted(ORDERS)))
+
+
+def run_outing(
+    order: str,
+    seed: int,
+    *,
+    kind: type[GroupMember] = GroupMember,
+    orders: dict[str, type[AnyOrdering]] | None = None,
+    sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
+) -> Outing:
+    """Run and judge one seed."""
+    rng = Random(f"group swarm/{order}/{seed}")
+    world = GroupWorld(
+        order, f"{order}/{seed}", delay=rng.choice(DELAYS), orders=orders or ORDERS, kind=kind, sinks=sinks
+    )
+    world.run_name = f"swarm-{order}-{seed}"
+    script = Script(world, rng, switching=False)
+    script.play()
+    verdict = world.finish()
+    first = next(iter(verdict.violations), None)
+    sentence = f"{first.property}: {first.sentence}" if first else None
+    return Outing(
+        order,
+        seed,
+        verdict.result.value,
+        sentence if first or verdict.result == "PASS" else f"the verdict is {verdict.result}",
+        world.faults,
+        world.now,
+        sum(len(process.views) for process in world.lives),
+        world.deliveries,
+        world.network.sent,
+    )
+
+
+def try_outing(order: str, seed: int, kind: type[GroupMember] = GroupMember) -> Outing:
+    """Run and judge one seed; an exception inside the run is a failure like any other. Never raises."""
+    try:
+        return run_outing(order, seed, kind=kind)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
+        return Outing(order, seed, "FAULT", text)

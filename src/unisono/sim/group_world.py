@@ -1,0 +1,379 @@
+"""The simulator of whole groups: processes that join, crash, restart, pause and leave, over a network that is at fault.
+
+Here members are whole (`core.whole`): real datagrams, real membership. Time is virtual, one heap holds what is to come, and
+everything random comes from streams seeded by purpose, so the same script gives the same run. Every process is recorded, and
+checkers look on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from unisono.core.config import MILLISECOND, SECOND
+from unisono.core.detector import DetectorSettings
+from unisono.core.errors import UnisonoError
+from unisono.core.membership_host import Left, Refused
+from unisono.core.membership_settings import MembershipSettings
+from unisono.core.ordering import AnyOrdering
+from unisono.core.stream_settings import StreamSettings
+from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, View
+from unisono.core.whole import Entered, GroupMember, Settings
+from unisono.orders.registry import ORDERS
+from unisono.sim.group_network import DatagramNetwork
+from unisono.trace.checks.judge import Observer, Verdict
+from unisono.trace.promises import promises
+from unisono.trace.recorder import Recorder
+from unisono.trace.sinks import Sink, TeeSink
+
+ALSO_OWED = frozenset({"P15", "P16", "P17", "P22"})
+"""What every order owes once views are agreed by membership."""
+
+QUICK = Settings(
+    streams=StreamSettings(retransmit_ns_start=30 * MILLISECOND, retransmit_ns_max=500 * MILLISECOND),
+    detector=DetectorSettings(
+        heartbeat_ns=60 * MILLISECOND,
+        suspicion_ns_min=250 * MILLISECOND,
+        suspicion_ns_max=1 * SECOND,
+        pause_ns=150 * MILLISECOND,
+    ),
+    membership=MembershipSettings(
+        retry_ns=30 * MILLISECOND,
+        retry_ns_max=200 * MILLISECOND,
+        answer_wait_ns=300 * MILLISECOND,
+        proposal_wait_ns=900 * MILLISECOND,
+        takeover_ns=100 * MILLISECOND,
+        backoff_ns=40 * MILLISECOND,
+        backoff_ns_max=600 * MILLISECOND,
+        gather_ns=20 * MILLISECOND,
+        probe_ns=120 * MILLISECOND,
+        contact_ns=600 * MILLISECOND,
+        merge_wait_ns=800 * MILLISECOND,
+        shun_ns=300 * MILLISECOND,
+        join_wait_ns=300 * MILLISECOND,
+        leave_wait_ns=1500 * MILLISECOND,
+        piece_bytes_max=1_200,
+    ),
+)
+"""Timers about four times as fast as the defaults, so that a run of some seconds holds many view changes."""
+
+BOUND_NS = 8 * SECOND
+"""P22: within this after the last fault there is one view a component, and everything is delivered, under `QUICK`."""
+
+
+class Process:
+    """One life of one process: its member, its recorder, and what the simulator does to it."""
+
+    def __init__(self, world: GroupWorld, id: MemberId, settings: Settings, record: bytes | None) -> None:
+        self.world = world
+        self.id = id
+        self._base, self._since, self._rate = world.now, world.now, 1.0
+        self.member = world.kind(
+            id,
+            world.group,
+            world.orders,
+            world.order,
+            settings,
+            world.stream(f"member {id}"),
+            self.clock(),
+            True,
+            record,
+        )
+        self.recorder = Recorder(world.run_name, world.group, world.order, id, "simulated", world.sink_of(id))
+        self.alive = True
+        self.ended = False  # its trace has an ending
+        self.paused_until = 0
+        self.mailbox: list[bytes] = []
+        self.views: list[View] = []
+        self.delivered: list[tuple[MemberId, bytes]] = []
+        self.refusals: list[str] = []
+        self.records: list[bytes] = []
+        self._armed: int | None = None
+        self.on_event: Callable[[Process, Any], None] | None = None
+
+    def clock(self) -> int:
+        """This process's own clock, which may drift."""
+        return self._base + int((self.world.now - self._since) * self._rate)
+
+    def drift(self, rate: float) -> None:
+        self._base, self._since, self._rate = self.clock(), self.world.now, rate
+
+    @property
+    def is_up(self) -> bool:
+        return self.alive and not self.ended
+
+    @property
+    def view(self) -> View | None:
+        return self.member.view
+
+    def take(self, datagram: bytes) -> None:
+        if not self.alive:
+            return
+        if self.paused_until > self.world.now:
+            self.mailbox.append(datagram)
+            return
+        self.member.receive([datagram], self.clock())
+        self.turn()
+
+    def cast(self, payload: bytes, options: CastOptions = DEFAULT) -> bool:
+        """False: not now."""
+        if not self.is_up or self.paused_until > self.world.now or self.member.view is None:
+            return False
+        if options.to is not None:
+            to = tuple(member for member in options.to if member in self.member.view.members)
+            options = options._replace(to=to or None)
+        try:
+            key = self.member.cast(payload, options)
+        except UnisonoError:
+            return False
+        self.turn()
+        return key is not None
+
+    def turn(self) -> None:
+        """End the member's turn and perform its effects, in the order in which a real driver would."""
+        world, member = self.world, self.member
+        effects = member.drain(self.clock())
+        self.records += effects.records
+        if not self.ended:
+            self.recorder.turn(world.now, effects.notes)
+        for addresses, datagram in effects.datagrams:
+            for address in addresses:
+                world.send(self.id.address, address, datagram)
+        for event in effects.events:
+            self._show(event)
+        if effects.deadline is not None and effects.deadline != self._armed:
+            self._armed = effects.deadline
+            world.at(self._when(effects.deadline), self._ticker(effects.deadline))
+
+    def _show(self, event: Any) -> None:
+        if isinstance(event, Entered):
+            self.views.append(event.view)
+        elif isinstance(event, Batch):
+            # The view of a batch is the one shown last, except that those of a view's end come before the next View.
+            sender = self.views[-1].members[event.origin]
+            self.delivered += [(sender, payload) for payload in event.payloads or ()]
+            self.world.deliveries += event.count
+        elif isinstance(event, Refused):
+            self.refusals.append(event.reason)
+        elif isinstance(event, Left) and not self.ended:
+            self.ended = True
+            self.recorder.leave(self.world.now)
+            self.world.after(2 * SECOND, self._stop)  # it answers late questions for a while
+        if self.on_event is not None:
+            self.on_event(self, event)
+
+    def _stop(self) -> None:
+        self.alive = False
+
+    def _when(self, local: int) -> int:
+        return self._since + int((local - self._base) / self._rate) + 1
+
+    def _ticker(self, deadline: int) -> Callable[[], None]:
+        def tick() -> None:
+            if self._armed == deadline and self.alive and self.paused_until <= self.world.now:
+                self._armed = None
+                self.turn()
+
+        return tick
+
+    def wake(self) -> None:
+        if not self.alive or self.paused_until > self.world.now:
+            return
+        mailbox, self.mailbox = self.mailbox, []
+        self.member.receive(mailbox, self.clock())
+        self._armed = None
+        self.turn()
+
+
+class GroupWorld:
+    """A simulated network with the processes of one group."""
+
+    def __init__(
+        self,
+        order: str = "sequencer",
+        seed: object = 0,
+        settings: Settings = QUICK,
+        delay: str = "uniform:0.2ms:2ms",
+        orders: Mapping[str, type[AnyOrdering]] = ORDERS,
+        kind: type[GroupMember] = GroupMember,
+        owed: Iterable[str] = (),
+        sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
+        run_name: str | None = None,
+    ) -> None:
+        self.order, self.orders, self.kind = order, orders, kind
+        self.seed = seed
+        self.settings = settings
+        self.group = "simulated"
+        self.run_name = run_name or f"group-{order}-{seed}"
+        self.now = 0
+        self.network = DatagramNetwork(self.stream, delay)
+        self.observer = Observer(promises(order) | ALSO_OWED | set(owed))
+        self._sinks = sinks
+        self.processes: dict[str, Process] = {}  # the latest life at each address
+        self.lives: list[Process] = []
+        self.deliveries = self.casts = 0
+        self.faults: dict[str, int] = {}
+        self._tie = 0
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+
+    def stream(self, purpose: str) -> Random:
+        return Random(f"{self.seed}/{purpose}")
+
+    def sink_of(self, member: MemberId) -> Sink:
+        more = self._sinks(member)
+        return TeeSink(self.observer, *more) if more else self.observer
+
+    # Time.
+
+    def at(self, time: int, action: Callable[[], None]) -> None:
+        self._tie += 1
+        heappush(self._heap, (max(time, self.now), self._tie, action))
+
+    def after(self, delay: int, action: Callable[[], None]) -> None:
+        self.at(self.now + delay, action)
+
+    def run(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
+        """Let so much time pass, or less if something holds; whether it holds."""
+        end = self.now + int(seconds * SECOND)
+        heap = self._heap
+        while heap and heap[0][0] <= end:
+            self.now, _, action = heappop(heap)
+            action()
+            if until is not None and until():
+                return True
+        self.now = end
+        return until is not None and until()
+
+    def send(self, src: str, dst: str, datagram: bytes) -> None:
+        for arrival, copy in self.network.fate(src, dst, datagram, self.now):
+            self.at(arrival, lambda copy=copy: self._arrive(src, dst, copy))  # type: ignore[misc]
+
+    def _arrive(self, src: str, dst: str, datagram: bytes) -> None:
+        process = self.processes.get(dst)
+        if process is not None and self.network.reaches(src, dst):
+            process.take(datagram)
+
+    # Processes.
+
+    def start(
+        self, *names: str, seeds: Sequence[str] = (), settings: Settings | None = None, record: bytes | None = None
+    ) -> list[Process]:
+        """Start processes that look for the group at `seeds`. One at an address that was used before is a new life there."""
+        started = []
+        for name in names:
+            incarnation = sum(life.id.address == name for life in self.lives)
+            process = Process(self, MemberId(name, incarnation), settings or self.settings, record)
+            self.processes[name] = process
+            self.lives.append(process)
+            process.recorder.join(self.now)
+            process.member.join(seeds)
+            process.turn()
+            started.append(process)
+        return started
+
+    def gather(self, names: Sequence[str], seconds: float = 30) -> list[Process]:
+        """Start members and wait until they have one view."""
+        processes = self.start(*names, seeds=names)
+        assert self.run(seconds, lambda: self.is_one(names)), self.story()
+        return processes
+
+    def crash(self, name: str) -> None:
+        process = self.processes[name]
+        if process.is_up:
+            self._count("crash")
+            process.alive, process.ended = False, True
+            process.recorder.crash(self.now)
+
+    def restart(self, name: str, seeds: Sequence[str]) -> None:
+        """The process at an address dies, if it lives, and a new one starts there at once."""
+        self.crash(name)
+        self._count("restart")
+        record = self.processes[name].records[-1] if self.processes[name].records else None
+        self.start(name, seeds=seeds, record=record)
+
+    def leave(self, name: str) -> None:
+        process = self.processes[name]
+        if process.is_up and process.paused_until <= self.now:
+            self._count("leave")
+            process.member.leave()
+            process.turn()
+
+    def pause(self, name: str, duration: int) -> None:
+        process = self.processes[name]
+        if process.is_up:
+            self._count("pause")
+            process.recorder.pause(self.now)
+            process.paused_until = max(process.paused_until, self.now + duration)
+            self.at(process.paused_until, process.wake)
+
+    def partition(self, *parts: Iterable[str]) -> None:
+        self._count("partition")
+        self.network.partition(parts)
+
+    def _count(self, fault: str) -> None:
+        self.faults[fault] = self.faults.get(fault, 0) + 1
+
+    count = _count
+
+    # Questions.
+
+    @property
+    def up(self) -> list[Process]:
+        return [process for process in self.processes.values() if process.is_up]
+
+    def is_one(self, names: Iterable[str]) -> bool:
+        """Whether exactly these have one view of exactly them, and nothing is changing."""
+        some = [self.processes[name] for name in names]
+        wanted = sorted(process.id for process in some)
+        views = {process.view.id for process in some if process.view is not None}
+        return len(views) == 1 and all(
+            process.is_up
+            and process.view is not None
+            and sorted(process.view.members) == wanted
+            and not process.member.is_blocked
+            for process in some
+        )
+
+    def is_at_rest(self) -> bool:
+        """Whether all that are up have one view, suspect nobody and wait for nothing."""
+        names = [process.id.address for process in self.up]
+        return self.is_one(names) and all(process.member.is_at_rest for process in self.up) if names else True
+
+    def story(self) -> str:
+        """How things stand, for a person who looks for a fault."""
+        lines = [f"at {self.now / SECOND:.3f} s, seed {self.seed!r}"]
+        for process in self.lives:
+            view = process.view
+            seen = f"{view.id} of {', '.join(map(str, view.members))}" if view is not None else "no view"
+            state = "up" if process.is_up else "ended"
+            lines.append(f"{process.id} {state}, {seen}, suspects {list(map(str, process.member.suspects))}")
+            if process.is_up:
+                lines += [f"  {sentence}" for sentence in process.member.explain()[:6]]
+        return "\n".join(lines)
+
+    # The end.
+
+    def finish(self, bound_ns: int = BOUND_NS, last_words: bool = True) -> Verdict:
+        """Heal everything, let the group come to rest within the bound, and judge."""
+        self.network.heal()
+        for process in self.up:
+            if process.paused_until > self.now:
+                process.paused_until = self.now
+                process.wake()
+        for process in self.up:
+            process.drift(1.0)
+            process.recorder.heal(self.now, bound_ns=bound_ns)
+        if last_words:
+            for process in self.up:
+                process.cast(b"last words of " + str(process.id).encode())
+        end = self.now + bound_ns + SECOND // 10
+        while self.now < end and not self.is_at_rest():
+            self.run(0.1)
+        self.run(min(0.5, (end - self.now) / SECOND))  # what is at rest stays so; the idle time that is left is skipped
+        self.now = end
+        for process in self.up:
+            process.ended = True
+            process.recorder.end(self.now)
+        return self.observer.finish()
