@@ -244,7 +244,7 @@ class Membership:
         p, attempt = self._participant, self._attempt
         mine = attempt is not None and getattr(message, "ballot", None) == attempt.ballot
         if isinstance(message, Hello):
-            if self._discovery.fits(sender, message) and not p.gone:
+            if not p.gone and self._discovery.fits(sender, message):  # who is gone does not pose as a newcomer
                 self._top = max(self._top, 0 if message.view is None else message.view.number)
                 self._notice_view(sender, message.view)
                 self._discovery.hear(sender, message)

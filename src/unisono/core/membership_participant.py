@@ -92,6 +92,8 @@ class Participant:
             self._advance()
             self._flush = None
             self._answer = host.codec.encode(self._make_answer())
+        elif self.engaged:
+            self._advance()  # the proposer is at work, for instance with fetching much from others
         self._send_pieces(sender, ballot, ANSWER, self._answer, 0, 1)
         return is_new
 

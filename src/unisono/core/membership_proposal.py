@@ -141,6 +141,9 @@ class Attempt:
             return
         self._retry_ns = min(2 * self._retry_ns, settings.retry_ns_max)
         self.retry_at = now + self._retry_ns
+        for member in self.participants:  # who waits for others should know that this goes on
+            if member not in awaited and member != self.host.id:
+                self.host.send(member, Propose(self.ballot, self.bases[member], self.participants))
         if self.phase is Phase.COLLECT:
             for member in awaited:
                 self._ask_again(member, ANSWER, Propose(self.ballot, self.bases[member], self.participants))

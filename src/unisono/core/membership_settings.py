@@ -57,7 +57,7 @@ class MembershipSettings:
     """The smallest first view. Above 1, members wait for each other instead of starting alone."""
     piece_bytes_max: int = 8 * 1024
     """The most bytes of a report, cut or packet that one control message carries."""
-    pieces_max: int = 16
+    pieces_max: int = 64
     """How many such messages one request may call up."""
     parcel_bytes_max: int = 1024 * 1024 * 1024
     """The largest report, or cut with its missing packets."""

@@ -120,6 +120,11 @@ class GroupMember:
         return None if self._seat is None else self._seat.view
 
     @property
+    def order(self) -> str:
+        """The order of the view; before there is one, as configured."""
+        return self._order
+
+    @property
     def is_blocked(self) -> bool:
         """Whether a view change is under way: casts wait for the next view."""
         return self._is_blocked
@@ -429,7 +434,7 @@ class GroupMember:
         order: str,
         attributes: Mapping[str, object],
     ) -> None:
-        kind = self._orders[order]
+        kind, self._order = self._orders[order], order
         if self._seat is None:
             self._seat = Seat(
                 self.id, kind, self.settings.config, view, self._noting, parts=parts, attributes=attributes
@@ -493,5 +498,3 @@ class _Chair:
     ) -> None:
         self._member._install(view, previous, transitional, parts, order, attributes)
 
-
-__all__ = ["Aside", "Effects", "Entered", "GroupMember", "Happening", "Settings"]

@@ -1,0 +1,36 @@
+"""The swarm of whole groups: regression seeds first, then fresh ones within the time box; and proof that it can fail."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+import pytest
+
+from unisono.orders.registry import ORDERS
+from unisono.sim.group_swarm import try_outing
+
+SECONDS_AN_ORDER = 8.0
+SEEDS_AT_LEAST = 6
+REGRESSIONS = {
+    "rmp": (101,),  # much to fetch took longer than participants waited, so the change began again and again
+    "fifo": (3,),  # one that had left before it had a view went on greeting, and was proposed again and again
+    "sequencer": (5,),  # two that are no coordinators suspected each other for ever, and kept two views apart
+    "toto": (0,),  # a suspicion of somebody who was excluded was never withdrawn
+}
+
+
+@pytest.mark.parametrize("order", list(ORDERS))
+def test_every_seed_keeps_the_promises_and_comes_to_rest(order: str) -> None:
+    begun = monotonic()
+    for seed in REGRESSIONS.get(order, ()):
+        outing = try_outing(order, seed)
+        assert outing.sentence is None, f"regression seed {seed}: {outing.sentence}"
+    seed = 100
+    while seed < 100 + SEEDS_AT_LEAST or monotonic() - begun < SECONDS_AN_ORDER:
+        outing = try_outing(order, seed)
+        assert outing.sentence is None, f"{order} seed {seed}: {outing.sentence}"
+        seed += 1
+
+
+def test_a_seed_is_one_run() -> None:
+    assert try_outing("abcast", 7) == try_outing("abcast", 7)
