@@ -28,7 +28,6 @@ from unisono.trace.reader import read_segment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
 
 DATA = Path(__file__).parent / "data"
 RUNS = ("chorus-1", "sequencer-3-1", "sequencer-3-2")

@@ -31,8 +31,6 @@ from unisono.trace.schema import TraceError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
-
 
 def content(folder: Path) -> dict[str, str]:
     """All that counts of the tables, by hash: what Spark remembers for itself is left out."""

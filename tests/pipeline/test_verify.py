@@ -139,7 +139,7 @@ def test_a_life_in_pieces_is_clean_or_not_as_it_is_in_one(
     assert bool(doubts) is (damage is not None)
 
 
-@pytest.mark.parametrize(("whole_rows_max", "by"), [(10**6, "whole"), (0, "rows")])
+@pytest.mark.parametrize(("whole_rows_max", "by"), [(10**6, "whole"), pytest.param(0, "rows", marks=pytest.mark.slow)])
 def test_one_swap_in_a_large_trace_is_found_and_told(
     spark: SparkSession, tmp_path: Path, whole_rows_max: int, by: str
 ) -> None:

@@ -267,7 +267,6 @@ def test_simulated_runs_make_a_report() -> None:
     assert data.cost[0].packets == pytest.approx(runs[2].measures.packets_per_message)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs pyspark")
 def test_spark_tables_make_the_same_report(tmp_path: Path) -> None:
     from unisono.pipeline.session import open_session
