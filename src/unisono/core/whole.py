@@ -148,10 +148,11 @@ class GroupMember:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing waits here: no view change, no suspicion, no message held back or not yet delivered."""
-        seat = self._seat
+        """Whether nothing waits here: no view change, no suspicion, no message held back, nothing owed on a stream."""
+        seat, streams = self._seat, self._streams
         idle = seat is None or (not seat.unfinished and not seat.is_gated and not seat.waits())
-        return idle and not self._is_blocked and not self._suspected
+        owes = streams is not None and streams.deadline is not None
+        return idle and not owes and not self._is_blocked and not self._suspected
 
     def explain(self) -> list[str]:
         """Why something waits, a sentence each: a view change first, then messages that are held back."""

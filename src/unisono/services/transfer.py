@@ -1,0 +1,491 @@
+"""State transfer to joiners, and the merge of states after a partition, on top of a whole member.
+
+    member ─ events ─▶ Transfer.take ─▶ application.show · snapshot · restore · merge, in the order of the stream
+       ▲                     │
+       └──── send (asides) ──┘
+
+A member's **position** is how far its application is in the member's stream of events; what lies beyond is held back here. A member
+
+- **waits**: it has no state. It holds everything back from its first view on, and asks for a state;
+- **merges**: its state is that of the beginning of a view that several parts came into. It holds that view back, and asks for the
+  **bases**: the states of the other parts at that point;
+- **is live**: it has a state and holds nothing back.
+
+**Joining.** A waiting member asks the members of the view one after the other, those of the largest part first. A live one takes a
+snapshot; its **point** is (view, frontier), the frontier being the next message of each origin. The asker restores it,
+drops what it holds of earlier views and below the frontier, shows the view, then the rest, and is live. Nothing is lost or
+doubled: both came into that view, and in each service an origin's messages come in the order of their index. If the view changes
+meanwhile and the two come along together, they deliver the same until its end (virtual synchrony), so the transfer goes on
+from the offset reached. Otherwise a second donor gives another snapshot at its own point. One more thing is needed:
+
+T5  A state is restored only when everything in it was delivered to the asker's member too. Or else: 1. A casts m, and in fifo
+    or causal order delivers it at once. 2. A gives J a snapshot with m in it and crashes; m reached nobody. 3. The cut
+    knows nothing of m: J has it in its state, and B does not. So J waits for m; if the view ends without it, J asks B.
+
+**Merging.** Several parts in a charter: each live member of a part takes its own snapshot, the base of its part, and fetches
+the others. With all of them, `merge` is called with the bases in the order of (previous view, cut), and the view follows.
+Who has merged keeps the bases for a while; later it offers its state as it is, and the asker adopts that instead.
+
+**What all must do alike** is to leave out a part: one without a state, or whose members are all gone. A member's **companions**
+are the members of the merging view that have come along with it ever since. It leaves a part out when *all* its companions
+have answered, in one view, that they do not hold the base (`Why.NONE`). Then nobody that it will ever be compared with holds it:
+
+T1  Only companions are asked, so a base gets to a member from its companions alone.
+T2  NONE is said by one that does not hold the base and, if it is of that part, will never make it: it is waiting. One that
+    is of that part and behind (it still merges an earlier view) says PENDING, and so does one that is ahead.
+T3  A waiting member that comes into a merging view drops what it has pulled so far. So it cannot have a base after it said NONE.
+T4  So if all have said NONE in view W, nobody held the base when W began, and none of them ever will. If one had merged
+    with that base, it would be live or ahead and have said so: the asker adopts its state.
+So companions that merge, merge the same bases; and live members that came along together have the same state (in an order that
+is not total: at the beginning of each view).
+
+No circle of waiting: who is behind in a merge needs only companions, who are of its own part in every later merge; who is ahead of
+them never waits for them, because about other parts' bases they say NONE.
+
+**Beginning.** If all members of a view wait, the lowest of those with `initial` begins with the state that its application
+has, and what it holds back follows. Nobody else may, so there is one; it knows because all others said, in one view, that
+they wait. Founders of groups that meet later merge.
+
+Overlaps:
+1. *A second view change during a merge.* The merge goes on with the companions that are left. A merge of the new view is
+   an event of the stream like others: it begins when its turn comes. Until then this member is behind.
+2. *The donor of a base crashes half-way.* Another of its part offers the same bytes, and the fetch goes on from its offset. If
+   nobody has them, T4.
+3. *All of a part give their base to A alone and crash, then A merges and crashes.* The rest leave the part out. If A was cut off
+   only, it comes back as a part of its own, and is merged.
+4. *A member joins during a merge*: it waits until somebody is live.
+5. *A group without a state meets one with a state*: all of the former say NONE, so the latter does not even call `merge`.
+
+At the limit of what is held back (`buffer_bytes_max`) the others are told that there is no free room: casters wait, nothing is
+lost. Messages with addressees (`to=`) that lie before a point are the past for a joiner: a state should be made of messages to all.
+Sans-IO: `take` and `tick` go in, hooks and `member.send` are called, `deadline` says when to tick. After either, the driver owes
+the member a turn if `sent` has grown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from itertools import islice
+
+from unisono.core.control import Charter
+from unisono.core.happenings import Aside, Entered, Happening
+from unisono.core.membership_host import Left
+from unisono.core.types import Batch, MemberId, View, ViewId
+from unisono.services import transfer_messages as wire
+from unisono.services.transfer_backlog import Backlog, Reach, raise_reach
+from unisono.services.transfer_donor import Donor
+from unisono.services.transfer_fetch import Fetch, digest_of_state
+from unisono.services.transfer_merge import Merge, key_of, part_of
+from unisono.services.transfer_settings import Application, Ledger, Port, TransferSettings
+
+
+class Status(Enum):
+    WAITING = "waits for a state"
+    MERGING = "merges"
+    LIVE = "is live"
+
+
+class Transfer:
+    """See the module's text. One for each member."""
+
+    fetch_type = Fetch
+    donor_type = Donor
+
+    def __init__(
+        self,
+        member: Port,
+        application: Application,
+        settings: TransferSettings | None = None,
+        *,
+        initial: bool = False,
+        ledger: Ledger | None = None,
+        now: int = 0,
+    ) -> None:
+        self.id = member.id
+        self.settings = settings or TransferSettings()
+        self.status = Status.WAITING
+        self.initial = initial
+        """Whether this member may begin with its application's own state, if nobody has one."""
+        self.refused = 0
+        """Asides that were no messages of ours, and answers that were no good."""
+        self.sent = 0
+        """Asides sent; when it has grown, the member needs a turn."""
+        self.merges = self.restores = 0
+        self._member = member
+        self._application = application
+        self._ledger = ledger
+        self._codec = wire.make_transfer_codec()
+        self._now = now
+        self._since_ns = now  # of the status
+        self._view: View | None = None  # the latest, which may be ahead of the position
+        self._charter: Charter | None = None
+        self._backlog = Backlog(self.settings)  # in a merge its view is the first
+        self._room: int | None = None
+        self._frontier: Reach = {}  # at the position
+        self._ready: tuple[wire.Offer, bytes] | None = None  # a state that came before the messages in it (T5)
+        self._donor = self.donor_type(self.settings)
+        self._fetch: Fetch | None = None
+        self._serial = 0
+        self._merge: Merge | None = None
+        self._merged: Merge | None = None  # the last one, for those who are not so far
+        self._merged_until = 0
+        self._is_stopped = False
+        self._is_over = False
+
+    # Questions.
+
+    @property
+    def has_state(self) -> bool:
+        return self.status is not Status.WAITING
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the application has everything that happened."""
+        return self.status is Status.LIVE and not self._backlog
+
+    @property
+    def queue_bytes(self) -> int:
+        """What is held back, about."""
+        return self._backlog.bytes
+
+    @property
+    def bytes_held(self) -> int:
+        """Snapshots for others, what is pulled, bases, and messages held back."""
+        merges = [merge for merge in (self._merge, self._merged) if merge is not None]
+        bases = sum(len(data) for merge in merges for data, _ in merge.bases.values())
+        return self._donor.bytes_held + (len(self._fetch.data) if self._fetch else 0) + bases + self._backlog.bytes
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` is due next."""
+        dues = [] if self._fetch is None or self._is_stopped else [self._fetch.deadline]
+        dues += [] if self._merged is None else [self._merged_until]
+        dues += [] if self._donor.deadline is None else [self._donor.deadline]
+        return min(dues, default=None)
+
+    def explain(self) -> list[str]:
+        """A sentence for what is missing here, from whom, and since when."""
+        if self._is_stopped and self._backlog:
+            return [f"{self.id} is stopped and holds {self._backlog.messages} messages back."]
+        if self.status is Status.LIVE or self._view is None:
+            return []
+        how = self._fetch.explain() if self._fetch is not None else "nobody was asked yet"
+        what = "the state of the group"
+        if self._merge is not None and (key := self._merge.missing()) is not None:
+            what = f"the state of the part that comes from view {key.view}, to merge it in view {self._merge.view}"
+        milliseconds = (self._now - self._since_ns) // 1_000_000
+        return [
+            f"{self.id} lacks {what}, for {milliseconds} ms: {how}; {self._backlog.messages} messages are held back meanwhile."
+        ]
+
+    # Inputs.
+
+    def take(self, events: Iterable[Happening], now: int) -> None:
+        """What happened to the member, in order: one turn's events, or several turns' one after the other."""
+        self._now = max(now, self._now)
+        for event in events:
+            if isinstance(event, Batch):
+                if self.is_live and not self._is_stopped:
+                    self._show(event)
+                else:
+                    self._backlog.append(event)
+            elif isinstance(event, Entered):
+                self._take_view(event)
+            elif isinstance(event, Aside):
+                if event.data[:1] == wire.TAG:
+                    self._take_aside(event)
+                else:
+                    self._backlog.append(event)
+            else:
+                self._application.show(event)
+                self._is_over = self._is_over or isinstance(event, Left)
+        self._work()
+
+    def tick(self, now: int) -> None:
+        """Time has passed."""
+        self._now = max(now, self._now)
+        self._donor.expire(now)
+        if self._merged is not None and now >= self._merged_until:
+            self._merged = None
+        self._work()
+
+    def stop(self) -> None:
+        """The application takes nothing for a while: everything is held back, within the limits."""
+        self._is_stopped = True
+
+    def go_on(self, now: int) -> None:
+        self._is_stopped = False
+        self.tick(now)
+
+    # The stream.
+
+    def _take_view(self, entered: Entered) -> None:
+        if self._ready is not None and not self._is_stopped:
+            self._try_to_adopt(*self._ready)
+        self._ready = None  # its view is over
+        self._view, self._charter = entered.view, entered.charter
+        self._donor.keep_only(entered.view.members)
+        part = part_of(entered.charter, self.id)
+        along = set() if part is None else set(part.members)
+        if self._merge is not None:
+            self._merge.companions &= along
+        fetch = self._fetch
+        if fetch is not None:
+            keep = fetch.donor in along
+            if self._merge is None and len(entered.charter.parts) > 1:  # T3
+                fetch.abandon()
+                self._drop_fetch()
+            else:
+                fetch.enter(entered.view.id, self._candidates(fetch.want), keep, self._now)
+        self._backlog.append(entered)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Show what is held back, up to a merge."""
+        while self.status is Status.LIVE and self._backlog and not self._is_stopped:
+            event = self._backlog.first
+            if isinstance(event, Entered) and len(event.charter.parts) > 1:
+                self._begin_merge(event)
+                return
+            self._backlog.pop()
+            self._show(event)
+
+    def _show(self, event: Happening) -> None:
+        if isinstance(event, Batch):
+            raise_reach(self._frontier, event)
+        elif isinstance(event, Entered):
+            self._frontier = {}
+        self._application.show(event)
+
+    def _work(self) -> None:
+        """Do whatever can be done now."""
+        self._advance()
+        while not self._is_over and not self._is_stopped and self._pursue():
+            self._advance()
+        self._tell_room()
+        if self._ledger is not None and self.is_live:
+            self._ledger.settle()
+
+    def _tell_room(self) -> None:
+        """Ask the others for less, the more is held back."""
+        room = self._backlog.room(1 if self._view is None else len(self._view))
+        if room != self._room:
+            self._room = room
+            self._member.set_free_room(room)
+            self.sent += 1
+
+    # Getting a state.
+
+    def _pursue(self) -> bool:
+        """Go on with getting what is missing. True: the position may move."""
+        if self.status is Status.LIVE or self._view is None:
+            return False
+        if self._ready is not None:
+            return self._try_to_adopt(*self._ready)
+        fetch = self._fetch
+        if fetch is None:
+            want = None
+            if self._merge is not None:
+                key = self._merge.missing()
+                if key is None:
+                    self._finish_merge()
+                    return True
+                want = wire.Want(self._merge.view, key)
+            fetch = self._fetch = self.fetch_type(self.settings, want, self._serial, self._now)
+            fetch.enter(self._view.id, self._candidates(want), False, self._now)
+        if fetch.want is not None and fetch.is_lost:
+            assert self._merge is not None
+            self._merge.lost.add(fetch.want.part)
+            self._drop_fetch()
+            return True
+        if fetch.want is None and self.initial and fetch.is_first(self.id):
+            self._begin()
+            return True
+        fetch.step(self._now)
+        self._send_out(fetch)
+        return False
+
+    def _candidates(self, want: wire.Want | None) -> list[MemberId]:
+        """Whom to ask: in a merge the companions; else all, those of the largest part first."""
+        assert self._view is not None
+        assert self._charter is not None
+        if want is not None:
+            assert self._merge is not None
+            return self._merge.candidates(want.part, self.id)
+        parts = sorted(self._charter.parts, key=lambda part: (-len(part.members), min(part.members)))
+        ordered = [member for part in parts for member in sorted(part.members)] + sorted(self._view.members)
+        return [member for member in dict.fromkeys(ordered) if member != self.id]
+
+    def _begin(self) -> None:
+        """Nobody has a state: the application's own it is. What came before is no merge, because nobody had one there either."""
+        self._drop_fetch()
+        self._turn(Status.LIVE)
+        while self._backlog:
+            self._show(self._backlog.pop())
+
+    def _complete(self, fetch: Fetch, offer: wire.Offer) -> None:
+        """All chunks are here."""
+        data = bytes(fetch.data)
+        self._drop_fetch()
+        if not offer.base:
+            self._ready = (offer, data)
+        elif self._merge is not None and fetch.want is not None:
+            self._merge.bases[fetch.want.part] = (data, offer.values)
+
+    def _try_to_adopt(self, offer: wire.Offer, data: bytes) -> bool:
+        """Adopt a state as soon as all that it holds was delivered here too (T5); drop it if that cannot be any more."""
+        assert self._view is not None
+        backlog = self._backlog
+        place, is_latest = backlog.place_of(offer.at), offer.at == self._view.id
+        if place is not None and backlog.covers(None if is_latest else place, offer.frontier):
+            self._ready = None
+            self._adopt(offer, data, place)
+            return True
+        if place is None or not is_latest:
+            self._ready = None
+            self.refused += 1
+            return True
+        return False
+
+    def _adopt(self, offer: wire.Offer, data: bytes, place: int) -> None:
+        """Take a state over: what is in it is dropped, the rest is shown."""
+        for _ in range(place):
+            self._backlog.pop()
+        entered = self._backlog.pop()
+        self._merge = None
+        self._turn(Status.LIVE)
+        self._application.restore(data)
+        self.restores += 1
+        self._show(entered)
+        self._frontier = {(origin, service): (index, for_all) for origin, service, index, for_all in offer.frontier}
+        if self._ledger is not None and offer.values:
+            self._ledger.take(offer.at, offer.values)
+        self._backlog.drop_below(self._frontier)
+
+    def _drop_fetch(self) -> None:
+        fetch, self._fetch = self._fetch, None
+        if fetch is not None:
+            self._send_out(fetch)
+            self._serial = fetch.serial
+            self.refused += fetch.refused
+
+    def _turn(self, status: Status) -> None:
+        self.status, self._since_ns = status, self._now
+
+    # Merging.
+
+    def _begin_merge(self, entered: Entered) -> None:
+        part = part_of(entered.charter, self.id)
+        assert part is not None, "who has a state comes from a view"
+        companions = set(entered.view.members)
+        for later in islice(self._backlog.views(), 1, None):
+            along = part_of(later.charter, self.id)
+            companions &= set() if along is None else set(along.members)
+        values = () if self._ledger is None else self._ledger.enter_merge(entered.view.id)
+        base = self._application.snapshot()
+        self._merge = Merge(entered, key_of(part), base, values, companions)
+        self._turn(Status.MERGING)
+
+    def _finish_merge(self) -> None:
+        merge = self._merge
+        assert merge is not None
+        keys = [key for key in merge.order if key in merge.bases]
+        if len(keys) > 1:
+            self._application.merge([merge.bases[key][0] for key in keys])
+            self.merges += 1
+            if self._ledger is not None:
+                self._note_merge(merge, keys[0], self._ledger)
+        self._merge, self._merged = None, merge
+        self._merged_until = self._now + self.settings.hold_ns
+        self._turn(Status.LIVE)
+        self._show(self._backlog.pop())
+
+    def _note_merge(self, merge: Merge, first: wire.PartKey, ledger: Ledger) -> None:
+        """For the trace, the part that goes first gives its state, and the others take it over."""
+        if merge.own != first and merge.bases[first][1]:
+            ledger.take(merge.view, merge.bases[first][1])
+        if merge.own == first or first != merge.order[0]:
+            ledger.vouch(merge.view)
+
+    # Asides.
+
+    def _take_aside(self, aside: Aside) -> None:
+        message = self._codec.decode(memoryview(aside.data)[1:], 0, 1)
+        if message is None:
+            self.refused += 1
+            return
+        sender, view = aside.sender, self._view
+        if isinstance(message, wire.Done):
+            self._donor.done(sender, message.number)
+        elif view is None or self._is_over or message.view != view.id:  # type: ignore[attr-defined]
+            self.refused += 1
+        elif isinstance(message, wire.Ask):
+            self._send(sender, self._answer(sender, message))
+        elif isinstance(message, wire.Pull):
+            answer = self._donor.pulled(sender, message, self._now)
+            if answer is not None:
+                self._send(sender, answer)
+        elif isinstance(message, wire.Offer | wire.Decline | wire.Chunk | wire.Gone):
+            fetch = self._fetch
+            if fetch is not None:
+                if fetch.take(sender, message, self._now) and fetch.offer is not None:
+                    self._complete(fetch, fetch.offer)
+                self._work()
+            elif isinstance(message, wire.Offer):
+                self._send(sender, wire.Done(message.number))
+
+    def _answer(self, asker: MemberId, ask: wire.Ask) -> wire.Offer | wire.Decline:
+        if ask.want is not None:
+            for merge in (self._merge, self._merged):
+                if merge is not None and merge.view == ask.want.merge and ask.want.part in merge.bases:
+                    return self._offer_base(asker, ask, merge, ask.want.part)
+        if self.status is Status.LIVE and self.is_live and not self._is_stopped:
+            return self._offer_state(asker, ask)
+        return wire.Decline(ask.view, ask.serial, self._why_not(ask.want), self.initial)
+
+    def _why_not(self, want: wire.Want | None) -> wire.Why:
+        """Why there is nothing to give. T2: NONE must stay true as long as the view lasts."""
+        if self.status is Status.WAITING:
+            return wire.Why.WAITING if want is None else wire.Why.NONE
+        merge = self._merge
+        if want is None:
+            return wire.Why.PENDING
+        if merge is not None and merge.view == want.merge:
+            return wire.Why.NONE  # it is another part's: this member has its own
+        for entered in self._backlog.views():
+            if entered.view.id == want.merge:  # behind
+                part = part_of(entered.charter, self.id)
+                mine = part is not None and key_of(part) == want.part
+                return wire.Why.PENDING if mine else wire.Why.NONE
+        return wire.Why.PENDING  # ahead
+
+    def _offer_base(self, asker: MemberId, ask: wire.Ask, merge: Merge, key: wire.PartKey) -> wire.Offer:
+        if merge is self._merge and key == merge.own and not merge.gave and self._ledger is not None:
+            merge.gave = True
+            self._ledger.give_base(merge.view, key == merge.order[0])
+        return self._offer(asker, ask, True, merge.view, (), *merge.bases[key])
+
+    def _offer_state(self, asker: MemberId, ask: wire.Ask) -> wire.Offer | wire.Decline:
+        assert self._view is not None
+        if self._donor.is_full(asker):
+            return wire.Decline(ask.view, ask.serial, wire.Why.BUSY, self.initial)
+        values = () if self._ledger is None else self._ledger.give()
+        frontier = tuple((*key, *reach) for key, reach in sorted(self._frontier.items()))
+        return self._offer(asker, ask, False, self._view.id, frontier, self._application.snapshot(), values)
+
+    def _offer(
+        self, asker: MemberId, ask: wire.Ask, base: bool, at: ViewId, frontier: wire.Frontier, data: bytes, values: wire.Values
+    ) -> wire.Offer:  # fmt: skip
+        number, chunk = self._donor.hold(asker, data, base, self._now), self.settings.chunk_bytes
+        digest = digest_of_state(data)
+        return wire.Offer(ask.view, ask.serial, number, base, at, frontier, len(data), chunk, digest, values)
+
+    def _send_out(self, fetch: Fetch) -> None:
+        out, fetch.out = fetch.out, []
+        for to, message in out:
+            self._send(to, message)
+
+    def _send(self, to: MemberId, message: wire.Message) -> None:
+        if self._member.send(to, wire.TAG + self._codec.encode(message)):
+            self.sent += 1

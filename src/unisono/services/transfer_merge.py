@@ -1,0 +1,38 @@
+"""A merge of states under way: which parts, whose bases are here, and who may have the others. See `transfer`."""
+
+from __future__ import annotations
+
+from unisono.core.control import Charter, Part
+from unisono.core.happenings import Entered
+from unisono.core.types import MemberId
+from unisono.services.transfer_messages import PartKey, Values
+
+
+def part_of(charter: Charter, member: MemberId) -> Part | None:
+    """The part of a view that a member came with; None: it joined."""
+    return next((part for part in charter.parts if member in part.members), None)
+
+
+def key_of(part: Part) -> PartKey:
+    return PartKey(part.view, part.cut)
+
+
+class Merge:
+    """A merge under way: which parts, whose bases are here, and who may have the others."""
+
+    def __init__(self, entered: Entered, own: PartKey, base: bytes, values: Values, companions: set[MemberId]) -> None:
+        self.view = entered.view.id
+        self.parts = {PartKey(part.view, part.cut): part.members for part in entered.charter.parts}
+        self.order = sorted(self.parts)
+        self.own = own
+        self.bases: dict[PartKey, tuple[bytes, Values]] = {own: (base, values)}
+        self.lost: set[PartKey] = set()  # nobody has its base
+        self.companions = companions
+        self.gave = False  # the own base, to someone
+
+    def missing(self) -> PartKey | None:
+        return next((key for key in self.order if key not in self.bases and key not in self.lost), None)
+
+    def candidates(self, key: PartKey, me: MemberId) -> list[MemberId]:
+        """Whom to ask for a base: those of that part first."""
+        return sorted(self.companions - {me}, key=lambda member: (member not in self.parts[key], member))

@@ -1,0 +1,436 @@
+"""State transfer and the merge of states under faults: C22, D4, D9 and their like, on whole groups."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.transfer_swarm import ORDERS, run_transfer_outing
+from tests.transfer_world import BRISK, AppProcess, TransferWorld
+from unisono.core.config import MILLISECOND, SECOND
+from unisono.core.types import MemberId
+from unisono.services.transfer import Status
+from unisono.trace.checks import Result
+from unisono.trace.schema import Event
+from unisono.trace.sinks import MemorySink
+from unisono.trace.state_line import StateLine
+
+MIB = 1024 * 1024
+
+
+def gathered(order: str = "sequencer", names: str = "abc", **options: object) -> TransferWorld:
+    world = TransferWorld(order, **options)  # type: ignore[arg-type]
+    world.gather(list(names))
+    assert world.run(5, lambda: world.all_live(names)), world.story()
+    return world
+
+
+def conclude(world: TransferWorld) -> None:
+    verdict = world.conclude()
+    assert verdict.result is Result.PASS, str(verdict)
+
+
+def join(world: TransferWorld, name: str, seeds: str = "abc") -> AppProcess:
+    world.start(name, seeds=list(seeds))
+    return world.app(name)
+
+
+def pulls(process: AppProcess) -> bool:
+    """Whether it is in the middle of a transfer."""
+    fetch = process.transfer._fetch
+    return fetch is not None and fetch.offer is not None and len(fetch.data) > fetch.offer.total // 3
+
+
+def donor_of(process: AppProcess) -> str:
+    fetch = process.transfer._fetch
+    assert fetch is not None
+    assert fetch.donor is not None
+    return fetch.donor.address
+
+
+# Joining.
+
+
+@pytest.mark.parametrize("order", ["fifo", "causal", "sequencer", "abcast", "tomp", "all-ack", "toto", "rmp"])
+def test_a_member_joins_under_load(order: str) -> None:
+    world = gathered(order)
+    stop = world.load("abc")
+    world.run(0.3)
+    joiner = join(world, "d")
+    assert world.run(5, lambda: joiner.transfer.is_live), world.story()
+    world.run(0.3)
+    stop()
+    conclude(world)
+    assert len(joiner.app.restored) == 1
+    assert joiner.app.happened[:2] == ["restore", f"view {joiner.views[0].id}"]
+    assert len(joiner.app.log) > 200
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("crashes", [1, 2])
+def test_c22_the_donor_crashes_half_way_under_full_load(order: str, crashes: int) -> None:
+    world = gathered(order, "abcd", ballast=400_000)
+    stop = world.load("abcd", gap_ns=MILLISECOND)
+    world.run(0.3)
+    joiner = join(world, "e", "abcd")
+    for _ in range(crashes):
+        assert world.run(10, lambda: pulls(joiner)), world.story()
+        world.crash(donor_of(joiner))
+    assert world.run(20, lambda: joiner.transfer.is_live), world.story()
+    world.run(0.3)
+    stop()
+    conclude(world)
+    assert len(joiner.app.restored) == 1
+
+
+def test_the_joiner_crashes_half_way_and_its_snapshot_is_let_go() -> None:
+    world = gathered(ballast=400_000)
+    joiner = join(world, "d")
+    assert world.run(10, lambda: pulls(joiner))
+    donor = world.app(donor_of(joiner))
+    assert donor.transfer.bytes_held > 400_000
+    world.crash("d")
+    assert world.run(10, lambda: donor.transfer.bytes_held == 0), world.story()
+    conclude(world)
+
+
+def test_a_joiner_that_stays_and_never_pulls_does_not_keep_a_snapshot_alive() -> None:
+    world = gathered(ballast=100_000, transfer_settings=replace(BRISK, hold_ns=SECOND))
+    joiner = join(world, "d")
+    assert world.run(10, lambda: pulls(joiner))
+    joiner.transfer.stop()
+    donor = world.app(donor_of(joiner))
+    assert world.run(3, lambda: donor.transfer.bytes_held == 0)
+    joiner.transfer.go_on(joiner.clock())
+    joiner.turn()
+    conclude(world)
+
+
+@pytest.mark.parametrize("order", ["sequencer", "causal"])
+def test_a_large_state_in_small_chunks_with_loss(order: str) -> None:
+    world = gathered(order, "ab", ballast=3 * MIB, transfer_settings=replace(BRISK, chunk_bytes=2_000, chunks_ahead=16))
+    world.network.loss = 0.1
+    stop = world.load("ab", gap_ns=20 * MILLISECOND)
+    joiner = join(world, "c", "ab")
+    most = 0
+
+    def watch() -> bool:
+        nonlocal most
+        most = max(most, joiner.transfer._fetch.donors if joiner.transfer._fetch else 0)
+        return joiner.transfer.is_live
+
+    assert world.run(120, watch), world.story()
+    stop()
+    conclude(world)
+    assert most == 1, "a slow transfer is no reason to begin again"
+
+
+def test_two_members_join_at_once() -> None:
+    world = gathered(ballast=50_000)
+    stop = world.load("abc")
+    joiners = [join(world, "d"), join(world, "e")]
+    assert world.run(10, lambda: all(joiner.transfer.is_live for joiner in joiners)), world.story()
+    stop()
+    conclude(world)
+
+
+def test_a_donor_holds_no_more_snapshots_than_it_may() -> None:
+    world = gathered(ballast=300_000, names="a", transfer_settings=replace(BRISK, snapshots_max=1))
+    joiners = [join(world, name, "a") for name in "bcd"]
+    most = 0
+
+    def watch() -> bool:
+        nonlocal most
+        most = max(most, world.app("a").transfer.bytes_held)
+        return all(joiner.transfer.is_live for joiner in joiners)
+
+    assert world.run(20, watch), world.story()
+    assert most < 400_000
+    conclude(world)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_member_joins_while_a_view_change_is_under_way(order: str) -> None:
+    world = gathered(order, "abcd")
+    stop = world.load("abc")
+    world.run(0.2)
+    world.crash("d")
+    assert world.run(5, lambda: world.app("a").member.is_blocked)
+    joiner = join(world, "e")
+    assert world.run(10, lambda: joiner.transfer.is_live), world.story()
+    stop()
+    conclude(world)
+
+
+def test_the_view_changes_during_a_transfer_and_it_goes_on_with_the_same_donor() -> None:
+    world = gathered(ballast=600_000, names="abcd")
+    stop = world.load("abcd")
+    joiner = join(world, "e", "abcd")
+    assert world.run(10, lambda: pulls(joiner))
+    donor = donor_of(joiner)
+    world.app(donor).transfer._donor.bytes_given = 0
+    world.crash("d" if donor != "d" else "c")
+    assert world.run(20, lambda: joiner.transfer.is_live), world.story()
+    stop()
+    assert 0 < world.app(donor).transfer._donor.bytes_given < 600_000
+    conclude(world)
+
+
+@pytest.mark.parametrize("length_ms", [100, 2_000])
+def test_the_donor_pauses(length_ms: int) -> None:
+    world = gathered(ballast=400_000)
+    stop = world.load("bc")
+    joiner = join(world, "d")
+    assert world.run(10, lambda: pulls(joiner))
+    world.pause(donor_of(joiner), length_ms * MILLISECOND)
+    assert world.run(10, lambda: joiner.transfer.is_live), world.story()
+    stop()
+    assert world.come_together(), world.story()
+    conclude(world)
+
+
+def test_what_a_stopped_joiner_holds_back_is_bounded_and_the_casters_wait() -> None:
+    limit = 100_000
+    settings = replace(BRISK, buffer_bytes_max=limit)
+    world = gathered(transfer_settings=settings)
+    joiner = join(world, "d")
+    assert world.run(5, lambda: joiner.view is not None)
+    joiner.transfer.stop()
+    stop = world.load("abc", size=200)
+    world.run(6)
+    held, said = joiner.most_held, len(world.app("a").app.log)
+    assert limit / 2 < held < 1.2 * limit
+    world.run(3)
+    assert (joiner.most_held, len(world.app("a").app.log)) == (held, said), "everyone waits"
+    joiner.transfer.go_on(joiner.clock())
+    joiner.turn()
+    assert world.run(5, lambda: joiner.transfer.is_live), world.story()
+    world.run(0.5)
+    assert len(world.app("a").app.log) > said, "everyone goes on"
+    stop()
+    conclude(world)
+
+
+def test_a_live_application_that_stops_is_bounded_too() -> None:
+    world = gathered(transfer_settings=replace(BRISK, buffer_bytes_max=50_000))
+    slow = world.app("c")
+    slow.transfer.stop()
+    stop = world.load("ab", size=200)
+    world.run(6)
+    assert 25_000 < slow.most_held < 65_000
+    assert "stopped" in slow.transfer.explain()[0]
+    slow.transfer.go_on(slow.clock())
+    slow.turn()
+    stop()
+    conclude(world)
+
+
+def test_without_anyone_who_may_begin_all_wait_and_say_so() -> None:
+    world = TransferWorld(initial=lambda member: False)
+    world.gather(list("ab"))
+    world.run(1)
+    assert [world.app(name).transfer.status for name in "ab"] == [Status.WAITING] * 2
+    assert "a lacks the state of the group, for" in world.app("a").transfer.explain()[0]
+    assert "b waits for a state too" in world.app("a").transfer.explain()[0]
+    join(world, "c", "ab").transfer.initial = True
+    assert world.run(5, lambda: world.all_live("abc")), world.story()
+    conclude(world)
+
+
+def test_all_who_have_the_state_crash_and_the_next_one_begins() -> None:
+    world = gathered(names="a", ballast=400_000)
+    joiners = [join(world, name, "a") for name in "bc"]
+    assert world.run(10, lambda: any(pulls(joiner) for joiner in joiners))
+    world.crash("a")
+    assert world.run(10, lambda: world.all_live("bc")), world.story()
+    conclude(world)
+
+
+# Merging.
+
+
+def split(world: TransferWorld, *parts: str, seconds: float = 3) -> None:
+    world.partition(*parts)
+    assert world.run(seconds, lambda: all(world.is_one(part) for part in parts)), world.story()
+
+
+@pytest.mark.parametrize("order", ["fifo", "causal", "sequencer", "abcast", "tomp", "all-ack", "toto", "rmp"])
+def test_d4_two_parts_with_different_states_merge(order: str) -> None:
+    world = gathered(order, "abcd")
+    split(world, "ab", "cd")
+    stop = world.load("abcd", gap_ns=5 * MILLISECOND)
+    world.run(0.5)
+    before = {name: len(world.app(name).app.merged) for name in "abcd"}
+    assert world.app("a").app.known != world.app("c").app.known
+    world.network.heal()
+    assert world.run(10, lambda: world.is_one("abcd") and world.all_live("abcd")), world.story()
+    stop()
+    conclude(world)
+    merged = [world.app(name).app.merged for name in "abcd"]
+    assert [len(one) - before[name] for name, one in zip("abcd", merged, strict=True)] == [1] * 4
+    assert all(one[-1] == merged[0][-1] for one in merged), "the same bytes in the same order"
+    assert len(merged[0][-1]) == 2
+    assert all(json.loads(part)["log"] for part in merged[0][-1])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_donor_crashes_in_the_middle_of_a_merge(order: str) -> None:
+    world = gathered(order, "abcd", ballast=300_000)
+    split(world, "ab", "cd")
+    stop = world.load("abcd", gap_ns=5 * MILLISECOND)
+    world.run(0.2)
+    world.network.heal()
+    asker = world.app("a")
+    assert world.run(10, lambda: asker.transfer.status is Status.MERGING and pulls(asker)), world.story()
+    world.crash(donor_of(asker))
+    left = [process.id.address for process in world.up]
+    assert world.run(20, lambda: world.is_one(left) and world.all_live(left)), world.story()
+    stop()
+    conclude(world)
+    last = [world.app(name).app.merged[-1] for name in left]
+    assert all(one == last[0] for one in last)
+    assert len(last[0]) == 2, "the other one of its part has the state too"
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_whole_part_crashes_in_the_middle_of_a_merge(order: str) -> None:
+    world = gathered(order, "abc", ballast=300_000)
+    split(world, "ab", "c")
+    stop = world.load("abc", gap_ns=5 * MILLISECOND)
+    world.run(0.2)
+    world.network.heal()
+    asker = world.app("a")
+    assert world.run(10, lambda: asker.transfer.status is Status.MERGING and pulls(asker)), world.story()
+    world.crash("c")
+    assert world.run(20, lambda: world.is_one("ab") and world.all_live("ab")), world.story()
+    stop()
+    conclude(world)
+
+
+def test_one_got_the_base_of_a_part_that_is_gone_and_the_rest_get_it_from_there() -> None:
+    world = gathered("sequencer", "abc", ballast=300_000)
+    split(world, "ab", "c")
+    stop = world.load("abc", gap_ns=5 * MILLISECOND)
+    world.run(0.2)
+    world.network.heal()
+    world.network.bytes_per_s["b"] = 100_000  # it pulls slowly
+    quick, slow = world.app("a"), world.app("b")
+    assert world.run(10, lambda: len(quick.app.merged) > 0 and quick.transfer.is_live), world.story()
+    if not slow.transfer.is_live:
+        world.crash("c")
+    world.network.heal()
+    assert world.run(20, lambda: world.is_one("ab") and world.all_live("ab")), world.story()
+    stop()
+    conclude(world)
+    assert any(entry[0] == "c" for entry in slow.app.log)
+
+
+def test_d9_a_member_joins_during_a_merge_and_gets_the_merged_state() -> None:
+    world = gathered("causal", "abcd", ballast=300_000)
+    split(world, "ab", "cd")
+    stop = world.load("abcd", gap_ns=5 * MILLISECOND)
+    world.run(0.2)
+    world.network.heal()
+    assert world.run(10, lambda: world.app("a").transfer.status is Status.MERGING), world.story()
+    joiner = join(world, "e", "abcd")
+    assert world.run(20, lambda: world.is_one("abcde") and world.all_live("abcde")), world.story()
+    stop()
+    conclude(world)
+    assert joiner.app.restored
+
+
+def test_a_second_partition_during_a_merge() -> None:
+    world = gathered("sequencer", "abcd", ballast=300_000)
+    split(world, "ab", "cd")
+    stop = world.load("abcd", gap_ns=5 * MILLISECOND)
+    world.run(0.2)
+    world.network.heal()
+    asker = world.app("a")
+    assert world.run(10, lambda: asker.transfer.status is Status.MERGING and pulls(asker)), world.story()
+    split(world, "ac", "bd", seconds=10)
+    assert world.run(10, lambda: world.all_live("abcd")), world.story()
+    world.network.heal()
+    assert world.run(20, lambda: world.is_one("abcd") and world.all_live("abcd")), world.story()
+    stop()
+    conclude(world)
+
+
+def test_a_founder_without_a_state_comes_to_a_group_that_has_one() -> None:
+    world = TransferWorld(initial=lambda member: member.address != "z")
+    world.gather(list("ab"))
+    world.partition("ab", "z")
+    world.start("z", seeds=["a", "b"])
+    assert world.run(5, lambda: world.app("z").view is not None), world.story()
+    world.app("z").cast(b"nobody has a state here")
+    world.run(0.2)
+    assert not world.app("z").transfer.has_state
+    world.network.heal()
+    assert world.run(10, lambda: world.is_one("abz") and world.all_live("abz")), world.story()
+    conclude(world)
+    assert not world.app("a").app.merged or all(len(parts) < 3 for parts in world.app("a").app.merged)
+    assert world.app("z").app.restored
+
+
+def test_a_base_is_served_only_by_those_who_hold_it_and_a_restarted_member_is_a_joiner() -> None:
+    world = gathered("toto", "abc", ballast=50_000)
+    stop = world.load("abc", gap_ns=5 * MILLISECOND)
+    world.run(0.3)
+    world.restart("c", ["a", "b"])
+    assert world.run(10, lambda: world.all_live("abc")), world.story()
+    stop()
+    conclude(world)
+    assert world.app("c").id == MemberId("c", 1)
+    assert world.app("c").app.restored
+
+
+# The swarm.
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("first", range(0, 52, 4))
+def test_the_swarm_of_groups_with_a_state(order: str, first: int) -> None:
+    for seed in range(first, first + 4):
+        _, verdict = run_transfer_outing(order, seed)
+        assert verdict.result is Result.PASS, f"{order}, seed {seed}: {verdict}"
+
+
+# The trace.
+
+
+@pytest.mark.parametrize("order", ["fifo", "toto"])
+def test_snapshots_are_in_the_trace_and_p19_judges_them(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run() -> tuple[list[Event], frozenset[str]]:
+        sink = MemorySink()
+        world = gathered(order, "abcd", sinks=lambda member: (sink,))
+        stop = world.load("abcd", gap_ns=5 * MILLISECOND)
+        split(world, "ab", "cd")
+        world.run(0.2)
+        world.network.heal()
+        assert world.run(10, lambda: world.is_one("abcd") and world.all_live("abcd")), world.story()
+        joiner = join(world, "e", "abcd")
+        assert world.run(10, lambda: joiner.transfer.is_live), world.story()
+        stop()
+        return sink.events, world.conclude().broken
+
+    events, broken = run()
+    assert not broken
+    kinds = [event.kind for event in events]
+    assert kinds.count("SNAPSHOT_IN") >= 4 * (3 + 2 + 1), "four services; three joiners, two that merge"
+    real = StateLine.enter_merge
+    monkeypatch.setattr(
+        StateLine, "enter_merge", lambda line, view: tuple((s, 0, "f" * 16) for s, _, _ in real(line, view))
+    )
+    assert run()[1] == {"P19"}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_same_seed_gives_the_same_run(order: str) -> None:
+    one, other = (run_transfer_outing(order, 3)[0] for _ in range(2))
+    assert (one.now, one.network.sent, one.network.sent_bytes) == (
+        other.now,
+        other.network.sent,
+        other.network.sent_bytes,
+    )
+    assert [life.app.log for life in one.lives] == [life.app.log for life in other.lives]  # type: ignore[attr-defined]

@@ -1,0 +1,265 @@
+"""A simulated group whose members have a state, kept by state transfer: a replicated log.
+
+What is checked besides the trace (P19 and what the order owes):
+
+- no message is applied twice, and none is in a state that was not cast;
+- whoever has a state never loses any of it, neither by taking one over nor by a merge;
+- every message that a member delivered from the view on in which it became live is in its state;
+- at the end all have a state, within the bound, and all states are equal: as sequences in a total order, else as sets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from unisono.core.config import MILLISECOND
+from unisono.core.happenings import Entered, Happening
+from unisono.core.types import Batch, MemberId, Service, View
+from unisono.core.whole import Settings
+from unisono.services.transfer import Transfer
+from unisono.services.transfer_settings import TransferSettings
+from unisono.sim.group_world import BOUND_NS, QUICK, GroupWorld, Process
+from unisono.trace.checks.judge import Verdict
+
+BRISK = TransferSettings(chunk_bytes=4_096, patience_ns=800 * MILLISECOND, retry_ns=20 * MILLISECOND)
+
+Entry = tuple[str, int, str]  # origin, index, hash of the payload
+
+
+class Board:
+    """The application: a log of what was said, and some ballast that makes the state large."""
+
+    def __init__(self, is_total: bool, ballast: int, seed: str) -> None:
+        self.is_total = is_total
+        self.ballast = blake2b(seed.encode()).hexdigest() * (ballast // 128) if ballast else ""
+        self.log: list[Entry] = []
+        self.known: set[Entry] = set()
+        self.view: View | None = None
+        self.merged: list[list[bytes]] = []
+        self.restored: list[bytes] = []
+        self.happened: list[str] = []
+        self.faults: list[str] = []
+
+    def show(self, event: Happening) -> None:
+        if isinstance(event, Entered):
+            self.view = event.view
+            self.happened.append(f"view {event.view.id}")
+        elif isinstance(event, Batch):
+            assert self.view is not None, "a message before any view"
+            self.happened.append("batch")
+            for entry in entries(self.view, event):
+                if entry in self.known:
+                    self.faults.append(f"{entry} was applied twice")
+                self.known.add(entry)
+                self.log.append(entry)
+
+    def snapshot(self) -> bytes:
+        log = self.log if self.is_total else sorted(self.log)
+        return json.dumps({"log": log, "ballast": self.ballast}).encode()
+
+    def restore(self, state: bytes) -> None:
+        self.happened.append("restore")
+        self.restored.append(state)
+        parsed = json.loads(state)
+        self.ballast = parsed["ballast"]
+        self._become([tuple(entry) for entry in parsed["log"]])
+
+    def merge(self, parts: Sequence[bytes]) -> None:
+        self.happened.append("merge")
+        self.merged.append(list(parts))
+        log: dict[Entry, None] = {}
+        for part in parts:
+            log.update(dict.fromkeys(tuple(entry) for entry in json.loads(part)["log"]))
+        self.ballast = json.loads(parts[0])["ballast"]
+        self._become(list(log))
+
+    def _become(self, log: list[Entry]) -> None:
+        lost = self.known - set(log)
+        if lost:
+            self.faults.append(f"{len(lost)} messages were lost from the state, such as {min(lost)}")
+        self.log, self.known = log, set(log)
+
+
+def entries(view: View, batch: Batch) -> list[Entry]:
+    origin = str(view.members[batch.origin])
+    return [
+        (origin, batch.first + i, blake2b(payload, digest_size=4).hexdigest())
+        for i, payload in enumerate(batch.payloads or ())
+    ]
+
+
+class AppProcess(Process):
+    """A process with an application and state transfer between."""
+
+    def __init__(self, world: TransferWorld, id: MemberId, settings: Settings, record: bytes | None) -> None:
+        super().__init__(world, id, settings, record)
+        self.app = Board(world.is_total, world.ballast, str(id))
+        self.transfer = world.transfer_type(
+            self.member,
+            self.app,
+            world.transfer_settings,
+            initial=world.initial(id),
+            ledger=self.recorder.follow_state(),
+            now=self.clock(),
+        )
+        self.fresh: list[Happening] = []
+        self.on_event = lambda process, event: self.fresh.append(event)
+        self.delivered_in: list[tuple[View, set[Entry]]] = []
+        self.live_since: int | None = None  # the place in `delivered_in` of the view in which it became live
+        self.most_held = 0
+        self._tick_at: int | None = None
+
+    def turn(self) -> None:
+        """A turn of the member, then of state transfer, until neither has anything more to say."""
+        while True:
+            super().turn()
+            if self.ended:
+                return
+            sent = self.transfer.sent
+            events, self.fresh = self.fresh, []
+            self._book(events)
+            self.transfer.take(events, self.clock())
+            self.transfer.tick(self.clock())
+            if self.live_since is None and self.transfer.is_live:
+                self.live_since = next(
+                    i for i, (view, _) in enumerate(self.delivered_in) if view == self.app.view
+                )  # the position is in this view
+            self.most_held = max(self.most_held, self.transfer.queue_bytes)
+            if self.transfer.sent == sent:
+                break
+        self._arm()
+
+    def _book(self, events: Iterable[Any]) -> None:
+        for event in events:
+            if isinstance(event, Entered):
+                self.delivered_in.append((event.view, set()))
+            elif isinstance(event, Batch):
+                view, seen = self.delivered_in[-1]
+                seen.update(entries(view, event))
+
+    def _arm(self) -> None:
+        due = self.transfer.deadline
+        if due is None or (self._tick_at is not None and self._tick_at <= due):
+            return
+        self._tick_at = due
+
+        def tick() -> None:
+            self._tick_at = None
+            if self.is_up and self.paused_until <= self.world.now:
+                self.turn()
+
+        self.world.at(self._when(due), tick)
+
+
+class TransferWorld(GroupWorld):
+    """A world of such processes. `initial` says who may begin with a state of its own."""
+
+    def __init__(
+        self,
+        order: str = "sequencer",
+        seed: object = 0,
+        *,
+        transfer_settings: TransferSettings = BRISK,
+        transfer_type: type[Transfer] = Transfer,
+        initial: Callable[[MemberId], bool] = lambda member: True,
+        ballast: int = 0,
+        settings: Settings = QUICK,
+        **options: Any,
+    ) -> None:
+        self.transfer_settings, self.transfer_type = transfer_settings, transfer_type
+        self.initial, self.ballast = initial, ballast
+        super().__init__(order, seed, settings, owed={"P19"}, **options)
+        self.is_total = self.orders[order].service is Service.TOTAL
+        self.said: set[str] = set()
+
+    def start(
+        self, *names: str, seeds: Sequence[str] = (), settings: Settings | None = None, record: bytes | None = None
+    ) -> list[Process]:
+        started: list[Process] = []
+        for name in names:
+            incarnation = sum(life.id.address == name for life in self.lives)
+            process = AppProcess(self, MemberId(name, incarnation), settings or self.settings, record)
+            self.processes[name] = process
+            self.lives.append(process)
+            process.recorder.join(self.now)
+            process.member.join(seeds)
+            process.turn()
+            started.append(process)
+        return started
+
+    def app(self, name: str) -> AppProcess:
+        process = self.processes[name]
+        assert isinstance(process, AppProcess)
+        return process
+
+    def load(self, names: Sequence[str], gap_ns: int = 2 * MILLISECOND, size: int = 40) -> Callable[[], None]:
+        """Cast from each of these again and again, until the returned function is called."""
+        going = [True]
+
+        def cast(name: str, count: int) -> None:
+            if going[0]:
+                self.processes[name].cast(f"{name}/{count}/".encode().ljust(size, b"."))
+                self.after(gap_ns, lambda: cast(name, count + 1))
+
+        for name in names:
+            cast(name, 0)
+        return lambda: going.__setitem__(0, False)
+
+    def all_live(self, names: Iterable[str]) -> bool:
+        return all(self.app(name).transfer.is_live for name in names)
+
+    def faults_found(self, apps: Sequence[AppProcess]) -> list[str]:
+        """What is wrong with the states, as sentences."""
+        found = [
+            f"{life.id}: {fault}" for life in self.lives if isinstance(life, AppProcess) for fault in life.app.faults
+        ]
+        cast = {
+            entry for life in self.lives if isinstance(life, AppProcess) for _, s in life.delivered_in for entry in s
+        }
+        if not any(process.transfer.has_state or process.transfer.initial for process in apps):
+            return found  # all who had a state are gone, and nobody may begin anew
+        for process in apps:
+            if not process.transfer.is_live:
+                found.append(f"{process.id} is not live: {process.transfer.status.value}. {process.transfer.explain()}")
+                continue
+            assert process.live_since is not None
+            owed = set().union(*(seen for _, seen in process.delivered_in[process.live_since :]))
+            if missing := owed - process.app.known:
+                found.append(f"{process.id} lacks {len(missing)} messages that it delivered, such as {min(missing)}")
+            if made_up := process.app.known - cast:
+                found.append(f"{process.id} has {len(made_up)} messages that nobody delivered")
+        states = {process.app.snapshot() for process in apps}
+        if len(states) > 1:
+            sizes = {str(process.id): len(process.app.log) for process in apps}
+            found.append(f"the states of {', '.join(sizes)} are not equal: {sizes} messages")
+        return found
+
+    def is_at_rest(self) -> bool:
+        """Nor does anyone lack a state, or messages that are still on their way to it."""
+        apps = [self.app(process.id.address) for process in self.up]
+        return (
+            super().is_at_rest()
+            and all(one.transfer.is_live for one in apps)
+            and len({len(o.app.log) for o in apps}) < 2
+        )
+
+    def come_together(self, seconds: float = 60) -> bool:
+        """Heal everything and wait for one view of all. How long that may take is the business of membership's own tests."""
+        self.network.heal()
+        for process in self.up:
+            process.drift(1.0)
+            if process.paused_until > self.now:
+                process.paused_until = self.now
+                process.wake()
+        return self.run(seconds, lambda: self.is_one([process.id.address for process in self.up]))
+
+    def conclude(self, bound_ns: int = BOUND_NS) -> Verdict:
+        """Heal, come to rest, judge the trace and the states."""
+        apps = [self.app(process.id.address) for process in self.up]
+        verdict = self.finish(bound_ns)
+        still = [process for process in apps if not process.transfer._is_over]
+        assert not (found := self.faults_found(still)), "\n".join([*found, self.story()])
+        return verdict
