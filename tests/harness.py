@@ -19,9 +19,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from unisono.core.config import Config
-from unisono.core.member import packet_for
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Note, Outbox
+from unisono.core.seat import packet_for
 from unisono.core.types import Batch, MemberId, Packet, Property, Rank, Service, Slot, View, ViewId
 
 A, B, C, D, E = range(5)

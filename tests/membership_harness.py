@@ -14,11 +14,11 @@ from random import Random
 
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.control import Charter, Control, ControlCodec
-from unisono.core.member import Member, packet_for
 from unisono.core.membership import Membership
 from unisono.core.membership_host import Installed, Left, Refused
 from unisono.core.membership_settings import MembershipSettings
 from unisono.core.ordering import AnyOrdering, Cut, Report
+from unisono.core.seat import Seat, packet_for
 from unisono.core.types import CastOptions, MemberId, Packet, Slot, View, ViewId
 from unisono.orders.registry import ORDERS
 from unisono.trace.checks import Observer, Verdict
@@ -31,11 +31,11 @@ MESSAGES_MAX = 100_000  # of one run
 
 
 class Chair:
-    """The seat of a node: a `Member` from its first view on."""
+    """The seat of a node: a `Seat` from its first view on."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.member: Member | None = None
+        self.member: Seat | None = None
 
     def block(self) -> Report:
         assert self.member is not None
@@ -61,7 +61,7 @@ class Chair:
         node = self._node
         kind = node.world.orders[order]
         if self.member is None:
-            self.member = Member(node.id, kind, node.world.config, view, True, parts, attributes)
+            self.member = Seat(node.id, kind, node.world.config, view, True, parts, attributes)
         else:
             self.member.install(view, previous, transitional, parts, kind, attributes)
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from unisono.core.config import MILLISECOND
 from unisono.core.happenings import Entered, Happening
+from unisono.core.member import Settings
 from unisono.core.types import Batch, MemberId, Service, View
-from unisono.core.whole import Settings
 from unisono.services.transfer import Transfer
 from unisono.services.transfer_settings import TransferSettings
 from unisono.sim.group_world import BOUND_NS, QUICK, GroupWorld, Process

@@ -33,12 +33,12 @@ from collections.abc import Mapping
 
 from tests.membership_harness import Chair
 from unisono.core.control import Answer, Flush, Propose, Standing
-from unisono.core.member import Member
 from unisono.core.membership import Membership
 from unisono.core.membership_contacts import Contacts
 from unisono.core.membership_participant import Participant
 from unisono.core.membership_proposal import Attempt, Group, Phase
 from unisono.core.ordering import Report
+from unisono.core.seat import Seat
 from unisono.core.types import MemberId, Rank, ViewId
 
 
@@ -95,7 +95,7 @@ class AdoptsUncovered(Membership):
 class LeakyChair(Chair):
     def block(self) -> Report:
         report = super().block()
-        assert isinstance(self.member, Member)
+        assert isinstance(self.member, Seat)
         self.member._blocked = False  # goes on taking packets in
         return report
 

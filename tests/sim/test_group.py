@@ -8,10 +8,10 @@ import pytest
 
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import Misuse
+from unisono.core.member import Member, Settings
 from unisono.core.membership_settings import MembershipSettings, Policy
 from unisono.core.stream_settings import StreamSettings
 from unisono.core.types import CastOptions
-from unisono.core.whole import GroupMember, Settings
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 
@@ -222,7 +222,7 @@ def test_safe_messages_survive_a_crash_right_after_delivery(order: str) -> None:
     passes(world)
 
 
-class Hasty(GroupMember):
+class Hasty(Member):
     """Shows safe messages at once."""
 
     def _take_seat_turn(self, seat, streams, effects):  # type: ignore[no-untyped-def]

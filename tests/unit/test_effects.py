@@ -6,7 +6,7 @@ import pytest
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
-from unisono.core.member import Member
+from unisono.core.seat import Seat
 from unisono.core.types import CastOptions, MemberId, View, ViewId
 from unisono.orders.registry import ORDERS
 
@@ -14,7 +14,7 @@ from unisono.orders.registry import ORDERS
 def test_lists_of_one_turn_are_not_touched_by_the_next() -> None:
     """Empty lists used to be handed out and then filled in the next turn, under the hands of a driver that kept them."""
     view = View(ViewId(1, MemberId("a")), (MemberId("a"), MemberId("b")))
-    member = Member(MemberId("a"), ORDERS["fifo"], Config(), view)
+    member = Seat(MemberId("a"), ORDERS["fifo"], Config(), view)
     member.drain(0)
     effects = member.drain(0)
     kept = (effects.casts, effects.sends, effects.events, effects.notes)
@@ -25,6 +25,6 @@ def test_lists_of_one_turn_are_not_touched_by_the_next() -> None:
 
 def test_a_message_to_nobody_is_misuse() -> None:
     view = View(ViewId(1, MemberId("a")), (MemberId("a"), MemberId("b")))
-    member = Member(MemberId("a"), ORDERS["causal"], Config(), view)
+    member = Seat(MemberId("a"), ORDERS["causal"], Config(), view)
     with pytest.raises(Misuse, match="addressed to nobody"):
         member.cast(b"x", CastOptions(to=()))

@@ -1,376 +1,500 @@
-"""One member of a group: a deterministic object without I/O. Same inputs in the same order, same outputs.
+"""One member of a group, whole: streams, failure detector, membership and ordering in one object without I/O.
 
-A **turn** is any number of inputs (`cast`, `receive`, or just that time has passed), then exactly one `drain(now)`, whose effects
-the driver performs. The turn is the unit of batching: everything cast since the last one leaves as one batch, without a timer,
-so a message alone leaves at once and a thousand leave together.
+    datagrams ─▶ frame ─▶ streams ─▶ decode ─▶ seat (batches, ordering) ─▶ gate ─▶ events
+                     └──▶ membership ─▶ block · close · install of the seat, and new streams with each view
 
-This member has a view that the driver gives it (`install`), and streams that the driver keeps in order. A view change is three
-calls: `block` returns the report and stops everything of the old view, `close` delivers the agreed remainder, `install`
-starts the next view. Casts that arrive in between wait, and belong to the next view.
+A **turn** is any number of inputs (`cast`, `receive`, `tick`, …), then exactly one `drain(now)`, whose effects the driver
+performs strictly top to bottom. Same inputs in the same order, same outputs.
+
+The streams of a view are kept while a view change is under way: they no longer feed the ordering (the report is out), but they
+still say that this member is alive. What arrives for a view that is not installed here yet waits, bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from unisono.core.config import Config
+from unisono.core.control import Charter, ControlCodec
+from unisono.core.detector import Detector, DetectorSettings
+from unisono.core.envelope import ReplayWindow, peek, view_tag
 from unisono.core.errors import Misuse
-from unisono.core.ordering import AnyOrdering, Cut, Report, Wait
-from unisono.core.outbox import Effects, Note, NoteKind, Outbox
+from unisono.core.frame import Frames
+from unisono.core.frame import Stream as StreamFrame
+from unisono.core.happenings import Aside, Effects, Entered, Happening
+from unisono.core.membership import Membership
+from unisono.core.membership_host import Installed
+from unisono.core.membership_settings import MembershipSettings
+from unisono.core.ordering import AnyOrdering, Cut, Report
+from unisono.core.outbox import Note, NoteKind
+from unisono.core.seat import Seat
+from unisono.core.stream_settings import StreamSettings
+from unisono.core.streams import Streams
 from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Packet, Rank, Slot, View, ViewId
+from unisono.core.wire import Codec
+
+if TYPE_CHECKING:
+    from random import Random
+
+EARLY_DATAGRAMS_MAX = 512
+EARLY_BYTES_MAX = 4 << 20
+"""So much of a view that is not installed here yet waits; more comes again."""
+
+NEVER = 2**63 - 1
+ASIDE = b"\0"
+"""What a packet begins with that is none of the ordering; those begin with their version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be set of one member."""
+
+    config: Config = field(default_factory=Config)
+    streams: StreamSettings = field(default_factory=StreamSettings)
+    detector: DetectorSettings = field(default_factory=DetectorSettings)
+    membership: MembershipSettings = field(default_factory=MembershipSettings)
 
 
 class Member:
-    """See the module's text. `order` is the class of the ordering, handed in so that the core knows none."""
+    """See the module's text. Orders are handed in by name, so that the core knows none."""
 
     def __init__(
         self,
         member: MemberId,
-        order: type[AnyOrdering],
-        config: Config,
-        view: View,
+        group: str,
+        orders: Mapping[str, type[AnyOrdering]],
+        order: str,
+        settings: Settings,
+        random: Random,
+        now: int,
         noting: bool = False,
-        parts: Sequence[ViewId] = (),
-        attributes: Mapping[str, object] | None = None,
+        record: bytes | None = None,
     ) -> None:
         self.id = member
-        self.config = config
-        self._out = Outbox(noting)
+        self.settings = settings
+        self._orders = orders
+        self._order = order
+        self._random = random
+        self._now = now
         self._noting = noting
-        self._effects = Effects()
-        self._casting: list[tuple[bytes, CastOptions]] = []  # accepted, not yet submitted
-        self._inbox: list[tuple[Rank, Packet]] = []  # received, not yet handed to the ordering
-        self._partial = False  # some cast of this turn is not addressed to everyone
-        self._events: list[Batch | View] = []  # shown with the next effects, before that turn's deliveries
-        self._index = 0  # of the next own message, across views
-        self._window = config.window_messages
-        self._unfinished = 0  # own messages accepted and not yet delivered here: what the window holds
-        self._quiet_at: int | None = None
-        self.install(view, parts=parts, order=order, attributes=attributes)
-
-    # The inputs of a turn.
-
-    def cast(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
-        """Accept a message for the group. None: the window is full; try again after some deliveries."""
-        if self._unfinished >= self._window:
-            return None
-        if len(payload) > self.config.payload_bytes_max:
-            raise Misuse(
-                f"a payload of {len(payload)} bytes is over the limit of {self.config.payload_bytes_max}: "
-                "cut it, or raise payload_bytes_max."
-            )
-        if options is not DEFAULT:
-            self._check(options)
-        self._casting.append((payload, options))
-        self._unfinished += 1
-        self._index += 1
-        return Key(self.id, self._index - 1)
-
-    def receive(self, sender: Rank, packet: Packet) -> None:
-        """Take a packet of the current view. Once blocked, nothing of the old view is wanted any more."""
-        if not self._blocked:
-            self._inbox.append((sender, packet))
-
-    def drain(self, now: int) -> Effects:
-        """End the turn. The lists in the effects are the driver's to keep; the object itself is used again next turn."""
-        out, effects = self._out, self._effects
-        if not self._blocked:
-            self._take_turn(now, out)
-            if not self._noting:
-                self._pass_gate(0)
-        if out.deliver:
-            self._show(out)
-        if out.to_all:
-            self._retain_own(out.to_all)
-        effects.partial, self._partial = self._partial, False
-        effects.events, self._events = self._events, []
-        effects.casts, out.to_all = out.to_all, []
-        effects.sends, out.to_one = out.to_one, []
-        effects.notes, out.notes = out.notes, []
-        effects.deadline = self._quiet_at
-        return effects
-
-    # The view change.
-
-    def block(self) -> Report:
-        """Stop the view: nothing more of it is submitted or taken in. What is cast from now on waits for the next view."""
-        self._blocked = True
-        self._inbox.clear()
-        self._quiet_at = None
-        if self._noting:
-            self._out.notes.append(Note(NoteKind.BLOCK))
-        report: Report = self._ordering.report()
-        self._retain_own(self._ordering.unsent())
-        return report
-
-    def retained(self, slot: Slot) -> Packet | None:
-        """The packet of a slot as this member holds it, for one that misses it; a placeholder where it is not addressed."""
-        origin, number = slot
-        packets, at = self._retained[origin], number - 1 - self._trimmed[origin]
-        return packets[at] if 0 <= at < len(packets) else None
-
-    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
-        """Deliver the agreed remainder of the view."""
-        if self._noting:
-            for slot in sorted(missing):
-                self._note_receive(missing[slot])
-        self._ordering.close(cut, missing, self._out)
-        assert not self._out.to_all, "a view that is closed casts nothing"
-        assert not self._out.to_one
-        closing, self._out.deliver = self._out.deliver, []
-        gated = [batch for batch, _ in self._gate]
-        self._gate.clear()
-        for batch in (*gated, *closing):  # all who come along have taken in what the cut delivers
-            self._let_pass(batch)
-        self._show(self._out)
-
-    def install(
-        self,
-        view: View,
-        previous: View | None = None,
-        transitional: Sequence[MemberId] = (),
-        parts: Sequence[ViewId] = (),
-        order: type[AnyOrdering] | None = None,
-        attributes: Mapping[str, object] | None = None,
-    ) -> None:
-        """Start a view: a fresh ordering, perhaps another order, and whatever was cast meanwhile.
-
-        `parts` and `attributes` are what membership agreed on: the views that were merged, the cut that closed the previous
-        one, whether this one is primary.
-        """
-        if self.id not in view.members:
-            raise Misuse(f"{self.id} cannot install view {view.id}: it is not a member of it.")
-        if len(view) > self.config.members_max:
-            raise Misuse(f"view {view.id} has {len(view)} members, over the limit of {self.config.members_max}.")
-        self.view = view
-        self.rank = view.rank_of(self.id)
-        if order is not None:
-            self._order = order
-            self._ack_delay = self.config.ack_delay_ns if order.acknowledges else None
-            self._numbered = frozenset(order.numbered)
-        chosen = previous is None and attributes is None  # by a person, so settings that do not fit are refused
-        config = self.config if chosen else self.config.fitted(len(view))
-        self._ordering = self._order(view, self.rank, config)
-        self._retained: list[list[Packet]] = [[] for _ in view.members]  # by origin: its numbered packets, in order
-        self._trimmed = [0] * len(view)  # by origin: how many before those are not kept any more
-        self._gate: list[
-            tuple[Batch, tuple[int, ...] | None]
-        ] = []  # in their order, but not yet safe; and what each needs
-        self._quiet_at = None
-        self._blocked = False
-        self._events.append(view)
-        if self._noting:
-            origin: dict[str, object] = dict(attributes or {})
-            if previous is not None:
-                origin |= {"previous_view": str(previous.id), "transitional": [str(m) for m in transitional]}
-            if parts:
-                origin["parts"] = [str(part) for part in parts]
-            self._out.notes.append(Note(NoteKind.VIEW, view=view, attributes=origin or None))
-
-    # Stability: what every member has taken in, as the streams below know.
-
-    def slots(self, origin: Rank) -> int:
-        """How many slots of an origin were taken in here."""
-        return self._trimmed[origin] + len(self._retained[origin])
-
-    def trim(self, origin: Rank, slots: int) -> None:
-        """Every member has taken in so many slots of an origin: nobody will ask for them."""
-        surplus = slots - self._trimmed[origin]
-        if surplus > 0:
-            del self._retained[origin][:surplus]
-            self._trimmed[origin] = slots
-
-    @property
-    def is_gated(self) -> bool:
-        """Whether messages wait to be safe."""
-        return bool(self._gate)
-
-    def release(self, taken: Sequence[int], taken_by_all: Sequence[int]) -> None:
-        """Show what has become safe, with the next `drain`.
-
-        A message waits until every member's ordering has taken in all that this one had taken in when it delivered it: its
-        place in the order derives from nothing else. `taken` is how many packets of each origin that is now.
-        """
-        if self._gate[-1][1] is None:
-            needs = tuple(taken)
-            self._gate = [(batch, needs if needed is None else needed) for batch, needed in self._gate]
-        passing = 0
-        for batch, needed in self._gate:
-            if batch.safe and any(n > have for n, have in zip(needed or (), taken_by_all, strict=True)):
-                break
-            passing += 1
-            self._let_pass(batch)
-        if passing:
-            del self._gate[:passing]
-            self._show(self._out)
-
-    def shown(self) -> Effects:
-        """What `release` has shown, as effects of the turn that was drained before it."""
-        effects = Effects()
-        effects.events, self._events = self._events, []
-        effects.notes, self._out.notes = self._out.notes, []
-        return effects
+        self._frames = Frames(group, member)
+        self._control = ControlCodec(settings.config)
+        self._seat: Seat | None = None  # from the first view on
+        self._streams: Streams | None = None
+        self._codec = Codec((), settings.config)
+        self._room: int | None = None  # of the application
+        self._charters: dict[ViewId, Charter] = {}  # of views that were installed and not yet shown
+        self._entered_last: View | None = None
+        self._peers: tuple[str, ...] = ()  # addresses of the others in the view, by rank
+        self._detector = Detector(settings.detector, now)
+        self._replay: dict[MemberId, ReplayWindow] = {}
+        self._counter = 1  # of the next transmission on a stream
+        self._early: deque[tuple[int, bytes]] = deque()  # view, datagram
+        self._early_bytes = 0
+        self._tag = 0  # of the installed view
+        self._marks: list[
+            deque[tuple[int, int]]
+        ] = []  # by origin: packets on its cast stream, and how many slots they held
+        self._quiet_at: int | None = None  # when the ordering may owe an acknowledgement
+        self._members: tuple[MemberId, ...] = ()
+        self._rank: Rank = -1
+        self._is_blocked = False
+        self._notes: list[Note] = []  # before the seat's
+        self._events: list[Happening] = []  # after the seat's
+        self._suspected: dict[MemberId, None] = {}
+        self._detect_at = NEVER  # when the detector must be asked
+        self._plan_at = NEVER  # when membership must be asked
+        self._is_planning = False  # something happened that membership may act upon
+        self.dropped: dict[str, int] = {}
+        """Datagrams and packets that were not used, by reason."""
+        self._membership = Membership(member, _Chair(self), orders, order, settings.config, settings.membership, record)
+        self._membership.tick(now)
 
     # Questions.
 
-    def waits(self) -> Sequence[Wait]:
-        """What is held back here, for what, and for whom."""
-        return self._ordering.waits()
+    @property
+    def view(self) -> View | None:
+        return None if self._seat is None else self._seat.view
 
     @property
-    def has_input(self) -> bool:
-        """Whether something waits for the next turn."""
-        return bool(self._casting or self._inbox)
+    def order(self) -> str:
+        """The order of the view; before there is one, as configured."""
+        return self._order
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a view change is under way: casts wait for the next view."""
+        return self._is_blocked
+
+    @property
+    def is_primary(self) -> bool:
+        return self._membership.is_primary
+
+    @property
+    def is_gone(self) -> bool:
+        return self._membership.is_gone
+
+    @property
+    def suspects(self) -> tuple[MemberId, ...]:
+        return tuple(self._suspected)
 
     @property
     def unfinished(self) -> int:
         """How many own messages are cast and not yet delivered here."""
-        return self._unfinished
+        return 0 if self._seat is None else self._seat.unfinished
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing waits here: no view change, no suspicion, no message held back, nothing owed on a stream."""
+        seat, streams = self._seat, self._streams
+        idle = seat is None or (not seat.unfinished and not seat.is_gated and not seat.waits())
+        owes = streams is not None and streams.deadline is not None
+        return idle and not owes and not self._is_blocked and not self._suspected
+
+    def explain(self) -> list[str]:
+        """Why something waits, a sentence each: a view change first, then messages that are held back."""
+        said = []
+        if sentence := self._membership.explain():
+            said.append(sentence)
+        seat = self._seat
+        if seat is not None:
+            names = seat.view.members
+            for wait in seat.waits():
+                batch = wait.batch
+                whom = ", ".join(str(names[rank]) for rank in wait.waits_for) or "nobody in particular"
+                said.append(
+                    f"{names[batch.origin]}:{batch.first} is held back at {self.id}: {wait.reason}; it waits for {whom}."
+                )
+        return said
+
+    # The inputs of a turn.
+
+    def join(self, seeds: Iterable[str] = ()) -> None:
+        """Look for the group at these addresses; without any, found one."""
+        self._membership.tick(self._now)
+        self._membership.join(seeds)
+        self._is_planning = True
+
+    def leave(self) -> None:
+        """Leave the group in an orderly way."""
+        self._membership.tick(self._now)
+        self._membership.leave()
+        self._is_planning = True
+
+    def switch(self, order: str) -> None:
+        """Ask for another order; it takes effect with the next view."""
+        self._membership.switch(order)
+        self._is_planning = True
+
+    def cast(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
+        """Accept a message for the group. None: not now, because there is no view yet or a window is full."""
+        seat, streams = self._seat, self._streams
+        if seat is None or streams is None or self.is_gone:
+            return None
+        if not self._membership.is_primary:
+            raise Misuse(f"view {seat.view.id} is not the primary one, so it is read-only: wait for a merge.")
+        if not self._is_blocked and not streams.writable():
+            return None
+        return seat.cast(payload, options)
+
+    def send(self, to: MemberId, data: bytes) -> bool:
+        """Send bytes to one member of the view, reliably and in order while the view lasts. False: it is not in the view."""
+        streams, view = self._streams, self.view
+        if streams is None or view is None or to == self.id or to not in view.members:
+            return False
+        streams.send(view.rank_of(to), ASIDE + data)
+        return True
+
+    def set_free_room(self, packets: int | None) -> None:
+        """How many more packets of each origin the application can take; None: any number. The others keep to it."""
+        self._room = packets
+        if self._streams is not None:
+            self._streams.set_free_room(packets)
+
+    def receive(self, datagrams: Iterable[bytes | memoryview], now: int) -> None:
+        """Take datagrams from the network."""
+        self.tick(now)
+        for datagram in datagrams:
+            frame = self._frames.open(datagram)
+            if frame is None:
+                continue
+            if isinstance(frame, StreamFrame):
+                self._take_stream(frame.datagram, now)
+            else:
+                self._take_control(frame.sender, frame.message, now)
+
+    def tick(self, now: int) -> None:
+        """Time has passed."""
+        self._now = max(self._now, now)
+        if self._now >= self._detect_at:
+            self._detect()
+        if self._now >= self._plan_at:
+            self._membership.tick(self._now)
+            self._is_planning = True
+
+    def drain(self, now: int) -> Effects:
+        """End the turn."""
+        self.tick(now)
+        effects = Effects()
+        if self._is_planning:
+            self._plan(effects)  # may block, close and install
+        self._hand_over()
+        seat, streams = self._seat, self._streams
+        if seat is not None and streams is not None:
+            self._take_seat_turn(seat, streams, effects)
+            self._drain_streams(streams, effects)
+        effects.notes, self._notes = self._notes + effects.notes, []
+        effects.events += self._events
+        self._events = []
+        effects.deadline = self._deadline()
+        return effects
 
     # Inside a turn.
 
-    def _take_turn(self, now: int, out: Outbox) -> None:
-        if self._casting:
-            self._submit(out)
-        if self._inbox:
-            self._hand_over(now, out)
-        if self._quiet_at is not None and now >= self._quiet_at:
-            self._quiet_at = None
-            delivered = len(out.deliver)
-            self._ordering.quiet(out)
-            if self._noting:
-                self._pass_gate(delivered)
-        delivered = len(out.deliver)
-        self._ordering.end_turn(out)
-        if self._noting:
-            self._pass_gate(delivered)
+    def _detect(self) -> None:
+        for change in self._detector.tick(self._now):
+            if change.suspected:  # what ends a suspicion is hearing, and that is seen at once
+                self._is_planning = True
+                self._suspected[change.peer] = None
+                self._membership.suspect(change.peer)
+                if self._noting:
+                    self._notes.append(Note(NoteKind.SUSPECT, attributes={"suspected": str(change.peer)}))
+        self._detect_at = _or_never(self._detector.deadline)
 
-    def _submit(self, out: Outbox) -> None:
-        for batch in self._batches():
-            mark, delivered = len(out.notes), len(out.deliver)
-            self._ordering.submit(batch, out)
-            if self._noting:
-                self._note_cast(batch, mark, delivered)
-        self._quiet_at = None  # an own cast acknowledges whatever was received before this turn
-
-    def _batches(self) -> list[Batch]:
-        """Cut what was cast into batches: one where options and limits allow it."""
-        casting, self._casting = self._casting, []
-        first = self._index - len(casting)
-        if len(casting) == 1:
-            payload, options = casting[0]
-            return [self._batch(first, (payload,), options)]
-        result = []
-        start, size = 0, 0
-        for i, (payload, options) in enumerate(casting):
-            full = i - start >= self.config.batch_messages_max or size + len(payload) > self.config.batch_bytes_max
-            if i > start and (full or options != casting[start][1]):
-                result.append(self._batch(first + start, [p for p, _ in casting[start:i]], casting[start][1]))
-                start, size = i, 0
-            size += len(payload)
-        result.append(self._batch(first + start, [p for p, _ in casting[start:]], casting[start][1]))
-        return result
-
-    def _batch(self, first: int, payloads: Sequence[bytes], options: CastOptions) -> Batch:
-        service = options.service if options.service is not None else self._order.service
-        to = None
-        if options.to is not None:  # an addressee that left while the cast waited has no rank in this view
-            to = tuple(rank for rank, member in enumerate(self.view.members) if member in options.to)
-            self._partial = True
-        safe = self.config.safe if options.safe is None else options.safe
-        return Batch(self.rank, first, payloads, service, to, safe=safe)
-
-    def _hand_over(self, now: int, out: Outbox) -> None:
-        inbox, self._inbox = self._inbox, []
-        receive, numbered, retained = self._ordering.receive, self._numbered, self._retained
-        for sender, packet in inbox:
-            if type(packet) in numbered:
-                retained[sender].append(packet)
-            if self._noting:
-                delivered = len(out.deliver)
-                self._note_receive(packet)
-                receive(sender, packet, out)
-                self._pass_gate(delivered)
+    def _plan(self, effects: Effects) -> None:
+        """Let membership do what is due. Only control messages, suspicions and time move it, so a turn of data does not ask."""
+        self._membership.tick(self._now)
+        out = self._membership.drain()
+        self._is_planning = False
+        self._plan_at = _or_never(self._membership.deadline)
+        effects.records = out.records
+        for to, message in out.sends:
+            address = to if isinstance(to, str) else to.address
+            effects.datagrams.append(((address,), self._frames.control(self._control.encode(message))))
+        for event in out.events:
+            if isinstance(event, Installed):
+                self._charters[event.charter.id] = event.charter
             else:
-                receive(sender, packet, out)
-        if self._quiet_at is None and self._ack_delay is not None:
-            self._quiet_at = now + self._ack_delay
+                self._events.append(event)
 
-    def _retain_own(self, packets: Sequence[Packet]) -> None:
-        own, numbered = self._retained[self.rank], self._numbered
-        for packet in packets:
-            if type(packet) in numbered:
-                own.append(packet)
+    def _take_stream(self, datagram: memoryview, now: int) -> None:
+        seen = peek(datagram)
+        if seen is None:
+            self._drop("short datagram")
+        elif seen.view != self._tag:
+            self._keep_early(seen.view, datagram)
+        elif self._streams is not None and seen.sender < len(self._members):
+            counters = self._streams.counters
+            before = counters.datagrams_received
+            self._streams.receive(seen.sender, datagram, now)
+            if counters.datagrams_received > before:  # authentic and well-formed
+                self._heard(self._members[seen.sender], now)
 
-    def _pass_gate(self, start: int) -> None:
-        """What the ordering has delivered from `start` on is shown now, unless it is safe or behind something that is."""
-        deliver = self._out.deliver
-        if not self._gate and not any(batch.safe for batch in deliver[start:]):
-            if self._noting:
-                self._note_deliveries(start)
+    def _take_control(self, sender: MemberId, data: memoryview, now: int) -> None:
+        message = self._control.read(data)
+        if message is None:
+            self._drop("control message")
             return
-        arrived = deliver[start:]
-        del deliver[start:]
-        for batch in arrived:
-            if self._gate or batch.safe:
-                self._gate.append((batch, None))
+        self._heard(sender, now)
+        self._is_planning = True
+        self._membership.tick(self._now)
+        self._membership.receive(sender, message)  # type: ignore[arg-type]  # what is no control message is ignored there
+
+    def _heard(self, member: MemberId, now: int) -> None:
+        """A member lives. One that was excluded under suspicion is not watched any more, and yet may refute it."""
+        self._detector.heard(member, now)
+        if member in self._suspected:
+            del self._suspected[member]
+            self._membership.unsuspect(member)
+            self._is_planning = True
+
+    def _keep_early(self, view: int, datagram: memoryview) -> None:
+        """Of another view: perhaps of the next one, which others have installed a little earlier."""
+        if not self._is_blocked and self._seat is not None:
+            self._drop("other view")
+            return
+        self._early.append((view, bytes(datagram)))
+        self._early_bytes += len(datagram)
+        while len(self._early) > EARLY_DATAGRAMS_MAX or self._early_bytes > EARLY_BYTES_MAX:
+            _, oldest = self._early.popleft()
+            self._early_bytes -= len(oldest)
+            self._drop("early datagrams")
+
+    def _hand_over(self) -> None:
+        """What has arrived on the streams goes to the ordering, unless the view is being closed."""
+        seat, streams = self._seat, self._streams
+        if seat is None or streams is None:
+            return
+        members = len(self._members)
+        for sender, data in streams.arrived():
+            if data[:1] == ASIDE:
+                self._events.append(Aside(self._members[sender], data[1:]))
+                continue
+            if self._is_blocked:
+                continue
+            packet = self._codec.decode(data, sender, members)
+            if packet is None:
+                self._drop("packet")
+                self._membership.suspect(self._members[sender])  # no correct member sends that
+                self._is_planning = True
+                continue
+            seat.receive(sender, packet)
+
+    def _take_seat_turn(self, seat: Seat, streams: Streams, effects: Effects) -> None:
+        turn = seat.drain(self._now)
+        effects.events += self._happenings(turn.events)
+        effects.notes = turn.notes
+        self._quiet_at = turn.deadline
+        encode = self._codec.encode
+        for packet in turn.casts:
+            batch = getattr(packet, "batch", None) if turn.partial else None
+            if batch is None or batch.to is None:
+                streams.cast(encode(packet))
             else:
-                self._let_pass(batch)
+                header = packet._replace(batch=batch.placeholder())  # type: ignore[attr-defined]
+                streams.cast_parts(encode(header), encode(packet), batch.to)
+        for rank, packet in turn.sends:
+            streams.send(rank, encode(packet))
+        if self._is_blocked:
+            return
+        held = streams.held()
+        for origin, count in enumerate(held):
+            if origin != seat.rank:
+                streams.taken(origin, count)
+        self._settle(seat, streams, held)
+        if seat.is_gated:
+            seat.release(held, streams.taken_by_all)
+            shown = seat.shown()
+            effects.events += self._happenings(shown.events)
+            effects.notes += shown.notes
 
-    def _let_pass(self, batch: Batch) -> None:
-        out = self._out
-        out.deliver.append(batch)
-        if self._noting:
-            if batch.safe:
-                out.notes.append(Note(NoteKind.STABLE, batch))
-            self._note_deliveries(len(out.deliver) - 1)
+    def _happenings(self, events: Sequence[Batch | View]) -> list[Happening]:
+        """What the seat shows, with all that is known about a view."""
+        return [self._entered(event) if isinstance(event, View) else event for event in events]
 
-    def _show(self, out: Outbox) -> None:
-        """Move deliveries to the application's events: placeholders are not shown, own messages leave the window."""
-        for batch in out.deliver:
-            if batch.origin == self.rank:
-                self._unfinished -= batch.count
-            if batch.payloads is not None and (batch.to is None or self.rank in batch.to):
-                self._events.append(batch)
-        out.deliver = []
+    def _entered(self, view: View) -> Entered:
+        charter, previous = self._charters.pop(view.id), self._entered_last
+        self._entered_last = view
+        before = () if previous is None else previous.members
+        joined = tuple(member for member in view.members if member not in before)
+        left = {m: "left" if m in charter.leavers else "lost" for m in before if m not in view.members}
+        return Entered(view, charter, previous, joined, left)
 
-    def _check(self, options: CastOptions) -> None:
-        if options.service is not None and options.service not in self._order.services:
-            offered = ", ".join(sorted(service.name.lower() for service in self._order.services))
-            raise Misuse(f"this order does not carry {options.service.name.lower()} messages: choose {offered}.")
-        if options.to == ():
-            raise Misuse("a message is addressed to nobody: name at least one member, or leave `to` out for all.")
-        for member in options.to or ():
-            if member not in self.view.members:
-                raise Misuse(
-                    f"{member} is not a member of view {self.view.id}: name members of it, or leave `to` out for all."
-                )
+    def _settle(self, seat: Seat, streams: Streams, held: Sequence[int]) -> None:
+        """Forget the packets that every member's ordering has taken in."""
+        for origin, marks in enumerate(self._marks):
+            slots = seat.slots(origin)
+            if not marks or marks[-1][1] < slots:
+                marks.append((held[origin], slots))
+            settled, enough = streams.taken_by_all[origin], 0
+            while marks and marks[0][0] <= settled:
+                enough = marks.popleft()[1]
+            if enough:
+                seat.trim(origin, enough)
 
-    # For the recorder. Nothing here runs unless someone records.
+    def _drain_streams(self, streams: Streams, effects: Effects) -> None:
+        if self._detector.wants_heartbeat(self._now):
+            streams.announce()
+        peers = self._peers
+        others = tuple(address for rank, address in enumerate(peers) if rank != self._rank)
+        for to, datagram in streams.drain(self._now):
+            if to is None:
+                self._detector.sent(self._now)
+                effects.datagrams.append((others, self._frames.stream(datagram)))
+            else:
+                effects.datagrams.append(((peers[to],), self._frames.stream(datagram)))
+        self._counter = streams.counter
 
-    def _note_cast(self, batch: Batch, mark: int, delivered: int) -> None:
-        packets = self._out.to_all  # none, if the batch must wait
-        vector = getattr(packets[-1], "vector", None) if packets else None
-        attributes: dict[str, object] = {} if vector is None else {"vector": list(vector)}
-        if batch.safe:
-            attributes["safe"] = "true"
-        self._out.notes.insert(mark, Note(NoteKind.CAST, batch, attributes=attributes or None))
-        self._pass_gate(delivered)
+    def _deadline(self) -> int | None:
+        due = min(self._plan_at, self._detect_at)
+        if self._streams is not None and self._streams.deadline is not None:
+            due = min(due, self._streams.deadline)
+        if self._quiet_at is not None:
+            due = min(due, self._quiet_at)
+        return None if due == NEVER else due
 
-    def _note_receive(self, packet: Packet) -> None:
-        batch = getattr(packet, "batch", None)
-        if batch is not None:
-            self._out.notes.append(Note(NoteKind.RECEIVE, batch))
+    def _drop(self, reason: str) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
-    def _note_deliveries(self, start: int) -> None:
-        for batch in self._out.deliver[start:]:
-            mine = batch.to is None or self.rank in batch.to
-            self._out.notes.append(Note(NoteKind.DELIVER, batch if mine else batch.placeholder()))
+    # What membership asks for.
+
+    def _block(self) -> Report:
+        assert self._seat is not None
+        self._is_blocked = True
+        return self._seat.block()
+
+    def _install(
+        self,
+        view: View,
+        previous: View | None,
+        transitional: Sequence[MemberId],
+        parts: Sequence[ViewId],
+        order: str,
+        attributes: Mapping[str, object],
+    ) -> None:
+        kind, self._order = self._orders[order], order
+        if self._seat is None:
+            self._seat = Seat(
+                self.id, kind, self.settings.config, view, self._noting, parts=parts, attributes=attributes
+            )
+        else:
+            self._seat.install(view, previous, transitional, parts, kind, attributes)
+        self._codec = Codec(kind.wire, self.settings.config)
+        self._members = view.members
+        self._rank = view.rank_of(self.id)
+        self._peers = tuple(member.address for member in view.members)
+        self._replay = {member: self._replay.get(member) or ReplayWindow() for member in view.members}
+        windows = [self._replay[member] for member in view.members]
+        self._streams = Streams(
+            view, self._rank, self.settings.streams, self._random, self._now, self._counter, windows
+        )
+        self._streams.set_free_room(self._room)
+        self._tag = view_tag(view)
+        self._marks = [deque() for _ in view.members]
+        self._is_blocked = False
+        self._detector.watch([member for member in view.members if member != self.id], self._now)
+        self._detect_at = self._now
+        for member in view.members:
+            if member in self._suspected:  # it took part in the ballot
+                del self._suspected[member]
+                self._membership.unsuspect(member)
+        early, self._early, self._early_bytes = self._early, deque(), 0
+        for tag, datagram in early:
+            if tag == self._tag:
+                self._take_stream(memoryview(datagram), self._now)
 
 
-def packet_for(packet: Packet, rank: Rank) -> Packet:
-    """What one member gets of a cast: the packet, or with a placeholder for its batch if that member is not addressed."""
-    batch: Batch | None = getattr(packet, "batch", None)
-    if batch is None or batch.to is None or rank in batch.to or batch.payloads is None:
-        return packet
-    return packet._replace(batch=batch.placeholder())  # type: ignore[attr-defined,no-any-return]
+def _or_never(time: int | None) -> int:
+    return NEVER if time is None else time
+
+
+class _Chair:
+    """How membership sees the member: the one that holds the current view."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def block(self) -> Report:
+        return self._member._block()
+
+    def retained(self, slot: Slot) -> Packet | None:
+        assert self._member._seat is not None
+        return self._member._seat.retained(slot)
+
+    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
+        assert self._member._seat is not None
+        self._member._seat.close(cut, missing)
+
+    def install(
+        self,
+        view: View,
+        previous: View | None,
+        transitional: Sequence[MemberId],
+        parts: Sequence[ViewId],
+        order: str,
+        attributes: Mapping[str, object],
+    ) -> None:
+        self._member._install(view, previous, transitional, parts, order, attributes)

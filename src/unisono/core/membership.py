@@ -66,7 +66,7 @@ from unisono.core.control import (
 )
 from unisono.core.errors import Misuse
 from unisono.core.membership_discovery import Discovery
-from unisono.core.membership_host import Host, Left, MembershipOut, Refused, Seat
+from unisono.core.membership_host import Holder, Host, Left, MembershipOut, Refused
 from unisono.core.membership_knowledge import Knowledge
 from unisono.core.membership_participant import Participant
 from unisono.core.membership_primary import NOTHING
@@ -87,7 +87,7 @@ class Membership:
     def __init__(
         self,
         member: MemberId,
-        seat: Seat,
+        seat: Holder,
         orders: Mapping[str, type[AnyOrdering]],
         order: str,
         config: Config,

@@ -13,8 +13,8 @@ from unisono.core.types import MemberId, Packet, Slot, View, ViewId
 from unisono.core.wire import Codec
 
 
-class Seat(Protocol):
-    """Who holds the current view: the member below membership. `core.member.Member` is nearly one."""
+class Holder(Protocol):
+    """Who holds the current view: the member below membership. `core.member.Member` is one, by way of its seat."""
 
     def block(self) -> Report:
         """Stop the view and say what is held of it. Nothing more of it is taken in."""
@@ -76,7 +76,7 @@ class Host:
     def __init__(
         self,
         member: MemberId,
-        seat: Seat,
+        seat: Holder,
         orders: Mapping[str, type[AnyOrdering]],
         order: str,
         config: Config,

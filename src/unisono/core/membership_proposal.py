@@ -36,11 +36,11 @@ from unisono.core.control import (
     Propose,
     Pull,
 )
-from unisono.core.member import packet_for
 from unisono.core.membership_host import Host
 from unisono.core.membership_participant import lacking
 from unisono.core.ordering import Cut, Report
 from unisono.core.parcels import Parcel, pieces
+from unisono.core.seat import packet_for
 from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View, ViewId
 
 

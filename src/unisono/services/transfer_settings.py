@@ -64,7 +64,7 @@ class Application(Protocol):
 
 
 class Port(Protocol):
-    """What state transfer needs of a member: `core.whole.GroupMember` has it."""
+    """What state transfer needs of a member: `core.whole.Member` has it."""
 
     @property
     def id(self) -> MemberId: ...

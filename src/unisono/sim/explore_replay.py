@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from unisono.core.errors import Misuse
-from unisono.core.member import packet_for
 from unisono.core.ordering import AnyOrdering
+from unisono.core.seat import packet_for
 from unisono.core.types import Packet, Property, Rank
 from unisono.orders.registry import ORDERS
 from unisono.sim.explore_case import (

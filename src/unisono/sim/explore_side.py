@@ -10,9 +10,9 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from unisono.core.errors import Misuse
-from unisono.core.member import packet_for
 from unisono.core.ordering import Cut, Report
 from unisono.core.outbox import Outbox
+from unisono.core.seat import packet_for
 from unisono.core.types import Packet, Rank, Slot
 from unisono.sim.explore_case import Stream, Turn
 from unisono.sim.explore_state import Act, Local, Received, Setup, blame, freeze

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
-from unisono.core.member import packet_for
 from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.outbox import Outbox
+from unisono.core.seat import packet_for
 from unisono.core.types import Batch, Packet, Rank, Slot, View
 from unisono.sim.explore_case import NAMES, Case
 
@@ -92,7 +92,7 @@ class Local:
         self.armed = False  # something was received since the last own cast: patience can end
 
     def take_turn(self, casts: int, received: Received, quiet: bool) -> Outbox:
-        """One turn as `Member.drain` takes it: casts, packets, patience, and the end of the turn. Returns what leaves."""
+        """One turn as `Seat.drain` takes it: casts, packets, patience, and the end of the turn. Returns what leaves."""
         out, ordering, numbered = Outbox(), self.ordering, self.setup.numbered
         if casts:
             for batch in self.setup.batches(self.rank, self.cast, casts):

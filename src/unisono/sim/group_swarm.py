@@ -15,9 +15,9 @@ from pathlib import Path
 from random import Random
 
 from unisono.core.config import MILLISECOND, SECOND
+from unisono.core.member import Member
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import CastOptions, MemberId, Service
-from unisono.core.whole import GroupMember
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_world import GroupWorld
 from unisono.trace.sinks import Sink
@@ -198,7 +198,7 @@ def run_outing(
     order: str,
     seed: int,
     *,
-    kind: type[GroupMember] = GroupMember,
+    kind: type[Member] = Member,
     orders: dict[str, type[AnyOrdering]] | None = None,
     sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
 ) -> Outing:
@@ -226,7 +226,7 @@ def run_outing(
     )
 
 
-def try_outing(order: str, seed: int, kind: type[GroupMember] = GroupMember) -> Outing:
+def try_outing(order: str, seed: int, kind: type[Member] = Member) -> Outing:
     """Run and judge one seed; an exception inside the run is a failure like any other. Never raises."""
     try:
         return run_outing(order, seed, kind=kind)

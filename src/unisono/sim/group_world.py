@@ -1,6 +1,6 @@
 """The simulator of whole groups: processes that join, crash, restart, pause and leave, over a network that is at fault.
 
-Here members are whole (`core.whole`): real datagrams, real membership. Time is virtual, one heap holds what is to come, and
+Here members are whole (`core.member`): real datagrams, real membership. Time is virtual, one heap holds what is to come, and
 everything random comes from streams seeded by purpose, so the same script gives the same run. Every process is recorded, and
 checkers look on.
 """
@@ -15,12 +15,13 @@ from typing import Any
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.detector import DetectorSettings
 from unisono.core.errors import UnisonoError
+from unisono.core.happenings import Entered
+from unisono.core.member import Member, Settings
 from unisono.core.membership_host import Left, Refused
 from unisono.core.membership_settings import MembershipSettings
 from unisono.core.ordering import AnyOrdering
 from unisono.core.stream_settings import StreamSettings
 from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, View
-from unisono.core.whole import Entered, GroupMember, Settings
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_network import DatagramNetwork
 from unisono.trace.checks.judge import Observer, Verdict
@@ -197,7 +198,7 @@ class GroupWorld:
         settings: Settings = QUICK,
         delay: str = "uniform:0.2ms:2ms",
         orders: Mapping[str, type[AnyOrdering]] = ORDERS,
-        kind: type[GroupMember] = GroupMember,
+        kind: type[Member] = Member,
         owed: Iterable[str] = (),
         sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
         run_name: str | None = None,

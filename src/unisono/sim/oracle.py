@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from unisono.core.member import Member, packet_for
 from unisono.core.ordering import Cut, Report
+from unisono.core.seat import Seat, packet_for
 from unisono.core.types import Packet, Rank, Slot, View, ViewId
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ViewChange:
         return True
 
 
-def missing_of(rank: Rank, report: Report, cut: Cut, members: Mapping[Rank, Member]) -> dict[Slot, Packet]:
+def missing_of(rank: Rank, report: Report, cut: Cut, members: Mapping[Rank, Seat]) -> dict[Slot, Packet]:
     """What one survivor lacks of the cut, fetched from the others.
 
     Payloads go to addressees only. A payload that no survivor holds is void: everyone gets the placeholder that is left of it.

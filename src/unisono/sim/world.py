@@ -11,9 +11,9 @@ from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any, Protocol, TypeAlias
 
-from unisono.core.member import Member, packet_for
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Effects
+from unisono.core.seat import Seat, packet_for
 from unisono.core.types import Batch, MemberId, Packet, Rank, View, ViewId
 from unisono.orders.registry import find_order
 from unisono.sim.network import CAST, UNICAST, Network
@@ -42,7 +42,7 @@ class Host:
         "number", "paused_until", "sent_bytes", "sent_packets",
     )  # fmt: skip
 
-    def __init__(self, number: int, member: Member) -> None:
+    def __init__(self, number: int, member: Seat) -> None:
         self.number = number
         self.member = member
         self.alive = True
@@ -105,7 +105,7 @@ class World:
         members = tuple(MemberId(name_of(number)) for number in range(scenario.members))
         self.view = View(ViewId(1, members[0]), members)
         noting = bool(self._watchers)
-        self.hosts = [Host(i, Member(m, self.order, self.config, self.view, noting)) for i, m in enumerate(members)]
+        self.hosts = [Host(i, Seat(m, self.order, self.config, self.view, noting)) for i, m in enumerate(members)]
         self.change = ViewChange(self)
         self._enter_view(self.view, self.hosts)
 

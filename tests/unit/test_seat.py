@@ -9,9 +9,9 @@ import pytest
 from tests.harness import A, B, C, make_view
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
-from unisono.core.member import Member, packet_for
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Effects, NoteKind
+from unisono.core.seat import Seat, packet_for
 from unisono.core.types import Batch, CastOptions, Key, MemberId, Packet, Service
 from unisono.orders import abcast, agreed, causal, fifo, sequencer
 from unisono.orders.abcast import Abcast
@@ -26,10 +26,10 @@ NOW = 1_000
 
 def make_member(
     order: type[AnyOrdering] = Fifo, rank: int = A, size: int = 3, *, noting: bool = False, **settings: Any
-) -> Member:
+) -> Seat:
     """A member that has shown its first view already."""
     view = make_view(size)
-    member = Member(view.members[rank], order, Config(**settings), view, noting)
+    member = Seat(view.members[rank], order, Config(**settings), view, noting)
     assert member.drain(NOW).events == [view]
     return member
 
@@ -366,7 +366,7 @@ def test_nothing_is_noted_unless_someone_records() -> None:
 
 def test_the_notes_of_a_turn_are_in_the_order_in_which_things_happened() -> None:
     view = make_view(3)
-    member = Member(ID_A, Sequencer, Config(), view, noting=True)
+    member = Seat(ID_A, Sequencer, Config(), view, noting=True)
     (first,) = member.drain(NOW).notes
     assert (first.kind, first.view) == (NoteKind.VIEW, view)
     member.cast(b"x")

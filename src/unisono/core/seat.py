@@ -1,0 +1,379 @@
+"""A member's seat in a group: the part that casts, orders and delivers, in views and on streams that are given to it.
+
+A deterministic object without I/O: same inputs in the same order, same outputs. A `Member` has one below its membership; simulator and
+explorer of the orders drive seats alone.
+
+A **turn** is any number of inputs (`cast`, `receive`, or just that time has passed), then exactly one `drain(now)`, whose effects
+the driver performs. The turn is the unit of batching: everything cast since the last one leaves as one batch, without a timer,
+so a message alone leaves at once and a thousand leave together.
+
+The view is given to it (`install`), and whoever feeds it keeps the streams in order. A view change is three
+calls: `block` returns the report and stops everything of the old view, `close` delivers the agreed remainder, `install`
+starts the next view. Casts that arrive in between wait, and belong to the next view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from unisono.core.config import Config
+from unisono.core.errors import Misuse
+from unisono.core.ordering import AnyOrdering, Cut, Report, Wait
+from unisono.core.outbox import Effects, Note, NoteKind, Outbox
+from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Packet, Rank, Slot, View, ViewId
+
+
+class Seat:
+    """See the module's text. `order` is the class of the ordering, handed in so that the core knows none."""
+
+    def __init__(
+        self,
+        member: MemberId,
+        order: type[AnyOrdering],
+        config: Config,
+        view: View,
+        noting: bool = False,
+        parts: Sequence[ViewId] = (),
+        attributes: Mapping[str, object] | None = None,
+    ) -> None:
+        self.id = member
+        self.config = config
+        self._out = Outbox(noting)
+        self._noting = noting
+        self._effects = Effects()
+        self._casting: list[tuple[bytes, CastOptions]] = []  # accepted, not yet submitted
+        self._inbox: list[tuple[Rank, Packet]] = []  # received, not yet handed to the ordering
+        self._partial = False  # some cast of this turn is not addressed to everyone
+        self._events: list[Batch | View] = []  # shown with the next effects, before that turn's deliveries
+        self._index = 0  # of the next own message, across views
+        self._window = config.window_messages
+        self._unfinished = 0  # own messages accepted and not yet delivered here: what the window holds
+        self._quiet_at: int | None = None
+        self.install(view, parts=parts, order=order, attributes=attributes)
+
+    # The inputs of a turn.
+
+    def cast(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
+        """Accept a message for the group. None: the window is full; try again after some deliveries."""
+        if self._unfinished >= self._window:
+            return None
+        if len(payload) > self.config.payload_bytes_max:
+            raise Misuse(
+                f"a payload of {len(payload)} bytes is over the limit of {self.config.payload_bytes_max}: "
+                "cut it, or raise payload_bytes_max."
+            )
+        if options is not DEFAULT:
+            self._check(options)
+        self._casting.append((payload, options))
+        self._unfinished += 1
+        self._index += 1
+        return Key(self.id, self._index - 1)
+
+    def receive(self, sender: Rank, packet: Packet) -> None:
+        """Take a packet of the current view. Once blocked, nothing of the old view is wanted any more."""
+        if not self._blocked:
+            self._inbox.append((sender, packet))
+
+    def drain(self, now: int) -> Effects:
+        """End the turn. The lists in the effects are the driver's to keep; the object itself is used again next turn."""
+        out, effects = self._out, self._effects
+        if not self._blocked:
+            self._take_turn(now, out)
+            if not self._noting:
+                self._pass_gate(0)
+        if out.deliver:
+            self._show(out)
+        if out.to_all:
+            self._retain_own(out.to_all)
+        effects.partial, self._partial = self._partial, False
+        effects.events, self._events = self._events, []
+        effects.casts, out.to_all = out.to_all, []
+        effects.sends, out.to_one = out.to_one, []
+        effects.notes, out.notes = out.notes, []
+        effects.deadline = self._quiet_at
+        return effects
+
+    # The view change.
+
+    def block(self) -> Report:
+        """Stop the view: nothing more of it is submitted or taken in. What is cast from now on waits for the next view."""
+        self._blocked = True
+        self._inbox.clear()
+        self._quiet_at = None
+        if self._noting:
+            self._out.notes.append(Note(NoteKind.BLOCK))
+        report: Report = self._ordering.report()
+        self._retain_own(self._ordering.unsent())
+        return report
+
+    def retained(self, slot: Slot) -> Packet | None:
+        """The packet of a slot as this member holds it, for one that misses it; a placeholder where it is not addressed."""
+        origin, number = slot
+        packets, at = self._retained[origin], number - 1 - self._trimmed[origin]
+        return packets[at] if 0 <= at < len(packets) else None
+
+    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
+        """Deliver the agreed remainder of the view."""
+        if self._noting:
+            for slot in sorted(missing):
+                self._note_receive(missing[slot])
+        self._ordering.close(cut, missing, self._out)
+        assert not self._out.to_all, "a view that is closed casts nothing"
+        assert not self._out.to_one
+        closing, self._out.deliver = self._out.deliver, []
+        gated = [batch for batch, _ in self._gate]
+        self._gate.clear()
+        for batch in (*gated, *closing):  # all who come along have taken in what the cut delivers
+            self._let_pass(batch)
+        self._show(self._out)
+
+    def install(
+        self,
+        view: View,
+        previous: View | None = None,
+        transitional: Sequence[MemberId] = (),
+        parts: Sequence[ViewId] = (),
+        order: type[AnyOrdering] | None = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> None:
+        """Start a view: a fresh ordering, perhaps another order, and whatever was cast meanwhile.
+
+        `parts` and `attributes` are what membership agreed on: the views that were merged, the cut that closed the previous
+        one, whether this one is primary.
+        """
+        if self.id not in view.members:
+            raise Misuse(f"{self.id} cannot install view {view.id}: it is not a member of it.")
+        if len(view) > self.config.members_max:
+            raise Misuse(f"view {view.id} has {len(view)} members, over the limit of {self.config.members_max}.")
+        self.view = view
+        self.rank = view.rank_of(self.id)
+        if order is not None:
+            self._order = order
+            self._ack_delay = self.config.ack_delay_ns if order.acknowledges else None
+            self._numbered = frozenset(order.numbered)
+        chosen = previous is None and attributes is None  # by a person, so settings that do not fit are refused
+        config = self.config if chosen else self.config.fitted(len(view))
+        self._ordering = self._order(view, self.rank, config)
+        self._retained: list[list[Packet]] = [[] for _ in view.members]  # by origin: its numbered packets, in order
+        self._trimmed = [0] * len(view)  # by origin: how many before those are not kept any more
+        self._gate: list[
+            tuple[Batch, tuple[int, ...] | None]
+        ] = []  # in their order, but not yet safe; and what each needs
+        self._quiet_at = None
+        self._blocked = False
+        self._events.append(view)
+        if self._noting:
+            origin: dict[str, object] = dict(attributes or {})
+            if previous is not None:
+                origin |= {"previous_view": str(previous.id), "transitional": [str(m) for m in transitional]}
+            if parts:
+                origin["parts"] = [str(part) for part in parts]
+            self._out.notes.append(Note(NoteKind.VIEW, view=view, attributes=origin or None))
+
+    # Stability: what every member has taken in, as the streams below know.
+
+    def slots(self, origin: Rank) -> int:
+        """How many slots of an origin were taken in here."""
+        return self._trimmed[origin] + len(self._retained[origin])
+
+    def trim(self, origin: Rank, slots: int) -> None:
+        """Every member has taken in so many slots of an origin: nobody will ask for them."""
+        surplus = slots - self._trimmed[origin]
+        if surplus > 0:
+            del self._retained[origin][:surplus]
+            self._trimmed[origin] = slots
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether messages wait to be safe."""
+        return bool(self._gate)
+
+    def release(self, taken: Sequence[int], taken_by_all: Sequence[int]) -> None:
+        """Show what has become safe, with the next `drain`.
+
+        A message waits until every member's ordering has taken in all that this one had taken in when it delivered it: its
+        place in the order derives from nothing else. `taken` is how many packets of each origin that is now.
+        """
+        if self._gate[-1][1] is None:
+            needs = tuple(taken)
+            self._gate = [(batch, needs if needed is None else needed) for batch, needed in self._gate]
+        passing = 0
+        for batch, needed in self._gate:
+            if batch.safe and any(n > have for n, have in zip(needed or (), taken_by_all, strict=True)):
+                break
+            passing += 1
+            self._let_pass(batch)
+        if passing:
+            del self._gate[:passing]
+            self._show(self._out)
+
+    def shown(self) -> Effects:
+        """What `release` has shown, as effects of the turn that was drained before it."""
+        effects = Effects()
+        effects.events, self._events = self._events, []
+        effects.notes, self._out.notes = self._out.notes, []
+        return effects
+
+    # Questions.
+
+    def waits(self) -> Sequence[Wait]:
+        """What is held back here, for what, and for whom."""
+        return self._ordering.waits()
+
+    @property
+    def has_input(self) -> bool:
+        """Whether something waits for the next turn."""
+        return bool(self._casting or self._inbox)
+
+    @property
+    def unfinished(self) -> int:
+        """How many own messages are cast and not yet delivered here."""
+        return self._unfinished
+
+    # Inside a turn.
+
+    def _take_turn(self, now: int, out: Outbox) -> None:
+        if self._casting:
+            self._submit(out)
+        if self._inbox:
+            self._hand_over(now, out)
+        if self._quiet_at is not None and now >= self._quiet_at:
+            self._quiet_at = None
+            delivered = len(out.deliver)
+            self._ordering.quiet(out)
+            if self._noting:
+                self._pass_gate(delivered)
+        delivered = len(out.deliver)
+        self._ordering.end_turn(out)
+        if self._noting:
+            self._pass_gate(delivered)
+
+    def _submit(self, out: Outbox) -> None:
+        for batch in self._batches():
+            mark, delivered = len(out.notes), len(out.deliver)
+            self._ordering.submit(batch, out)
+            if self._noting:
+                self._note_cast(batch, mark, delivered)
+        self._quiet_at = None  # an own cast acknowledges whatever was received before this turn
+
+    def _batches(self) -> list[Batch]:
+        """Cut what was cast into batches: one where options and limits allow it."""
+        casting, self._casting = self._casting, []
+        first = self._index - len(casting)
+        if len(casting) == 1:
+            payload, options = casting[0]
+            return [self._batch(first, (payload,), options)]
+        result = []
+        start, size = 0, 0
+        for i, (payload, options) in enumerate(casting):
+            full = i - start >= self.config.batch_messages_max or size + len(payload) > self.config.batch_bytes_max
+            if i > start and (full or options != casting[start][1]):
+                result.append(self._batch(first + start, [p for p, _ in casting[start:i]], casting[start][1]))
+                start, size = i, 0
+            size += len(payload)
+        result.append(self._batch(first + start, [p for p, _ in casting[start:]], casting[start][1]))
+        return result
+
+    def _batch(self, first: int, payloads: Sequence[bytes], options: CastOptions) -> Batch:
+        service = options.service if options.service is not None else self._order.service
+        to = None
+        if options.to is not None:  # an addressee that left while the cast waited has no rank in this view
+            to = tuple(rank for rank, member in enumerate(self.view.members) if member in options.to)
+            self._partial = True
+        safe = self.config.safe if options.safe is None else options.safe
+        return Batch(self.rank, first, payloads, service, to, safe=safe)
+
+    def _hand_over(self, now: int, out: Outbox) -> None:
+        inbox, self._inbox = self._inbox, []
+        receive, numbered, retained = self._ordering.receive, self._numbered, self._retained
+        for sender, packet in inbox:
+            if type(packet) in numbered:
+                retained[sender].append(packet)
+            if self._noting:
+                delivered = len(out.deliver)
+                self._note_receive(packet)
+                receive(sender, packet, out)
+                self._pass_gate(delivered)
+            else:
+                receive(sender, packet, out)
+        if self._quiet_at is None and self._ack_delay is not None:
+            self._quiet_at = now + self._ack_delay
+
+    def _retain_own(self, packets: Sequence[Packet]) -> None:
+        own, numbered = self._retained[self.rank], self._numbered
+        for packet in packets:
+            if type(packet) in numbered:
+                own.append(packet)
+
+    def _pass_gate(self, start: int) -> None:
+        """What the ordering has delivered from `start` on is shown now, unless it is safe or behind something that is."""
+        deliver = self._out.deliver
+        if not self._gate and not any(batch.safe for batch in deliver[start:]):
+            if self._noting:
+                self._note_deliveries(start)
+            return
+        arrived = deliver[start:]
+        del deliver[start:]
+        for batch in arrived:
+            if self._gate or batch.safe:
+                self._gate.append((batch, None))
+            else:
+                self._let_pass(batch)
+
+    def _let_pass(self, batch: Batch) -> None:
+        out = self._out
+        out.deliver.append(batch)
+        if self._noting:
+            if batch.safe:
+                out.notes.append(Note(NoteKind.STABLE, batch))
+            self._note_deliveries(len(out.deliver) - 1)
+
+    def _show(self, out: Outbox) -> None:
+        """Move deliveries to the application's events: placeholders are not shown, own messages leave the window."""
+        for batch in out.deliver:
+            if batch.origin == self.rank:
+                self._unfinished -= batch.count
+            if batch.payloads is not None and (batch.to is None or self.rank in batch.to):
+                self._events.append(batch)
+        out.deliver = []
+
+    def _check(self, options: CastOptions) -> None:
+        if options.service is not None and options.service not in self._order.services:
+            offered = ", ".join(sorted(service.name.lower() for service in self._order.services))
+            raise Misuse(f"this order does not carry {options.service.name.lower()} messages: choose {offered}.")
+        if options.to == ():
+            raise Misuse("a message is addressed to nobody: name at least one member, or leave `to` out for all.")
+        for member in options.to or ():
+            if member not in self.view.members:
+                raise Misuse(
+                    f"{member} is not a member of view {self.view.id}: name members of it, or leave `to` out for all."
+                )
+
+    # For the recorder. Nothing here runs unless someone records.
+
+    def _note_cast(self, batch: Batch, mark: int, delivered: int) -> None:
+        packets = self._out.to_all  # none, if the batch must wait
+        vector = getattr(packets[-1], "vector", None) if packets else None
+        attributes: dict[str, object] = {} if vector is None else {"vector": list(vector)}
+        if batch.safe:
+            attributes["safe"] = "true"
+        self._out.notes.insert(mark, Note(NoteKind.CAST, batch, attributes=attributes or None))
+        self._pass_gate(delivered)
+
+    def _note_receive(self, packet: Packet) -> None:
+        batch = getattr(packet, "batch", None)
+        if batch is not None:
+            self._out.notes.append(Note(NoteKind.RECEIVE, batch))
+
+    def _note_deliveries(self, start: int) -> None:
+        for batch in self._out.deliver[start:]:
+            mine = batch.to is None or self.rank in batch.to
+            self._out.notes.append(Note(NoteKind.DELIVER, batch if mine else batch.placeholder()))
+
+
+def packet_for(packet: Packet, rank: Rank) -> Packet:
+    """What one member gets of a cast: the packet, or with a placeholder for its batch if that member is not addressed."""
+    batch: Batch | None = getattr(packet, "batch", None)
+    if batch is None or batch.to is None or rank in batch.to or batch.payloads is None:
+        return packet
+    return packet._replace(batch=batch.placeholder())  # type: ignore[attr-defined,no-any-return]
