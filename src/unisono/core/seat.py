@@ -1,7 +1,7 @@
 """A member's seat in a group: the part that casts, orders and delivers, in views and on streams that are given to it.
 
-A deterministic object without I/O: same inputs in the same order, same outputs. A `Member` has one below its membership; simulator and
-explorer of the orders drive seats alone.
+A deterministic object without I/O: same inputs in the same order, same outputs. A `Member` has one below its membership; the
+simulator and the explorer of orders drive seats alone.
 
 A **turn** is any number of inputs (`cast`, `receive`, or just that time has passed), then exactly one `drain(now)`, whose effects
 the driver performs. The turn is the unit of batching: everything cast since the last one leaves as one batch, without a timer,
