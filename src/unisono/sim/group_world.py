@@ -217,7 +217,7 @@ class GroupWorld:
         self.deliveries = self.casts = 0
         self.faults: dict[str, int] = {}
         self._tie = 0
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._heap: list[tuple[int, int, Callable[[], object]]] = []
 
     def stream(self, purpose: str) -> Random:
         return Random(f"{self.seed}/{purpose}")
@@ -228,7 +228,7 @@ class GroupWorld:
 
     # Time.
 
-    def at(self, time: int, action: Callable[[], None]) -> None:
+    def at(self, time: int, action: Callable[[], object]) -> None:
         self._tie += 1
         heappush(self._heap, (max(time, self.now), self._tie, action))
 
