@@ -251,6 +251,7 @@ def test_a_standalone_cluster_judges_alike_and_survives_the_loss_of_an_executor_
     assert said["clean"] == said["clean, worker killed"] == {RUNS[1]: local[RUNS[1]]}
 
 
+@pytest.mark.slow
 def test_a_local_cluster_judges_alike(trace: Path, worker_python: Path, local: dict[str, Any]) -> None:
     said = drive("local-cluster[2,1,1024]", trace, worker_python, [])
     assert said["clean"] == {RUNS[1]: local[RUNS[1]]}

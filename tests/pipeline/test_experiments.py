@@ -292,6 +292,7 @@ def test_every_experiment_makes_its_page(name: str) -> None:
     assert [t.to_json() for t in again] == [t.to_json() for t in tables], "the order of rows says nothing"
 
 
+@pytest.mark.slow
 def test_toto_tables_are_near_the_printed_ones(spark: SparkSession, tmp_path: Path) -> None:
     """Periodic within 10 %, Poisson within 18 %, as far as so few seeds can tell; but for the paper's own outlier."""
     rows = run_grid(spark, toto_tables.grid(quick=True), tmp_path)

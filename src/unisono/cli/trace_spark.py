@@ -11,6 +11,8 @@ from rich.table import Table as RichTable
 
 from unisono.cli import options as o
 from unisono.cli.show import VIOLATIONS_SHOWN, bar, out, print_json
+from unisono.core.errors import Misuse
+from unisono.trace.checks.judge import CHECKERS
 
 if TYPE_CHECKING:
     from unisono.pipeline.verify import Judgement
@@ -26,6 +28,9 @@ def verify(
     report: Annotated[
         Path | None, typer.Option(help="Also measure, and write a page to look at into this folder.")
     ] = None,
+    also: Annotated[
+        str, typer.Option(help="Properties to ask of every run besides what its order owes: P15,P22.")
+    ] = "",
     json: o.Json = False,
 ) -> None:
     """Judge recorded runs on Spark: digests first, rows only where digests leave a doubt.
@@ -37,10 +42,13 @@ def verify(
     from unisono.pipeline.verify import verify as judge
 
     list_segments(paths)  # bad input is told before Spark starts
+    asked = frozenset(filter(None, also.split(",")))
+    if strange := sorted(asked - CHECKERS.keys()):
+        raise Misuse(f"there is no property {strange[0]!r}: choose among {', '.join(CHECKERS)}.")
     page = None
     with bar("starting Spark", None) as update, plain_errors("judging"):
         spark = open_session(master)
-        judgement = judge(spark, paths, lambda text: update(0, text))
+        judgement = judge(spark, paths, lambda text: update(0, text), also=asked)
         if report is not None:
             update(0, "measuring")
             page = write_report(spark, paths, judgement, report)

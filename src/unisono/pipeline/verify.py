@@ -101,8 +101,12 @@ def verify(
     paths: Iterable[str | Path],
     progress: Progress = lambda text: None,
     whole_rows_max: int = ROWS_MAX,
+    also: frozenset[str] = frozenset(),
 ) -> Judgement:
-    """Judge every run below these paths; of runs that need a look at their rows, those up to `whole_rows_max` as a whole."""
+    """Judge every run below these paths; of runs that need a look at their rows, those up to `whole_rows_max` as a whole.
+
+    `also`: properties that are asked of every run besides what its order owes, such as those of views.
+    """
     files = list_segments(paths)
     progress(f"scanning {len(files)} segments")
     facts = scan(spark, files).persist()
@@ -121,7 +125,7 @@ def verify(
     verdicts: list[RunVerdict] = []
     rest: dict[Whose, frozenset[str]] = {}
     for (run, group), about in sorted(runs.items()):
-        owed = _owed(about.protocol)
+        owed = _owed(about.protocol) | also
         if (run, group) in doubts or "?" in (run, group):
             rest[run, group] = owed
         elif open_properties := _undecided(owed, about.services):
@@ -134,7 +138,7 @@ def verify(
     for some, judged in ((small, _judge_whole), (large, _judge_rows)):
         if some:
             progress(f"looking at the rows of {len(some)} runs")
-            found, bad = judged(spark, segments, some, runs)
+            found, bad = judged(spark, segments, some, runs, also)
             verdicts += found
             problems += bad
     return Judgement(
@@ -329,7 +333,11 @@ def _by_size(
 
 
 def _judge_whole(
-    spark: SparkSession, segments: Segments, rest: Mapping[Whose, frozenset[str]], runs: Mapping[Whose, _About]
+    spark: SparkSession,
+    segments: Segments,
+    rest: Mapping[Whose, frozenset[str]],
+    runs: Mapping[Whose, _About],
+    also: frozenset[str],
 ) -> tuple[list[RunVerdict], list[str]]:
     """Verdicts on small runs, and what could not be read of them."""
     bundles: dict[str, dict[Whose, frozenset[str]]] = {}
@@ -343,11 +351,15 @@ def _judge_whole(
         ]
         for (run, group), some in found.violations.items()
     }
-    return _verdicts(rest, runs, violations, found.unknown, "whole"), found.problems
+    return _verdicts(rest, runs, violations, found.unknown, "whole", also), found.problems
 
 
 def _judge_rows(
-    spark: SparkSession, segments: Segments, rest: Mapping[Whose, frozenset[str]], runs: Mapping[Whose, _About]
+    spark: SparkSession,
+    segments: Segments,
+    rest: Mapping[Whose, frozenset[str]],
+    runs: Mapping[Whose, _About],
+    also: frozenset[str],
 ) -> tuple[list[RunVerdict], list[str]]:
     """Verdicts on runs of any size, by the properties' own formulations, and what could not be read of them."""
     tables = load(spark, segments.of_runs({run for run, _ in rest}))
@@ -364,7 +376,7 @@ def _judge_rows(
                 )
                 violations.setdefault((row["run"], row["group"]), []).append(found)
     problems = [row["problem"] for row in tables.quarantine.select("problem").collect()]
-    return _verdicts(rest, runs, violations, _unknown(tables), "rows"), problems
+    return _verdicts(rest, runs, violations, _unknown(tables), "rows", also), problems
 
 
 def _verdicts(
@@ -373,6 +385,7 @@ def _verdicts(
     violations: Mapping[Whose, Sequence[Violation]],
     unknown: Mapping[Whose, Mapping[str, str]],
     by: str,
+    also: frozenset[str],
 ) -> list[RunVerdict]:
     verdicts = []
     for run, group in rest:
@@ -380,7 +393,7 @@ def _verdicts(
         result = "FAIL" if broken else "UNKNOWN" if missing or "?" in (run, group) else "PASS"
         ranked = tuple(sorted(broken, key=lambda v: (_rank(v.property), v.members)))
         protocol = runs[run, group].protocol
-        verdicts.append(RunVerdict(run, group, protocol, result, _owed(protocol), ranked, missing, by))
+        verdicts.append(RunVerdict(run, group, protocol, result, _owed(protocol) | also, ranked, missing, by))
     return verdicts
 
 
