@@ -15,7 +15,7 @@ import pytest
 from tests.pipeline import traces
 from tests.pipeline.damage import Trace
 from unisono.trace.checks import judge
-from unisono.trace.checks.judge import IMPLIES as ORACLE_IMPLIES
+from unisono.trace.checks.judge import IMPLIES
 from unisono.trace.promises import promises
 from unisono.trace.schema import CAST
 from unisono.trace.story import tell
@@ -23,7 +23,7 @@ from unisono.trace.story import tell
 pytest.importorskip("pyspark")
 from unisono.pipeline.explain import sentence
 from unisono.pipeline.properties.base import COLUMNS
-from unisono.pipeline.properties.registry import IMPLIES, PROPERTIES, check
+from unisono.pipeline.properties.registry import PROPERTIES, check
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.tables import Tables, tables_of
 
@@ -201,11 +201,6 @@ def test_check_knows_what_it_can_judge(tables: Tables) -> None:
         check(tables, ["P0", "P99"])
     with pytest.raises(PipelineError, match="nothing to check"):
         check(tables, [])
-
-
-def test_what_implies_what_is_what_the_oracle_says() -> None:
-    by_spark, by_oracle = ({one: them[one] for one in ASKED if one in them} for them in (IMPLIES, ORACLE_IMPLIES))
-    assert by_spark == by_oracle
 
 
 def test_a_weaker_property_is_broken_only_with_the_stronger(found: Found, tables: Tables) -> None:

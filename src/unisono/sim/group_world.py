@@ -283,40 +283,39 @@ class GroupWorld:
     def crash(self, name: str) -> None:
         process = self.processes[name]
         if process.is_up:
-            self._count("crash")
+            self.count("crash")
             process.alive, process.ended = False, True
             process.recorder.crash(self.now)
 
     def restart(self, name: str, seeds: Sequence[str]) -> None:
         """The process at an address dies, if it lives, and a new one starts there at once."""
         self.crash(name)
-        self._count("restart")
+        self.count("restart")
         record = self.processes[name].records[-1] if self.processes[name].records else None
         self.start(name, seeds=seeds, record=record)
 
     def leave(self, name: str) -> None:
         process = self.processes[name]
         if process.is_up and process.paused_until <= self.now:
-            self._count("leave")
+            self.count("leave")
             process.member.leave()
             process.turn()
 
     def pause(self, name: str, duration: int) -> None:
         process = self.processes[name]
         if process.is_up:
-            self._count("pause")
+            self.count("pause")
             process.recorder.pause(self.now)
             process.paused_until = max(process.paused_until, self.now + duration)
             self.at(process.paused_until, process.wake)
 
     def partition(self, *parts: Iterable[str]) -> None:
-        self._count("partition")
+        self.count("partition")
         self.network.partition(parts)
 
-    def _count(self, fault: str) -> None:
+    def count(self, fault: str) -> None:
+        """Note that a fault was done to the group."""
         self.faults[fault] = self.faults.get(fault, 0) + 1
-
-    count = _count
 
     # Questions.
 

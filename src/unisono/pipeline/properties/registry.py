@@ -1,4 +1,4 @@
-"""The properties that have a Spark formulation, and what follows from what."""
+"""The properties that have a Spark formulation."""
 
 from __future__ import annotations
 
@@ -78,9 +78,6 @@ PROPERTIES: dict[str, Callable[[Tables], DataFrame]] = {
     )
 }
 """By property id, in the order in which a report lists them."""
-
-IMPLIES: dict[str, frozenset[str]] = {"P9c": frozenset({"P9b", "P9a"}), "P9b": frozenset({"P9a"})}
-"""A property, and those that hold wherever it holds."""
 
 
 def check(tables: Tables, owed: Iterable[str]) -> DataFrame:
