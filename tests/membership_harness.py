@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from random import Random
 
@@ -175,6 +176,9 @@ class Node:
 
 
 class World:
+    collect: str | None = None
+    """How reports travel, where a run's settings do not say."""
+
     def __init__(
         self,
         order: str = "fifo",
@@ -212,7 +216,8 @@ class World:
         self.at(50 * MILLISECOND, self._detect)
 
     def settings_of(self, member: MemberId) -> MembershipSettings:
-        return self.own_settings.get(member.address, self.settings)
+        own = self.own_settings.get(member.address, self.settings)
+        return own if own.collect is not None else replace(own, collect=self.collect)
 
     # Time.
 

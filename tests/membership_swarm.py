@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.membership_harness import World
@@ -40,6 +40,7 @@ class Run:
     order: str
     kind: type[Membership] = Membership
     primary: bool = False
+    collect: str | None = None  # None: star or ring, as the seed says
     faults: list[tuple[float, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -50,6 +51,7 @@ class Run:
             piece_bytes_max=random.choice((64, 200)) if small else 8192,
             members_min=1,
             policy=Policy.PRIMARY if self.primary else Policy.PARTITIONABLE,
+            collect=self.collect or Random(f"collect {self.seed} {self.order}").choice(("star", "ring")),
         )
         self.world = World(
             self.order,
@@ -61,9 +63,7 @@ class Run:
             owed={"P20"} if self.primary else (),
         )
         if self.primary:
-            self.world.own_settings["a"] = MembershipSettings(
-                piece_bytes_max=settings.piece_bytes_max, policy=Policy.PRIMARY, bootstrap=True
-            )
+            self.world.own_settings["a"] = replace(settings, bootstrap=True)
 
     def go(self) -> Verdict:
         world, random = self.world, self.random

@@ -32,11 +32,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.membership_harness import Chair
-from unisono.core.control import Answer, Flush, Propose, Standing
+from unisono.core.control import Answer, Flush, Propose, RollCall, Standing
 from unisono.core.membership import Membership
 from unisono.core.membership_contacts import Contacts
+from unisono.core.membership_merge import Group
 from unisono.core.membership_participant import Participant
-from unisono.core.membership_proposal import Attempt, Group, Phase
+from unisono.core.membership_proposal import Attempt, Phase
 from unisono.core.ordering import Report
 from unisono.core.seat import Seat
 from unisono.core.types import MemberId, Rank, ViewId
@@ -109,10 +110,10 @@ class GullibleContacts(Contacts):
 
 
 class GullibleParticipant(Participant):
-    def propose(self, sender: MemberId, message: Propose) -> bool:
+    def propose(self, sender: MemberId, message: Propose, roll: RollCall | None = None) -> bool:
         lives = {member.address: member for member in message.participants}
         some = tuple(one for one in message.participants if lives[one.address] == one or one == self.host.id)
-        return super().propose(sender, message._replace(participants=some))
+        return super().propose(sender, message._replace(participants=some), roll)
 
 
 class TrustsStaleIncarnations(Membership):
@@ -158,10 +159,10 @@ class PunctualParticipant(Participant):
     def knows_installed(self, view: ViewId | None) -> bool:
         return False
 
-    def propose(self, sender: MemberId, message: Propose) -> bool:
+    def propose(self, sender: MemberId, message: Propose, roll: RollCall | None = None) -> bool:
         if message.base != self.base and message.base in self.confirmed:
             del self.confirmed[message.base]
-        return super().propose(sender, message)
+        return super().propose(sender, message, roll)
 
 
 class NeverInstallsLate(Membership):

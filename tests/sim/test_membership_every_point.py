@@ -10,9 +10,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.membership_harness import World
-from unisono.core.control import Control, Hello, Notice, Propose
+from tests.sim.test_membership_faults import is_proposal
+from unisono.core.control import Control, Hello, Notice
 from unisono.core.types import MemberId
 from unisono.trace.checks import Result
+
+pytestmark = pytest.mark.usefixtures("collect")
 
 POINTS = 28
 FAULTS: dict[str, Callable[[World], None]] = {
@@ -65,7 +68,7 @@ def strike_at(point: int, fault: Callable[[World], None], story: Callable[[World
 
     def watch(_: MemberId, __: MemberId, message: Control) -> bool:
         nonlocal count
-        if not isinstance(message, Hello | Notice) and (count >= 0 or isinstance(message, Propose)):
+        if not isinstance(message, Hello | Notice) and (count >= 0 or is_proposal(message)):
             count += 1
             if count == point:
                 fault(world)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.membership_harness import Node, World
-from tests.sim.test_membership_faults import ORDERS, judged, losing, payloads, settle
+from tests.sim.test_membership_faults import ORDERS, is_proposal, judged, losing, payloads, settle
 from unisono.core.config import SECOND
-from unisono.core.control import ANSWER, Control, Piece, Propose
+from unisono.core.control import ANSWER, Control, Piece
 from unisono.core.membership_settings import MembershipSettings, Policy
 from unisono.core.types import MemberId
 
 order = pytest.mark.parametrize("order", ORDERS)
+pytestmark = pytest.mark.usefixtures("collect")
 
 
 def views_per_second(world: World, seconds: float) -> float:
@@ -321,7 +322,7 @@ def test_nothing_is_proposed_while_nothing_is_wrong() -> None:
     seen: list[Control] = []
 
     def watch(_: MemberId, __: MemberId, message: Control) -> bool:
-        if isinstance(message, Propose):
+        if is_proposal(message):
             seen.append(message)
         return True
 

@@ -12,6 +12,7 @@ from tests.membership_harness import World
 from unisono.core import control
 from unisono.core.config import SECOND, Config
 from unisono.core.control import CONTROL_WIRE, PARCEL_WIRE, Confirm, ControlCodec, Hello, Piece, Quorum, Standing
+from unisono.core.departure import Cause, Departure
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.membership import Membership
 from unisono.core.membership_host import MembershipOut, Refused
@@ -37,6 +38,7 @@ V1, V2, V3 = ViewId(1, A), ViewId(2, A), ViewId(3, MemberId("b", 7))
         {"piece_bytes_max": 10},
         {"members_min": 0},
         {"policy": "democracy"},
+        {"collect": "pigeon"},
         {"answer_wait_ns": 5 * SECOND},
         {"peers": ("a", "a")},
     ],
@@ -58,14 +60,17 @@ def test_settings_agree_exactly_if_order_policy_and_configuration_do() -> None:
 
 SETTINGS = control.Settings(1, "fifo", "partitionable", 2**64 - 1)
 PART = control.Part(V1, V2, (A, B))
-CHARTER = control.Charter(V3, (A, B), (C,), "toto", (PART,), True, (V2, V1))
+GONE = Departure(C, Cause.SUSPECTED, A, 1_500_000_000)
+CHARTER = control.Charter(V3, (A, B), (C,), "toto", (PART,), True, (V2, V1), (GONE,))
 STANDING = Standing(Quorum(V1, (A, B)), (Quorum(V2, (A,)),))
 CLOSED = control.Closed(V2, (0, 2), b"cut")
 SAMPLES: tuple[tuple[Any, ...], ...] = (
     Hello(SETTINGS, V1, "fifo", (A, B), A, (C,), ("x", "ü"), True),
     Hello(SETTINGS, None, "fifo", (), A, (), (), False),
     control.Refuse("no"),
+    control.Refuse("no", V1),
     control.Notice(V1, (A,), ("x",), True, ""),
+    control.Notice(V1, (A,), (), False, "", (GONE,)),
     control.Propose(V2, None, (A, B)),
     control.Propose(V2, V1, (A, B)),
     Piece(V2, 1, 10, 2**40, b"data"),
@@ -76,8 +81,11 @@ SAMPLES: tuple[tuple[Any, ...], ...] = (
     control.Outbid(V2, V3),
     control.Moved(V2, None),
     control.Moved(V2, V1),
+    control.Dismiss(V3, V2, A, 2**40, 10**9),
     control.Answer(V1, (A, B), "fifo", b"report", CLOSED, True, False, STANDING),
     control.Answer(None, (), "fifo", b"", None, False, True, NOTHING),
+    control.RollCall(((A, V1), (B, None)), ((V1, (A,)),), (b"answer", b"")),
+    control.Decree(CHARTER, ((V1, CLOSED, (A, B)),)),
     control.Flush(CHARTER, V1, CLOSED, ((0, 3, b"packet"), (1, 1, b""))),
     control.Packets(((1, 1, b"p"),)),
     STANDING,

@@ -39,7 +39,7 @@ def test_nothing_leaves_before_it_is_final() -> None:
     assert popped(queue) == []
     queue.finish((B, 1), (3, 1))
     assert popped(queue) == []
-    assert queue.ahead_of((B, 1)) == [(A, 1)]
+    assert queue.undecided() == ([(1, 0)], [(), (A,)])
     queue.finish((A, 1), (2, 2))
     assert popped(queue) == [(A, 1), (B, 1)]
     assert queue.entries == {}
@@ -53,7 +53,7 @@ def test_final_stamps_decide_the_order() -> None:
     assert popped(queue) == [(B, 1), (A, 1)]
 
 
-def test_equal_counters_are_told_apart_by_rank() -> None:
+def test_b2_equal_counters_are_told_apart_by_rank() -> None:
     queue = queue_of(((A, 1), (1, 0)), ((B, 1), (2, 0)))
     queue.finish((A, 1), (5, 2))
     queue.finish((B, 1), (5, 1))
@@ -100,7 +100,7 @@ def test_with_two_members_one_proposal_decides(order: type[Stamped]) -> None:
 
 
 @both
-def test_the_counter_follows_the_final_stamps(order: type[Stamped]) -> None:
+def test_b1_the_counter_follows_the_final_stamps(order: type[Stamped]) -> None:
     group = Group(order, 3)
     group.orderings[C]._counter = 40
     group.cast(A, "x")
@@ -229,7 +229,7 @@ def test_final_stamps_stay() -> None:
     assert cut == StampCut((1, 1, 0), ((B, 1), (A, 1)))
 
 
-def test_one_who_never_stamped_it_contributes_its_counter_plus_one() -> None:
+def test_b3_one_who_never_stamped_it_contributes_its_counter_plus_one() -> None:
     """B has delivered y, whose final stamp is 2.c, and never saw x: it must come behind y."""
     cut = merge_stamps(
         make_view(3),

@@ -15,10 +15,12 @@ Control runs outside of the view's streams. Every message is idempotent: it may 
 | Install | member → participant   | this ballot is installed                                                       |
 | Outbid  | participant → proposer | I have promised a higher ballot                                                |
 | Moved   | participant → proposer | I am not in the view that you think, but in this one                           |
+| Dismiss | member → evicted one   | the view went on without you, why, and how long you are turned away            |
 
 A **parcel** is one of the records below, encoded, and sent in pieces of bounded size; the first piece is pushed, the rest is
 pulled. `Answer` answers Propose; `Flush` carries a participant's cut, and exactly the packets that it lacks; `Packets` answers
-Fetch. Reports, cuts and packets in them are bytes in the layout of the view's own order.
+Fetch. `RollCall` and `Decree` are the token's two rounds where answers travel by the ring (`membership_ring`). Reports, cuts and
+packets in them are bytes in the layout of the view's own order.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.config import Config
+from unisono.core.departure import Departure
 from unisono.core.fields import Bound, Many
 from unisono.core.types import MemberId, Rank, ViewId
 from unisono.core.wire import ALL, BLOB, FLAG, MAYBE, ROW, SLOT, TEXT, U8, U16, U32, U64, Codec, Layout
@@ -53,6 +56,7 @@ class Hello(NamedTuple):
 
 class Refuse(NamedTuple):
     reason: str
+    view: ViewId | None = None  # of the one that refuses; None: it has none, so no group speaks
 
 
 class Notice(NamedTuple):
@@ -61,6 +65,7 @@ class Notice(NamedTuple):
     addresses: tuple[str, ...]
     leaving: bool
     order: str  # "": no wish
+    grounds: tuple[Departure, ...] = ()  # why I suspect them, and whom I find too slow
 
 
 class Propose(NamedTuple):
@@ -108,11 +113,19 @@ class Moved(NamedTuple):
     view: ViewId | None
 
 
+class Dismiss(NamedTuple):
+    view: ViewId  # the first without you
+    base: ViewId | None  # the last that the sender shared with you
+    by: MemberId  # whose window you held shut
+    lasted_ns: int
+    rest_ns: int
+
+
 Control: TypeAlias = (
-    Hello | Refuse | Notice | Propose | Piece | Pull | Fetch | Confirm | Install | Outbid | Moved
+    Hello | Refuse | Notice | Propose | Piece | Pull | Fetch | Confirm | Install | Outbid | Moved | Dismiss
 )  # fmt: skip
 
-ANSWER, CUT, FETCHED = 0, 1, 2
+ANSWER, CUT, ROLL, DECREE, FETCHED = 0, 1, 2, 3, 4
 """Topics of parcels; FETCHED and above are a proposer's fetches."""
 
 
@@ -137,6 +150,7 @@ class Charter(NamedTuple):
     parts: tuple[Part, ...]
     primary: bool
     supersedes: tuple[ViewId, ...]  # primary policy: what it comes after, the latest first
+    departures: tuple[Departure, ...] = ()  # why members of the previous views are not in this one
 
 
 class Quorum(NamedTuple):
@@ -183,13 +197,29 @@ class Packets(NamedTuple):
     packets: tuple[tuple[Rank, int, bytes], ...]
 
 
+class RollCall(NamedTuple):
+    """The token's first round."""
+
+    bases: tuple[tuple[MemberId, ViewId | None], ...]  # who takes part, and in which view I take each to be
+    views: tuple[tuple[ViewId, tuple[MemberId, ...]], ...]  # of those who have answered
+    answers: tuple[bytes, ...]  # along the ring, without their members, which `views` has once
+
+
+class Decree(NamedTuple):
+    """The token's second round."""
+
+    charter: Charter
+    cuts: tuple[tuple[ViewId, Closed, tuple[MemberId, ...]], ...]  # which view each closes, and for whom
+
+
 _MEMBER = ROW(TEXT, U64, type=MemberId)
 _VIEW = ROW(U64, _MEMBER, type=ViewId)
 _MEMBERS = Many(_MEMBER, Bound.MEMBERS)
 _ADDRESSES = ALL(TEXT)
 _SETTINGS = ROW(U8, TEXT, TEXT, U64, type=Settings)
 _PART = ROW(_VIEW, _VIEW, _MEMBERS, type=Part)
-_CHARTER = ROW(_VIEW, _MEMBERS, _MEMBERS, TEXT, ALL(_PART), FLAG, ALL(_VIEW), type=Charter)
+_DEPARTURES = Many(ROW(_MEMBER, U8, _MEMBER, U64, type=Departure), Bound.MEMBERS)
+_CHARTER = ROW(_VIEW, _MEMBERS, _MEMBERS, TEXT, ALL(_PART), FLAG, ALL(_VIEW), _DEPARTURES, type=Charter)
 _QUORUM = ROW(_VIEW, _MEMBERS, type=Quorum)
 _STANDING = ROW(MAYBE(_QUORUM), ALL(_QUORUM), type=Standing)
 _CLOSED = ROW(_VIEW, Many(U16, Bound.MEMBERS), BLOB, type=Closed)
@@ -197,8 +227,8 @@ _PACKETS = ALL(ROW(U16, SLOT, BLOB))
 
 CONTROL_WIRE = (
     Layout(0x40, Hello, (_SETTINGS, MAYBE(_VIEW), TEXT, _MEMBERS, _MEMBER, _MEMBERS, _ADDRESSES, FLAG)),
-    Layout(0x41, Refuse, (TEXT,)),
-    Layout(0x42, Notice, (_VIEW, _MEMBERS, _ADDRESSES, FLAG, TEXT)),
+    Layout(0x41, Refuse, (TEXT, MAYBE(_VIEW))),
+    Layout(0x42, Notice, (_VIEW, _MEMBERS, _ADDRESSES, FLAG, TEXT, _DEPARTURES)),
     Layout(0x43, Propose, (_VIEW, MAYBE(_VIEW), _MEMBERS)),
     Layout(0x44, Piece, (_VIEW, U32, U64, U64, BLOB)),
     Layout(0x45, Pull, (_VIEW, U32, U64)),
@@ -207,12 +237,23 @@ CONTROL_WIRE = (
     Layout(0x48, Install, (_VIEW,)),
     Layout(0x49, Outbid, (_VIEW, _VIEW)),
     Layout(0x4A, Moved, (_VIEW, MAYBE(_VIEW))),
+    Layout(0x4B, Dismiss, (_VIEW, MAYBE(_VIEW), _MEMBER, U64, U64)),
 )
 PARCEL_WIRE = (
     Layout(0x50, Answer, (MAYBE(_VIEW), _MEMBERS, TEXT, BLOB, MAYBE(_CLOSED), FLAG, FLAG, _STANDING)),
     Layout(0x51, Flush, (_CHARTER, MAYBE(_VIEW), MAYBE(_CLOSED), _PACKETS)),
     Layout(0x52, Packets, (_PACKETS,)),
     Layout(0x53, Standing, (MAYBE(_QUORUM), ALL(_QUORUM))),
+    Layout(
+        0x54,
+        RollCall,
+        (
+            Many(ROW(_MEMBER, MAYBE(_VIEW)), Bound.MEMBERS),
+            Many(ROW(_VIEW, _MEMBERS), Bound.MEMBERS),
+            Many(BLOB, Bound.MEMBERS),
+        ),
+    ),
+    Layout(0x55, Decree, (_CHARTER, Many(ROW(_VIEW, _CLOSED, _MEMBERS), Bound.MEMBERS))),
 )
 
 

@@ -40,18 +40,22 @@ Safety needs no clock and no failure detector. Liveness needs that for a while m
 suspicions are right: then the lowest coordinator's ballot, or the first after a back-off, is finished.
 
 Names of times and limits: `membership_settings`. Primary policy: `membership_primary`. Who finds whom: `membership_discovery`.
+How answers travel, by star or by ring: `membership_ring`. When somebody proposes: `membership_pace`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from zlib import crc32
 
+from unisono.core.concern import Concern
 from unisono.core.config import Config
 from unisono.core.control import (
     CUT,
+    DECREE,
+    ROLL,
     Confirm,
     Control,
+    Dismiss,
     Fetch,
     Hello,
     Install,
@@ -62,14 +66,17 @@ from unisono.core.control import (
     Propose,
     Pull,
     Refuse,
-    Standing,
+    RollCall,
 )
+from unisono.core.departure import Cause
 from unisono.core.errors import Misuse
 from unisono.core.membership_discovery import Discovery
-from unisono.core.membership_host import Holder, Host, Left, MembershipOut, Refused
+from unisono.core.membership_explain import explain_change, explain_standing
+from unisono.core.membership_host import Holder, Host, Left, MembershipOut
 from unisono.core.membership_knowledge import Knowledge
+from unisono.core.membership_pace import Pace
 from unisono.core.membership_participant import Participant
-from unisono.core.membership_primary import NOTHING
+from unisono.core.membership_primary import restore
 from unisono.core.membership_proposal import Attempt
 from unisono.core.membership_settings import MembershipSettings
 from unisono.core.ordering import AnyOrdering
@@ -99,21 +106,15 @@ class Membership:
         self.id = member
         self._settings = settings or MembershipSettings()
         self._host = Host(member, seat, orders, order, config, self._settings)
-        self._participant = self.participant_type(self._host, self._restore(record))
+        self._participant = self.participant_type(self._host, restore(self._host.codec, record))
         self._known = Knowledge(self._host, self._participant)
         self._contacts = self._known.contacts
         self._discovery = Discovery(self._host, self._participant, self._known)
+        self.departures = self._host.departures
         self._attempt: Attempt | None = None
-        self._joined_at: int | None = None
-        self._has_seeds = False
+        self._pace = Pace(self._host, self._participant, self._known)
         self._leave_at: int | None = None  # when leave() was called
         self._top = self._participant.promised.number  # the highest ballot number heard of
-        self._outbid = 0  # times in a row
-        self._abandoned = 0  # ballots in a row
-        self._backoff_until = 0
-        self._trouble_at: int | None = None  # since when the view has to change
-        self._lost_at: int | None = None  # since when the proposer that I wait for is lost
-        self._newcomers_at: int | None = None
 
     # Questions.
 
@@ -143,17 +144,14 @@ class Membership:
 
     def explain(self) -> str | None:
         """Why a view change has not finished, in one sentence; None if none is under way."""
-        p, attempt = self._participant, self._attempt
-        if attempt is not None:
-            names = ", ".join(map(str, attempt.awaited()))
-            waited = (self._host.now - attempt.since) / 1e9
-            what = f"{attempt.phase.value} of {names}"
-            return f"{self.id} has waited {waited:.3f} s with its proposal {attempt.ballot} for {what}."
-        if not p.engaged:
-            return None
-        what = "the install" if p.promised in p.confirmed else "the cut"
-        waited = (self._host.now - p.progress_at) / 1e9
-        return f"{self.id} has waited {waited:.3f} s for {what} of view {p.promised} from {p.promised.proposer}."
+        return explain_change(self._host, self._participant, self._attempt)
+
+    def concerns(self) -> list[Concern]:
+        """All that waits here, beside messages."""
+        met = len(self._contacts.good(self._host.now))
+        said = explain_standing(self._host, self._participant, self._pace.joined_at, self._leave_at, met)
+        change = self.explain()
+        return said if change is None else [Concern(("view change",), change.rstrip(".")), *said]
 
     @property
     def stalled(self) -> bool:
@@ -167,10 +165,10 @@ class Membership:
     def join(self, seeds: Iterable[str] = ()) -> None:
         """Look for the group at these addresses; without any, found one."""
         seeds = tuple(seeds)
-        if self._joined_at is None:
-            self._joined_at = self._host.now
+        if self._pace.joined_at is None:
+            self._pace.joined_at = self._host.now
             self._discovery.greet_at = self._host.now
-        self._has_seeds = self._has_seeds or any(seed != self.id.address for seed in seeds)
+        self._pace.has_seeds = self._pace.has_seeds or any(seed != self.id.address for seed in seeds)
         self.heard_of(seeds)
 
     def leave(self) -> None:
@@ -190,7 +188,7 @@ class Membership:
 
     def heard_of(self, addresses: Iterable[str]) -> None:
         """Addresses where members may be."""
-        self._contacts.learn(addresses)
+        self._contacts.learn(addresses, is_firm=True)
 
     def contact(self, member: MemberId, view: ViewId | None) -> None:
         """A member was heard that is in this view; the driver sees it in the envelope."""
@@ -201,19 +199,21 @@ class Membership:
         if mine is None or member not in mine.members:
             self._contacts.learn((member.address,))
 
-    def suspect(self, member: MemberId) -> None:
+    def suspect(self, member: MemberId, cause: Cause = Cause.SUSPECTED, lasted_ns: int = 0) -> None:
         if member != self.id:
-            self._known.suspects[member] = None
+            self._known.suspect(member)
+            self.departures.note(member, cause, lasted_ns)
 
     def unsuspect(self, member: MemberId) -> None:
         self._known.suspects.pop(member, None)
+        self.departures.forgive(member)
 
     def receive(self, sender: MemberId, message: Control) -> None:
         """Take a control message. Those of an older life of the process at an address are dropped."""
         if not self._contacts.meet(sender) or sender == self.id:
             self._host.refuse("stale incarnation")
             return
-        if self._joined_at is None:
+        if self._pace.joined_at is None:
             return
         self._dispatch(sender, message)
         self._work_off()
@@ -242,6 +242,8 @@ class Membership:
 
     def _dispatch(self, sender: MemberId, message: Control) -> None:
         p, attempt = self._participant, self._attempt
+        if self.departures.turns_away(sender, message):
+            return
         mine = attempt is not None and getattr(message, "ballot", None) == attempt.ballot
         if isinstance(message, Hello):
             if not p.gone and self._discovery.fits(sender, message):  # who is gone does not pose as a newcomer
@@ -261,6 +263,8 @@ class Membership:
         elif isinstance(message, Piece):
             if message.topic == CUT:
                 p.flush(sender, message)
+            elif message.topic in (ROLL, DECREE):
+                self._take_token(sender, message)
             elif mine and attempt is not None:
                 attempt.piece(sender, message)
                 self._give_up(attempt)
@@ -277,20 +281,43 @@ class Membership:
         elif isinstance(message, Outbid):
             self._top = max(self._top, message.promised.number)
             if mine:
-                self._back_off()
+                self._attempt = None
+                self._pace.back_off()
         elif isinstance(message, Moved):
             self._moved(sender, message)
         elif isinstance(message, Notice):
             self._discovery.noticed(sender, message)
+        elif isinstance(message, Dismiss):
+            self._known.dismissed(sender, message)
         elif isinstance(message, Refuse):
-            self._host.out.events.append(Refused(sender, message.reason))
+            self._discovery.refused(sender, message)
+            if self._discovery.is_refused and self._settings.stops_when_refused:
+                self._pace.joined_at = None
 
-    def _proposed(self, sender: MemberId, message: Propose) -> None:
+    def _take_token(self, sender: MemberId, piece: Piece) -> None:
+        """A token of the ring comes to me, or back to me."""
+        p, attempt = self._participant, self._attempt
+        if attempt is not None and piece.ballot == attempt.ballot:
+            token = self._host.ring.take(sender, piece)
+            if token is not None:
+                attempt.come_around(sender, token)
+                self._give_up(attempt)
+                self._finish(attempt)
+        elif piece.ballot.proposer != self.id and not p.has_seen(piece):
+            token = self._host.ring.take(sender, piece)
+            if isinstance(token, RollCall):
+                proposal = p.called(sender, piece, token)
+                if proposal is not None:
+                    self._proposed(piece.ballot.proposer, proposal, token)
+            elif token is not None:
+                p.decree(sender, piece.ballot, token)
+
+    def _proposed(self, sender: MemberId, message: Propose, roll: RollCall | None = None) -> None:
         self._top = max(self._top, message.ballot.number)
         self._contacts.learn(member.address for member in message.participants)
         p, before = self._participant, self._participant.base
-        if p.propose(sender, message):
-            self._lost_at = None
+        if p.propose(sender, message, roll):
+            self._pace.promised()
             if self._attempt is not None and self._attempt.ballot != message.ballot:
                 self._attempt = None  # outbid: take part in the other one
         if p.base != before:
@@ -333,10 +360,7 @@ class Membership:
             return
         self._top = max(self._top, view.id.number)
         self._known.installed(view)
-        self._outbid = 0
-        self._abandoned = 0
-        self._backoff_until = 0
-        self._trouble_at = self._lost_at = self._newcomers_at = None
+        self._pace.installed()
         self._discovery.installed()
 
     def _notice_view(self, member: MemberId, theirs: ViewId | None) -> None:
@@ -345,14 +369,14 @@ class Membership:
             self._entered()
         view = self.view
         if view is not None and member in view.members and theirs is not None and theirs > view.id:
-            self._known.departed[member] = None
+            self._known.depart(member)
 
     # Planning.
 
     def _plan(self) -> None:
         """Start, repeat or give up whatever is due. Called once a turn."""
         p, now = self._participant, self._host.now
-        if self._joined_at is None or p.gone:
+        if self._pace.joined_at is None or p.gone:
             return
         self._discovery.greet()
         self._discovery.tell()
@@ -388,71 +412,11 @@ class Membership:
         self._abandon()
 
     def _abandon(self) -> None:
-        """Another ballot is needed, at once; but if several in a row come to nothing, not at once any more."""
-        settings = self._settings
         self._attempt = None
-        self._abandoned += 1
-        if self._abandoned > 3:
-            wait = min(settings.backoff_ns << min(self._abandoned - 4, 16), settings.backoff_ns_max)
-            self._backoff_until = self._host.now + wait
-
-    def _back_off(self) -> None:
-        """Outbid: let the other one finish. The wait differs from member to member, so that two do not meet for ever."""
-        settings = self._settings
-        self._attempt = None
-        wait = min(settings.backoff_ns << min(self._outbid, 16), settings.backoff_ns_max)
-        jitter = crc32(f"{self.id}/{self._outbid}".encode()) % 1024 * wait // 1024
-        self._outbid += 1
-        self._backoff_until = self._host.now + wait + jitter
+        self._pace.abandon()
 
     def _due(self) -> int | None:
-        """When I am to propose, if I am."""
-        p, now, settings = self._participant, self._host.now, self._settings
-        line = self._known.line()
-        patience = settings.takeover_ns * line.index(self.id)
-        if p.engaged:
-            if self._is_waiting_in_vain(p.promised.proposer):
-                if self._lost_at is None:
-                    self._lost_at = now
-                at = self._lost_at + patience
-            else:
-                self._lost_at = None
-                at = p.progress_at + settings.proposal_wait_ns + patience
-            return max(at, self._backoff_until)
-        times = []
-        newcomers = self._known.newcomers() if line[0] == self.id else {}
-        if newcomers:
-            self._newcomers_at = now if self._newcomers_at is None else self._newcomers_at
-            if p.view is not None or len(newcomers) + 1 >= settings.members_min:
-                times.append(self._newcomers_at + settings.gather_ns)
-        else:
-            self._newcomers_at = None
-        if p.view is None:
-            founding = self._founding_at()
-            times += [] if founding is None or newcomers else [founding]
-        elif self._has_trouble():
-            self._trouble_at = now if self._trouble_at is None else self._trouble_at
-            times.append(self._trouble_at + patience)
-        else:
-            self._trouble_at = None
-        return max(min(times), self._backoff_until) if times else None
-
-    def _is_waiting_in_vain(self, proposer: MemberId) -> bool:
-        view = self.view
-        mine = view is not None and proposer in view.members
-        known = self._known
-        return proposer == self.id or (not known.is_active(proposer) if mine else known.is_lost(proposer))
-
-    def _founding_at(self) -> int | None:
-        assert self._joined_at is not None
-        if self._settings.members_min > 1:
-            return None
-        return self._joined_at + (self._settings.join_wait_ns if self._has_seeds else 0)
-
-    def _has_trouble(self) -> bool:
-        """Whether the view must lose somebody, or change its order."""
-        wants_other = self._discovery.wish not in ("", self._participant.order)
-        return self._known.must_shrink() or (wants_other and self.coordinator == self.id)
+        return self._pace.due(self._discovery.wish, self._discovery.is_refused)
 
     def _propose(self) -> None:
         view = self.view
@@ -468,8 +432,11 @@ class Membership:
         bases[self.id] = None if view is None else view.id
         self._top += 1
         leavers = [member for member in bases if self._known.is_leaving(member)]
-        self._trouble_at = self._lost_at = None
-        self._attempt = self.attempt_type(self._host, ViewId(self._top, self.id), bases, leavers, self._discovery.wish)
+        self._pace.proposed()
+        collect = self._settings.collect or self._host.orders[self._participant.order].collect
+        self._attempt = self.attempt_type(
+            self._host, ViewId(self._top, self.id), bases, leavers, self._discovery.wish, collect == "ring"
+        )
 
     def _has_waited_to_leave(self) -> bool:
         return self._leave_at is not None and self._host.now - self._leave_at >= self._settings.leave_wait_ns
@@ -477,7 +444,7 @@ class Membership:
     @property
     def deadline(self) -> int | None:
         """By when `tick` must be called."""
-        if self._joined_at is None or self._participant.gone:
+        if self._pace.joined_at is None or self._participant.gone:
             return None
         times = [self._discovery.deadline]
         if self._attempt is not None:
@@ -488,13 +455,3 @@ class Membership:
         if self._participant.engaged:
             times.append(self._participant.repeat_at)
         return min([*times, *self._known.next_pardon()])
-
-    # Records.
-
-    def _restore(self, record: bytes | None) -> Standing:
-        if not record:
-            return NOTHING
-        standing = self._host.codec.read(record)
-        if not isinstance(standing, Standing):
-            raise Misuse("the record of this member cannot be read: restore it, or start under a new address.")
-        return standing

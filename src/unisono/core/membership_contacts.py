@@ -30,8 +30,10 @@ class Contacts:
     def __init__(self, member: MemberId, settings: MembershipSettings) -> None:
         self._id = member
         self._settings = settings
-        self._addresses: dict[str, None] = {}  # in the order in which they are greeted
+        # In the order in which they are greeted; True: from the operator or a view, not hearsay.
+        self._addresses: dict[str, bool] = {}
         self._newest: dict[str, int] = {}  # by address: the highest incarnation heard of
+        self._inside: frozenset[str] = frozenset()  # addresses in the view
         self.contacts: dict[MemberId, Contact] = {}
 
     # Incarnations: of one address only the newest counts.
@@ -41,21 +43,39 @@ class Contacts:
         newest = self._newest.get(member.address, -1)
         if member.incarnation < newest:
             return False
-        if member.incarnation > newest and (newest >= 0 or len(self._newest) < self._settings.addresses_max):
+        if member.incarnation > newest:
+            if newest < 0 and len(self._newest) >= self._settings.addresses_max:
+                self._forget_a_life()
             self._newest[member.address] = member.incarnation
             for old in [one for one in self.contacts if one.address == member.address]:
                 del self.contacts[old]
         return True
+
+    def _forget_a_life(self) -> None:
+        """The oldest outside of the view: should an old life of it speak again, it fails as one that does not answer."""
+        oldest = next((address for address in self._newest if address not in self._inside), None)
+        if oldest is not None:
+            del self._newest[oldest]
 
     def is_stale(self, member: MemberId) -> bool:
         return member.incarnation < self._newest.get(member.address, -1)
 
     # Addresses.
 
-    def learn(self, addresses: Iterable[str]) -> None:
+    def learn(self, addresses: Iterable[str], is_firm: bool = False) -> None:
+        """Remember where members may be. At the limit hearsay is not taken in, and gives way to what is firm."""
         for address in addresses:
-            if address != self._id.address and len(self._addresses) < self._settings.addresses_max:
-                self._addresses.setdefault(address)
+            if address == self._id.address:
+                continue
+            if address not in self._addresses and len(self._addresses) >= self._settings.addresses_max:
+                hearsay = next((one for one, firm in self._addresses.items() if not firm), None) if is_firm else None
+                if hearsay is None:
+                    continue
+                del self._addresses[hearsay]
+            self._addresses[address] = self._addresses.get(address, False) or is_firm
+
+    def knows(self, address: str) -> bool:
+        return address in self._addresses
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -66,8 +86,7 @@ class Contacts:
         inside = {self._id.address} | ({member.address for member in view.members} if view is not None else set())
         chosen = [one for one in self._addresses if one not in inside][: self._settings.probe_addresses_max]
         for address in chosen:  # to the end of the line
-            del self._addresses[address]
-            self._addresses[address] = None
+            self._addresses[address] = self._addresses.pop(address)
         return chosen
 
     # Greetings.
@@ -108,9 +127,10 @@ class Contacts:
 
     def installed(self, view: View) -> None:
         """Those who are in the view now are no strangers; all addresses are worth remembering."""
+        self._inside = frozenset(member.address for member in view.members)
         for member in view.members:
             self.contacts.pop(member, None)
-            self.learn((member.address,))
+            self.learn((member.address,), is_firm=True)
 
     def view_of(self, member: MemberId) -> ViewId | None:
         contact = self.contacts.get(member)

@@ -8,7 +8,7 @@ strangers' addresses on to the one that does, and answers with its name, so that
 from __future__ import annotations
 
 from unisono.core.control import Hello, Notice, Refuse, Settings
-from unisono.core.membership_host import Host
+from unisono.core.membership_host import Host, Refused
 from unisono.core.membership_knowledge import Knowledge
 from unisono.core.membership_participant import Participant
 from unisono.core.types import MemberId
@@ -25,6 +25,7 @@ class Discovery:
         self._notice_at = 0
         self.greet_at = 0
         self.wish = ""  # the order that someone asked for
+        self.is_refused = False  # by a group that I greeted, and taken by none since
         self._order = participant.order
 
     @property
@@ -67,7 +68,9 @@ class Discovery:
         host, view = self._host, self._participant.view
         if host.now < self.greet_at:
             return
-        self.greet_at = host.now + host.settings.probe_ns
+        self.greet_at = host.now + (host.settings.refused_probe_ns if self.is_refused else host.settings.probe_ns)
+        if host.departures.rests:
+            return
         if view is None or self.coordinator == host.id:
             for address in self._known.contacts.next_addresses(view):
                 host.send(address, self.hello(answer=False))
@@ -82,11 +85,21 @@ class Discovery:
         if hello.settings != self._agreed or hello.order not in host.orders:
             host.refuse("settings")
             if not hello.answer:
-                host.send(sender, Refuse(self._refusal(hello)))
+                host.send(sender, Refuse(self._refusal(hello), self._participant.base))
             return False
         if not hello.answer:
             host.send(sender, self.hello(answer=True))
+        if hello.view is not None:
+            self.is_refused = False
         return True
+
+    def refused(self, sender: MemberId, message: Refuse) -> None:
+        """A group does not take me. Whoever has no view founds none of its own then, or there would be two under one name."""
+        host = self._host
+        host.out.events.append(Refused(sender, message.reason))
+        if self._participant.view is None and message.view is not None and self._known.contacts.knows(sender.address):
+            self.is_refused = True
+            self.greet_at = host.now + host.settings.refused_probe_ns
 
     def _refusal(self, hello: Hello) -> str:
         for name, mine, theirs in zip(self._agreed._fields, self._agreed, hello.settings, strict=True):
@@ -128,8 +141,9 @@ class Discovery:
         wish = self.wish if self.wish != self._participant.order else ""
         leaving = self._participant.leaving
         suspects = tuple(sorted(known.suspects))[: host.config.members_max]
-        notice = Notice(view.id, suspects, tuple(self._greeters), leaving, wish)
-        is_news = bool(notice.suspects or notice.addresses or leaving or wish)
+        grounds = host.departures.told(suspects)[: host.config.members_max]
+        notice = Notice(view.id, suspects, tuple(self._greeters), leaving, wish, grounds)
+        is_news = bool(notice.suspects or grounds or notice.addresses or leaving or wish)
         if (notice == self._noticed and host.now < self._notice_at) or (not is_news and self._noticed is None):
             return
         self._noticed = notice if is_news else None
@@ -151,6 +165,7 @@ class Discovery:
             self._host.send(sender, self.hello(answer=True))  # it does not know yet that I am elsewhere
             return
         known.complaints[sender] = frozenset(notice.suspects)
+        self._host.departures.hear(sender, notice.grounds, view)
         if notice.leaving:
             known.leavers[sender] = None
         if notice.order in self._host.orders:

@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from unisono.core.config import Config
 from unisono.core.control import Charter, Control, ControlCodec
+from unisono.core.membership_departures import Departures
+from unisono.core.membership_ring import Ring
 from unisono.core.membership_settings import MembershipSettings
 from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
@@ -50,11 +52,22 @@ class Refused(NamedTuple):
     reason: str
 
 
+class Evicted(NamedTuple):
+    """The others went on without this member, because it held the window of one of them shut for so long.
+
+    It is alone from now on. It looks for them again after `rest_ns`, and when its application has drained.
+    """
+
+    by: MemberId
+    lasted_ns: int
+    rest_ns: int
+
+
 class Left(NamedTuple):
     """This member has left; the object still answers late questions for as long as it is asked."""
 
 
-Event: TypeAlias = Installed | Refused | Left
+Event: TypeAlias = Installed | Refused | Evicted | Left
 Receiver: TypeAlias = MemberId | str
 """A member, or a bare address where nobody is known yet."""
 
@@ -93,7 +106,9 @@ class Host:
         self.out = MembershipOut()
         self.loop: list[Control] = []  # to myself
         self.refused: dict[str, int] = {}  # what was dropped, by reason
+        self.departures = Departures(self)
         self._codecs: dict[str, Codec] = {}
+        self.ring = Ring(self)
 
     def send(self, to: Receiver, message: Control) -> None:
         if to == self.id:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from unisono.core.control import Hello
+from unisono.core.control import Dismiss, Hello
+from unisono.core.departure import Cause
 from unisono.core.membership_contacts import Contacts
-from unisono.core.membership_host import Host
+from unisono.core.membership_host import Evicted, Host
 from unisono.core.membership_participant import Participant
 from unisono.core.types import MemberId, View, ViewId
 
@@ -25,7 +26,11 @@ class Knowledge:
         self.departed: dict[MemberId, None] = {}  # members of my view that have moved on without me
         self.complaints: dict[MemberId, frozenset[MemberId]] = {}  # whom others of my view suspect
         self.leavers: dict[MemberId, None] = {}  # members of my view that want to leave
-        self._shunned: dict[MemberId, tuple[int, int]] = {}  # did not answer: until when, and how often
+        self._shunned: dict[
+            MemberId, tuple[int, int]
+        ] = {}  # did not answer: until when, and how often; the latest last
+        self._departures = host.departures
+        self._departures.is_stale = self.contacts.is_stale
 
     @property
     def _view(self) -> View | None:
@@ -51,7 +56,8 @@ class Knowledge:
         """Whether a member can be expected to answer and has not left my view."""
         if member == self._id:
             return True
-        return not (self.is_lost(member) or member in self.departed or self._is_shunned(member))
+        is_out = member in self.departed or member in self._departures.evicting
+        return not (is_out or self.is_lost(member) or self._is_shunned(member))
 
     def is_lost(self, member: MemberId) -> bool:
         """Whether a member is believed to have crashed."""
@@ -62,8 +68,11 @@ class Knowledge:
 
     def shun(self, member: MemberId) -> None:
         """One that did not answer is not asked for a while, longer each time."""
-        times = min(self._shunned.get(member, (0, 0))[1], 4)
+        times = min(self._shunned.pop(member, (0, 0))[1], 4)
         self._shunned[member] = (self._host.now + (self._host.settings.shun_ns << times), times + 1)
+        while len(self._shunned) > self._host.config.members_max:  # who failed longest ago is asked again sooner
+            del self._shunned[next(iter(self._shunned))]
+        self._departures.note(member, Cause.UNANSWERING)
         self.contacts.forget(member)
 
     def _is_shunned(self, member: MemberId) -> bool:
@@ -73,10 +82,33 @@ class Knowledge:
         """When members will be asked again."""
         return [until for until, _ in self._shunned.values() if until > self._host.now]
 
+    def depart(self, member: MemberId) -> None:
+        """A member of my view is in another one."""
+        self.departed[member] = None
+        self._departures.note(member, Cause.APART)
+
+    def suspect(self, member: MemberId) -> None:
+        """At the limit the oldest suspicion goes: it is of someone who is long out of the view."""
+        self.suspects[member] = None
+        while len(self.suspects) > self._host.config.members_max:
+            del self.suspects[next(iter(self.suspects))]
+
+    def dismissed(self, sender: MemberId, message: Dismiss) -> None:
+        """The others have gone on without me: I go on alone, and rest."""
+        view = self._view
+        if view is None or (sender in view.members and view.id != message.base):
+            return  # of an earlier time: since then we have shared a view
+        if self._departures.dismissed(message):
+            self._host.out.events.append(Evicted(message.by, message.lasted_ns, message.rest_ns))
+        if view.id == message.base:
+            for member in view.members:
+                if member != self._id:
+                    self.depart(member)
+
     def moved(self, member: MemberId) -> None:
         """A member is not in the view that I thought; nor is whoever spoke for that view up to date."""
         if member in self._mine:
-            self.departed[member] = None
+            self.depart(member)
         for one in [one for one, c in self.contacts.contacts.items() if member == one or member in c.hello.members]:
             self.contacts.forget(one)
 
@@ -128,6 +160,8 @@ class Knowledge:
         """
         now = self._host.now
         result: dict[MemberId, ViewId | None] = {}
+        if self._departures.rests:
+            return result
         for member, contact in self.contacts.good(now):
             added = self._added_by(member, contact.hello)
             if not added:
@@ -144,7 +178,8 @@ class Knowledge:
         """Whom a contact would bring along: itself, or its whole view if it speaks for that."""
         view = self._view
         if hello.view is None:
-            return {member: None} if member not in self._mine and self.is_active(member) else {}
+            is_welcome = self.is_active(member) and not self._departures.is_resting(member)
+            return {member: None} if is_welcome and member not in self._mine else {}
         if hello.coordinator != member or (view is not None and hello.view == view.id):
             return {}
         added: dict[MemberId, ViewId | None] = {}
@@ -160,7 +195,9 @@ class Knowledge:
         there = set(added)
         accused = {one for member in here for one in self.complaints.get(member, ())} | self.suspects.keys()
         here -= there  # those of mine that have gone over to them
-        return bool(there & accused) or any(map(self._is_shunned, there)) or not here.isdisjoint(hello.suspects)
+        if any(self._is_shunned(one) or self._departures.is_resting(one) for one in there):
+            return True
+        return bool(there & accused) or not here.isdisjoint(hello.suspects)
 
     def _leads(self, member: MemberId, hello: Hello) -> bool:
         if (self._view is None) is (hello.view is None):

@@ -8,11 +8,14 @@ from unisono.core import membership_primary as primary
 from unisono.core.control import (
     ANSWER,
     CUT,
+    DECREE,
     FETCHED,
+    ROLL,
     Answer,
     Charter,
     Closed,
     Confirm,
+    Decree,
     Fetch,
     Flush,
     Moved,
@@ -23,9 +26,11 @@ from unisono.core.control import (
     Propose,
     Pull,
     Quorum,
+    RollCall,
     Standing,
 )
 from unisono.core.membership_host import Host, Installed, Left
+from unisono.core.membership_ring import after, before, ring_of
 from unisono.core.ordering import Cut
 from unisono.core.parcels import Parcel, pieces
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
@@ -56,6 +61,7 @@ class Participant:
         self._handed: dict[Slot, Packet] = {}  # what the cut brought, for others who still miss it
         self._answer = b""
         self._flush: Parcel | None = None
+        self._decree: Decree | None = None  # waits here until I have closed
         self._served: dict[MemberId, tuple[ViewId, int, bytes]] = {}  # the last fetch of each proposer
 
     @property
@@ -69,8 +75,8 @@ class Participant:
 
     # Promise and report.
 
-    def propose(self, sender: MemberId, message: Propose) -> bool:
-        """Answer a proposal; True if a new ballot was promised."""
+    def propose(self, sender: MemberId, message: Propose, roll: RollCall | None = None) -> bool:
+        """Answer a proposal, to its proposer or on the roll call that brought it; True if a new ballot was promised."""
         host, ballot = self.host, message.ballot
         if ballot.proposer != sender or host.id not in message.participants or not one_life_each(message.participants):
             host.refuse("proposal")
@@ -91,11 +97,37 @@ class Participant:
             self.engaged = True
             self._advance()
             self._flush = None
+            self._decree = None
+            self.host.ring.stop(ballot)
             self._answer = host.codec.encode(self._make_answer())
         elif self.engaged:
             self._advance()  # the proposer is at work, for instance with fetching much from others
-        self._send_pieces(sender, ballot, ANSWER, self._answer, 0, 1)
+        if roll is None:
+            self._send_pieces(sender, ballot, ANSWER, self._answer, 0, 1)
+        else:
+            self._pass_roll(ballot, roll)
         return is_new
+
+    def called(self, sender: MemberId, piece: Piece, roll: RollCall) -> Propose | None:
+        """What a roll call proposes; None if it is not my turn on it."""
+        bases = dict(roll.bases)
+        proposer = piece.ballot.proposer
+        if proposer in bases and self.host.id in bases:
+            ring = ring_of(bases, proposer)
+            mine = ring.index(self.host.id)
+            if len(bases) == len(roll.bases) and 0 < mine == len(roll.answers) and sender == before(ring, self.host.id):
+                return Propose(piece.ballot, bases[self.host.id], tuple(bases))
+        self.host.refuse("roll call")
+        return None
+
+    def _pass_roll(self, ballot: ViewId, roll: RollCall) -> None:
+        answer = self._make_answer()
+        views = dict(roll.views)
+        if answer.view is not None:
+            views.setdefault(answer.view, answer.members)
+        mine = self.host.codec.encode(answer._replace(members=()))
+        to = after(ring_of(dict(roll.bases), ballot.proposer), self.host.id)
+        self.host.ring.pass_on(ballot, ROLL, to, RollCall(roll.bases, tuple(views.items()), (*roll.answers, mine)))
 
     def _make_answer(self) -> Answer:
         members: tuple[MemberId, ...] = ()
@@ -117,7 +149,10 @@ class Participant:
         )
 
     def pull(self, sender: MemberId, message: Pull) -> None:
-        """Go on with the answer, or with packets that were fetched."""
+        """Go on with the answer, with a token, or with packets that were fetched."""
+        if message.topic in (ROLL, DECREE):
+            self.host.ring.pull(sender, message)
+            return
         if message.topic == ANSWER and message.ballot == self.promised and sender == message.ballot.proposer:
             data = self._answer
         else:
@@ -195,6 +230,41 @@ class Participant:
         else:
             host.refuse("flush")
 
+    def has_seen(self, piece: Piece) -> bool:
+        """Whether a token is nothing for me: it is of a ballot that I have left behind, or I have passed it on."""
+        ballot = piece.ballot
+        if ballot < self.promised:
+            self.host.send(ballot.proposer, Outbid(ballot, self.promised))
+            return True
+        if piece.topic == DECREE and (ballot != self.promised or not self.engaged):
+            return True
+        return ballot == self.promised and self.host.ring.has_passed(ballot, piece.topic)
+
+    def decree(self, sender: MemberId, ballot: ViewId, decree: Decree) -> None:
+        """Close as the decree says; what I lack for it is on its way to me from the proposer."""
+        charter, host = decree.charter, self.host
+        everyone = charter.members + charter.leavers
+        fits = charter.id == ballot and {host.id, ballot.proposer} <= set(everyone)
+        if not fits or sender != before(ring_of(everyone, ballot.proposer), host.id):
+            host.refuse("decree")
+            return
+        self._advance()
+        self._decree = decree
+        if ballot in self.confirmed:
+            self._pass_decree()
+            return
+        view, cut = next(((view, cut) for view, cut, members in decree.cuts if host.id in members), (None, None))
+        if self._close(Flush(charter, view, cut, ())):
+            self._confirm(charter)
+
+    def _pass_decree(self) -> None:
+        """I have closed: the next one."""
+        decree, self._decree = self._decree, None
+        assert decree is not None
+        charter = decree.charter
+        ring = ring_of(charter.members + charter.leavers, charter.id.proposer)
+        self.host.ring.pass_on(charter.id, DECREE, after(ring, self.host.id), decree)
+
     def _close(self, flush: Flush) -> bool:
         """Close the view as the cut says; if it is closed, only check that this is the same cut. False: it does not fit."""
         charter = flush.charter
@@ -218,7 +288,7 @@ class Participant:
             if packet is None:
                 return False
             missing[origin, number] = packet
-        if missing.keys() != set(lacking(self._held, cut)):  # type: ignore[arg-type]
+        if len(missing) != lacking_count(self._held, cut) or missing.keys() != set(lacking(self._held, cut)):  # type: ignore[arg-type]
             return False
         self.host.seat.close(cut, missing)  # type: ignore[arg-type]
         self.closed = flush.cut
@@ -233,7 +303,10 @@ class Participant:
         self.confirmed[charter.id] = charter
         self._floor = charter.id.number  # the next view has a higher number than any that may exist by now
         self._advance()
-        host.send(charter.id.proposer, Confirm(charter.id))
+        if self._decree is not None:
+            self._pass_decree()  # that it goes on says that I have confirmed
+        else:
+            host.send(charter.id.proposer, Confirm(charter.id))
 
     def _advance(self) -> None:
         """The ballot moves."""
@@ -249,10 +322,13 @@ class Participant:
         self._repeats += 1
         wait = min(host.settings.retry_ns << min(self._repeats, 10), host.settings.retry_ns_max)
         self.repeat_at = host.now + wait
+        host.ring.repeat()
         if self._flush is not None:
             pull = self._flush.pull(host.settings.piece_bytes_max * host.settings.pieces_max, again=True)
             if pull is not None:
                 host.send(self.promised.proposer, pull)
+        elif self._decree is not None:
+            host.send(self.promised.proposer, Pull(self.promised, CUT, 0))
         latest = self.latest
         if latest is not None:
             charter = self.confirmed[latest]
@@ -277,6 +353,8 @@ class Participant:
         self.confirmed = {}
         self.engaged = False
         self._flush = None
+        self._decree = None
+        host.ring.stop(ballot)
         self._answer = b""
         self.promised = max(self.promised, ballot)
         self._advance()
@@ -289,6 +367,7 @@ class Participant:
             self.standing = primary.installed(self.standing, Quorum(charter.id, charter.members))
             host.out.records.append(host.codec.encode(self.standing))
         self.view = View(charter.id, charter.members)
+        host.departures.installed(charter, None if previous is None else previous.id)
         self._floor = ballot.number
         self.order = charter.order
         self.closed = None
@@ -300,6 +379,8 @@ class Participant:
         if part is not None:
             attributes["cut"] = str(part.cut)
             transitional = part.members
+        if charter.order != host.order:
+            attributes["order"] = charter.order
         if host.settings.policy == "primary":
             attributes["primary"] = charter.primary
             if charter.primary and charter.supersedes:
@@ -317,6 +398,11 @@ def part_of(charter: Charter, member: MemberId) -> Part | None:
 def one_life_each(members: Sequence[MemberId]) -> bool:
     """Whether no two of these are lives of one process."""
     return len({member.address for member in members}) == len(members)
+
+
+def lacking_count(held: Sequence[int], cut: Cut) -> int:
+    """How many slots that is; a cut that cannot be may want more than there are numbers for."""
+    return sum(max(last - held[origin], 0) for origin, last in enumerate(cut.wanted))
 
 
 def lacking(held: Sequence[int], cut: Cut) -> list[Slot]:

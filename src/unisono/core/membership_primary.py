@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from unisono.core.control import Quorum, Standing
+from unisono.core.control import ControlCodec, Quorum, Standing
+from unisono.core.errors import Misuse
 from unisono.core.types import MemberId, ViewId
 
 NOTHING = Standing(None, ())
@@ -47,3 +48,13 @@ def confirmed(standing: Standing, quorum: Quorum) -> Standing:
 def installed(standing: Standing, quorum: Quorum) -> Standing:
     """The record of one that installs a primary view: what came before it is settled."""
     return Standing(quorum, tuple(one for one in standing.attempts if one.view > quorum.view))
+
+
+def restore(codec: ControlCodec, record: bytes | None) -> Standing:
+    """What an earlier life persisted."""
+    if not record:
+        return NOTHING
+    standing = codec.read(record)
+    if not isinstance(standing, Standing):
+        raise Misuse("the record of this member cannot be read: restore it, or start under a new address.")
+    return standing

@@ -12,6 +12,8 @@ whose cut *covers* it, which means that its report was counted when that cut was
 merged now and named after this ballot. So a cut's name stands for one cut, and who closes with it was counted in it.
 
 The charter never changes in a ballot: whatever changes, another ballot is needed.
+
+Answers and cuts travel by **star**, or by **ring** first and by star where that takes too long (`membership_ring`).
 """
 
 from __future__ import annotations
@@ -24,10 +26,13 @@ from unisono.core import membership_primary as primary
 from unisono.core.control import (
     ANSWER,
     CUT,
+    DECREE,
     FETCHED,
+    ROLL,
     Answer,
     Charter,
     Closed,
+    Decree,
     Fetch,
     Flush,
     Packets,
@@ -35,10 +40,13 @@ from unisono.core.control import (
     Piece,
     Propose,
     Pull,
+    RollCall,
 )
 from unisono.core.membership_host import Host
-from unisono.core.membership_participant import lacking
-from unisono.core.ordering import Cut, Report
+from unisono.core.membership_merge import Group, find_culprits, find_impossible, ranges, try_merge
+from unisono.core.membership_participant import lacking, lacking_count
+from unisono.core.membership_ring import ring_of
+from unisono.core.ordering import Report
 from unisono.core.parcels import Parcel, pieces
 from unisono.core.seat import packet_for
 from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View, ViewId
@@ -48,19 +56,6 @@ class Phase(Enum):
     COLLECT = "the answer"
     FETCH = "missing packets"
     CUT = "the confirmation"
-
-
-class Group:
-    """Members that come from one view with one cut."""
-
-    def __init__(self, view: View, order: str, cut: Closed, wanted: Cut) -> None:
-        self.view = view
-        self.order = order
-        self.cut = cut
-        self.wanted = wanted
-        self.lacks: dict[MemberId, list[Slot]] = {}  # by member; nothing for those that have closed
-        self.packets: dict[Slot, Packet] = {}  # what was fetched
-        self.asking: dict[Slot, list[MemberId]] = {}  # slots to fetch, and who may have them
 
 
 class Request(NamedTuple):
@@ -82,6 +77,7 @@ class Attempt:
         bases: Mapping[MemberId, ViewId | None],
         leavers: Iterable[MemberId],
         order: str,
+        ring: bool = False,
     ) -> None:
         self.host = host
         self.ballot = ballot
@@ -104,6 +100,8 @@ class Attempt:
         self._confirmed: set[MemberId] = set()
         self._retry_ns = host.settings.retry_ns
         self.retry_at = host.now + self._retry_ns
+        self._ring = ring_of(self.participants, host.id) if ring and len(self.participants) > 1 else ()
+        self._ring_until = 0  # until then the token has time to come around; after that it is the star's turn
         self._enter(Phase.COLLECT)
 
     # Whom it waits for.
@@ -120,21 +118,72 @@ class Attempt:
         self._heard = dict.fromkeys(self.participants, self.host.now)
         self._retry_ns = self.host.settings.retry_ns
         self.retry_at = self.host.now + self._retry_ns
+        by_ring = bool(self._ring) and phase is not Phase.FETCH
+        self._ring_until = self.host.now + self.host.settings.answer_wait_ns if by_ring else 0
         if phase is Phase.COLLECT:
             for member, base in self.bases.items():
-                self.host.send(member, Propose(self.ballot, base, self.participants))
+                if not by_ring or member == self.host.id:
+                    self.host.send(member, Propose(self.ballot, base, self.participants))
         elif phase is Phase.CUT:
+            lackers = {member for group in self._groups for member, slots in group.lacks.items() if slots}
             for member in self.participants:
-                self._push(member)
+                if not by_ring or member == self.host.id or member in lackers:
+                    self._push(member)
+            if by_ring:
+                self._send_decree()
+
+    # The ring.
+
+    def _call_roll(self) -> None:
+        """My own answer is here: it is the first on the roll."""
+        answer = self._answers[self.host.id]
+        views = () if answer.view is None else ((answer.view, answer.members),)
+        mine = self.host.codec.encode(answer._replace(members=()))
+        roll = RollCall(tuple(self.bases.items()), views, (mine,))
+        self.host.ring.pass_on(self.ballot, ROLL, self._ring[1], roll)
+
+    def _send_decree(self) -> None:
+        assert self.charter is not None
+        cuts = tuple((group.view.id, group.cut, tuple(sorted(group.lacks))) for group in self._groups)
+        self.host.ring.pass_on(self.ballot, DECREE, self._ring[1], Decree(self.charter, cuts))
+
+    def come_around(self, sender: MemberId, token: RollCall | Decree) -> None:
+        """The token is back: all have answered, or all have confirmed."""
+        if not self._ring or sender != self._ring[-1]:
+            return
+        if isinstance(token, Decree):
+            if self.phase is Phase.CUT and token.charter == self.charter:
+                for member in self.participants[:]:
+                    if member != self.host.id:  # I confirm to myself
+                        self.confirm(member)
+        elif self.phase is Phase.COLLECT and len(token.answers) == len(self._ring):
+            views = dict(token.views)
+            for member, data in zip(self._ring, token.answers, strict=True):
+                answer = self.host.codec.read(data)
+                if not isinstance(answer, Answer):
+                    self._fail(member, "answer")
+                elif member not in self._answers:
+                    members = () if answer.view is None else views.get(answer.view, ())
+                    self._take_answer(member, answer._replace(members=members))
 
     @property
     def deadline(self) -> int:
+        if self._ring_until:
+            return self._ring_until
         waits = [self._heard[member] + self.host.settings.answer_wait_ns for member in self.awaited()]
         return min([self.retry_at, *waits])
 
     def tick(self) -> None:
         """Repeat what is not answered; give those up that were silent for too long."""
         now, settings = self.host.now, self.host.settings
+        if now < self._ring_until:
+            return
+        if (
+            self._ring_until
+        ):  # the token is lost or slow: ask those who are left, and give them the time that a star gives
+            self._ring_until = 0
+            self._heard = dict.fromkeys(self.participants, now)
+            self.retry_at = now
         awaited = self.awaited()
         self.failed += [member for member in awaited if now - self._heard[member] >= settings.answer_wait_ns]
         if self.failed or now < self.retry_at:
@@ -229,6 +278,8 @@ class Attempt:
             self._fail(sender, "answer")
             return
         self._answers[sender] = answer
+        if self._ring and self._ring_until and len(self._answers) == 1 and sender == self.host.id:
+            self._call_roll()
         if len(self._answers) == len(self.participants):
             for members in self._by_view().values():
                 self._make_groups(members)
@@ -247,6 +298,9 @@ class Attempt:
         some = next(iter(answers.values()))
         view, order = View(some.view, some.members), some.order  # type: ignore[arg-type]
         reports = self._reports(view, order, answers)
+        if not self.failed:
+            for member in find_impossible(self.host, view, reports):
+                self._fail(member, "report")
         if self.failed:
             return
         groups: dict[ViewId, Group] = {}
@@ -262,11 +316,20 @@ class Attempt:
                     self._fail(member, "cut")
                     return
                 group = groups[answer.closed.id] = Group(view, order, answer.closed, wanted)  # type: ignore[arg-type]
+                if (
+                    max(lacking_count(report.held, group.wanted) for report in reports.values())
+                    > self.host.settings.missing_max
+                ):
+                    self._fail(member, "cut")
+                    return
             group.lacks[member] = []
         uncovered = {member for member in rest if not self._adopt(view.rank_of(member), member, groups, reports)}
         self._groups += groups.values()
         if uncovered:
-            self._groups.append(self._merge(view, order, {m: reports[m] for m in sorted(uncovered)}))
+            merged = self._merge(view, order, {m: reports[m] for m in sorted(uncovered)})
+            if merged is None:
+                return
+            self._groups.append(merged)
         for group in self._groups:
             if group.view.id == view.id:
                 self._find_holders(group)
@@ -291,10 +354,13 @@ class Attempt:
             covering[-1].lacks[member] = lacking(reports[member].held, covering[-1].wanted)
         return bool(covering)
 
-    def _merge(self, view: View, order: str, reports: Mapping[MemberId, Report]) -> Group:
+    def _merge(self, view: View, order: str, reports: Mapping[MemberId, Report]) -> Group | None:
         by_rank = {view.rank_of(member): report for member, report in reports.items()}
-        kind = self.host.orders[order]
-        cut: Cut = kind.merge(view, self.host.config.fitted(len(view)), by_rank)
+        cut = try_merge(self.host, view, order, by_rank)
+        if cut is None:
+            for rank in find_culprits(self.host, view, order, by_rank):
+                self._fail(view.members[rank], "report")
+            return None
         data = self.host.order_codec(order).encode(cut)  # type: ignore[arg-type]
         group = Group(view, order, Closed(self.ballot, tuple(sorted(by_rank)), data), cut)
         group.lacks = {member: lacking(report.held, cut) for member, report in reports.items()}
@@ -322,7 +388,7 @@ class Attempt:
                 if slot not in under_way:
                     by_holder.setdefault(holders[0], []).append(slot)
             for holder, slots in sorted(by_holder.items()):
-                message = Fetch(self.ballot, self._topic, group.view.id, _ranges(slots))
+                message = Fetch(self.ballot, self._topic, group.view.id, ranges(slots))
                 self._requests[self._topic] = Request(group, holder, tuple(slots), message)
                 self._topic += 1
                 self._heard[holder] = self.host.now
@@ -377,9 +443,9 @@ class Attempt:
             bootstrap = any(answer.bootstrap for answer in self._answers.values())
             standings = [answer.standing for answer in self._answers.values()]
             is_primary, supersedes = primary.judge(members, standings, self.host.settings.peers, bootstrap)
-        self.charter = Charter(
-            self.ballot, members, self.leavers, self._choose_order(), tuple(parts), is_primary, supersedes
-        )
+        order, views = self._choose_order(), [group.view for group in self._groups]
+        gone = self.host.departures.write(views, self.participants, self.leavers)
+        self.charter = Charter(self.ballot, members, self.leavers, order, tuple(parts), is_primary, supersedes, gone)
         for member in self.participants:
             self._flushes[member] = self.host.codec.encode(self._flush_for(member))
         self._enter(Phase.CUT)
@@ -403,14 +469,3 @@ class Attempt:
                 sizes[answer.view] = sizes.get(answer.view, 0) + 1
         seated = [(-sizes[a.view], member, a.order) for member, a in self._answers.items() if a.view is not None]
         return min(seated)[2] if seated else self.host.order
-
-
-def _ranges(slots: Iterable[Slot]) -> tuple[tuple[Rank, int, int], ...]:
-    """Consecutive slots of one origin as one range."""
-    result: list[tuple[Rank, int, int]] = []
-    for origin, number in slots:
-        if result and result[-1][0] == origin and result[-1][2] == number - 1:
-            result[-1] = (origin, result[-1][1], number)
-        else:
-            result.append((origin, number, number))
-    return tuple(result)

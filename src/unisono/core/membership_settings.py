@@ -51,8 +51,18 @@ class MembershipSettings:
     """Who did not answer a proposal is not asked again for so long, then for twice as long, and so on."""
     join_wait_ns: int = 1 * SECOND
     """One that has seeds and hears nothing founds a group of its own after this."""
+    refused_probe_ns: int = 10 * SECOND
+    """One that a group has refused founds none of its own; it asks again so often."""
+    stops_when_refused: bool = False
+    """One that a group has refused does not ask again."""
     leave_wait_ns: int = 5 * SECOND
     """One that leaves goes without the others' consent after this."""
+    rest_ns: int = 5 * SECOND
+    """One that was evicted is turned away for so long, the next time for twice as long, and so on …"""
+    rest_ns_max: int = 300 * SECOND
+    """… but no longer than this."""
+    drain_wait_ns: int = 60 * SECOND
+    """One that was evicted and whose application does not drain comes back after this all the same."""
     members_min: int = 1
     """The smallest first view. Above 1, members wait for each other instead of starting alone."""
     piece_bytes_max: int = 8 * 1024
@@ -61,8 +71,12 @@ class MembershipSettings:
     """How many such messages one request may call up."""
     parcel_bytes_max: int = 1024 * 1024 * 1024
     """The largest report, or cut with its missing packets."""
+    missing_max: int = 4 * 1024 * 1024
+    """How many packets one member may lack at a view change. A report that makes it more is no correct member's."""
     addresses_max: int = 4_096
-    """How many addresses outside of the view are remembered."""
+    """How many addresses, lives and greetings are remembered. Beyond it hearsay is dropped first, then what is oldest."""
+    collect: str | None = None
+    """How reports travel when this member proposes: by "star" or by "ring"; None: as the view's order likes it best."""
     policy: Policy = Policy.PARTITIONABLE
     """What a partition may do."""
     peers: tuple[str, ...] = ()
@@ -77,6 +91,8 @@ class MembershipSettings:
                 raise ConfigError(f"{name} must be a whole number, not {value!r}.")
             if not low <= value <= high:
                 raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        if self.collect not in (None, "star", "ring"):
+            raise ConfigError(f"collect must be star, ring or None, not {self.collect!r}.")
         if not isinstance(self.policy, Policy):
             raise ConfigError(f"policy must be partitionable or primary, not {self.policy!r}.")
         if self.proposal_wait_ns <= self.answer_wait_ns:
@@ -84,6 +100,8 @@ class MembershipSettings:
                 f"proposal_wait_ns = {self.proposal_wait_ns} must be above answer_wait_ns = {self.answer_wait_ns}: "
                 "participants must be more patient than their proposer."
             )
+        if self.rest_ns > self.rest_ns_max:
+            raise ConfigError(f"rest_ns = {self.rest_ns} is above rest_ns_max = {self.rest_ns_max}: raise the latter.")
         if len(set(self.peers)) != len(self.peers):
             raise ConfigError("peers names an address twice: name each once.")
 
@@ -100,5 +118,6 @@ _RANGES: tuple[tuple[str, int, int], ...] = (
     ("piece_bytes_max", 64, 2**31 - 1),
     ("pieces_max", 1, 65_535),
     ("parcel_bytes_max", 1024, 2**32 - 1),
+    ("missing_max", 1, 2**31 - 1),
     ("addresses_max", 1, 65_535),
 )

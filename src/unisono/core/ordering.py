@@ -67,6 +67,8 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     """How its cut looks on the wire."""
     acknowledges: ClassVar[bool] = False
     """Whether `quiet` can ever owe anything. Members of other orders arm no timer."""
+    collect: ClassVar[str] = "star"
+    """How reports travel at a view change unless a member is told otherwise: by star or by ring."""
 
     @abstractmethod
     def __init__(self, view: View, rank: Rank, config: Config) -> None: ...

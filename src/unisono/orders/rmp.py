@@ -105,6 +105,7 @@ class Rmp(Ordering[RmpReport, RmpCut]):
     services = frozenset({Service.TOTAL, Service.FIFO, Service.DATAGRAM})
     numbered = (Data, Semi)
     wire, report_wire, cut_wire = WIRE, REPORT_WIRE, CUT_WIRE
+    collect = "ring"
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank

@@ -19,6 +19,7 @@ message. Then one sort, a final before a non-final on ties. Why this is the orde
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
@@ -90,10 +91,14 @@ class StampQueue:
             del entries[slot]
             yield slot, entry
 
-    def ahead_of(self, slot: Slot) -> list[Slot]:
-        """Which waiting messages without a final stamp keep this one from being delivered."""
-        mine = self.entries[slot].stamp
-        return [other for other, entry in self.entries.items() if not entry.final and entry.stamp < mine]
+    def undecided(self) -> tuple[list[Stamp], list[tuple[Rank, ...]]]:
+        """The stamps that are not final, in order; and whose the first none, one, two … of them are."""
+        rows = sorted((entry.stamp, slot[0]) for slot, entry in self.entries.items() if not entry.final)
+        origins: list[tuple[Rank, ...]] = [()]
+        for _, origin in rows:
+            known = origins[-1]
+            origins.append(known if origin in known else tuple(sorted((*known, origin))))
+        return [stamp for stamp, _ in rows], origins
 
     def listing(self) -> list[tuple[Slot, Stamp, bool]]:
         """The queue as the paper draws it: slot, stamp, deliverable."""
@@ -158,11 +163,11 @@ class Stamped(Ordering[StampReport, StampCut]):
 
     def waits(self) -> Sequence[Wait]:
         result = []
+        stamps, origins = self._queue.undecided()
         for slot, entry in self._queue.entries.items():
             if entry.final:
-                ahead = self._queue.ahead_of(slot)
-                origins = tuple(sorted({origin for origin, _ in ahead}))
-                result.append(Wait(entry.batch, f"{len(ahead)} undecided before it in the queue", origins))
+                ahead = bisect_left(stamps, entry.stamp)
+                result.append(Wait(entry.batch, f"{ahead} undecided before it in the queue", origins[ahead]))
             else:
                 result.append(Wait(entry.batch, "its final stamp is not known here", (slot[0],)))
         return result

@@ -1,0 +1,53 @@
+"""What membership waits for, in sentences: a view change, a group that is not found, a leave that does not end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unisono.core.concern import Concern
+
+if TYPE_CHECKING:
+    from unisono.core.membership_host import Host
+    from unisono.core.membership_participant import Participant
+    from unisono.core.membership_proposal import Attempt
+
+
+def explain_change(host: Host, participant: Participant, attempt: Attempt | None) -> str | None:
+    """Why a view change has not finished: ballot, phase, for whom it waits, since when; None if none is under way."""
+    p = participant
+    if attempt is not None:
+        names = ", ".join(map(str, attempt.awaited()))
+        waited = (host.now - attempt.since) / 1e9
+        what = f"{attempt.phase.value} of {names}"
+        return f"{host.id} has waited {waited:.3f} s with its proposal {attempt.ballot} for {what}."
+    if not p.engaged:
+        return None
+    what = "the install" if p.promised in p.confirmed else "the cut"
+    waited = (host.now - p.progress_at) / 1e9
+    return f"{host.id} has waited {waited:.3f} s for {what} of view {p.promised} from {p.promised.proposer}."
+
+
+def explain_standing(
+    host: Host, participant: Participant, joined_at: int | None, leave_at: int | None, met: int
+) -> list[Concern]:
+    """What waits beside a view change. `met`: how many others have been met that have no view either."""
+    me, p, settings = host.id, participant, host.settings
+    said = []
+    if p.view is None and joined_at is not None and leave_at is None:
+        if settings.members_min > 1:
+            sentence = f"{me} has no view: it has met {met} others, and {settings.members_min} members must be there"
+        else:
+            sentence = f"{me} has no view: it has met {met} others, and looks for a group"
+        said.append(Concern(("join",), sentence, joined_at))
+    if leave_at is not None and not p.gone:
+        said.append(Concern(("leave",), f"{me} wants to leave, and the others have not agreed yet", leave_at))
+    if host.departures.rests:
+        rest = host.departures.rest_ns / 1e9
+        sentence = f"{me} was evicted, and looks for the others in {rest:.3f} s"
+        if not host.departures.is_drained:
+            sentence += " at the latest, or when its application has drained"
+        said.append(Concern(("rest",), sentence))
+    elif p.charter is not None and settings.policy == "primary" and not p.charter.primary and not p.gone:
+        sentence = f"view {p.charter.id} is not the primary one, so nothing can be cast: it waits for a merge"
+        said.append(Concern(("read-only",), sentence))
+    return said

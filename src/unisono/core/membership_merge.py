@@ -1,0 +1,82 @@
+"""What becomes of the reports of one view: which cannot be, and which cut follows from the others.
+
+Reports come from outside. A decoded one has the right form and may still be nonsense: it can claim packets that were never cast,
+or make the order's `merge` trip. Whoever sent it has failed: the ballot is given up, and the next one does without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from unisono.core.control import Closed
+from unisono.core.membership_host import Host
+from unisono.core.ordering import Cut, Report
+from unisono.core.types import MemberId, Packet, Rank, Slot, View
+
+
+class Group:
+    """Members that come from one view with one cut."""
+
+    def __init__(self, view: View, order: str, cut: Closed, wanted: Cut) -> None:
+        self.view = view
+        self.order = order
+        self.cut = cut
+        self.wanted = wanted
+        self.lacks: dict[MemberId, list[Slot]] = {}  # by member; nothing for those that have closed
+        self.packets: dict[Slot, Packet] = {}  # what was fetched
+        self.asking: dict[Slot, list[MemberId]] = {}  # slots to fetch, and who may have them
+
+
+def find_impossible(host: Host, view: View, reports: Mapping[MemberId, Report]) -> list[MemberId]:
+    """Whose report cannot be: nobody holds more of a member than it cast itself, nor is anyone so far from the others.
+
+    How far is measured from my own report, which I trust, or from the middle of them.
+    """
+    own = {view.rank_of(member): report.held[view.rank_of(member)] for member, report in reports.items()}
+    middle = [
+        sorted(report.held[origin] for report in reports.values())[(len(reports) - 1) // 2]
+        for origin in range(len(view))
+    ]
+    usual = reports[host.id].held if host.id in reports else middle
+    found = []
+    for member, report in reports.items():
+        beyond = any(report.held[origin] > count for origin, count in own.items())
+        distance = sum(abs(count - usual[origin]) for origin, count in enumerate(report.held))
+        if beyond or distance > host.settings.missing_max:
+            found.append(member)
+    return found
+
+
+def try_merge(host: Host, view: View, order: str, reports: Mapping[Rank, Report]) -> Cut | None:
+    """The cut that follows from the reports; None if none does, wherever the merge trips over them."""
+    try:
+        cut: Cut = host.orders[order].merge(view, host.config.fitted(len(view)), reports)
+        host.order_codec(order).encode(cut)  # type: ignore[arg-type]
+    except Exception:
+        return None
+    held = [max(report.held[origin] for report in reports.values()) for origin in range(len(view))]
+    return cut if all(wanted <= count for wanted, count in zip(cut.wanted, held, strict=True)) else None
+
+
+def find_culprits(host: Host, view: View, order: str, reports: Mapping[Rank, Report]) -> list[Rank]:
+    """Whose report makes the merge impossible: by itself, or without which it is possible; else everyone's but mine."""
+    alone = [rank for rank in reports if try_merge(host, view, order, {rank: reports[rank]}) is None]
+    if alone:
+        return alone
+    found = []
+    for rank in reports:
+        rest = {other: report for other, report in reports.items() if other != rank}
+        if rest and try_merge(host, view, order, rest) is not None:
+            found.append(rank)
+    return [rank for rank in found or reports if view.members[rank] != host.id] or list(reports)
+
+
+def ranges(slots: Iterable[Slot]) -> tuple[tuple[Rank, int, int], ...]:
+    """Consecutive slots of one origin as one range."""
+    result: list[tuple[Rank, int, int]] = []
+    for origin, number in slots:
+        if result and result[-1][0] == origin and result[-1][2] == number - 1:
+            result[-1] = (origin, result[-1][1], number)
+        else:
+            result.append((origin, number, number))
+    return tuple(result)

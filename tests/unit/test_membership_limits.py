@@ -1,0 +1,243 @@
+"""Membership towards those who do not fit, who lie, or who are too many: refusals, impossible reports, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.membership_harness import World
+from unisono.core.config import Config
+from unisono.core.control import Answer, Control, Hello, Propose
+from unisono.core.membership import Membership
+from unisono.core.membership_contacts import Contacts
+from unisono.core.membership_participant import Participant
+from unisono.core.membership_settings import MembershipSettings, Policy
+from unisono.core.types import MemberId, View, ViewId
+from unisono.orders.registry import ORDERS
+from unisono.orders.sequencer import Sequencer
+from unisono.trace.checks import Result
+
+# Refusals.
+
+STRANGE = MembershipSettings(policy=Policy.PRIMARY, refused_probe_ns=2 * 10**9)
+
+
+def refuse(strange: MembershipSettings, names: str = "x", seconds: float = 10) -> tuple[World, dict[str, int]]:
+    """A group, and joiners whose settings do not fit; how often each greeted."""
+    world = World("fifo")
+    greetings: dict[str, int] = {}
+
+    def watch(sender: MemberId, _: MemberId, message: Control) -> bool:
+        if isinstance(message, Hello) and not message.answer:
+            greetings[sender.address] = greetings.get(sender.address, 0) + 1
+        return True
+
+    world.group("ab")
+    world.filter = watch
+    for name in names:
+        world.own_settings[name] = strange
+    world.start(*names, seeds=("a", "b", *names))
+    world.run(seconds)
+    return world, greetings
+
+
+def test_a_joiner_that_is_refused_founds_no_group_of_its_own() -> None:
+    world, greetings = refuse(STRANGE)
+    x = world.nodes["x"]
+    assert x.view is None
+    assert any("policy" in reason for reason in x.refusals), "it says why"
+    assert 2 <= greetings["x"] <= 20, "it goes on asking, slowly"
+
+
+def test_two_joiners_that_are_refused_found_none_together() -> None:
+    world, _ = refuse(STRANGE, "xy")
+    assert world.nodes["x"].view is None
+    assert world.nodes["y"].view is None
+
+
+def test_a_joiner_that_is_refused_can_be_told_to_stop() -> None:
+    world, greetings = refuse(replace(STRANGE, stops_when_refused=True))
+    x = world.nodes["x"]
+    assert x.view is None
+    assert x.refusals
+    assert x.membership.deadline is None
+    assert greetings["x"] <= 2
+
+
+def test_a_joiner_that_was_refused_is_taken_when_the_group_fits() -> None:
+    """The group is started anew with the joiner's settings, at the same addresses."""
+    world, _ = refuse(STRANGE)
+    world.crash("a", "b")
+    world.own_settings = dict.fromkeys("abx", STRANGE)
+    world.filter = None
+    world.start("a", "b", seeds=("a", "b"))
+    assert world.run(10, lambda: world.is_one("abx")), world.story()
+
+
+def test_one_without_a_group_refuses_nobody_the_right_to_found_one() -> None:
+    """Two that do not fit start at once: each may found its group, because neither was there first."""
+    world = World("fifo")
+    world.own_settings["x"] = STRANGE
+    world.start("a", "x", seeds=("a", "x"))
+    world.run(5)
+    assert world.nodes["a"].view is not None
+
+
+def test_a_refusal_from_somebody_whom_nobody_asked_counts_for_nothing() -> None:
+    from unisono.core.control import Refuse
+
+    world = World("fifo")
+    (a,) = world.start("a", seeds=("b",))
+    a.turn(lambda: a.membership.receive(MemberId("z"), Refuse("no", ViewId(1, MemberId("z")))))
+    assert world.run(5, lambda: a.view is not None)
+
+
+# Reports that cannot be.
+
+
+class Liar(Participant):
+    """Spoils its report."""
+
+    def _make_answer(self) -> Answer:
+        answer = super()._make_answer()
+        if self.host.id.address != "c" or answer.view is None or len(answer.members) < 4:
+            return answer
+        codec = self.host.order_codec(self.order)
+        report = codec.decode(answer.report, answer.members.index(self.host.id), len(answer.members))
+        assert report is not None
+        return answer._replace(report=codec.encode(type(self).lie(report)))  # type: ignore[attr-defined]
+
+
+def lying(lie: Callable[[object], object]) -> type[Membership]:
+    participant = type("OneLiar", (Liar,), {"lie": staticmethod(lie)})
+    return type("Lying", (Membership,), {"participant_type": participant})
+
+
+def more_than_was_cast(report):  # type: ignore[no-untyped-def]
+    return report._replace(held=(2**31, *report.held[1:]))
+
+
+def more_of_the_dead(report):  # type: ignore[no-untyped-def]
+    return report._replace(held=(*report.held[:-1], 2**31))
+
+
+@pytest.mark.parametrize("collect", ["star", "ring"])
+@pytest.mark.parametrize("lie", [more_than_was_cast, more_of_the_dead])
+@pytest.mark.parametrize("order", list(ORDERS))
+def test_a_report_that_cannot_be_costs_its_sender_the_ballot_and_not_the_group(
+    order: str, lie: Callable[[object], object], collect: str
+) -> None:
+    world = World(order, kind=lying(lie), settings=MembershipSettings(collect=collect))
+    nodes = world.group("abcd")
+    for node in nodes:
+        node.cast(b"m")
+    world.run(0.01)
+    world.crash("d")
+    assert world.run(10, lambda: world.is_one("ab")), world.story()
+    assert nodes[0].membership.refused["report"] >= 1
+
+
+class Tripping(Sequencer):
+    """Its merge trips over the report of rank 2, alone or together with rank 0's, or over any at all."""
+
+    tripped = "alone"
+
+    @staticmethod
+    def merge(view, config, reports):  # type: ignore[no-untyped-def]
+        if len(view) == 4 and Tripping.tripped == "alone" and 2 in reports:
+            raise KeyError(7)
+        if len(view) == 4 and Tripping.tripped == "together" and {0, 2} <= reports.keys():
+            raise IndexError
+        return Sequencer.merge(view, config, reports)
+
+
+@pytest.mark.parametrize("tripped", ["alone", "together"])
+def test_a_merge_that_trips_over_a_report_leaves_its_sender_out(tripped: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tripping, "tripped", tripped)
+    world = World("sequencer", orders={**ORDERS, "sequencer": Tripping})
+    nodes = world.group("abcd")
+    nodes[1].cast(b"m")
+    world.crash("d")
+    assert world.run(10, lambda: world.is_one("ab")), world.story()
+    assert nodes[0].membership.refused["report"] >= 1
+
+
+def test_a_cut_that_wants_more_than_there_is_is_refused_without_counting_it_out() -> None:
+    """A participant compares numbers, not lists: a cut may want four thousand million packets."""
+    from unisono.core.membership_participant import lacking_count
+    from unisono.orders.fifo import Fifo
+
+    cut = Fifo.cut_wire.type((2**32 - 1, 0))
+    assert lacking_count((5, 0), cut) == 2**32 - 6  # type: ignore[arg-type]
+
+
+# Limits.
+
+
+def make_contacts(limit: int) -> Contacts:
+    return Contacts(MemberId("a"), MembershipSettings(addresses_max=limit))
+
+
+def test_hearsay_does_not_crowd_out_seeds_and_members() -> None:
+    contacts = make_contacts(4)
+    contacts.learn(("seed",), is_firm=True)
+    contacts.learn(f"h{number}" for number in range(100))
+    assert contacts.addresses == ("seed", "h0", "h1", "h2"), "beyond the limit hearsay is not taken in"
+    b, c = MemberId("b"), MemberId("c")
+    contacts.installed(View(ViewId(1, b), (b, c)))
+    assert set(contacts.addresses) == {"seed", "b", "c", "h2"}, "and it gives way to what is known"
+    contacts.learn((f"s{number}" for number in range(5)), is_firm=True)
+    assert set(contacts.addresses) == {"seed", "b", "c", "s0"}
+
+
+def test_what_was_hearsay_and_is_confirmed_stays() -> None:
+    contacts = make_contacts(2)
+    contacts.learn(("x",))
+    contacts.learn(("x",), is_firm=True)
+    contacts.learn(("y", "z"), is_firm=True)
+    assert contacts.addresses == ("x", "y")
+
+
+def test_lives_outside_of_the_view_are_forgotten_first() -> None:
+    contacts = make_contacts(3)
+    b = MemberId("b", 5)
+    contacts.meet(b)
+    contacts.installed(View(ViewId(1, b), (b,)))
+    for number in range(50):
+        assert contacts.meet(MemberId(f"x{number}", 1))
+    assert contacts.is_stale(MemberId("b", 4)), "who is in the view is remembered"
+    assert not contacts.meet(MemberId("b", 4))
+    assert len(contacts._newest) == 3
+    assert contacts.is_stale(MemberId("x49", 0))
+    assert not contacts.is_stale(MemberId("x0", 0)), "one that is long gone is not"
+
+
+def test_suspects_and_those_who_did_not_answer_are_limited() -> None:
+    world = World("fifo")
+    world.config = Config(members_max=8)
+    (a,) = world.group("a")
+    known = a.membership._known
+    for number in range(100):
+        member = MemberId(f"x{number}")
+        a.membership.suspect(member)
+        known.shun(member)
+    assert list(known.suspects) == [MemberId(f"x{number}") for number in range(92, 100)], "the oldest are forgotten"
+    assert len(known._shunned) == 8
+
+
+def test_a_group_that_was_flooded_with_addresses_still_merges() -> None:
+    world = World("fifo", settings=MembershipSettings(addresses_max=16))
+    nodes = world.group("ab")
+    world.partition("a", "b")
+    assert world.run(10, lambda: world.is_one("a") and world.is_one("b"))
+    for node in nodes:
+        flood = [f"nobody{number}" for number in range(1_000)]
+        for number in range(100):
+            sender = MemberId(f"flood{number}")
+            message = Propose(ViewId(1, sender), None, tuple(MemberId(one) for one in flood[:200]))
+            node.turn(lambda node=node, s=sender, m=message: node.membership.receive(s, m))  # type: ignore[misc]
+    world.heal()
+    assert world.run(20, lambda: world.is_one("ab")), world.story()
+    assert world.finish().result is Result.PASS
