@@ -52,7 +52,7 @@ def test_a_member_crashes_under_load_and_the_rest_agree(order: str) -> None:
     assert [view.members for view in world.processes["a"].views][-1] == tuple(world.processes[n].id for n in "acd")
 
 
-def test_a_restart_at_the_same_address_is_a_new_member() -> None:
+def test_a6_c19_a_restart_at_the_same_address_is_a_new_member() -> None:
     """C19 and A6: old datagrams of the life before still fly, and count for nothing."""
     world = GroupWorld("sequencer", seed=2)
     world.network.replay = 0.3
@@ -68,7 +68,7 @@ def test_a_restart_at_the_same_address_is_a_new_member() -> None:
     assert not both, "no view holds two lives of one address"
 
 
-def test_a_long_pause_excludes_cleanly_and_the_member_comes_back() -> None:
+def test_c14_a_long_pause_excludes_cleanly_and_the_member_comes_back() -> None:
     """C14: stopped for longer than the failure timeout, casts queued, then woken: excluded, learns it, rejoins as itself."""
     world = GroupWorld("abcast", seed=3)
     world.gather("abc")
@@ -82,7 +82,7 @@ def test_a_long_pause_excludes_cleanly_and_the_member_comes_back() -> None:
     passes(world)
 
 
-def test_partitions_with_unstable_messages_merge_without_an_operator() -> None:
+def test_d4_d11_partitions_with_unstable_messages_merge_without_an_operator() -> None:
     """D4, D11: {a,b} | {c,d} with messages under way on both sides; each goes on; after the heal they find each other."""
     world = GroupWorld("causal", seed=4)
     world.gather("abcd")
@@ -96,7 +96,7 @@ def test_partitions_with_unstable_messages_merge_without_an_operator() -> None:
     passes(world)
 
 
-def test_a_one_way_link_does_not_stop_the_group() -> None:
+def test_d2_a_one_way_link_does_not_stop_the_group() -> None:
     """D2: c hears everyone, nobody hears c's datagrams to a."""
     world = GroupWorld("sequencer", seed=5)
     world.gather("abc")
@@ -107,7 +107,7 @@ def test_a_one_way_link_does_not_stop_the_group() -> None:
 
 
 @pytest.mark.parametrize("order", ["sequencer", "fifo"])
-def test_a_broken_triangle_settles(order: str) -> None:
+def test_d3_a_broken_triangle_settles(order: str) -> None:
     """D3: a–b and b–c are up, a–c is cut."""
     world = GroupWorld(order, seed=6)
     world.gather("abc")
@@ -120,7 +120,7 @@ def test_a_broken_triangle_settles(order: str) -> None:
     passes(world)
 
 
-def test_clocks_that_drift_do_not_matter() -> None:
+def test_d14_clocks_that_drift_do_not_matter() -> None:
     """D14: ten per cent, both ways."""
     world = GroupWorld("toto", seed=7)
     world.gather("abc")
@@ -131,7 +131,7 @@ def test_clocks_that_drift_do_not_matter() -> None:
     passes(world)
 
 
-def test_a_collapse_of_bandwidth_is_survived() -> None:
+def test_d15_a_collapse_of_bandwidth_is_survived() -> None:
     """D15: one member's line carries next to nothing for a while."""
     world = GroupWorld("sequencer", seed=8)
     world.gather("abc")
@@ -142,7 +142,7 @@ def test_a_collapse_of_bandwidth_is_survived() -> None:
     passes(world)
 
 
-def test_everyone_starts_at_once_and_forms_one_group() -> None:
+def test_c18_everyone_starts_at_once_and_forms_one_group() -> None:
     """C18, with all parts: few views, one group."""
     names = [f"m{number}" for number in range(16)]
     world = GroupWorld("sequencer", seed=9)
@@ -152,7 +152,7 @@ def test_everyone_starts_at_once_and_forms_one_group() -> None:
     passes(world)
 
 
-def test_leaving_in_an_orderly_way_loses_nothing() -> None:
+def test_c9_leaving_in_an_orderly_way_loses_nothing() -> None:
     """C8, C9: the coordinator and the next in line leave at once, under load."""
     world = GroupWorld("tomp", seed=10)
     world.gather("abcd")
@@ -179,7 +179,7 @@ def test_the_order_is_switched_on_a_running_group() -> None:
     assert len(said[0]) == taken + len(said), "every cast and everyone's last words, each once"
 
 
-def test_a_primary_partition_goes_on_and_the_others_are_read_only() -> None:
+def test_d16_a_primary_partition_goes_on_and_the_others_are_read_only() -> None:
     """D16: 5 → {3,2} → {2,1,2} → heal."""
     settings = with_membership(policy=Policy.PRIMARY, peers=tuple("abcde"))
     world = GroupWorld("sequencer", seed=12, settings=settings, owed=("P20",))
@@ -196,6 +196,25 @@ def test_a_primary_partition_goes_on_and_the_others_are_read_only() -> None:
     world.network.partition(())
     assert world.run(10, lambda: world.is_one("abcde")), world.story()
     assert all(process.member.is_primary for process in world.up)
+    passes(world)
+
+
+def test_a_cast_that_waits_for_the_next_view_waits_for_a_primary_one() -> None:
+    settings = with_membership(policy=Policy.PRIMARY, peers=tuple("abcde"))
+    world = GroupWorld("sequencer", seed=4, settings=settings, owed={"P20"})
+    world.gather("abcde")
+    world.partition("abc", "de")
+    minority = world.processes["e"]
+    assert world.run(10, lambda: minority.member.is_blocked)
+    assert minority.member.is_primary, "it does not know yet"
+    assert minority.cast(b"waits")
+    assert world.run(10, lambda: world.is_one("de"))
+    world.run(1)
+    assert not minority.member.is_primary
+    assert b"waits" not in texts(minority)
+    world.network.heal()
+    assert world.run(20, lambda: all(b"waits" in texts(process) for process in world.up)), world.story()
+    assert all(texts(process).count(b"waits") == 1 for process in world.up)
     passes(world)
 
 
@@ -243,7 +262,7 @@ def test_a_member_that_shows_safe_messages_at_once_is_caught() -> None:
     assert "P17" in verdict.broken, verdict
 
 
-def test_memory_is_bounded_when_a_receiver_stands_still() -> None:
+def test_e9_memory_is_bounded_when_a_receiver_stands_still() -> None:
     """E9: a caster that nobody listens to is refused; what is kept stays within the window."""
     streams = StreamSettings(window_bytes=64 * 1024, window_packets=500, window_bytes_start=64 * 1024)
     settings = Settings(QUICK.config, streams, QUICK.detector, QUICK.membership)

@@ -76,6 +76,78 @@ def test_without_growth_a_slow_peer_flaps() -> None:
     assert flaps(NoGrowth) > 20
 
 
+def stumble(detector: Detector, start: int, times: int = 3) -> int:
+    """A is silent until it is suspected, then heard, so many times; returns when."""
+    now = start
+    for _ in range(times):
+        while not detector.suspects:
+            now += 100 * MS
+            detector.tick(now)
+        detector.heard(A, now)
+        detector.tick(now)
+    return now
+
+
+class NeverRelents(Detector):
+    """A fault: leniency is never taken back."""
+
+    def _relent(self, known: _Peer, now: int) -> None:
+        return
+
+
+class RelentsBlindly(Detector):
+    """A fault: leniency is taken back although it is needed."""
+
+    def _relent(self, known: _Peer, now: int) -> None:
+        known.longest = 0
+        super()._relent(known, now)
+
+
+def test_leniency_is_taken_back_when_the_peer_does_not_need_it() -> None:
+    """A peer that stumbled once and then was steady for minutes is found dead as fast as any other."""
+
+    def timeout_after_steady_minutes(make: type[Detector]) -> int:
+        detector = watching(A, make=make)
+        start = stumble(detector, 0)
+        assert detector.timeout(A) == SETTINGS.suspicion_ns_max
+        assert not pass_time(detector, start, start + 5 * 60 * S, {A: 300 * MS})
+        return detector.timeout(A)
+
+    assert timeout_after_steady_minutes(Detector) == SETTINGS.suspicion_ns_min
+    assert timeout_after_steady_minutes(NeverRelents) > 2 * SETTINGS.suspicion_ns_min
+
+
+def test_leniency_is_not_taken_back_in_a_moment() -> None:
+    detector = watching(A)
+    start = stumble(detector, 0)
+    pass_time(detector, start, start + 60 * S, {A: 300 * MS})
+    assert detector.timeout(A) > SETTINGS.suspicion_ns_min
+
+
+def test_a_peer_whose_long_silences_return_keeps_its_leniency() -> None:
+    """Steady for ten seconds, then silent for three, again and again: only what it does not need is forgotten."""
+
+    def suspicions(make: type[Detector]) -> int:
+        detector = watching(A, make=make)
+        now = stumble(detector, 0)
+        found = 0
+        for _ in range(60):
+            found += len(pass_time(detector, now, now + 10 * S, {A: 300 * MS}))
+            found += len(pass_time(detector, now + 10 * S, now + 13 * S))
+            now += 13 * S
+            detector.heard(A, now)
+        return found
+
+    assert suspicions(Detector) == 0
+    assert suspicions(RelentsBlindly) > 2
+
+
+def test_it_is_known_for_how_long_a_peer_was_silent() -> None:
+    detector = watching(A)
+    detector.heard(A, 200 * MS)
+    assert detector.silence(A, 900 * MS) == 700 * MS
+
+
 def test_the_timeout_adapts_to_long_silences_and_is_bounded() -> None:
     steady, unsteady = watching(A), watching(A)
     pass_time(steady, 0, 60 * S, {A: 300 * MS})

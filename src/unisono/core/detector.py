@@ -5,6 +5,11 @@ bounds. Only silences are measured (gaps of a quarter heartbeat and more), or a 
 millisecond is long. A suspicion is an opinion and can be refuted: hearing from the peer withdraws it, and the next one
 takes twice as long, up to the bound.
 
+This leniency is taken back, one doubling at a time, or a peer that once stumbled would for ever be given ten seconds to be
+found dead. A doubling goes when for eight of its timeouts all silences were shorter than the timeout would be without it: in all
+that time the stricter rule would have been right. So a peer whose long silences return within that time keeps what it needs, and
+one whose silences return more rarely is wrongly suspected once in eight timeouts at the most.
+
 Clocks of two members are never compared, so an offset does not matter, and a drift of 10 % is far inside the three heartbeats
 that the lower bound leaves. If the own process was stopped for a while (SIGSTOP, a sleeping laptop), everyone *seems* to have
 been silent: a leap of `now` between two calls forgives all peers for one timeout.
@@ -21,6 +26,7 @@ from unisono.core.errors import ConfigError
 from unisono.core.types import MemberId
 
 _DOUBLINGS_MAX = 16
+_PROBATION = 8  # so many timeouts a doubling outlives the silence that called for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +87,15 @@ class Change(NamedTuple):
 class _Peer:
     """What is known of one peer. Times are of the own clock."""
 
-    __slots__ = ("deviation", "doublings", "heard_at", "mean", "suspected")
+    __slots__ = ("deviation", "doublings", "heard_at", "longest", "mean", "proven_at", "suspected")
 
     def __init__(self, now: int) -> None:
         self.heard_at = now
         self.mean = 0
         self.deviation = 0
-        self.doublings = 0  # suspicions that were refuted
+        self.doublings = 0  # suspicions that were refuted, and not forgotten
+        self.proven_at = now  # since when it proves that it needs fewer of them …
+        self.longest = 0  # … and its longest silence since then
         self.suspected = False
 
 
@@ -126,9 +134,11 @@ class Detector:
         known.heard_at = now
         if 4 * gap >= self._settings.heartbeat_ns:
             self._sample(known, gap)
+            known.longest = max(known.longest, gap)
         if known.suspected:
             known.suspected = False
             known.doublings = min(known.doublings + 1, _DOUBLINGS_MAX)
+            known.proven_at, known.longest = now, 0
             self._changes.append(Change(peer, False))
 
     def sent(self, now: int) -> None:
@@ -144,7 +154,13 @@ class Detector:
             if not known.suspected and now - known.heard_at >= self._timeout(known):
                 known.suspected = True
                 changes.append(Change(peer, True))
+            elif known.doublings and now - known.proven_at >= _PROBATION * self._timeout(known):
+                self._relent(known, now)
         return changes
+
+    def silence(self, peer: MemberId, now: int) -> int:
+        """For how long nothing has come from a watched peer."""
+        return now - self._peers[peer].heard_at
 
     def wants_heartbeat(self, now: int) -> bool:
         """Whether the others have heard nothing from here for a heartbeat's time."""
@@ -175,6 +191,13 @@ class Detector:
         settings = self._settings
         usual = known.mean + settings.deviations * known.deviation
         return min(max(usual, settings.suspicion_ns_min) << known.doublings, settings.suspicion_ns_max)
+
+    def _relent(self, known: _Peer, now: int) -> None:
+        """A probation is over: forget one doubling, if the peer would have passed without it."""
+        known.doublings -= 1
+        if known.longest >= self._timeout(known):
+            known.doublings += 1
+        known.proven_at, known.longest = now, 0
 
     @staticmethod
     def _sample(known: _Peer, gap: int) -> None:

@@ -13,5 +13,9 @@ class ConfigError(Misuse):
     """A setting is outside what the protocol allows."""
 
 
+class Shed(UnisonoError):
+    """The group's policy is `shed`, and a message was refused because somebody is slow. Nothing of it remains: try later."""
+
+
 class PeerFault(UnisonoError):
     """Another member, or the network, sent something that no correct member sends."""

@@ -3,9 +3,10 @@
     head     version u8 · kind u8 · group u32
     STREAM   a datagram of the view's streams (`envelope`), which names view and sender
     CONTROL  incarnation u64 · length u8 · address · a message of membership (`control`)
+    CLIENT   the same head · a message between a member and a client outside of the group (`services.client_messages`)
 
-A control message says who sent it, because it may come from somebody whom no view lists. The group is a hash of its name: one
-socket serves many groups, and a datagram of another group is dropped before anything else of it is read.
+A control message says who sent it, because it may come from somebody whom no view lists; so does a client's. The group is a hash of
+its name: one socket serves many groups, and a datagram of another group is dropped before anything else of it is read.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
 
 VERSION = 1
-STREAM, CONTROL = 1, 2
+STREAM, CONTROL, CLIENT = 1, 2, 3
 _HEAD = Struct("<BBI")
 _SENDER = Struct("<QB")
 HEAD_BYTES = _HEAD.size
@@ -33,7 +34,7 @@ def group_tag(name: str) -> int:
 class Frames:
     """Makes and opens the frames of one member of one group; what is refused is counted by reason."""
 
-    __slots__ = ("_control", "_stream", "refused")
+    __slots__ = ("_client", "_control", "_stream", "refused")
 
     def __init__(self, group: str, member: MemberId) -> None:
         tag = group_tag(group)
@@ -41,7 +42,9 @@ class Frames:
         if not 0 < len(address) <= ADDRESS_BYTES_MAX:
             raise Misuse(f"the address {member.address!r} has {len(address)} bytes: 1 to {ADDRESS_BYTES_MAX} can be.")
         self._stream = _HEAD.pack(VERSION, STREAM, tag)
-        self._control = _HEAD.pack(VERSION, CONTROL, tag) + _SENDER.pack(member.incarnation, len(address)) + address
+        sender = _SENDER.pack(member.incarnation, len(address)) + address
+        self._control = _HEAD.pack(VERSION, CONTROL, tag) + sender
+        self._client = _HEAD.pack(VERSION, CLIENT, tag) + sender
         self.refused = {"version": 0, "group": 0, "kind": 0, "sender": 0}
 
     def stream(self, datagram: bytes) -> bytes:
@@ -49,6 +52,17 @@ class Frames:
 
     def control(self, message: bytes) -> bytes:
         return self._control + message
+
+    def client(self, message: bytes) -> bytes:
+        return self._client + message
+
+    def is_client(self, datagram: bytes | memoryview) -> bool:
+        """Whether a datagram is between this group and a client; `open` refuses those."""
+        return datagram[:HEAD_BYTES] == self._client[:HEAD_BYTES]
+
+    def open_client(self, datagram: bytes | memoryview) -> Control | None:
+        """What a datagram for which `is_client` holds says; None if it is no use."""
+        return self._open_control(memoryview(datagram))
 
     def open(self, datagram: bytes | memoryview) -> Stream | Control | None:
         """What a datagram holds; None if it is nothing for this group."""
@@ -87,7 +101,7 @@ class Stream(NamedTuple):
 
 
 class Control(NamedTuple):
-    """A message of membership, and who says that it sent it."""
+    """A message of membership or of a client, and who says that it sent it."""
 
     sender: MemberId
     message: memoryview

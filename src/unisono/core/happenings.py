@@ -5,19 +5,30 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.control import Charter
-from unisono.core.membership_host import Left, Refused
+from unisono.core.departure import Cause, Departure
+from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.core.outbox import Note
 from unisono.core.types import Batch, MemberId, View
 
 
 class Entered(NamedTuple):
-    """A view was installed. `left` says of each member that is gone why: it left, or it was lost (crashed, cut off, too slow)."""
+    """A view was installed. `left` says of each member that is gone why, as whoever proposed the view knew it."""
 
     view: View
     charter: Charter
     previous: View | None
     joined: tuple[MemberId, ...]
-    left: dict[MemberId, str]
+    left: dict[MemberId, Departure]
+
+    @classmethod
+    def of(cls, view: View, charter: Charter, previous: View | None) -> Entered:
+        """What a member sees that comes from `previous`; what the charter does not say is not known."""
+        before = () if previous is None else previous.members
+        joined = tuple(member for member in view.members if member not in before)
+        known = {departure.member: departure for departure in charter.departures}
+        gone = [member for member in before if member not in view.members]
+        left = {one: known.get(one) or Departure(one, Cause.LOST, charter.id.proposer) for one in gone}
+        return cls(view, charter, previous, joined, left)
 
 
 class Aside(NamedTuple):
@@ -27,7 +38,19 @@ class Aside(NamedTuple):
     data: bytes
 
 
-Happening: TypeAlias = Batch | Entered | Aside | Refused | Left
+class Stalled(NamedTuple):
+    """Something has waited here for longer than the watchdog allows: a sentence for each thing that has."""
+
+    sentences: tuple[str, ...]
+
+
+class Moving(NamedTuple):
+    """Nothing of what the watchdog spoke of waits any longer; it took so long."""
+
+    lasted_ns: int
+
+
+Happening: TypeAlias = Batch | Entered | Aside | Refused | Evicted | Stalled | Moving | Left
 """What happens to an application, in this order."""
 
 

@@ -14,51 +14,40 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from unisono.core.config import Config
+from unisono.core.chair import Chair
 from unisono.core.control import Charter, ControlCodec
-from unisono.core.detector import Detector, DetectorSettings
+from unisono.core.departure import Cause
+from unisono.core.detector import Detector
+from unisono.core.early import Early
 from unisono.core.envelope import ReplayWindow, peek, view_tag
 from unisono.core.errors import Misuse
 from unisono.core.frame import Frames
 from unisono.core.frame import Stream as StreamFrame
 from unisono.core.happenings import Aside, Effects, Entered, Happening
+from unisono.core.member_questions import MemberQuestions
+from unisono.core.member_settings import Settings as Settings
 from unisono.core.membership import Membership
 from unisono.core.membership_host import Installed
-from unisono.core.membership_settings import MembershipSettings
-from unisono.core.ordering import AnyOrdering, Cut, Report
+from unisono.core.ordering import AnyOrdering, Report
 from unisono.core.outbox import Note, NoteKind
 from unisono.core.seat import Seat
-from unisono.core.stream_settings import StreamSettings
 from unisono.core.streams import Streams
-from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Packet, Rank, Slot, View, ViewId
+from unisono.core.tally import Tally, Totals, tally
+from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Rank, View, ViewId
+from unisono.core.watch import Watch
 from unisono.core.wire import Codec
 
 if TYPE_CHECKING:
     from random import Random
-
-EARLY_DATAGRAMS_MAX = 512
-EARLY_BYTES_MAX = 4 << 20
-"""So much of a view that is not installed here yet waits; more comes again."""
 
 NEVER = 2**63 - 1
 ASIDE = b"\0"
 """What a packet begins with that is none of the ordering; those begin with their version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything that can be set of one member."""
-
-    config: Config = field(default_factory=Config)
-    streams: StreamSettings = field(default_factory=StreamSettings)
-    detector: DetectorSettings = field(default_factory=DetectorSettings)
-    membership: MembershipSettings = field(default_factory=MembershipSettings)
-
-
-class Member:
+class Member(MemberQuestions):
     """See the module's text. Orders are handed in by name, so that the core knows none."""
 
     def __init__(
@@ -86,14 +75,14 @@ class Member:
         self._streams: Streams | None = None
         self._codec = Codec((), settings.config)
         self._room: int | None = None  # of the application
+        self._room_most = 1  # that it ever had
         self._charters: dict[ViewId, Charter] = {}  # of views that were installed and not yet shown
         self._entered_last: View | None = None
         self._peers: tuple[str, ...] = ()  # addresses of the others in the view, by rank
         self._detector = Detector(settings.detector, now)
         self._replay: dict[MemberId, ReplayWindow] = {}
         self._counter = 1  # of the next transmission on a stream
-        self._early: deque[tuple[int, bytes]] = deque()  # view, datagram
-        self._early_bytes = 0
+        self._early = Early()
         self._tag = 0  # of the installed view
         self._marks: list[
             deque[tuple[int, int]]
@@ -102,6 +91,9 @@ class Member:
         self._members: tuple[MemberId, ...] = ()
         self._rank: Rank = -1
         self._is_blocked = False
+        self._own_casts: deque[tuple[int, int]] = deque()  # own packets, and the index that all are below by then
+        self.stable_index = 0
+        """Every member that came along has taken in all own messages below this index."""
         self._notes: list[Note] = []  # before the seat's
         self._events: list[Happening] = []  # after the seat's
         self._suspected: dict[MemberId, None] = {}
@@ -110,65 +102,16 @@ class Member:
         self._is_planning = False  # something happened that membership may act upon
         self.dropped: dict[str, int] = {}
         """Datagrams and packets that were not used, by reason."""
-        self._membership = Membership(member, _Chair(self), orders, order, settings.config, settings.membership, record)
+        self._totals = Totals()
+        self._views = self._suspicions = 0
+        self._watch = Watch(self, now)
+        self._membership = Membership(member, Chair(self), orders, order, settings.config, settings.membership, record)
         self._membership.tick(now)
 
-    # Questions.
-
     @property
-    def view(self) -> View | None:
-        return None if self._seat is None else self._seat.view
-
-    @property
-    def order(self) -> str:
-        """The order of the view; before there is one, as configured."""
-        return self._order
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether a view change is under way: casts wait for the next view."""
-        return self._is_blocked
-
-    @property
-    def is_primary(self) -> bool:
-        return self._membership.is_primary
-
-    @property
-    def is_gone(self) -> bool:
-        return self._membership.is_gone
-
-    @property
-    def suspects(self) -> tuple[MemberId, ...]:
-        return tuple(self._suspected)
-
-    @property
-    def unfinished(self) -> int:
-        """How many own messages are cast and not yet delivered here."""
-        return 0 if self._seat is None else self._seat.unfinished
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether nothing waits here: no view change, no suspicion, no message held back, nothing owed on a stream."""
-        seat, streams = self._seat, self._streams
-        idle = seat is None or (not seat.unfinished and not seat.is_gated and not seat.waits())
-        owes = streams is not None and streams.deadline is not None
-        return idle and not owes and not self._is_blocked and not self._suspected
-
-    def explain(self) -> list[str]:
-        """Why something waits, a sentence each: a view change first, then messages that are held back."""
-        said = []
-        if sentence := self._membership.explain():
-            said.append(sentence)
-        seat = self._seat
-        if seat is not None:
-            names = seat.view.members
-            for wait in seat.waits():
-                batch = wait.batch
-                whom = ", ".join(str(names[rank]) for rank in wait.waits_for) or "nobody in particular"
-                said.append(
-                    f"{names[batch.origin]}:{batch.first} is held back at {self.id}: {wait.reason}; it waits for {whom}."
-                )
-        return said
+    def tally(self) -> Tally:
+        """What happened so far, in numbers. What else can be asked is in `MemberQuestions`."""
+        return tally(self)
 
     # The inputs of a turn.
 
@@ -190,15 +133,31 @@ class Member:
         self._is_planning = True
 
     def cast(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
-        """Accept a message for the group. None: not now, because there is no view yet or a window is full."""
+        """Accept a message for the group. None: not now, because there is no view yet or a window is full.
+
+        Under the policy `shed` a full window raises `Shed` instead.
+        """
         seat, streams = self._seat, self._streams
         if seat is None or streams is None or self.is_gone:
             return None
         if not self._membership.is_primary:
             raise Misuse(f"view {seat.view.id} is not the primary one, so it is read-only: wait for a merge.")
-        if not self._is_blocked and not streams.writable():
-            return None
-        return seat.cast(payload, options)
+        key = seat.cast(payload, options) if self._is_blocked or streams.writable() else None
+        if key is None:
+            self._watch.refuse()
+        return key
+
+    def room_messages(self) -> int:
+        """How many messages without options `cast_many` takes now, whatever their size: as many as the window has room for."""
+        return self._seat.room_messages if self._seat is not None and self.is_writable and self.is_primary else 0
+
+    def cast_many(self, payloads: list[bytes]) -> None:
+        """Accept messages without options, of which there are no more than `room_messages` and none is too large.
+
+        For a driver that has asked at the end of the last turn: nothing but a turn changes the answer.
+        """
+        assert self._seat is not None
+        self._seat.cast_many(payloads)
 
     def send(self, to: MemberId, data: bytes) -> bool:
         """Send bytes to one member of the view, reliably and in order while the view lasts. False: it is not in the view."""
@@ -211,6 +170,8 @@ class Member:
     def set_free_room(self, packets: int | None) -> None:
         """How many more packets of each origin the application can take; None: any number. The others keep to it."""
         self._room = packets
+        self._room_most = max(self._room_most, packets or 0)
+        self._membership.departures.is_drained = packets is None or 2 * packets >= self._room_most
         if self._streams is not None:
             self._streams.set_free_room(packets)
 
@@ -234,6 +195,9 @@ class Member:
         if self._now >= self._plan_at:
             self._membership.tick(self._now)
             self._is_planning = True
+        if self._now >= self._watch.look_at:
+            self._membership.tick(self._now)
+            self._events += self._watch.look(self._now)
 
     def drain(self, now: int) -> Effects:
         """End the turn."""
@@ -257,12 +221,24 @@ class Member:
     def _detect(self) -> None:
         for change in self._detector.tick(self._now):
             if change.suspected:  # what ends a suspicion is hearing, and that is seen at once
-                self._is_planning = True
-                self._suspected[change.peer] = None
-                self._membership.suspect(change.peer)
-                if self._noting:
-                    self._notes.append(Note(NoteKind.SUSPECT, attributes={"suspected": str(change.peer)}))
+                self._suspect(change.peer, Cause.SUSPECTED, self._detector.silence(change.peer, self._now))
         self._detect_at = _or_never(self._detector.deadline)
+
+    def _suspect(self, member: MemberId, cause: Cause, lasted_ns: int = 0) -> None:
+        self._is_planning = True
+        self._suspicions += 1
+        self._membership.suspect(member, cause, lasted_ns)
+        if cause is Cause.SUSPECTED:  # what it sends refutes it
+            self._suspected[member] = None
+            while len(self._suspected) > self.settings.config.members_max:
+                del self._suspected[next(iter(self._suspected))]  # it is long out of the view
+        if self._noting:
+            attributes = {"suspected": str(member), "reason": cause.name.lower()}
+            self._notes.append(Note(NoteKind.SUSPECT, attributes=attributes))
+
+    def _evict(self, member: MemberId, lasted_ns: int) -> None:
+        self._is_planning = True
+        self._membership.departures.evict(member, lasted_ns)
 
     def _plan(self, effects: Effects) -> None:
         """Let membership do what is due. Only control messages, suspicions and time move it, so a turn of data does not ask."""
@@ -316,11 +292,7 @@ class Member:
         if not self._is_blocked and self._seat is not None:
             self._drop("other view")
             return
-        self._early.append((view, bytes(datagram)))
-        self._early_bytes += len(datagram)
-        while len(self._early) > EARLY_DATAGRAMS_MAX or self._early_bytes > EARLY_BYTES_MAX:
-            _, oldest = self._early.popleft()
-            self._early_bytes -= len(oldest)
+        for _ in range(self._early.keep(view, bytes(datagram))):
             self._drop("early datagrams")
 
     def _hand_over(self) -> None:
@@ -338,8 +310,7 @@ class Member:
             packet = self._codec.decode(data, sender, members)
             if packet is None:
                 self._drop("packet")
-                self._membership.suspect(self._members[sender])  # no correct member sends that
-                self._is_planning = True
+                self._suspect(self._members[sender], Cause.FAULTY)
                 continue
             seat.receive(sender, packet)
 
@@ -350,12 +321,14 @@ class Member:
         self._quiet_at = turn.deadline
         encode = self._codec.encode
         for packet in turn.casts:
-            batch = getattr(packet, "batch", None) if turn.partial else None
+            batch = getattr(packet, "batch", None)
             if batch is None or batch.to is None:
                 streams.cast(encode(packet))
             else:
                 header = packet._replace(batch=batch.placeholder())  # type: ignore[attr-defined]
                 streams.cast_parts(encode(header), encode(packet), batch.to)
+            if batch is not None:
+                self._own_casts.append((streams.packets_cast, batch.first + batch.count))
         for rank, packet in turn.sends:
             streams.send(rank, encode(packet))
         if self._is_blocked:
@@ -365,6 +338,9 @@ class Member:
             if origin != seat.rank:
                 streams.taken(origin, count)
         self._settle(seat, streams, held)
+        own_casts, taken = self._own_casts, streams.taken_by_all[seat.rank]
+        while own_casts and own_casts[0][0] <= taken:
+            self.stable_index = own_casts.popleft()[1]
         if seat.is_gated:
             seat.release(held, streams.taken_by_all)
             shown = seat.shown()
@@ -376,12 +352,8 @@ class Member:
         return [self._entered(event) if isinstance(event, View) else event for event in events]
 
     def _entered(self, view: View) -> Entered:
-        charter, previous = self._charters.pop(view.id), self._entered_last
-        self._entered_last = view
-        before = () if previous is None else previous.members
-        joined = tuple(member for member in view.members if member not in before)
-        left = {m: "left" if m in charter.leavers else "lost" for m in before if m not in view.members}
-        return Entered(view, charter, previous, joined, left)
+        previous, self._entered_last = self._entered_last, view
+        return Entered.of(view, self._charters.pop(view.id), previous)
 
     def _settle(self, seat: Seat, streams: Streams, held: Sequence[int]) -> None:
         """Forget the packets that every member's ordering has taken in."""
@@ -414,6 +386,8 @@ class Member:
             due = min(due, self._streams.deadline)
         if self._quiet_at is not None:
             due = min(due, self._quiet_at)
+        if self._watch.is_needed and not self.is_gone:
+            due = min(due, self._watch.look_at)
         return None if due == NEVER else due
 
     def _drop(self, reason: str) -> None:
@@ -442,7 +416,14 @@ class Member:
             )
         else:
             self._seat.install(view, previous, transitional, parts, kind, attributes)
+            self.stable_index = self._seat.submitted  # what a view's end delivers, all who come along have
+        self._own_casts.clear()
+        self._seat.casting_bytes_max = self.settings.streams.window_bytes
         self._codec = Codec(kind.wire, self.settings.config)
+        if self._streams is not None:
+            self._totals.add(self._streams.counters)
+        self._views += 1
+        self._watch.renew_window()
         self._members = view.members
         self._rank = view.rank_of(self.id)
         self._peers = tuple(member.address for member in view.members)
@@ -457,44 +438,13 @@ class Member:
         self._is_blocked = False
         self._detector.watch([member for member in view.members if member != self.id], self._now)
         self._detect_at = self._now
-        for member in view.members:
-            if member in self._suspected:  # it took part in the ballot
-                del self._suspected[member]
-                self._membership.unsuspect(member)
-        early, self._early, self._early_bytes = self._early, deque(), 0
-        for tag, datagram in early:
-            if tag == self._tag:
-                self._take_stream(memoryview(datagram), self._now)
+        addresses = {member.address for member in view.members}
+        for member in [one for one in self._suspected if one.address in addresses]:  # it, or its next life, took part
+            del self._suspected[member]
+            self._membership.unsuspect(member)
+        for datagram in self._early.take(self._tag):
+            self._take_stream(memoryview(datagram), self._now)
 
 
 def _or_never(time: int | None) -> int:
     return NEVER if time is None else time
-
-
-class _Chair:
-    """How membership sees the member: the one that holds the current view."""
-
-    def __init__(self, member: Member) -> None:
-        self._member = member
-
-    def block(self) -> Report:
-        return self._member._block()
-
-    def retained(self, slot: Slot) -> Packet | None:
-        assert self._member._seat is not None
-        return self._member._seat.retained(slot)
-
-    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
-        assert self._member._seat is not None
-        self._member._seat.close(cut, missing)
-
-    def install(
-        self,
-        view: View,
-        previous: View | None,
-        transitional: Sequence[MemberId],
-        parts: Sequence[ViewId],
-        order: str,
-        attributes: Mapping[str, object],
-    ) -> None:
-        self._member._install(view, previous, transitional, parts, order, attributes)

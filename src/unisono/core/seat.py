@@ -41,13 +41,22 @@ class Seat:
         self._out = Outbox(noting)
         self._noting = noting
         self._effects = Effects()
-        self._casting: list[tuple[bytes, CastOptions]] = []  # accepted, not yet submitted
+        self._casting: list[
+            tuple[CastOptions, list[bytes]]
+        ] = []  # accepted, not yet submitted, by runs of like options
+        self._casting_count = 0
         self._inbox: list[tuple[Rank, Packet]] = []  # received, not yet handed to the ordering
         self._partial = False  # some cast of this turn is not addressed to everyone
         self._events: list[Batch | View] = []  # shown with the next effects, before that turn's deliveries
         self._index = 0  # of the next own message, across views
         self._window = config.window_messages
         self._unfinished = 0  # own messages accepted and not yet delivered here: what the window holds
+        self._casting_bytes = 0  # of what is accepted and not yet submitted, as the streams will count it
+        self.casting_bytes_max = 1 << 62
+        """More is not accepted in one turn or during a view change; an empty queue takes a message of any size."""
+        self.delivered = 0
+        """Messages that the ordering has delivered here, in all views; placeholders too."""
+        self._reach: list[int] = []  # by origin: beyond the last index that was delivered, or 0
         self._quiet_at: int | None = None
         self.install(view, parts=parts, order=order, attributes=attributes)
 
@@ -55,19 +64,43 @@ class Seat:
 
     def cast(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
         """Accept a message for the group. None: the window is full; try again after some deliveries."""
-        if self._unfinished >= self._window:
+        if self._unfinished >= self._window or self._casting_bytes >= self.casting_bytes_max:
             return None
-        if len(payload) > self.config.payload_bytes_max:
+        size = len(payload)
+        if size > self.config.payload_bytes_max:
             raise Misuse(
-                f"a payload of {len(payload)} bytes is over the limit of {self.config.payload_bytes_max}: "
+                f"a payload of {size} bytes is over the limit of {self.config.payload_bytes_max}: "
                 "cut it, or raise payload_bytes_max."
             )
         if options is not DEFAULT:
             self._check(options)
-        self._casting.append((payload, options))
+            size *= len(options.to or (0,))  # each addressee gets its own
+        self._casting_bytes += size
+        if self._casting and self._casting[-1][0] == options:
+            self._casting[-1][1].append(payload)
+        else:
+            self._casting.append((options, [payload]))
+        self._casting_count += 1
         self._unfinished += 1
         self._index += 1
         return Key(self.id, self._index - 1)
+
+    @property
+    def room_messages(self) -> int:
+        """How many messages the window takes now."""
+        return self._window - self._unfinished
+
+    def cast_many(self, payloads: list[bytes]) -> None:
+        """Accept messages without options that are known to have room (`room_messages`) and to be small enough."""
+        count = len(payloads)
+        if self._casting and self._casting[-1][0] is DEFAULT:
+            self._casting[-1][1].extend(payloads)
+        else:
+            self._casting.append((DEFAULT, payloads))
+        self._casting_bytes += sum(map(len, payloads))
+        self._casting_count += count
+        self._unfinished += count
+        self._index += count
 
     def receive(self, sender: Rank, packet: Packet) -> None:
         """Take a packet of the current view. Once blocked, nothing of the old view is wanted any more."""
@@ -145,6 +178,8 @@ class Seat:
             raise Misuse(f"{self.id} cannot install view {view.id}: it is not a member of it.")
         if len(view) > self.config.members_max:
             raise Misuse(f"view {view.id} has {len(view)} members, over the limit of {self.config.members_max}.")
+        known = self.reaches() if self._reach else {}
+        self._reach = [known.get(member, 0) for member in view.members]
         self.view = view
         self.rank = view.rank_of(self.id)
         if order is not None:
@@ -161,6 +196,8 @@ class Seat:
         ] = []  # in their order, but not yet safe; and what each needs
         self._quiet_at = None
         self._blocked = False
+        # Casts that were accepted before wait for a view that may cast: one that is primary, where that is the policy.
+        self._is_read_only = attributes is not None and attributes.get("primary") is False
         self._events.append(view)
         if self._noting:
             origin: dict[str, object] = dict(attributes or {})
@@ -220,10 +257,33 @@ class Seat:
         """What is held back here, for what, and for whom."""
         return self._ordering.waits()
 
+    def gated(self) -> Sequence[tuple[Batch, tuple[int, ...] | None]]:
+        """What is ordered here and waits to be safe, and how many packets of each origin all must have taken in for it."""
+        return self._gate
+
+    def reaches(self) -> dict[MemberId, int]:
+        """By member of the view: up to which index its messages were delivered here; 0: none that is known of."""
+        return dict(zip(self.view.members, self._reach, strict=True))
+
     @property
     def has_input(self) -> bool:
         """Whether something waits for the next turn."""
         return bool(self._casting or self._inbox)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the window takes another message."""
+        return self._unfinished < self._window and self._casting_bytes < self.casting_bytes_max
+
+    @property
+    def accepted(self) -> int:
+        """How many own messages were accepted so far, in all views."""
+        return self._index
+
+    @property
+    def submitted(self) -> int:
+        """How many of them the ordering was given."""
+        return self._index - self._casting_count
 
     @property
     def unfinished(self) -> int:
@@ -233,7 +293,7 @@ class Seat:
     # Inside a turn.
 
     def _take_turn(self, now: int, out: Outbox) -> None:
-        if self._casting:
+        if self._casting and not self._is_read_only:
             self._submit(out)
         if self._inbox:
             self._hand_over(now, out)
@@ -259,20 +319,30 @@ class Seat:
     def _batches(self) -> list[Batch]:
         """Cut what was cast into batches: one where options and limits allow it."""
         casting, self._casting = self._casting, []
-        first = self._index - len(casting)
-        if len(casting) == 1:
-            payload, options = casting[0]
-            return [self._batch(first, (payload,), options)]
+        first = self._index - self._casting_count
+        self._casting_count = self._casting_bytes = 0
         result = []
-        start, size = 0, 0
-        for i, (payload, options) in enumerate(casting):
-            full = i - start >= self.config.batch_messages_max or size + len(payload) > self.config.batch_bytes_max
-            if i > start and (full or options != casting[start][1]):
-                result.append(self._batch(first + start, [p for p, _ in casting[start:i]], casting[start][1]))
-                start, size = i, 0
-            size += len(payload)
-        result.append(self._batch(first + start, [p for p, _ in casting[start:]], casting[start][1]))
+        for options, payloads in casting:
+            for some in self._cut(payloads):
+                result.append(self._batch(first, some, options))
+                first += len(some)
         return result
+
+    def _cut(self, payloads: list[bytes]) -> list[list[bytes]]:
+        """Cut one run of messages where the limits of a batch are."""
+        messages_max, bytes_max = self.config.batch_messages_max, self.config.batch_bytes_max
+        if len(payloads) == 1 or (len(payloads) <= messages_max and sum(map(len, payloads)) <= bytes_max):
+            return [payloads]
+        pieces: list[list[bytes]] = [[]]
+        size = 0
+        for payload in payloads:
+            piece = pieces[-1]
+            if piece and (len(piece) >= messages_max or size + len(payload) > bytes_max):
+                pieces.append([])
+                size = 0
+            pieces[-1].append(payload)
+            size += len(payload)
+        return pieces
 
     def _batch(self, first: int, payloads: Sequence[bytes], options: CastOptions) -> Batch:
         service = options.service if options.service is not None else self._order.service
@@ -330,7 +400,10 @@ class Seat:
 
     def _show(self, out: Outbox) -> None:
         """Move deliveries to the application's events: placeholders are not shown, own messages leave the window."""
+        reach = self._reach
         for batch in out.deliver:
+            reach[batch.origin] = batch.first + batch.count
+            self.delivered += batch.count
             if batch.origin == self.rank:
                 self._unfinished -= batch.count
             if batch.payloads is not None and (batch.to is None or self.rank in batch.to):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError
@@ -47,6 +47,8 @@ class StreamSettings:
     """What may be under reassembly in all streams together; a packet alone may always be."""
     rate_bytes_per_s: int | None = None
     """How much data may leave a second; None: no limit. Acknowledgements and requests are exempt."""
+    group_rate_bytes_per_s: int | None = None
+    """How much data may leave all members of a view together, in equal shares; None: no limit."""
 
     ack_delay_ns: int = 2 * MILLISECOND
     """How long an acknowledgement waits for a datagram to the group that carries it."""
@@ -74,7 +76,7 @@ class StreamSettings:
     def __post_init__(self) -> None:
         for name, low, high in _RANGES:
             value = getattr(self, name)
-            if value is None and name == "rate_bytes_per_s":
+            if value is None and name.endswith("rate_bytes_per_s"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ConfigError(f"{name} must be a whole number, not {value!r}.")
@@ -85,7 +87,21 @@ class StreamSettings:
             if low > high:
                 raise ConfigError(f"{low_name} = {low} is above {high_name} = {high}: raise the latter.")
 
+    def shared_by(self, members: int) -> StreamSettings:
+        """The settings for a view of so many members: each one's share of the group's rate, and timers that fit it.
 
+        If all send at once on a line that carries the group's rate, a KiB of mine is through after the time of one KiB at
+        my share. A timer that ran out earlier would send again what is only queued.
+        """
+        if self.group_rate_bytes_per_s is None:
+            return self
+        share = max(self.group_rate_bytes_per_s // members, _RATE_MIN)
+        rate = share if self.rate_bytes_per_s is None else min(share, self.rate_bytes_per_s)
+        per_kib = min(max(self.retransmit_ns_per_kib, KIB * SECOND // rate), SECOND)
+        return replace(self, rate_bytes_per_s=rate, retransmit_ns_per_kib=per_kib)
+
+
+_RATE_MIN = 1_024
 _RANGES: tuple[tuple[str, int, int], ...] = (
     ("datagram_bytes", 256, 65_507),
     ("seal_bytes", 0, 64),
@@ -100,7 +116,8 @@ _RANGES: tuple[tuple[str, int, int], ...] = (
     ("ahead_datagrams_max", 1, 2**20),
     ("ahead_bytes_max", 65_507, 2**40),
     ("reassembly_bytes_max", 1, 2**40),
-    ("rate_bytes_per_s", 1_024, 2**40),
+    ("rate_bytes_per_s", _RATE_MIN, 2**40),
+    ("group_rate_bytes_per_s", _RATE_MIN, 2**40),
     ("ack_delay_ns", 0, SECOND),
     ("ack_datagrams_max", 1, 65_535),
     ("ack_bytes_max", 1, 2**31 - 1),

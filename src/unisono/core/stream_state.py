@@ -118,6 +118,7 @@ class StreamState:
             raise Misuse(f"rank {rank} is not in a view of {members} members.")
         if first_counter < 1 or (replay is not None and len(replay) != members):
             raise Misuse("counters begin at 1, and replay windows are one for each member.")
+        settings = settings.shared_by(members)
         self._settings = settings
         self._random = random
         self._packet_max = settings.packet_bytes_max

@@ -6,6 +6,7 @@ the others do.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from random import Random
 
@@ -30,6 +31,10 @@ class DatagramNetwork:
         self.replay = 0.0
         """The share of datagrams beside which an old one of the same link comes again."""
         self.bytes_per_s: dict[str, int] = {}  # by sender: how much it can send
+        self.drops: Callable[[str, str, bytes], bool] | None = None
+        """Which datagrams are lost besides: from, to, bytes."""
+        self.fails: Callable[[str, str, bytes], int] | None = None
+        """The error with which the sender's system refuses a datagram; 0: none."""
         self._numbers: dict[str, int] = {}
         self._cuts: set[tuple[str, str]] = set()
         self._parts: dict[str, int] = {}  # by address: its side of a partition
@@ -63,6 +68,7 @@ class DatagramNetwork:
         self._clogs.clear()
         self._lossy.clear()
         self.bytes_per_s.clear()
+        self.drops = self.fails = None
         self.loss = self.duplicate = self.reorder = self.replay = 0.0
 
     def reaches(self, src: str, dst: str) -> bool:
@@ -72,10 +78,15 @@ class DatagramNetwork:
     # Datagrams.
 
     def fate(self, src: str, dst: str, datagram: bytes, now: int) -> list[tuple[int, bytes]]:
-        """When what arrives: nothing, the datagram, two of it, or an old one besides."""
+        """When what arrives: nothing, the datagram, two of it, or an old one besides. Raises OSError, as a socket does."""
+        if self.fails is not None and (error := self.fails(src, dst, datagram)):
+            raise OSError(error, os.strerror(error))
         self.sent += 1
         self.sent_bytes += len(datagram)
         if not self.reaches(src, dst):
+            return []
+        if self.drops is not None and self.drops(src, dst, datagram):
+            self.lost += 1
             return []
         if self._luck.random() < max(self.loss, self._lossy.get((src, dst), 0.0)):
             self.lost += 1

@@ -3,23 +3,27 @@
 Faults come in twos by default, close together, because most bugs of view changes need the second one. A run has a safety phase,
 in which anything may happen and nothing promised may break, and a liveness phase: all faults end, and within the bound there is
 one view with everything delivered (P22).
+
+Beside faults, a seed draws how reports travel, whether the order is switched now and then (the run then owes what all its orders
+promise), and whether only a primary view may cast (others refuse, which a workload takes as an answer; P20 is owed then).
 """
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.member import Member
+from unisono.core.membership_settings import Policy
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import CastOptions, MemberId, Service
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_world import GroupWorld
+from unisono.sim.group_world import QUICK, GroupWorld
 from unisono.trace.sinks import Sink
 
 NAMES = "abcdefgh"
@@ -204,11 +208,26 @@ def run_outing(
 ) -> Outing:
     """Run and judge one seed."""
     rng = Random(f"group swarm/{order}/{seed}")
+    draw = Random(f"group swarm/options/{order}/{seed}")
+    collect = draw.choice(("ring", "ring", "ring", "star") if order == "rmp" else ("star", "star", "ring"))
+    is_primary, is_switching = draw.random() < 0.25, draw.random() < 0.3
     world = GroupWorld(
-        order, f"{order}/{seed}", delay=rng.choice(DELAYS), orders=orders or ORDERS, kind=kind, sinks=sinks
+        order,
+        f"{order}/{seed}",
+        delay=rng.choice(DELAYS),
+        orders=orders or ORDERS,
+        kind=kind,
+        owed=("P20",) if is_primary else (),
+        sinks=sinks,
     )
     world.run_name = f"swarm-{order}-{seed}"
-    script = Script(world, rng, switching=False)
+    script = Script(world, rng, is_switching)
+    membership = replace(QUICK.membership, collect=collect)
+    if is_primary:
+        world.count("primary")
+        membership = replace(membership, policy=Policy.PRIMARY, peers=tuple(script.names))
+    world.count(collect)
+    world.settings = replace(QUICK, membership=membership)
     script.play()
     verdict = world.finish()
     first = next(iter(verdict.violations), None)

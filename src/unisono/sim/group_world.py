@@ -91,6 +91,7 @@ class Process:
         self.delivered: list[tuple[MemberId, bytes]] = []
         self.refusals: list[str] = []
         self.records: list[bytes] = []
+        self.unsent: dict[int, int] = {}  # by error: datagrams that the system refused to send
         self._armed: int | None = None
         self.on_event: Callable[[Process, Any], None] | None = None
 
@@ -141,12 +142,20 @@ class Process:
             self.recorder.turn(world.now, effects.notes)
         for addresses, datagram in effects.datagrams:
             for address in addresses:
-                world.send(self.id.address, address, datagram)
+                self._send(address, datagram)
         for event in effects.events:
             self._show(event)
         if effects.deadline is not None and effects.deadline != self._armed:
             self._armed = effects.deadline
             world.at(self._when(effects.deadline), self._ticker(effects.deadline))
+
+    def _send(self, address: str, datagram: bytes) -> None:
+        """A datagram that cannot be sent is one that got lost: it is counted, and the streams bring it again."""
+        try:
+            self.world.send(self.id.address, address, datagram)
+        except OSError as error:
+            number = error.errno or 0
+            self.unsent[number] = self.unsent.get(number, 0) + 1
 
     def _show(self, event: Any) -> None:
         if isinstance(event, Entered):
@@ -259,13 +268,18 @@ class GroupWorld:
     # Processes.
 
     def start(
-        self, *names: str, seeds: Sequence[str] = (), settings: Settings | None = None, record: bytes | None = None
+        self,
+        *names: str,
+        seeds: Sequence[str] = (),
+        settings: Settings | None = None,
+        record: bytes | None = None,
+        incarnation: int | None = None,
     ) -> list[Process]:
         """Start processes that look for the group at `seeds`. One at an address that was used before is a new life there."""
         started = []
         for name in names:
-            incarnation = sum(life.id.address == name for life in self.lives)
-            process = Process(self, MemberId(name, incarnation), settings or self.settings, record)
+            life = sum(life.id.address == name for life in self.lives) if incarnation is None else incarnation
+            process = self.process(MemberId(name, life), settings or self.settings, record)
             self.processes[name] = process
             self.lives.append(process)
             process.recorder.join(self.now)
@@ -273,6 +287,10 @@ class GroupWorld:
             process.turn()
             started.append(process)
         return started
+
+    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> Process:
+        """One life of one process; a world of other processes says here which."""
+        return Process(self, id, settings, record)
 
     def gather(self, names: Sequence[str], seconds: float = 30) -> list[Process]:
         """Start members and wait until they have one view."""

@@ -1,0 +1,91 @@
+"""What one may ask a member at any time. Nothing here changes it."""
+
+from __future__ import annotations
+
+from unisono.core.member_settings import Settings
+from unisono.core.membership import Membership
+from unisono.core.membership_settings import Policy
+from unisono.core.seat import Seat
+from unisono.core.streams import Streams
+from unisono.core.types import Key, MemberId, View
+from unisono.core.watch import Culprit, Watch
+
+
+class MemberQuestions:
+    """The half of `Member` that answers."""
+
+    id: MemberId
+    settings: Settings
+    _now: int
+    _order: str
+    _seat: Seat | None
+    _streams: Streams | None
+    _membership: Membership
+    _watch: Watch
+    _suspected: dict[MemberId, None]
+    _is_blocked: bool
+
+    @property
+    def view(self) -> View | None:
+        return None if self._seat is None else self._seat.view
+
+    @property
+    def order(self) -> str:
+        """The order of the view; before there is one, as configured."""
+        return self._order
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a view change is under way: casts wait for the next view."""
+        return self._is_blocked
+
+    @property
+    def is_primary(self) -> bool:
+        return self._membership.is_primary
+
+    @property
+    def is_gone(self) -> bool:
+        return self._membership.is_gone
+
+    @property
+    def suspects(self) -> tuple[MemberId, ...]:
+        return tuple(self._suspected)
+
+    @property
+    def unfinished(self) -> int:
+        """How many own messages are cast and not yet delivered here."""
+        return 0 if self._seat is None else self._seat.unfinished
+
+    @property
+    def cast_index(self) -> int:
+        """The index of the next own message."""
+        return 0 if self._seat is None else self._seat.accepted
+
+    @property
+    def is_partitionable(self) -> bool:
+        return self.settings.membership.policy is Policy.PARTITIONABLE
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether a cast would be accepted now."""
+        seat, streams = self._seat, self._streams
+        if seat is None or streams is None or self.is_gone:
+            return False
+        return seat.has_room and (self._is_blocked or streams.writable())
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing waits here: no view change, no suspicion, no message held back, nothing owed on a stream."""
+        seat, streams = self._seat, self._streams
+        idle = seat is None or (not seat.unfinished and not seat.is_gated and not seat.waits())
+        owes = streams is not None and streams.deadline is not None
+        return idle and not owes and not self._is_blocked and not self._suspected
+
+    def explain(self, key: Key | None = None) -> list[str]:
+        """Why something waits here, for whom and since when, a sentence each; with a key, of that message alone."""
+        return self._watch.explain(self._now) if key is None else [self._watch.explain_key(key, self._now)]
+
+    @property
+    def slowest(self) -> Culprit | None:
+        """Who holds the window shut now, so that nothing can be cast, and since when."""
+        return self._watch.slowest()

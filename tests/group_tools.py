@@ -1,0 +1,126 @@
+"""What tests of whole groups share: load, judgement, and faults that pick single control messages or datagrams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from unisono.core.config import Config
+from unisono.core.control import CUT, Control, ControlCodec, Piece
+from unisono.core.envelope import BODY, HEAD, NAK, ROW, SEND
+from unisono.core.frame import Control as ControlFrame
+from unisono.core.frame import Frames
+from unisono.core.frame import Stream as StreamFrame
+from unisono.core.member import Settings
+from unisono.core.membership_participant import Participant
+from unisono.core.membership_settings import MembershipSettings
+from unisono.core.stream_settings import StreamSettings
+from unisono.core.types import CastOptions, MemberId, Rank
+from unisono.sim.group_world import QUICK, GroupWorld, Process
+from unisono.trace.checks import Verdict
+
+_FRAMES = Frames("simulated", MemberId("onlooker"))
+_CONTROL = ControlCodec(Config())
+
+
+def load(world: GroupWorld, rounds: int, gap_s: float = 0.01, options: CastOptions | None = None) -> int:
+    """Everyone who is up casts, again and again; how many casts were taken."""
+    taken = 0
+    for number in range(rounds):
+        for process in world.up:
+            taken += process.cast(f"{process.id}/{number}/{world.now}".encode(), options or CastOptions())
+        world.run(gap_s)
+    return taken
+
+
+def passes(world: GroupWorld) -> Verdict:
+    """Heal, come to rest within the bound, and keep every promise."""
+    verdict = world.finish()
+    assert verdict.result == "PASS", f"{verdict}\n{world.story()}"
+    return verdict
+
+
+def settles(world: GroupWorld, names: Sequence[str], seconds: float = 10) -> None:
+    """One view of exactly these comes about."""
+    assert world.run(seconds, lambda: world.is_one(names)), world.story()
+
+
+def texts(process: Process) -> list[bytes]:
+    """What the application was shown."""
+    return [payload for _, payload in process.delivered]
+
+
+def with_membership(**changes: Any) -> Settings:
+    values = {name: getattr(QUICK.membership, name) for name in MembershipSettings.__slots__}
+    return Settings(QUICK.config, QUICK.streams, QUICK.detector, MembershipSettings(**values | changes))
+
+
+def with_streams(config: Config | None = None, **changes: Any) -> Settings:
+    values = {name: getattr(QUICK.streams, name) for name in StreamSettings.__slots__}
+    return Settings(config or QUICK.config, StreamSettings(**values | changes), QUICK.detector, QUICK.membership)
+
+
+def participant(process: Process) -> Participant:
+    """The part of a member that answers, closes and confirms."""
+    return process.member._membership._participant
+
+
+def control_in(datagram: bytes) -> Control | None:
+    """The control message in a datagram, if it holds one."""
+    frame = _FRAMES.open(datagram)
+    return _CONTROL.read(frame.message) if isinstance(frame, ControlFrame) else None  # type: ignore[return-value]
+
+
+def lose_control(world: GroupWorld, rule: Callable[[str, str, Control], bool]) -> None:
+    """From now on, until the heal: every control message that the rule names (from, to, message) is lost."""
+
+    def drops(src: str, dst: str, datagram: bytes) -> bool:
+        message = control_in(datagram)
+        return message is not None and rule(src, dst, message)
+
+    world.network.drops = drops
+
+
+def is_cut(message: Control) -> bool:
+    return isinstance(message, Piece) and message.topic == CUT
+
+
+def cut_both(world: GroupWorld, one: str, other: str) -> None:
+    world.network.cut(one, other)
+    world.network.cut(other, one)
+
+
+class Body(NamedTuple):
+    """What a datagram of a view's streams carries: a part of somebody's casts, or of what it sent to one member."""
+
+    is_cast: bool
+    origin: Rank
+    seq: int
+
+
+def body_in(datagram: bytes) -> Body | None:
+    """The body in a datagram; None for control messages and bare acknowledgements."""
+    frame = _FRAMES.open(datagram)
+    if not isinstance(frame, StreamFrame):
+        return None
+    naks, rows, size = HEAD.unpack_from(frame.datagram)[7:10]
+    if not size:
+        return None
+    kind, origin, seq, _, _ = BODY.unpack_from(frame.datagram, HEAD.size + rows * ROW.size + naks * NAK.size)
+    return Body(not kind & SEND, origin, seq)
+
+
+def lose_casts(world: GroupWorld, origin: str, to: str) -> None:
+    """From now on, until the heal: nothing of what `origin` casts reaches these, whoever sends it."""
+    view = world.processes[origin].view
+    assert view is not None
+    rank = view.rank_of(world.processes[origin].id)
+    before = world.network.drops
+
+    def drops(src: str, dst: str, datagram: bytes) -> bool:
+        if before is not None and before(src, dst, datagram):
+            return True
+        body = body_in(datagram) if dst in to else None
+        return body is not None and body.is_cast and body.origin == rank
+
+    world.network.drops = drops
