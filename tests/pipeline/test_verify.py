@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import pytest
 
 from benchmarks.generate import generate
 from tests.pipeline import traces
+from tests.unit.test_checks_judge import SWITCHED, switched
 from unisono.orders.registry import ORDERS
 from unisono.pipeline.bronze import list_segments
 from unisono.pipeline.verify import doubtful, scan, verify
@@ -85,6 +87,22 @@ def test_verify_and_the_oracle_give_the_same_verdicts(
     for run in judgement.runs:
         for violation in run.violations:
             assert violation.explain(), "every violation is a sentence"
+
+
+@pytest.mark.parametrize("whole_rows_max", [10**6, 0], ids=["whole", "joins"])
+def test_a_run_whose_order_is_switched_owes_what_both_orders_promise(
+    spark: SparkSession, tmp_path: Path, whole_rows_max: int
+) -> None:
+    """What only the first order promises is not held against it; what both promise is."""
+    only_total = SWITCHED.replace("b DELIVER x\nb DELIVER y", "b DELIVER y\nb DELIVER x")
+    both = SWITCHED.replace("b DELIVER v\nb DELIVER w", "b DELIVER w\nb DELIVER v")
+    stories = {"clean": SWITCHED, "only total": only_total, "both": both}
+    runs = {name: [replace(event, run=name) for event in switched(story)] for name, story in stories.items()}
+    write(tmp_path, runs.items())
+    judgement = verify(spark, [tmp_path], whole_rows_max=whole_rows_max)
+    found = {run.run: (run.result, {one.property for one in run.violations}) for run in judgement.runs}
+    assert found == {"clean": ("PASS", set()), "only total": ("PASS", set()), "both": ("FAIL", {"P6", "P7"})}
+    assert {run.owed for run in judgement.runs} == {promises("fifo-total") & promises("fifo")}
 
 
 def test_five_hundred_clean_runs_raise_no_alarm(spark: SparkSession, tmp_path: Path) -> None:

@@ -245,6 +245,28 @@ STORIES: dict[str, str] = {
     "cut": "a,b VIEW 1@a a b\na CAST x\na DELIVER x\na END cut\nb END",
     "the cut of an earlier view": "a,b VIEW 1@a a b\na CAST x\nb DELIVER x\na,b VIEW 2@a a b from a b\nall END cut",
     "no trace of one": "a,b VIEW 1@a a b\na CAST x\na DELIVER x\na END",
+    "datagrams that not everyone gets": """
+        a,b,c VIEW 1@a a b c
+        a CAST x datagram
+        a CAST y fifo
+        a CAST z datagram
+        a DELIVER x
+        a,b,c DELIVER y
+        a,b DELIVER z
+        c CRASH
+        a,b VIEW 2@a a b from a b
+        all END
+    """,
+    "something lost beside datagrams": """
+        a,b VIEW 1@a a b
+        a CAST x datagram
+        a CAST y fifo
+        a CAST z datagram
+        a DELIVER x
+        a DELIVER y
+        a,b DELIVER z
+        all END
+    """,
     "nothing happens": "a,b VIEW 1@a a b\nall END",
 }
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from unisono.trace.checks import IMPLIES, Observer, Result, judge, judge_all
+from unisono.trace.checks import IMPLIES, Observer, Result, Verdict, judge, judge_all
 from unisono.trace.checks.checker import VIOLATIONS_MAX
 from unisono.trace.promises import promises
-from unisono.trace.schema import TraceError
+from unisono.trace.schema import Event, TraceError
 from unisono.trace.story import renumber, tell
 
 OWED = promises("causal-total")
@@ -166,3 +166,65 @@ def test_ordinals_may_not_go_back_behind_a_hole() -> None:
     assert judge(events, OWED).result is Result.UNKNOWN
     events[3] = replace(events[3], ordinal=7)
     assert judge(events, OWED).broken == {"P0"}
+
+
+SWITCHED = """
+a,b VIEW 1@a a b
+a CAST x
+b CAST y
+a DELIVER x
+a DELIVER y
+b DELIVER x
+b DELIVER y
+a,b VIEW 2@a a b from a b
+a CAST v fifo
+a CAST w fifo
+b CAST u fifo
+a DELIVER v
+a DELIVER w
+a DELIVER u
+b DELIVER u
+b DELIVER v
+b DELIVER w
+all END
+"""
+
+
+def only(events: list[Event]) -> Verdict:
+    (verdict,) = judge_all(events).values()
+    return verdict
+
+
+def switched(story: str = SWITCHED, order: str = "fifo") -> list[Event]:
+    """The run began as `fifo-total`; its second view has another order."""
+    events = tell(story, protocol="fifo-total")
+    return [replace(event, reason=order) if event.kind == "VIEW" and event.view == "2@a" else event for event in events]
+
+
+def test_a_run_whose_order_is_switched_owes_what_both_orders_promise() -> None:
+    verdict = only(switched())
+    assert verdict.result is Result.PASS
+    assert verdict.owed == promises("fifo-total") & promises("fifo")
+    assert judge(switched(), promises("fifo-total") | {"P15"}).owed == verdict.owed | {"P15"}
+
+
+@pytest.mark.parametrize("view", ["first", "second"])
+def test_a_fault_against_what_both_promise_is_found_in_either_view(view: str) -> None:
+    old, new = (
+        ("b DELIVER v\nb DELIVER w", "b DELIVER w\nb DELIVER v")
+        if view == "second"
+        else ("a CAST x\n", "a CAST x\na CAST z\nb DELIVER z\n")
+    )
+    assert old in SWITCHED
+    verdict = only(switched(SWITCHED.replace(old, new)))
+    assert "P6" in verdict.broken, verdict
+
+
+def test_a_fault_against_what_only_one_promises_is_not_held_against_a_switched_run() -> None:
+    swapped = SWITCHED.replace("b DELIVER x\nb DELIVER y", "b DELIVER y\nb DELIVER x")
+    assert only(switched(swapped)).result is Result.PASS
+    assert "P9a" in judge(tell(swapped, protocol="fifo-total"), promises("fifo-total")).broken
+
+
+def test_a_switch_to_an_order_that_nobody_knows_leaves_what_everyone_owes() -> None:
+    assert only(switched(order="raft")).owed < promises("fifo")

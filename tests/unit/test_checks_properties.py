@@ -308,3 +308,28 @@ class TestViewSynchrony:
     def test_one_delivers_m_before_the_view_and_the_other_does_not(self) -> None:
         assert self.verdict(f"q DELIVER m\nq,r {self.VIEW}") == {"P5", "P14"}
         assert self.verdict(f"q DELIVER m\nq,r {self.VIEW}\nr DELIVER m") == {"P5", "P13", "P14"}
+
+
+DATAGRAMS = """
+a,b,c VIEW 1@a a b c
+a CAST x datagram
+a CAST y fifo
+a CAST z datagram
+a DELIVER x
+a,b,c DELIVER y
+a,b DELIVER z
+c CRASH
+a,b VIEW 2@a a b from a b
+all END
+"""
+
+
+@pytest.mark.parametrize("property_id", ["P5", "P6", "P7", "P14"])
+def test_nobody_waits_for_a_datagram_and_not_everyone_gets_it(property_id: str) -> None:
+    """b lacks x, although it has y, which a cast later, and although it goes on with a."""
+    assert said(property_id, DATAGRAMS) == []
+
+
+def test_what_is_cast_beside_datagrams_is_owed_as_ever() -> None:
+    without_y = DATAGRAMS.replace("a,b,c DELIVER y", "a,c DELIVER y")
+    assert [bool(said(one, without_y)) for one in ("P5", "P7", "P14")] == [True, True, True]

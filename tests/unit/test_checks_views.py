@@ -142,6 +142,11 @@ STORIES = {
         d,e VIEW 3@d d e from d e
         all END
     """,
+    "a first primary that was confirmed and never installed": """
+        a,b VIEW 2@a a b primary=true previous_primary=1@a
+        a,b VIEW 3@a a b from a b primary=true previous_primary=2@a
+        all END
+    """,
     "attacks": """
         a,b VIEW 1@a a b
         b CAST x
@@ -244,7 +249,11 @@ PLANTED: dict[str, Fault] = {
         {"P20 fork"},
     ),
     "two first primaries": ("primaries", "d,e VIEW 2@d d e from d e", "d,e VIEW 2@d d e from d e primary=true", {"P20 two firsts"}),
-    "a primary after none": ("primaries", "previous_primary=3@a,2@a", "previous_primary=3@a", {"P20 no predecessor"}),
+    "a primary after none": ("primaries", "previous_primary=3@a,2@a", "previous_primary=3@a", {"P20 two firsts"}),
+    "two primaries after what nobody installed": (
+        "a first primary that was confirmed and never installed", "previous_primary=2@a", "previous_primary=1@a",
+        {"P20 two firsts"},
+    ),
     "a primary after a later one": ("primaries", "previous_primary=1@a", "previous_primary=4@a", {"P20 number"}),
     "not everyone says primary": (
         "primaries", "c VIEW 3@c c from c\n        d,e VIEW 3@d d e from d e",

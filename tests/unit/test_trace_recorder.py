@@ -162,7 +162,7 @@ def a_short_run(sink: MemorySink) -> Recorder:
     return record
 
 
-def test_a_full_disk_is_a_gap_and_the_verdict_unknown() -> None:
+def test_e7_a_full_disk_is_a_gap_and_the_verdict_unknown() -> None:
     sink = FullDisk(2, 4)
     record = a_short_run(sink)
     assert record.gaps == 4

@@ -65,10 +65,9 @@ def _p19(members: Sequence[str], view: str, w: Witness) -> str:
 def _p20(members: Sequence[str], view: str, w: Witness) -> str:
     how = {
         "disagree": f"{view}: its members do not agree whether it is primary, and after which",
-        "two firsts": f"{w.get('views')}: each claims to be the first primary",
+        "two firsts": f"{w.get('views')}: each begins a chain of primaries of its own",
         "fork": f"{w.get('views')}: each follows primary {view}",
         "number": f"{view}: it comes after {w.get('predecessor')}, whose number is not lower",
-        "no predecessor": f"{view}: nobody installed {w.get('claim')}, after which it comes, as primary",
     }
     return f"Primary {how[w['what']]}."
 

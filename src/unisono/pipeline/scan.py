@@ -39,7 +39,7 @@ SCAN_DDL = (
     "run string, `group` string, protocol string, who string, what string, view string, name string, number bigint, "
     "count bigint, xor bigint, sum bigint, note string"
 )
-"""One row is one fact: `what` says which (life, stay, block, origin, cast, edge, suspect)."""
+"""One row is one fact: `what` says which (life, stay, order, block, origin, cast, edge, suspect)."""
 
 
 def _mix(x: Words) -> Words:
@@ -197,6 +197,8 @@ class LifeScan:
             self._view, self._members = view, columns["members"][at].as_py() or []
             self._inherits = False
             assert self.identity is not None
+            if order := columns["reason"][at].as_py():
+                self.facts.append(self._fact("order", view, order))
             if self.identity[3] not in self._members:
                 self.suspect("P11", f"it installs {view}, of which it is no member")
             if len({member.partition("#")[0] for member in self._members}) < len(self._members):

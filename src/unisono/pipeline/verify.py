@@ -32,7 +32,7 @@ from unisono.pipeline.session import PipelineError
 from unisono.pipeline.stitch import loose_ends
 from unisono.pipeline.tables import Tables, load
 from unisono.pipeline.whole import BYTES_MAX, ROWS_MAX, Bundle, Whose, judge_whole
-from unisono.trace.promises import PROMISES, promises
+from unisono.trace.promises import owed_by
 from unisono.trace.schema import TOTAL
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def verify(
     verdicts: list[RunVerdict] = []
     rest: dict[Whose, frozenset[str]] = {}
     for (run, group), about in sorted(runs.items()):
-        owed = _owed(about.protocol) | also
+        owed = about.owed | also
         if (run, group) in doubts or "?" in (run, group):
             rest[run, group] = owed
         elif open_properties := _undecided(owed, about.services):
@@ -284,6 +284,13 @@ class _About:
     protocol: str
     services: frozenset[str]
     rows: int
+    orders: frozenset[str]
+    """Those that it was switched to."""
+
+    @property
+    def owed(self) -> frozenset[str]:
+        """What all of its orders promise."""
+        return owed_by(self.protocol).intersection(*map(owed_by, self.orders))
 
 
 def _runs(facts: DataFrame) -> dict[Whose, _About]:
@@ -295,21 +302,17 @@ def _runs(facts: DataFrame) -> dict[Whose, _About]:
         .agg(
             F.min("protocol").alias("protocol"),
             F.collect_set(F.when(F.col("what").isin("origin", "cast"), F.col("note"))).alias("services"),
+            F.collect_set(F.when(F.col("what") == "order", F.col("name"))).alias("orders"),
             F.sum(F.when(F.col("what").isin("life", "suspect"), F.col("number"))).alias("rows"),
         )
         .collect()
     )
     return {
-        (row["run"], row["group"]): _About(row["protocol"], frozenset(row["services"]), row["rows"] or 0)
+        (row["run"], row["group"]): _About(
+            row["protocol"], frozenset(row["services"]), row["rows"] or 0, frozenset(row["orders"])
+        )
         for row in rows
     }
-
-
-def _owed(protocol: str) -> frozenset[str]:
-    """What a protocol owes; of one that nobody knows, what everyone owes."""
-    if protocol in PROMISES:
-        return promises(protocol)
-    return frozenset.intersection(*(promises(name) for name in PROMISES))
 
 
 def _undecided(owed: frozenset[str], services: frozenset[str]) -> frozenset[str]:
@@ -392,8 +395,8 @@ def _verdicts(
         broken, missing = violations.get((run, group), ()), unknown.get((run, group), {})
         result = "FAIL" if broken else "UNKNOWN" if missing or "?" in (run, group) else "PASS"
         ranked = tuple(sorted(broken, key=lambda v: (_rank(v.property), v.members)))
-        protocol = runs[run, group].protocol
-        verdicts.append(RunVerdict(run, group, protocol, result, _owed(protocol) | also, ranked, missing, by))
+        about = runs[run, group]
+        verdicts.append(RunVerdict(run, group, about.protocol, result, about.owed | also, ranked, missing, by))
     return verdicts
 
 

@@ -3,8 +3,8 @@
 `sequencer` promises a plain total order, although on FIFO streams it happens to be FIFO and causal too; `fifo-total` and
 `causal-total` are the same protocol with those promises made. Uniform total order (P10) is promised by `rmp` alone, whose
 two-phase commit (P18) delivers nothing that some member may lack.
-P9 judges the service `total` alone, so an order that carries several services in one stream owes the union of them. (Who casts
-datagrams in a run with crashes judges P5 and P14 with a grain of salt: they do not tell services apart.)
+P9 judges the service `total` alone, so an order that carries several services in one stream owes the union of them; P5, P7 and
+P14 do not ask for datagrams. A run whose order is switched owes what all of its orders promise.
 """
 
 from __future__ import annotations
@@ -32,6 +32,18 @@ PROMISES: dict[str, dict[str, frozenset[str]]] = {
     "toto": {"total": ALWAYS | CAUSAL | TOTAL, "causal": ALWAYS | CAUSAL},
     "rmp": {"total": ALWAYS | FIFO | UNIFORM | {"P18"}, "fifo": ALWAYS | FIFO, "datagram": DATAGRAM},
 }
+
+
+def excused(protocol: str, order: str) -> frozenset[str]:
+    """What a run of `protocol` does not owe any more once it has had a view of another order."""
+    return owed_by(protocol) - owed_by(order)
+
+
+def owed_by(order: str) -> frozenset[str]:
+    """What an order owes; of one that nobody knows, what everyone owes."""
+    if order in PROMISES:
+        return promises(order)
+    return frozenset.intersection(*(promises(name) for name in PROMISES))
 
 
 def promises(order: str, service: str | None = None) -> frozenset[str]:

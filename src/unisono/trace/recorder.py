@@ -43,7 +43,7 @@ class Recorder:
         self._frontier: list[int] = []  # by rank: messages delivered here in this view
         self._ordinals: dict[str, int] = {}  # by service
         # Services whose batches are committed in two phases, each a transaction.
-        self._committed = frozenset(name for name, owed in PROMISES.get(protocol, {}).items() if "P18" in owed)
+        self._committed = _committed(protocol)
         # What ORDERED said of a batch, by (rank, first), until its DELIVER.
         self._ordered: dict[tuple[int, int], tuple[int | None, dict[str, str] | None]] = {}
         self.line: StateLine | None = None
@@ -145,6 +145,8 @@ class Recorder:
         previous = rest.pop("previous_view", self._view)
         transitional = rest.pop("transitional", None)
         parts = rest.pop("parts", None)
+        order = rest.pop("order", None)
+        self._committed = _committed(self.protocol if order is None else str(order))
         self._view = str(view.id)
         self._members = view.members
         self._rank = view.members.index(self.member) if self.member in view.members else -1
@@ -159,6 +161,7 @@ class Recorder:
         event.previous_view = None if previous is None else str(previous)
         event.transitional = _strings(transitional)
         event.parts = _strings(parts)
+        event.reason = None if order is None else str(order)
         return event
 
     def _decision(self, now_ns: int, note: Note) -> Event:
@@ -247,6 +250,10 @@ class Recorder:
 
 
 _SERVICE = tuple(Service(value).name.lower() if value else "" for value in range(max(Service) + 1))
+
+
+def _committed(order: str) -> frozenset[str]:
+    return frozenset(name for name, owed in PROMISES.get(order, {}).items() if "P18" in owed)
 
 
 def _attributes(values: Mapping[str, object] | None) -> dict[str, str] | None:

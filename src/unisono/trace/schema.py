@@ -105,7 +105,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("frontier", "list<long>", True, "on CAST: by rank, how many messages were delivered here in this view"),
     Column("transaction", "string", True, "two-phase commit: which"),
     Column("decision", "string", True, "two-phase commit: how it ended"),
-    Column("reason", "string", True, "why dropped, left or ended"),
+    Column("reason", "string", True, "why dropped, left or ended; on VIEW: its order, if that is not `protocol`"),
     Column("attributes", "map<string,string>", True, "the rest"),
 )
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
@@ -120,7 +120,7 @@ KINDS = frozenset(
     f"{SNAPSHOT_OUT} {SNAPSHOT_IN} {SUSPECT} {PAUSE} {HEAL} {DROP} {COUNTERS} {CRASH} {END}".split()
 )
 ENDINGS = frozenset({LEAVE, CRASH, END})
-TOTAL = "total"
+TOTAL, DATAGRAM = "total", "datagram"
 """The service whose deliveries are one sequence. A group can carry several services."""
 CLOCKS = frozenset({"real", "simulated"})
 CUT = "cut"

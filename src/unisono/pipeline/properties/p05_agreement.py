@@ -2,7 +2,7 @@
 
 This is the non-uniform form: what a crashed member alone delivered binds nobody. Placeholders do not count: an
 addressee for whom the payload became void while another one delivered it has broken agreement. Not asked of a last view
-that was cut.
+that was cut, nor of the service `datagram`: whoever gets one gets it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from unisono.pipeline.booked import each_index
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY, WAY, deliveries, transitions
+from unisono.trace.schema import DATAGRAM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +29,7 @@ def violations(tables: Tables) -> DataFrame:
     for_all = F.max(F.col("destinations").isNull())
     messages = (
         deliveries(tables)
-        .where(F.col("kind") == "DELIVER")
+        .where((F.col("kind") == "DELIVER") & ~F.col("service").eqNullSafe(DATAGRAM))
         .select(*STAY, "local_index", "origin_who", "destinations", each_index().alias("index"))
         .join(asked, list(STAY), "inner")
         .groupBy(*WAY, "next_view", "together", "origin_who", "index")

@@ -1,8 +1,8 @@
 """P7 gap-free FIFO: before a message, everything that its origin cast earlier in this view is delivered or placed, its
 first message of the view included.
 
-A void payload is exempt: its placeholder may come anywhere. A message that is not `total` need not wait for a `total`
-one. Nothing is asked behind a hole in the rows of the stay.
+A void payload is exempt: its placeholder may come anywhere. So is a datagram: nobody waits for it. A message that is not `total`
+need not wait for a `total` one. Nothing is asked behind a hole in the rows of the stay.
 
 For each stay and origin, every index from the first of the view on is asked: where was it delivered here, and where the
 earliest message with a higher index? The latter is a running minimum along falling indices.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from unisono.pipeline.booked import ORIGIN, batches, each_index
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY
-from unisono.trace.schema import TOTAL
+from unisono.trace.schema import DATAGRAM, TOTAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -64,6 +64,7 @@ def violations(tables: Tables) -> DataFrame:
         .withColumn("later", later)
         .where(F.col("here").isNull() | (F.col("later.local_index") < F.col("here")))
         .where(F.col("later").isNotNull() & ~F.coalesce(exempt, F.lit(False)))
+        .where(~F.col("cast_service").eqNullSafe(DATAGRAM))
     )
     return violation(
         found,

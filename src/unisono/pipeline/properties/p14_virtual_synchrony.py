@@ -1,6 +1,6 @@
 """P14 virtual synchrony: the members of one (V→V') delivered the same set in V, placeholders counted.
 
-Not asked of a last view that was cut.
+Not asked of a last view that was cut, nor of the service `datagram`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from unisono.pipeline.booked import each_index
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY, WAY, deliveries, transitions
+from unisono.trace.schema import DATAGRAM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,6 +26,7 @@ def violations(tables: Tables) -> DataFrame:
     asked = transitions(tables).where(~F.col("cut") & (F.size("together") > 1))
     found = (
         deliveries(tables)
+        .where(~F.col("service").eqNullSafe(DATAGRAM))
         .select(*STAY, "local_index", "origin_who", each_index().alias("index"))
         .join(asked, list(STAY), "inner")
         .groupBy(*WAY, "next_view", "together", "origin_who", "index")

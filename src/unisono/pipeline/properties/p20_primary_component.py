@@ -2,8 +2,9 @@
 
 A VIEW row of a primary has `attributes.primary` = ``true`` and, but for the first of all, `attributes.previous_primary`: the
 views that it supersedes, the latest first, separated by commas. Its predecessor is the first of them that somebody in the trace
-installed as primary. All who install a view say the same of it; at most one primary is the first; every other one has
-a predecessor (not asked where a life of the run is not whole) with a lower number; no two have the same.
+installed as primary. All who install a view say the same of it; at most one primary has no predecessor, because it supersedes
+nothing or only what was confirmed and never installed (where a life of the run is not whole, the latter are not asked); every
+other one's has a lower number; no two have the same.
 """
 
 from __future__ import annotations
@@ -37,21 +38,20 @@ def violations(tables: Tables) -> DataFrame:
     )
     disagreed = views.where(F.size("claims") + F.col("denied").cast("int") > 1)
     primaries = views.where(F.size("claims") > 0).withColumn("claim", F.get("claims", F.lit(0)))
-    firsts = _several(primaries.where(F.col("claim") == ""), RUN).withColumn("view", F.get("views", F.lit(0)))
     chain = _chain(primaries)
+    unclear = _unknown_runs(tables).withColumn("unclear", F.lit(True))
+    begins = chain.where(F.col("predecessor").isNull()).join(unclear, list(RUN), "left")
+    begins = begins.where((F.col("claim") == "") | F.col("unclear").isNull())
+    firsts = _several(begins, RUN).withColumn("view", F.get("views", F.lit(0)))
     backwards = chain.where(_number("view") <= _number("predecessor"))
     forks = _several(chain.where(F.col("predecessor").isNotNull()), (*RUN, "predecessor")).withColumn(
         "view", F.col("predecessor")
-    )
-    orphans = chain.where((F.col("claim") != "") & F.col("predecessor").isNull()).join(
-        _unknown_runs(tables), list(RUN), "left_anti"
     )
     return (
         violation(disagreed, PROPERTY, F.col("installers"), {"what": F.lit("disagree")})
         .unionByName(_told(firsts, "two firsts", views=F.concat_ws(", ", "views")))
         .unionByName(_told(forks, "fork", views=F.concat_ws(", ", "views"), predecessor="predecessor"))
         .unionByName(_told(backwards, "number", predecessor="predecessor"))
-        .unionByName(_told(orphans, "no predecessor", claim="claim"))
     )
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from unisono.trace import schema
-from unisono.trace.checks.model import PLACED, TOTAL, Cast, Delivery, Life, Membership, Stay, Transition
+from unisono.trace.checks.model import DATAGRAM, PLACED, TOTAL, Cast, Delivery, Life, Membership, Stay, Transition
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import Event
 
@@ -223,7 +223,7 @@ class History:
         if slot is not None and following[slot] < 0:
             following[slot] = origin.starts.get(stay.id, first)
         delivery = Delivery(stay, origin, rank, first, end, cast, event)
-        mark = TOTAL if event.service == schema.TOTAL else 0
+        mark = _MARKS.get(event.service or "", 0)
         if event.kind == schema.DELIVER:
             for handle in self._on_deliver:
                 handle(delivery)
@@ -247,7 +247,7 @@ class History:
         stay.spans.append(cast.span if whole else (origin.number, first, end))  # type: ignore[union-attr]
         stay.locals.append(event.local_index)
         stay.marks.append(mark)
-        stay.totals += mark >> 1
+        stay.totals += (mark & TOTAL) >> 1
 
     def _block(self, life: Life, event: Event) -> None:
         if life.stay is not None and life.stay.block is None:
@@ -283,6 +283,9 @@ class History:
             stay = life.stays[event.view] = Stay(life, membership, False)
             stay.holed = True
         return stay
+
+
+_MARKS = {schema.TOTAL: TOTAL, schema.DATAGRAM: DATAGRAM}
 
 
 def is_void(event: Event) -> bool:

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from unisono.trace.checks.checker import Checker, Violation
 from unisono.trace.checks.history import History
+from unisono.trace.checks.model import Stay
 from unisono.trace.checks.p00_well_formed import WellFormed
 from unisono.trace.checks.p01_no_creation import NoCreation
 from unisono.trace.checks.p02_no_duplication import NoDuplication
@@ -39,7 +40,7 @@ from unisono.trace.checks.p20_primary_component import PrimaryComponent
 from unisono.trace.checks.p21_security import Security
 from unisono.trace.checks.p22_bounded_liveness import BoundedLiveness
 from unisono.trace.checks.p23_resources import Resources
-from unisono.trace.promises import promises
+from unisono.trace.promises import excused, promises
 from unisono.trace.schema import Event, TraceError
 
 CHECKERS: dict[str, type[Checker]] = {
@@ -126,6 +127,7 @@ class Observer:
             raise TraceError(f"there is no checker for {', '.join(sorted(unjudged))}.")
         self.history = History()
         self.checkers = [CHECKERS[one](self.history) for one in CHECKERS if one in self.owed]
+        self.history.listen("view", self._excuse)
         self.observe: Callable[[Event], None] = self.history.observe
         """Take in one row, in any interleaving that keeps each member's own order."""
 
@@ -135,6 +137,12 @@ class Observer:
 
     def close(self) -> None:
         """So that it can stand where a sink stands; the verdict is asked with `finish`."""
+
+    def _excuse(self, stay: Stay, event: Event) -> None:
+        """A view of another order than the run began with: what that does not promise is not owed by the run."""
+        if event.reason is not None and event.reason != event.protocol:
+            self.owed -= excused(event.protocol, event.reason)
+            self.checkers = [checker for checker in self.checkers if checker.id in self.owed]
 
     @property
     def violations(self) -> list[Violation]:

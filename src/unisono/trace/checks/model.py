@@ -22,8 +22,8 @@ from unisono.trace.schema import Event, member_name
 Span: TypeAlias = tuple[int, int, int]
 """The messages ``first … end-1`` of a life: (its number, first, end)."""
 
-PLACED, TOTAL = 1, 2
-"""Bits of `Stay.marks`: a placeholder's turn; of the service `total`."""
+PLACED, TOTAL, DATAGRAM = 1, 2, 4
+"""Bits of `Stay.marks`: a placeholder's turn; of the service `total`; of the service `datagram`."""
 
 
 class Life:

@@ -1,14 +1,15 @@
 """P5 agreement: in V, what one member delivers every addressee of the same (V→V') delivers.
 
 This is the non-uniform form: what a crashed member alone delivered binds nobody. Placeholders do not count: an addressee
-for whom the payload became void while another one delivered it has broken agreement. Not asked of a last view that was cut.
+for whom the payload became void while another one delivered it has broken agreement. Not asked of a last view that was cut,
+nor of the service `datagram`: whoever gets one gets it.
 """
 
 from __future__ import annotations
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import PLACED, Delivery, Span, Stay, Transition, message_name
+from unisono.trace.checks.model import DATAGRAM, PLACED, Delivery, Span, Stay, Transition, message_name
 from unisono.trace.checks.sets import delivered_sets, same_sets
 from unisono.trace.checks.spans import Spans
 
@@ -44,7 +45,7 @@ class Agreement(Checker):
         told: set[tuple[Stay, Span]] = set()
         for stay in stays:
             for span, local, mark in zip(stay.spans, stay.locals, stay.marks, strict=True):
-                if mark & PLACED:
+                if mark & (PLACED | DATAGRAM):
                     continue
                 number, first, end = span
                 addressed = self._addressed.get(span)

@@ -2,7 +2,8 @@
 
 P6: per (member, origin, origin's incarnation) the index increases, across views; placeholders count.
 P7: … without gaps inside a view: before a message, everything that its origin cast earlier in this view is delivered
-or placed, its first message of the view included. A void payload is exempt: its placeholder may come anywhere.
+or placed, its first message of the view included. A void payload is exempt: its placeholder may come anywhere. So is a
+datagram: nobody waits for it.
 
 Where one stream carries two services, a message that is not `total` need not wait for an earlier `total` one of its origin (as in
 P8); so that pair alone may come in the other order.
@@ -17,7 +18,7 @@ from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History, is_void
 from unisono.trace.checks.model import Delivery, Life, Stay, message_name
 from unisono.trace.checks.spans import Spans
-from unisono.trace.schema import TOTAL
+from unisono.trace.schema import DATAGRAM, TOTAL
 
 
 class Fifo(Checker):
@@ -99,7 +100,7 @@ class GapFreeFifo(Checker):
         stay, origin = delivery.stay, delivery.origin
         told = self._told[stay, origin]
         for low, high, cast in list(origin.cast_of(first, end)):
-            if cast is not None and weak and cast.service == TOTAL:
+            if cast is not None and (cast.service == DATAGRAM or (weak and cast.service == TOTAL)):
                 continue
             for one, other in told.outside(low, high):
                 gap = _Gap(stay, origin, one, other, delivery.name, delivery.event.local_index)

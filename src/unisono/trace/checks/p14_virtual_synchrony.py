@@ -1,6 +1,6 @@
 """P14 virtual synchrony: the members of one (V→V') delivered the same set in V, placeholders counted.
 
-Not asked of a last view that was cut.
+Not asked of a last view that was cut, nor of the service `datagram`.
 """
 
 from __future__ import annotations

@@ -4,11 +4,13 @@ A VIEW row of a primary has `attributes.primary` = ``true`` and, but for the fir
 the views that this one supersedes, the latest first, separated by commas. Those are the views that some member had confirmed since
 the last primary that any of them installed, and that one at the end: a view that was confirmed may have been installed
 by somebody who is not here to tell, or by nobody. The **predecessor** is the first of them that somebody in the trace
-installed as primary.
+installed as primary. One whose superseded views were all confirmed and never installed is a beginning of the chain, like one
+that supersedes nothing: the first primary of all may be confirmed by some and then come to nothing.
 
 - All who install a view say the same: primary or not, and after which.
-- At most one primary has no `previous_primary`.
-- Every other one has a predecessor (not asked where a life of the run is not whole) with a lower number.
+- At most one primary has no predecessor. (Where a life of the run is not whole, its views may be missing, so one that
+  supersedes something is not asked for its predecessor.)
+- Every other one's predecessor has a lower number.
 - No two have the same predecessor.
 """
 
@@ -42,19 +44,22 @@ class PrimaryComponent(Checker):
             claims = sorted(said.keys() - {"no"})
             if claims:
                 previous[view] = claims[0]
-        firsts = sorted(view for view, claim in previous.items() if not claim)
-        if len(firsts) > 1:
-            self._say("two firsts", firsts[0], ", ".join(firsts), "each claims to be the first primary", *firsts)
         followers: defaultdict[str, list[str]] = defaultdict(list)
         is_whole = not self.history.unknown()
+        firsts = []
         for view, claim in previous.items():
             predecessor = next((one for one in claim.split(",") if one in previous), None)
             if predecessor is not None:
                 followers[predecessor].append(view)
                 if view_number(view) <= view_number(predecessor):
                     self._say("number", view, view, f"it comes after {predecessor}, whose number is not lower")
-            elif claim and is_whole:
-                self._say("no predecessor", view, view, f"nobody installed {claim}, after which it comes, as primary")
+            elif is_whole or not claim:
+                firsts.append(view)
+        if len(firsts) > 1:
+            firsts.sort()
+            self._say(
+                "two firsts", firsts[0], ", ".join(firsts), "each begins a chain of primaries of its own", *firsts
+            )
         for predecessor, views in followers.items():
             if len(views) > 1:
                 apart = sorted(views)

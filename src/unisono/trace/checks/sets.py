@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unisono.trace.checks.model import PLACED, Stay
+from unisono.trace.checks.model import DATAGRAM, PLACED, Stay
 from unisono.trace.checks.spans import Spans
 
 
 def delivered_sets(stay: Stay, *, placed: bool) -> dict[int, Spans]:
-    """By the origin's number: the indices that were delivered in this stay, and those placed if that is asked."""
+    """By the origin's number: the indices that were delivered in this stay, and those placed if that is asked; no datagrams."""
     sets: dict[int, Spans] = {}
     for (number, first, end), mark in zip(stay.spans, stay.marks, strict=True):
-        if placed or not mark & PLACED:
+        if not mark & DATAGRAM and (placed or not mark & PLACED):
             spans = sets.get(number)
             if spans is None:
                 spans = sets[number] = Spans()
