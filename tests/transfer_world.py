@@ -175,20 +175,8 @@ class TransferWorld(GroupWorld):
         self.is_total = self.orders[order].service is Service.TOTAL
         self.said: set[str] = set()
 
-    def start(
-        self, *names: str, seeds: Sequence[str] = (), settings: Settings | None = None, record: bytes | None = None
-    ) -> list[Process]:
-        started: list[Process] = []
-        for name in names:
-            incarnation = sum(life.id.address == name for life in self.lives)
-            process = AppProcess(self, MemberId(name, incarnation), settings or self.settings, record)
-            self.processes[name] = process
-            self.lives.append(process)
-            process.recorder.join(self.now)
-            process.member.join(seeds)
-            process.turn()
-            started.append(process)
-        return started
+    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> Process:
+        return AppProcess(self, id, settings, record)
 
     def app(self, name: str) -> AppProcess:
         process = self.processes[name]

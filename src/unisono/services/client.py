@@ -1,0 +1,184 @@
+"""A client outside of a group: sends requests to it through any member, and gets an answer or a named failure (SPEC 2.7).
+
+It knows the addresses of some members, its **contacts**. A request goes to one of them; if that is silent for `retry_ns`, or says
+that it cannot help, to the next. The group serves it once, through however many of them it came (`client_desk`). After `wait_ns`
+the client gives it up and says why; whether the group served it is then not known.
+
+A turn is any number of inputs, then one `drain(now)`, whose effects the driver performs. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from unisono.core.config import MILLISECOND, SECOND
+from unisono.core.errors import ConfigError, Misuse
+from unisono.core.frame import Frames
+from unisono.core.types import MemberId
+from unisono.services.client_messages import Reply, Request, Sorry, Wanted, Why, make_client_codec
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    retry_ns: int = 200 * MILLISECOND
+    """A contact that was silent for so long is given up for the next one."""
+    wait_ns: int = 10 * SECOND
+    """A request is given up after this."""
+    requests_max: int = 16
+    """So many requests may be under way at once; not more than the members' `answers_max`."""
+    request_bytes_max: int = 16 * 1024
+    answers_max: int = 1_024
+    """Of one request, when all are to answer."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)!r} must be a whole number above 0.")
+
+
+class Answered(NamedTuple):
+    """What members said, each once. Not `is_whole`: all were to answer, and these are those who did in time."""
+
+    number: int
+    answers: tuple[tuple[MemberId, bytes | None], ...]
+    is_whole: bool
+
+
+class Failed(NamedTuple):
+    """Nobody answered in time; the reason is the last that a contact gave."""
+
+    number: int
+    reason: str
+
+
+Outcome: TypeAlias = Answered | Failed
+
+
+class ClientEffects(NamedTuple):
+    datagrams: list[tuple[str, bytes]]  # 1 send
+    events: list[Outcome]  # 2 show
+    deadline: int | None  # 3 take a turn by then
+
+
+_REASONS = {
+    Why.NO_VIEW: "the contact is not in the group",
+    Why.READ_ONLY: "the contact's view is not the primary one",
+    Why.BUSY: "the contact is busy",
+    Why.FORGOTTEN: "the request was served, and its answer is forgotten",
+}
+
+
+class _Asked:
+    """A request under way."""
+
+    __slots__ = ("answers", "at", "contact", "is_sent", "of", "payload", "reason", "refusals", "until", "wanted")
+
+    def __init__(self, payload: bytes, wanted: Wanted, contact: int, now: int, until: int) -> None:
+        self.payload = payload
+        self.wanted = wanted
+        self.contact = contact  # which of the contacts it goes to
+        self.at = now  # when it is sent again
+        self.is_sent = False  # to this contact
+        self.until = until
+        self.refusals = 0  # contacts in a row that could not help
+        self.answers: dict[MemberId, bytes | None] = {}
+        self.of = 0  # how many are to answer
+        self.reason = "no contact answered"
+
+
+class Client:
+    """See the module's text. `id` is the address at which it is reached, and a number that no earlier life there had."""
+
+    def __init__(
+        self, id: MemberId, group: str, contacts: Sequence[str], settings: ClientSettings | None = None
+    ) -> None:
+        if not contacts:
+            raise Misuse("a client needs the address of at least one member.")
+        self.id = id
+        self.settings = settings or ClientSettings()
+        self._contacts = tuple(dict.fromkeys(contacts))
+        self._frames = Frames(group, id)
+        self._codec = make_client_codec()
+        self._asked: dict[int, _Asked] = {}
+        self._next = 1
+        self._contact = 0  # which one answered last
+        self._events: list[Outcome] = []
+        self._now = 0
+        self.dropped: dict[str, int] = {}
+        """Datagrams that were not used, by reason."""
+
+    def request(self, payload: bytes, now: int, wanted: Wanted = Wanted.CONTACT) -> int | None:
+        """Ask the group something; the number by which its outcome is told. None: too many requests are under way."""
+        if len(payload) > self.settings.request_bytes_max:
+            raise Misuse(f"a request of {len(payload)} bytes is too large: {self.settings.request_bytes_max} can be.")
+        oldest = min(self._asked, default=self._next)
+        if self._next - oldest >= self.settings.requests_max:
+            return None
+        number, self._next = self._next, self._next + 1
+        self._asked[number] = _Asked(payload, wanted, self._contact, now, now + self.settings.wait_ns)
+        return number
+
+    def receive(self, datagrams: Iterable[bytes | memoryview], now: int) -> None:
+        self._now = max(now, self._now)
+        for datagram in datagrams:
+            frame = self._frames.open_client(datagram) if self._frames.is_client(datagram) else None
+            message = None if frame is None else self._codec.decode(frame.message, 0, 1)
+            if frame is None or not isinstance(message, Reply | Sorry):
+                self.dropped["datagram"] = self.dropped.get("datagram", 0) + 1
+            elif message.number in self._asked:
+                self._hear(frame.sender, self._asked[message.number], message)
+
+    def _hear(self, sender: MemberId, asked: _Asked, message: Reply | Sorry) -> None:
+        number = message.number
+        if isinstance(message, Sorry):
+            if sender.address != self._contacts[asked.contact] or not asked.is_sent:
+                return
+            asked.reason = _REASONS.get(message.why, "the contact cannot help")  # type: ignore[call-overload]
+            if message.why == Why.FORGOTTEN:
+                self._end(number, Failed(number, asked.reason))
+                return
+            asked.refusals += 1
+            self._pass_over(asked)
+            if asked.refusals % len(self._contacts):  # somebody else may help at once; when all were asked, later
+                asked.at = self._now
+            return
+        if sender.address in self._contacts:
+            self._contact = self._contacts.index(sender.address)
+        if asked.wanted is Wanted.ALL:
+            asked.of = message.of
+            if len(asked.answers) < self.settings.answers_max:
+                asked.answers[sender] = message.answer
+            if len(asked.answers) >= min(asked.of, self.settings.answers_max):
+                self._end(number, Answered(number, tuple(sorted(asked.answers.items())), True))
+        elif asked.wanted is Wanted.CONTACT or message.answer is not None:
+            self._end(number, Answered(number, ((sender, message.answer),), True))
+
+    def drain(self, now: int) -> ClientEffects:
+        """Send what is due, and give up what took too long."""
+        self._now = max(now, self._now)
+        datagrams: list[tuple[str, bytes]] = []
+        for number, asked in list(self._asked.items()):
+            if self._now >= asked.until:
+                some = tuple(sorted(asked.answers.items()))
+                self._end(number, Answered(number, some, False) if some else Failed(number, asked.reason))
+            elif self._now >= asked.at:
+                if asked.is_sent:  # and it was silent
+                    self._pass_over(asked)
+                request = Request(number, min(self._asked), asked.wanted, asked.payload)
+                datagrams.append((self._contacts[asked.contact], self._frames.client(self._codec.encode(request))))
+                asked.is_sent = True
+                asked.at = self._now + self.settings.retry_ns
+        events, self._events = self._events, []
+        deadline = min((min(asked.at, asked.until) for asked in self._asked.values()), default=None)
+        return ClientEffects(datagrams, events, deadline)
+
+    def _pass_over(self, asked: _Asked) -> None:
+        """The next contact."""
+        asked.contact = (asked.contact + 1) % len(self._contacts)
+        asked.is_sent = False
+
+    def _end(self, number: int, outcome: Outcome) -> None:
+        del self._asked[number]
+        self._events.append(outcome)

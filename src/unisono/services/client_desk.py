@@ -1,0 +1,249 @@
+"""The desk where a member serves clients outside of the group (SPEC 2.7). Without I/O: a runtime puts it beside a member.
+
+    datagrams ─▶ desk.receive ─▶ the rest ─▶ member.receive
+    payloads that the member delivers ─▶ desk.open ─▶ an errand ─▶ the application ─▶ desk.answer
+    desk.drain ─▶ datagrams for clients
+
+A client sends its request to any member. That one casts it into the group as an **errand**, so every member's application sees it
+at its place in the order, with the client's identity. The contact answers, or all do, as the client wants it.
+
+**Once.** A request has a number; (client, number) is its name for ever. Whoever delivers an errand whose name it has served does
+not show it as new, and answers from memory. So it does not matter through how many contacts a request was retried:
+
+1. A casts the errand and crashes before it answers. 2. The client hears nothing and asks B. 3. B does not know how far A came,
+and casts the errand too. 4. Both arrive, at every member in the same order. The first is served; the second is recognised,
+and B, its contact, answers with what the first one gave.
+
+The memory depends on nothing but the delivered errands, so in a total order it is the same everywhere; a joiner takes it over
+with the application's state (`snapshot`, `restore`). In a partition that is not primary, each part serves for itself.
+
+**Bounds.** Of one client the last `answers_max` answers are kept, of all clients those of the `clients_max` that were served last.
+A client that is forgotten and then retries a request is served again: that needs `clients_max` other clients between the two. What
+is under way through this member is limited too, a client's and in all; beyond that it says that it is busy.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from unisono.core.config import Config
+from unisono.core.errors import ConfigError, Misuse
+from unisono.core.frame import Frames
+from unisono.core.types import Key, MemberId, View
+from unisono.core.wire import ALL, BLOB, MAYBE, ROW, TEXT, U64, Codec, Layout
+from unisono.services.client_messages import TAG, Errand, Reply, Request, Sorry, Tab, Wanted, Why, make_client_codec
+
+
+class Caster(Protocol):
+    """What a desk needs of its member."""
+
+    id: MemberId
+
+    @property
+    def view(self) -> View | None: ...
+
+    def cast(self, payload: bytes, /) -> Key | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeskSettings:
+    """`answers_max`, `clients_max` and `answer_bytes_max` must be the same at all members: they shape what is remembered."""
+
+    clients_max: int = 1_024
+    answers_max: int = 16
+    answer_bytes_max: int = 4 * 1024
+    request_bytes_max: int = 16 * 1024
+    pending_max: int = 1_024
+    pending_of_one_max: int = 16
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)!r} must be a whole number above 0.")
+
+
+class _Memory:
+    """What is remembered of one client."""
+
+    __slots__ = ("answers", "floor")
+
+    def __init__(self) -> None:
+        self.floor = 0  # what is below was served, and its answer is not needed any more
+        self.answers: dict[int, bytes | None] = {}
+
+    def settle(self, oldest: int, answers_max: int) -> None:
+        """The client waits for nothing below `oldest`; and it may keep only so many answers here."""
+        self.floor = max(self.floor, oldest)
+        while len(self.answers) > answers_max:
+            self.floor = max(self.floor, min(self.answers) + 1)
+            del self.answers[min(self.answers)]
+        for number in [number for number in self.answers if number < self.floor]:
+            del self.answers[number]
+
+
+class _Remembered(NamedTuple):
+    """Everything that a desk remembers."""
+
+    tabs: tuple[Tab, ...]
+
+
+_TAB = ROW(ROW(TEXT, U64, type=MemberId), U64, ALL(ROW(U64, MAYBE(BLOB))), type=Tab)
+
+
+def _snapshot_codec() -> Codec:
+    return Codec((Layout(0x84, _Remembered, (ALL(_TAB),)),), Config())
+
+
+class ClientDesk:
+    def __init__(self, member: Caster, group: str, settings: DeskSettings | None = None) -> None:
+        self.settings = settings or DeskSettings()
+        self._member = member
+        self._frames = Frames(group, member.id)
+        self._codec = make_client_codec()
+        self._memories: OrderedDict[MemberId, _Memory] = OrderedDict()  # the one that was served last is last
+        self._serving: set[tuple[MemberId, int]] = set()  # shown to the application, not answered yet
+        self._pending: dict[MemberId, set[int]] = {}  # cast by me, not delivered here yet
+        self._pending_count = 0
+        self._out: list[tuple[str, bytes]] = []
+        self.dropped: dict[str, int] = {}
+        """What was not used, by reason."""
+
+    # From clients.
+
+    def receive(self, datagrams: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
+        """Take what clients sent; what is left is for the member."""
+        rest: list[bytes | memoryview] = []
+        for datagram in datagrams:
+            if self._frames.is_client(datagram):
+                self._take(datagram)
+            else:
+                rest.append(datagram)
+        return rest
+
+    def _take(self, datagram: bytes | memoryview) -> None:
+        frame = self._frames.open_client(datagram)
+        request = None if frame is None else self._codec.decode(frame.message, 0, 1)
+        if frame is not None and isinstance(request, Request) and self._is_sound(request):
+            self._ask(frame.sender, request)
+        else:
+            self._drop("request")
+
+    def _is_sound(self, request: Request) -> bool:
+        is_small = len(request.payload) <= self.settings.request_bytes_max
+        return is_small and request.oldest <= request.number and request.wanted in list(Wanted)
+
+    def _ask(self, client: MemberId, request: Request) -> None:
+        number = request.number
+        memory = self._memories.get(client)
+        if memory is not None and (number < memory.floor or number in memory.answers):
+            self._say_again(client, number, memory)
+            return
+        mine = self._pending.get(client, set())
+        if number in mine or (client, number) in self._serving:
+            return  # on its way
+        if self._pending_count >= self.settings.pending_max or len(mine) >= self.settings.pending_of_one_max:
+            self._say(client, Sorry(number, Why.BUSY))
+            return
+        errand = Errand(client, number, request.oldest, request.wanted, self._member.id, request.payload)
+        try:
+            key = self._member.cast(TAG + self._codec.encode(errand))
+        except Misuse:
+            self._say(client, Sorry(number, Why.READ_ONLY))
+            return
+        if key is None:
+            self._say(client, Sorry(number, Why.NO_VIEW if self._member.view is None else Why.BUSY))
+            return
+        self._pending.setdefault(client, set()).add(number)
+        self._pending_count += 1
+
+    # From the group.
+
+    def open(self, payload: bytes) -> Errand | None:
+        """What a delivered payload is: a client's errand, which is to be served and answered if it is new, or the group's own."""
+        if not payload.startswith(TAG):
+            return None
+        errand = self._codec.decode(memoryview(payload)[len(TAG) :], 0, 1)
+        if not isinstance(errand, Errand):
+            self._drop("errand")
+            return None
+        client, number = errand.client, errand.number
+        if errand.contact == self._member.id and number in self._pending.get(client, ()):
+            self._pending[client].discard(number)
+            self._pending_count -= 1
+            if not self._pending[client]:
+                del self._pending[client]
+        memory = self._memories.get(client)
+        if memory is None:
+            memory = self._memories[client] = _Memory()
+        self._memories.move_to_end(client)
+        if number < memory.floor or number in memory.answers or (client, number) in self._serving:
+            if errand.wanted != Wanted.CONTACT or errand.contact == self._member.id:
+                self._say_again(client, number, memory)
+            return errand._replace(is_new=False)
+        memory.answers[number] = None
+        memory.settle(errand.oldest, self.settings.answers_max)
+        while len(self._memories) > self.settings.clients_max:
+            self._memories.popitem(last=False)
+        self._serving.add((client, number))
+        return errand
+
+    def answer(self, errand: Errand, answer: bytes | None) -> None:
+        """What the application says to a new errand; None: nothing. All members must call it, in the order of the errands."""
+        if answer is not None and len(answer) > self.settings.answer_bytes_max:
+            raise Misuse(f"an answer of {len(answer)} bytes is too large: {self.settings.answer_bytes_max} can be.")
+        self._serving.discard((errand.client, errand.number))
+        memory = self._memories.get(errand.client)
+        if memory is not None and errand.number in memory.answers:
+            memory.answers[errand.number] = answer
+        if errand.wanted == Wanted.CONTACT and errand.contact != self._member.id:
+            return
+        if answer is not None or errand.wanted != Wanted.ANY:
+            self._say(errand.client, Reply(errand.number, self._size, answer))
+
+    def drain(self) -> list[tuple[str, bytes]]:
+        """What is to be sent, and to which addresses."""
+        out, self._out = self._out, []
+        return out
+
+    # For those who take the state over.
+
+    def snapshot(self) -> bytes:
+        """What is remembered, for a joiner. Errands that are not answered yet must not be under way."""
+        tabs = tuple(
+            Tab(client, memory.floor, tuple(sorted(memory.answers.items())))
+            for client, memory in self._memories.items()
+        )
+        return _snapshot_codec().encode(_Remembered(tabs))
+
+    def restore(self, data: bytes) -> None:
+        remembered = _snapshot_codec().decode(memoryview(data), 0, 1)
+        if not isinstance(remembered, _Remembered):
+            raise Misuse("the memory of a client desk cannot be read: it is damaged, or of another version.")
+        self._memories.clear()
+        for client, floor, answers in remembered.tabs:
+            memory = self._memories[client] = _Memory()
+            memory.floor, memory.answers = floor, dict(answers)
+
+    # Inside.
+
+    @property
+    def _size(self) -> int:
+        view = self._member.view
+        return 1 if view is None else len(view)
+
+    def _say_again(self, client: MemberId, number: int, memory: _Memory) -> None:
+        if (client, number) in self._serving:
+            return
+        if number in memory.answers:
+            self._say(client, Reply(number, self._size, memory.answers[number]))
+        else:
+            self._say(client, Sorry(number, Why.FORGOTTEN))
+
+    def _say(self, client: MemberId, message: Reply | Sorry) -> None:
+        self._out.append((client.address, self._frames.client(self._codec.encode(message))))
+
+    def _drop(self, reason: str) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
