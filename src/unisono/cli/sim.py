@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from unisono.cli import options as o
+from unisono.cli.explore_views import explore_views
 from unisono.cli.show import bar, err, measures_table, out, print_json, run_progress, verdict_lines
 from unisono.cli.swarm import swarm as swarm_of_groups
 from unisono.core.config import Config
@@ -226,6 +227,7 @@ def explore(
         out.print("[green]no violation[/]")
 
 
+app.command("explore-views")(explore_views)
 app.command("swarm")(swarm_of_groups)
 
 

@@ -1,4 +1,4 @@
-"""Durations as people write them: `1.5ms`, `200us`, `2s`. Inside, time is always a whole number of nanoseconds."""
+"""Durations and sizes as people write them: `1.5ms`, `2s`, `64kB`. Inside, whole numbers of nanoseconds and of bytes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from unisono.core.errors import Misuse
 
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "min": 60_000_000_000}
 _FORM = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(ns|us|µs|ms|min|s)\s*", re.IGNORECASE)
+_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "kib": 1 << 10, "mib": 1 << 20}
+_SIZE_FORM = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(kb|mb|kib|mib|b|)\s*", re.IGNORECASE)
 LONGEST_NS = 10**18
 
 
@@ -21,6 +23,14 @@ def parse_duration(text: str) -> int:
     if not math.isfinite(value) or value > LONGEST_NS:
         raise Misuse(f"{text!r} is too long: the longest duration is {LONGEST_NS // 10**9} s.")
     return round(value)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size with or without its unit."""
+    match = _SIZE_FORM.fullmatch(text)
+    if match is None:
+        raise Misuse(f"{text!r} is not a size: write bytes, or a number and a unit, such as 64, 64kB or 1MiB.")
+    return round(float(match[1]) * _SIZES[match[2].lower()])
 
 
 def format_duration(ns: float) -> str:

@@ -1,0 +1,93 @@
+"""`unisono sim explore-views`: every way in which a small group can change its view."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Annotated
+
+import typer
+
+from unisono.cli import options as o
+from unisono.cli.show import bar, out, print_json
+from unisono.core.errors import Misuse
+from unisono.orders.registry import find_order
+from unisono.sim.explore_views import Progress
+from unisono.sim.explore_views import explore_views as search
+from unisono.sim.explore_views_post import Scope
+
+_OFTEN = "How often, at any point: "
+
+
+def explore_views(
+    order: o.Order = "fifo",
+    members: o.Members = 3,
+    casts: Annotated[int, typer.Option(help=_OFTEN + "somebody casts a message.")] = 1,
+    crashes: Annotated[int, typer.Option(help=_OFTEN + "a member crashes.")] = 1,
+    joins: Annotated[int, typer.Option(help=_OFTEN + "another one joins.")] = 1,
+    suspicions: Annotated[int, typer.Option(help=_OFTEN + "a member suspects one that lives.")] = 0,
+    ticks: Annotated[int, typer.Option(help=_OFTEN + "time passes for a member before all is said.")] = 1,
+    detours: Annotated[int, typer.Option(help=_OFTEN + "a control message overtakes another on its link.")] = 0,
+    losses: Annotated[int, typer.Option(help=_OFTEN + "a control message is lost.")] = 0,
+    repeats: Annotated[int, typer.Option(help=_OFTEN + "a control message arrives twice.")] = 0,
+    blackout: Annotated[
+        bool, typer.Option("--blackout", help="In every state, also lose all that is under way.")
+    ] = False,
+    states: Annotated[int | None, typer.Option(help="Give up after so many states.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Give up after so many seconds.")] = None,
+    json: o.Json = False,
+) -> None:
+    """Try every way in which a small group can change its view, with the real membership over a real order."""
+    find_order(order)
+    scope = Scope(
+        order,
+        members,
+        casts,
+        crashes,
+        joins,
+        suspicions,
+        ticks,
+        detours,
+        losses,
+        blackout,
+        repeats,
+    )
+    begun = monotonic()
+    with bar("exploring views", None) as update:
+
+        def show(progress: Progress) -> None:
+            update(progress.states, f"{order}, {progress.depth} steps deep")
+
+        report = search(scope, states, seconds, show)
+    spent = monotonic() - begun
+    violation = report.violation
+    if json:
+        print_json(
+            {
+                "order": order,
+                "states": report.states,
+                "transitions": report.transitions,
+                "local_states": report.locals,
+                "ends": report.ends,
+                "depth": report.depth,
+                "complete": report.complete,
+                "seconds": round(spent, 1),
+                "steps": list(violation.steps) if violation else [],
+                "violation": violation.sentence if violation else None,
+            }
+        )
+    else:
+        seen = "all" if report.complete else "NOT all"
+        out.print(
+            f"{report.states:,} states, {report.transitions:,} transitions, up to {report.depth} steps deep, in {spent:.1f} s: "
+            f"{seen} states seen, {report.ends:,} different traces judged"
+        )
+    if violation is not None:
+        if not json:
+            out.print(str(violation), markup=False)
+        raise typer.Exit(1)
+    if not report.complete:
+        raise Misuse(
+            f"after {report.states:,} states there were more: raise --states or --seconds, or take a smaller scope."
+        )
+    if not json:
+        out.print("[green]no violation[/]")

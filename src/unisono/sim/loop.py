@@ -1,0 +1,257 @@
+"""Asyncio in virtual time: the application's own code, tasks, timeouts and all, on a simulated network.
+
+Nothing sleeps: when every task waits, the clock jumps to the next timer. Everything random comes from the seed, so a run that
+fails once fails again. A test looks like this:
+
+    @unisono.sim.test(seeds=50, loss=0.1)
+    async def test_two_members_agree(network):
+        async with (
+            unisono.join("chat", listen="10.0.0.1:7400", peers=["10.0.0.2:7400"], min_members=2) as a,
+            unisono.join("chat", listen="10.0.0.2:7400", peers=["10.0.0.1:7400"], min_members=2) as b,
+        ):
+            ...
+
+`network` is the `Network` below: it can lose, cut, partition, pause and heal, and crash a member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import selectors
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import wraps
+from math import ceil
+from random import Random
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from unisono.core.errors import Misuse, UnisonoError
+from unisono.core.frame import HEAD_BYTES, group_tag
+from unisono.sim.group_network import DatagramNetwork
+
+T = TypeVar("T")
+Group: TypeAlias = Any  # the runtime's: it knows this loop by its attributes, and this module does not know the runtime
+BEGIN_NS = 10**9
+"""When the clock starts: incarnations are taken from it, and must be above 0."""
+
+
+class Endpoint(Protocol):
+    """A host and a port, whose text is the address."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+class Stuck(UnisonoError):
+    """Every task waits, and no timer is set: nothing can ever happen."""
+
+
+class Crashed(UnisonoError):
+    """The simulation has crashed this member."""
+
+
+class _Selector(selectors.BaseSelector):
+    """Has no files. Where a real one would wait, the clock jumps."""
+
+    def __init__(self, wait: Callable[[float | None], None]) -> None:
+        self._wait = wait
+        self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = self._keys[fileobj] = selectors.SelectorKey(fileobj, -1, events, data)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout > 0:
+            self._wait(timeout)
+        return []
+
+    def get_map(self) -> Any:
+        return self._keys
+
+    def close(self) -> None:
+        self._keys.clear()
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is virtual, with a simulated network. Threads have no place in it."""
+
+    def __init__(self, seed: object = 0, delay: str = "uniform:0.2ms:2ms") -> None:
+        self.now_ns = BEGIN_NS
+        super().__init__(_Selector(self._jump))
+        self.seed = seed
+        self.unisono_clock = lambda: self.now_ns
+        self.unisono_random = Random(f"{seed}/members")
+        self.unisono_network = Network(self, delay)
+
+    def time(self) -> float:
+        return self.now_ns / 1e9
+
+    def _jump(self, timeout: float | None) -> None:
+        if timeout is None:
+            raise Stuck("every task waits and no timer is set, so nothing can ever happen: which event was to come?")
+        self.now_ns += max(1, ceil(timeout * 1e9))
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        """At once and in place: a thread would not be deterministic."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Network(DatagramNetwork):
+    """The simulated network of a loop, with its faults. Addresses are free: no machine has them."""
+
+    def __init__(self, loop: VirtualLoop, delay: str) -> None:
+        super().__init__(lambda purpose: Random(f"{loop.seed}/{purpose}"), delay)
+        self._loop = loop
+        self._ports: dict[str, SimulatedPort] = {}
+        self._paused: dict[str, int] = {}
+
+    def port(self, listen: Endpoint | None, peers: Sequence[Endpoint]) -> SimulatedPort:
+        """The port at an address; without one, the first of `peers` that is free."""
+        if listen is None:
+            free = [peer for peer in peers if str(peer) not in self._ports]
+            if not free:
+                raise Misuse("where shall this member listen? Give listen, or peers with a free address among them.")
+            listen = free[0]
+        address = str(listen)
+        if address not in self._ports:
+            self._ports[address] = SimulatedPort(self, listen)
+        return self._ports[address]
+
+    def crash(self, group: Group) -> None:
+        """The member ends here and now, without a word."""
+        group._fail(Crashed(f"{group.id} was crashed."))
+
+    def pause(self, group: Group, seconds: float) -> None:
+        """The member's process stands still for a while; what is sent to it waits in its socket."""
+        driver = group._driver
+        driver.freeze()
+        self._loop.call_later(seconds, driver.thaw)
+
+    def transmit(self, source: str, target: str, datagram: bytes) -> None:
+        for arrival, copy in self.fate(source, target, datagram, self._loop.now_ns):
+            delay = max(0, arrival - self._loop.now_ns) / 1e9
+            self._loop.call_later(delay, self._arrive, source, target, copy)
+
+    def _arrive(self, source: str, target: str, datagram: bytes) -> None:
+        port = self._ports.get(target)
+        if port is not None and self.reaches(source, target):
+            port.take(datagram)
+
+    def forget(self, port: SimulatedPort) -> None:
+        self._ports.pop(str(port.endpoint), None)
+
+
+class SimulatedPort:
+    """Where members at one simulated address send and receive: what a socket is elsewhere."""
+
+    def __init__(self, network: Network, endpoint: Endpoint) -> None:
+        self._network = network
+        self.endpoint = endpoint
+        self._receivers: dict[bytes, Callable[[list[memoryview]], None]] = {}
+        self._counted = {"datagrams sent": 0, "datagrams received": 0}
+
+    def open(self, group: str, receiver: Callable[[list[memoryview]], None]) -> None:
+        tag = group_tag(group).to_bytes(4, "little")
+        if tag in self._receivers:
+            raise Misuse(f"{self.endpoint} already has a member of {group!r}: one address has one member of a group.")
+        self._receivers[tag] = receiver
+
+    def close(self, group: str) -> None:
+        self._receivers.pop(group_tag(group).to_bytes(4, "little"), None)
+        self.release()
+
+    def release(self) -> None:
+        """Give the address back if nobody uses it."""
+        if not self._receivers:
+            self._network.forget(self)
+
+    def send(self, datagrams: Iterable[tuple[tuple[str, ...], bytes]]) -> None:
+        for addresses, datagram in datagrams:
+            for address in addresses:
+                self._counted["datagrams sent"] += 1
+                try:
+                    self._network.transmit(str(self.endpoint), address, datagram)
+                except OSError:
+                    self._counted["socket errors"] = self._counted.get("socket errors", 0) + 1
+
+    def take(self, datagram: bytes) -> None:
+        receiver = self._receivers.get(bytes(datagram[2:HEAD_BYTES]))
+        if receiver is not None:
+            self._counted["datagrams received"] += 1
+            receiver([memoryview(datagram)])
+
+    def counters(self) -> dict[str, int]:
+        return dict(self._counted)
+
+
+def run(
+    main: Callable[[Network], Awaitable[T]], seed: object = 0, delay: str = "uniform:0.2ms:2ms", loss: float = 0.0
+) -> T:
+    """Run one coroutine function, which is given the network, in virtual time."""
+    loop = VirtualLoop(seed, delay)
+    network = loop.unisono_network
+    network.loss = loss
+    try:
+        return loop.run_until_complete(main(network))
+    finally:
+        try:
+            _cancel_all(loop)
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+def _cancel_all(loop: VirtualLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+
+
+def test(
+    *, seeds: int | Iterable[object] = 1, delay: str = "uniform:0.2ms:2ms", loss: float = 0.0
+) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Make a test of an async function: it runs in virtual time, once with each seed. An argument `network` gets the network."""
+    chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+
+    def decorate(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        signature = inspect.signature(function)
+        wants_network = "network" in signature.parameters
+
+        @wraps(function)
+        def wrapper(*arguments: Any, **fixtures: Any) -> None:
+            for seed in chosen:
+
+                async def main(network: Network) -> None:
+                    more = {"network": network} if wants_network else {}
+                    await function(*arguments, **fixtures, **more)
+
+                try:
+                    run(main, seed, delay, loss)
+                except BaseException as error:
+                    error.add_note(f"in virtual time, with seed {seed!r}")
+                    raise
+
+        del wrapper.__wrapped__  # pytest would look through it and ask for a fixture `network`
+        kept = [parameter for name, parameter in signature.parameters.items() if name != "network"]
+        wrapper.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        return wrapper
+
+    return decorate
+
+
+test.__test__ = False  # type: ignore[attr-defined]  # it makes tests and is none

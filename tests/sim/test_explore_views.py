@@ -1,0 +1,214 @@
+"""The explorer of views: small scopes are clean to the last state, and every planted fault is found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.mutants import membership_mutants as mutants
+from tests.mutants.core_mutants import LeakyViewsChair
+from unisono.cli import app
+from unisono.core.errors import Misuse
+from unisono.core.membership import Membership
+from unisono.core.membership_knowledge import Knowledge
+from unisono.core.membership_proposal import Attempt
+from unisono.sim.explore_views import Search, ViewsReport, explore_views
+from unisono.sim.explore_views_judge import Judge
+from unisono.sim.explore_views_post import Scope, Shelf
+
+CRASH = Scope(casts=1, crashes=1, joins=0, ticks=0)
+JOIN = Scope(casts=0, crashes=0, joins=1, ticks=1)
+SUSPICION = Scope(casts=0, crashes=0, joins=0, ticks=0, suspicions=1)
+
+
+def clean(scope: Scope) -> ViewsReport:
+    report = explore_views(scope)
+    assert report.violation is None, str(report.violation)
+    assert report.complete
+    return report
+
+
+# What holds.
+
+
+@pytest.mark.parametrize("order", ["fifo", "sequencer"])
+def test_a_crash_at_every_point_with_a_message_under_way(order: str) -> None:
+    report = clean(replace(CRASH, order=order))
+    assert report.states > 1_000
+    assert report.ends > 50, "survivors end in many different ways, and each was judged"
+
+
+def test_whatever_is_lost_the_survivors_come_together() -> None:
+    clean(replace(CRASH, casts=0, losses=1, detours=1, blackout=True))
+
+
+def test_a_join() -> None:
+    clean(replace(JOIN, order="sequencer", losses=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["fifo", "sequencer"])
+def test_a_join_with_a_message_under_way(order: str) -> None:
+    clean(replace(JOIN, order=order, casts=1))
+
+
+def test_a_join_and_a_crash() -> None:
+    report = clean(Scope(members=2, casts=0, crashes=1, joins=1, ticks=1))
+    assert report.states > 500
+    assert report.ends > 10
+
+
+def test_a_wrong_suspicion() -> None:
+    clean(replace(SUSPICION, repeats=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["fifo", "sequencer", "causal", "abcast"])
+def test_a_join_and_a_crash_among_three(order: str) -> None:
+    clean(Scope(order, casts=0, crashes=1, joins=1, ticks=1))
+
+
+@pytest.mark.slow
+def test_a_crash_a_loss_and_a_detour_with_time_passing() -> None:
+    clean(Scope(casts=1, crashes=1, joins=0, ticks=1, losses=1, detours=1, blackout=True))
+
+
+@pytest.mark.slow
+def test_a_wrong_suspicion_a_crash_and_a_message() -> None:
+    clean(Scope(casts=1, crashes=1, joins=0, ticks=0, suspicions=1))
+
+
+# What it finds.
+
+
+def found(scope: Scope) -> tuple[str, ...]:
+    report = explore_views(scope)
+    assert report.violation is not None
+    return (*report.violation.steps, report.violation.sentence)
+
+
+def test_installing_without_all_confirmations_is_found() -> None:
+    *_, sentence = found(replace(SUSPICION, kind=mutants.InstallsEarly))
+    assert sentence.startswith("I3: ")
+
+
+def test_taking_packets_in_after_the_report_is_found() -> None:
+    steps = found(replace(CRASH, chair=LeakyViewsChair))
+    assert steps[0] == "a casts"
+    assert "I1" in steps[-1]
+
+
+class ForgetsTheMissing(Attempt):
+    """The cut is sent without the packets that somebody lacks."""
+
+    def _fetch(self) -> None:
+        for group in self._groups:
+            group.asking = {}
+            group.lacks = {member: [] for member in group.lacks}
+        super()._fetch()
+
+
+class MembershipWithoutFetch(Membership):
+    attempt_type = ForgetsTheMissing
+
+
+class ForgetsToConfirm(Attempt):
+    """Never believes that all have confirmed."""
+
+    def is_complete(self) -> bool:
+        return False
+
+
+class NeverFinishes(Membership):
+    attempt_type = ForgetsToConfirm
+
+
+def test_a_cut_without_what_somebody_lacks_is_found() -> None:
+    *_, sentence = found(replace(CRASH, kind=MembershipWithoutFetch))
+    assert sentence.startswith("P22: ")
+
+
+def test_survivors_that_do_not_act_on_a_suspicion_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Knowledge, "must_shrink", lambda self: False)
+    steps = found(replace(CRASH, casts=0))
+    assert steps[0] == "a crashes"
+    assert steps[-1].startswith("P22: ")
+
+
+def test_a_group_that_cannot_even_begin_is_a_fault_of_the_scope() -> None:
+    with pytest.raises(AssertionError, match="find each other"):
+        explore_views(replace(CRASH, kind=NeverFinishes))
+
+
+@pytest.mark.parametrize("kind", [mutants.ForgetsAdoptedCut, mutants.DoesNotGroupByCut])
+def test_a_view_that_is_closed_with_two_cuts_is_found(kind: type[Membership]) -> None:
+    *_, sentence = found(replace(CRASH, casts=0, suspicions=1, kind=kind))
+    assert sentence.startswith("I3: ")
+
+
+# The explorer itself.
+
+
+def test_the_search_is_the_same_every_time() -> None:
+    one, other = (explore_views(replace(CRASH, casts=0)) for _ in range(2))
+    assert one == other
+
+
+def test_a_state_is_a_value_and_comes_back_as_it_was() -> None:
+    scope = replace(CRASH, casts=0)
+    search = Search(scope)
+    start = search._found_group()
+    shelf: Shelf = search.tables.shelf
+    for number, side in enumerate(search.sides):
+        stored = side.local(start[number]).stored
+        assert stored is not None
+        assert stored.membership.view is not None
+        again = shelf.copy(stored)
+        assert shelf.digest(again) == shelf.digest(stored)
+        again.membership.suspect(scope.ids[(number + 1) % 3])
+        assert shelf.digest(again) != shelf.digest(stored), "what happens to the copy does not happen to the other"
+
+
+def test_limits_are_kept_and_told() -> None:
+    report = explore_views(CRASH, states_max=100)
+    assert not report.complete
+    assert 100 <= report.states < 300
+    assert not explore_views(CRASH, seconds_max=0).complete
+
+
+def test_what_is_judged_once_is_not_judged_again() -> None:
+    search = Search(replace(CRASH, casts=0))
+    search.run()
+    judge: Judge = search.judge
+    assert judge.ends == len(judge._ends) > 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"members": 1}, {"crashes": 3}, {"joins": 3}, {"casts": -1}, {"ticks": 7}, {"order": "none"}]
+)
+def test_a_scope_that_cannot_be_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(Misuse):
+        replace(CRASH, **wrong)  # type: ignore[arg-type]
+
+
+def test_the_command() -> None:
+    runner = CliRunner()
+    options = ["sim", "explore-views", "--casts", "0", "--joins", "0", "--ticks", "0"]
+    done = runner.invoke(app, [*options, "--json"])
+    assert done.exit_code == 0
+    told = json.loads(done.stdout)
+    assert told["complete"]
+    assert told["violation"] is None
+    assert "no violation" in runner.invoke(app, options).stdout
+    assert isinstance(runner.invoke(app, [*options, "--states", "5"]).exception, Misuse)
+
+
+def test_the_command_tells_a_way_to_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Knowledge, "must_shrink", lambda self: False)
+    done = CliRunner().invoke(app, ["sim", "explore-views", "--casts", "0", "--joins", "0", "--ticks", "0"])
+    assert done.exit_code == 1
+    assert "1. a crashes" in done.stdout
+    assert "=> P22" in done.stdout
