@@ -1,0 +1,30 @@
+"""Members and streams with one rule broken each, for the swarm of whole groups and for the explorer of views.
+
+**Count a departed member as stable.** 1. A's cast reaches B and not C, which has fallen silent. 2. A and B forget it, because all
+who still speak have it. 3. C comes back, or B's report needs it in a view change: nobody holds it any more, or a safe message
+was shown that C never had.
+
+**Go on after the report.** 1. B reports, and takes a packet of the old view in. 2. The cut does not know of it.
+"""
+
+from __future__ import annotations
+
+from unisono.core.ordering import Report
+from unisono.core.streams import Streams
+from unisono.core.types import Rank
+from unisono.sim.explore_views_post import Chair
+
+
+class CountsDepartedAsStable(Streams):
+    def _raise(self, table: list[list[int]], floors: list[int], origin: Rank, peer: Rank, value: int) -> None:
+        super()._raise(table, floors, origin, peer, value)
+        row = sorted(table[origin])
+        floors[origin] = max(floors[origin], row[1] if len(row) > 2 else row[0])
+
+
+class LeakyViewsChair(Chair):
+    def block(self) -> Report:
+        report = super().block()
+        assert self.seat is not None
+        self.seat._blocked = False
+        return report

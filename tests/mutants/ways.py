@@ -1,0 +1,238 @@
+"""How a mutant is caught: by a seed of a swarm, by an explorer, or by a test.
+
+A seed counts only if the real thing passes on it, so that what is caught is the mutant.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from unisono.core import member
+from unisono.core.membership import Membership
+from unisono.orders.registry import ORDERS
+from unisono.sim.explore import explore
+from unisono.sim.explore_case import Case
+from unisono.sim.explore_views import explore_views
+from unisono.sim.explore_views_post import Chair, Scope
+from unisono.sim.group_swarm import run_outing, try_outing
+from unisono.sim.run import failure_of
+from unisono.sim.swarm import scenario_of
+from unisono.trace.checks import Result
+
+ROOT = Path(__file__).resolve().parents[2]
+VIEWS_STATES_MAX = 60_000
+
+
+class Way(Protocol):
+    """A way to catch mutants."""
+
+    @property
+    def name(self) -> str:
+        """Who catches it, as a person would say."""
+
+    def catch(self, mutant: Any) -> int | None:
+        """After how many seeds it was caught (1 where there are none); None: it survived."""
+
+
+@dataclass(frozen=True)
+class Swarm:
+    """Random schedules of one order, below an oracle that changes views."""
+
+    order: str
+    tries: int = 500
+
+    @property
+    def name(self) -> str:
+        return f"swarm of orders, {self.order}"
+
+    def catch(self, mutant: Any) -> int | None:
+        for seed in range(self.tries):
+            scenario = scenario_of(self.order, seed)
+            if failure_of(scenario, mutant) is not None and failure_of(scenario) is None:
+                return seed + 1
+        return None
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Random faults on whole groups, with the mutant in place of the `part` of every member."""
+
+    order: str
+    part: str
+    tries: int = 40
+
+    @property
+    def name(self) -> str:
+        return f"swarm of groups, {self.order}"
+
+    def catch(self, mutant: Any) -> int | None:
+        for seed in range(self.tries):
+            with replaced(member, self.part, mutant):
+                sentence = try_outing(self.order, seed).sentence
+            if sentence is not None and try_outing(self.order, seed).sentence is None:
+                return seed + 1
+        return None
+
+
+@dataclass(frozen=True)
+class GroupsOfOrder:
+    """Random faults on whole groups whose order is the mutant."""
+
+    order: str
+    tries: int = 40
+
+    @property
+    def name(self) -> str:
+        return f"swarm of groups, {self.order}"
+
+    def catch(self, mutant: Any) -> int | None:
+        for seed in range(self.tries):
+            if self._fails(seed, mutant) and not self._fails(seed, ORDERS[self.order]):
+                return seed + 1
+        return None
+
+    def _fails(self, seed: int, kind: Any) -> bool:
+        try:
+            return run_outing(self.order, seed, orders={**ORDERS, self.order: kind}).sentence is not None
+        except Exception:  # inside a run it is a failure like any other
+            return True
+
+
+@dataclass(frozen=True)
+class Memberships:
+    """Random faults on membership over seats, without streams and detectors."""
+
+    order: str
+    tries: int = 40
+    chair: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"swarm of memberships, {self.order}"
+
+    def catch(self, mutant: Any) -> int | None:
+        for seed in range(self.tries):
+            if self._fails(seed, mutant) and not self._fails(seed, None):
+                return seed + 1
+        return None
+
+    def _fails(self, seed: int, mutant: Any) -> bool:
+        from tests import membership_harness
+        from tests.membership_swarm import run
+
+        chair = mutant if self.chair and mutant is not None else membership_harness.Chair
+        kind = Membership if self.chair or mutant is None else mutant
+        with replaced(membership_harness, "Chair", chair):
+            try:
+                return run(seed, self.order, kind).go().result is not Result.PASS
+            except AssertionError:
+                return True
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Random faults on groups that transfer state."""
+
+    order: str
+    tries: int = 30
+
+    @property
+    def name(self) -> str:
+        return f"swarm of transfers, {self.order}"
+
+    def catch(self, mutant: Any) -> int | None:
+        from unisono.services.transfer import Transfer
+
+        for seed in range(self.tries):
+            if self._fails(seed, mutant) and not self._fails(seed, Transfer):
+                return seed + 1
+        return None
+
+    def _fails(self, seed: int, kind: Any) -> bool:
+        from tests.transfer_swarm import run_transfer_outing
+
+        try:
+            return run_transfer_outing(self.order, seed, transfer_type=kind)[1].result is not Result.PASS
+        except AssertionError as error:
+            return "there is no one view" not in str(error)
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """Every interleaving of a small case, with a crash at every point."""
+
+    counts: tuple[int, ...]
+    crashes: int = 1
+
+    @property
+    def name(self) -> str:
+        return "explorer"
+
+    def catch(self, mutant: Any) -> int | None:
+        return None if explore(Case.of(*self.counts), mutant, self.crashes).violation is None else 1
+
+
+@dataclass(frozen=True)
+class Views:
+    """Every way in which a small group can change its view."""
+
+    casts: int = 1
+    crashes: int = 1
+    joins: int = 0
+    suspicions: int = 0
+    ticks: int = 0
+    order: str = "fifo"
+
+    @property
+    def name(self) -> str:
+        return "explorer of views"
+
+    def scope(self, mutant: Any = Membership) -> Scope:
+        kind, chair = (Membership, mutant) if issubclass(mutant, Chair) else (mutant, Chair)
+        limits = (self.casts, self.crashes, self.joins, self.suspicions, self.ticks)
+        return Scope(self.order, 3, *limits, kind=kind, chair=chair)
+
+    def catch(self, mutant: Any) -> int | None:
+        return None if explore_views(self.scope(mutant), VIEWS_STATES_MAX).violation is None else 1
+
+
+@dataclass(frozen=True)
+class Story:
+    """A test that passes only if the mutant is caught."""
+
+    node: str
+
+    @property
+    def name(self) -> str:
+        return self.node.removeprefix("tests/")
+
+    def catch(self, mutant: Any) -> int | None:
+        command = [sys.executable, "-m", "pytest", "-q", self.node]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, check=False, env=os.environ | {"PYTEST_ADDOPTS": ""}
+        )
+        return 1 if done.returncode == 0 else None
+
+
+def find(path: str) -> Any:
+    """The mutant of a row, named by module and class."""
+    module, name = path.split(".")
+    return getattr(import_module(f"tests.mutants.{module}"), name)
+
+
+@contextmanager
+def replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+    real = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, real)
