@@ -183,7 +183,7 @@ def test_causality_holds_through_a_message_that_one_never_sees() -> None:
     assert group.names(C) == ["x", "y"]
 
 
-def test_lists_of_recipients_on_random_schedules() -> None:
+def test_b12_lists_of_recipients_on_random_schedules() -> None:
     for seed in range(300):
         assert run(Causal, seed, LISTS).violations() == {}, f"seed {seed}"
 

@@ -429,7 +429,7 @@ def test_causal_and_agreed_messages_share_one_stream(order: type[Agreed]) -> Non
 
 
 @pytest.mark.parametrize("order", [Toto, AllAck])
-def test_mixed_streams_keep_both_promises(order: type[Agreed]) -> None:
+def test_b14_mixed_streams_keep_both_promises(order: type[Agreed]) -> None:
     for seed in range(300):
         assert run(order, seed, MIXED).violations() == {}, f"seed {seed}"
 

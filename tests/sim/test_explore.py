@@ -139,7 +139,7 @@ def test_forgetting_raised_stamps_is_caught() -> None:
     assert report.violation.sentence.startswith("P9a")
 
 
-def test_waiting_for_ever_is_caught() -> None:
+def test_b5_waiting_for_ever_is_caught() -> None:
     report = explore(Case.of(1, 0), mutants.NeverAcknowledges)
     assert report.violation is not None
     assert report.violation.schedule == ("a casts a:0", "b receives from a (cast): Data 1", "nothing more can happen")

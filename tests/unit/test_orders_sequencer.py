@@ -83,7 +83,7 @@ def test_leftovers_follow_by_their_names() -> None:
     assert cut == SequencerCut((0, 2, 1, 1), ((D, 1), (B, 1), (B, 2), (C, 1)))
 
 
-def test_survivors_complete_what_the_sequencer_numbered_for_some() -> None:
+def test_b7_survivors_complete_what_the_sequencer_numbered_for_some() -> None:
     """It crashes after numbering to a subset."""
     group = Group(CausalTotal, 4)
     group.cast(C, "y")

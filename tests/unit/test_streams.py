@@ -341,7 +341,7 @@ class Mixes(Inflow):
 
 
 @pytest.mark.parametrize("make", [Inflow, Mixes])
-def test_interrupted_and_restarted_fragments_never_mix(make: type[Inflow]) -> None:
+def test_a9_interrupted_and_restarted_fragments_never_mix(make: type[Inflow]) -> None:
     node, forger = streams(), Forger()
     node._casts[0] = make(0, CAST, SETTINGS, node._memory)
     one = make_pieces(CAST, 0, 0, b"1" * 3_000, False, 1_000)

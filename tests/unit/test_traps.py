@@ -383,7 +383,7 @@ def test_the_story(story: Callable[[Order], Group], naive: Order, ours: Order, b
     assert story(ours).violations() == {}
 
 
-def test_the_story_of_a_source_that_is_not_fifo() -> None:
+def test_b6_the_story_of_a_source_that_is_not_fifo() -> None:
     """Only the channel differs: batch 2 of B overtakes batch 1, or does not. ABCAST does not mind."""
 
     def play(order: Order, at: int) -> Group:
@@ -412,7 +412,7 @@ def test_without_fifo_abcast_still_has_one_order() -> None:
         assert Broken.TOTAL not in run(tomp.AbcastAnyOrder, seed, UNORDERED).violations(), f"seed {seed}"
 
 
-def test_the_story_of_an_acknowledgement_that_overtakes_data() -> None:
+def test_b4_the_story_of_an_acknowledgement_that_overtakes_data() -> None:
     """Where the acknowledgement travels in the stream of the data, the same member hears it only after x."""
 
     def play(order: Order, acks_beside: bool) -> Group:

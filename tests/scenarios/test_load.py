@@ -1,0 +1,391 @@
+"""Scenarios E with whole members: windows, back-pressure, full disks, and state that stays flat.
+
+The streams alone are tried in `tests/sim/test_streams_load.py`.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.group_tools import load, lose_control, passes, settles, texts, with_streams
+from tests.transfer_world import TransferWorld
+from unisono.core.config import MILLISECOND, SECOND, Config
+from unisono.core.explain import REACHES_KEPT
+from unisono.core.member import Member
+from unisono.core.types import Batch, MemberId
+from unisono.sim.group_world import ALSO_OWED, GroupWorld, Process
+from unisono.trace.checks import judge
+from unisono.trace.promises import promises
+from unisono.trace.schema import Event
+from unisono.trace.sinks import MemorySink
+
+orders = pytest.mark.parametrize("order", ["fifo", "causal-total", "tomp", "toto", "rmp"])
+SMALL_WINDOW: dict[str, Any] = {"window_bytes": 64 * 1024, "window_bytes_start": 64 * 1024, "window_packets": 200}
+
+
+def fill(process: Process, tries: int = 5_000, size: int = 100) -> int:
+    """Cast until it is refused; how many were taken."""
+    taken = 0
+    while taken < tries and process.cast(bytes(size) + b"%d" % taken):
+        taken += 1
+    return taken
+
+
+def fill_turn(process: Process) -> int:
+    """Cast within one turn until it is refused; how many were taken."""
+    taken = 0
+    while taken < 1_000 and process.member.cast(b"%d" % taken) is not None:
+        taken += 1
+    process.turn()
+    return taken
+
+
+# E2, E4, E5, E6: windows.
+
+
+@orders
+def test_e2_the_sender_waits_for_a_window_and_the_slow_member_crashes(order: str) -> None:
+    """c stands still and a's window is full. When c crashes, the view without it takes casts at once; then b crashes too."""
+    world = GroupWorld(order, seed=2, settings=with_streams(Config(window_messages=300), **SMALL_WINDOW))
+    a, b, c = world.gather("abc")
+    world.pause("c", 60 * SECOND)
+    taken = fill(a)
+    assert 0 < taken < 2_000
+    assert not a.cast(b"one more")
+    world.crash("c")
+    assert world.run(3, lambda: a.cast(b"at last")), world.story()
+    settles(world, "ab")
+    assert world.run(1, lambda: len(texts(b)) == taken + 1), "nothing of what waited is lost"
+    assert c.ended
+    world.crash("b")
+    settles(world, "a")
+    passes(world)
+
+
+def window_is_full_while_the_flush_must_send(control_waits: bool) -> bool:
+    """c takes nothing in, a's and b's windows are full of data, and d crashes: does the flush come through?"""
+    world = GroupWorld("fifo", seed=4, settings=with_streams(**SMALL_WINDOW))
+    a, b, c, _ = world.gather("abcd")
+    c.member.set_free_room(0)
+    c.turn()
+    world.run(0.1)
+    fill(a)
+    fill(b)
+    assert not a.cast(b"no")
+    assert not b.cast(b"no")
+
+    def stuck(src: str, dst: str, message: object) -> bool:
+        streams = world.processes[src].member._streams
+        return control_waits and streams is not None and not streams.writable()
+
+    lose_control(world, stuck)
+    world.crash("d")
+    done = world.run(3, lambda: world.is_one("abc"))
+    world.network.drops = None
+    c.member.set_free_room(None)
+    c.turn()
+    world.run(1)
+    passes(world)
+    return done
+
+
+def test_e4_the_flush_is_never_blocked_by_data() -> None:
+    assert window_is_full_while_the_flush_must_send(control_waits=False)
+    assert not window_is_full_while_the_flush_must_send(control_waits=True), "control behind data would wait for room"
+
+
+@orders
+def test_e5_own_messages_return_their_window(order: str) -> None:
+    """A window of ten messages lets hundreds through, with a view change in the middle; nothing of the window is lost."""
+    world = GroupWorld(order, seed=5, settings=with_streams(Config(window_messages=10)))
+    a, b, _ = world.gather("abc")
+    taken = 0
+    for number in range(80):
+        taken += fill_turn(a)
+        world.run(0.02)
+        if number == 40:
+            world.crash("c")
+    settles(world, "ab")
+    world.run(1)
+    assert a.member.unfinished == 0
+    assert fill_turn(a) == 10, "the whole window is free again"
+    assert taken > 400
+    world.run(1)
+    assert len(texts(b)) == taken + 10
+    passes(world)
+
+
+@orders
+def test_e6_all_members_send_at_once_with_tiny_windows(order: str) -> None:
+    tiny = with_streams(Config(window_messages=3), window_bytes=1_024, window_bytes_start=1_024, window_packets=3)
+    world = GroupWorld(order, seed=6, settings=tiny)
+    world.network.loss = 0.1
+    names = "abcd"
+    world.gather(names)
+    said = dict.fromkeys(names, 0)
+    for _ in range(70):
+        for process in world.up:
+            name = process.id.address
+            said[name] += process.cast(f"{name}{said[name]}".encode().ljust(200, b"."))
+        world.run(0.01)
+    world.pause("d", 100 * MILLISECOND)
+    world.run(2)
+    assert min(said.values()) > 10, "nobody starves"
+    assert {len(texts(process)) for process in world.up} == {sum(said.values())}
+    passes(world)
+
+
+# E7: the disk that the trace is written to is full.
+
+
+class FullDisk(MemorySink):
+    """Takes nothing more after some rows, for a while or for good."""
+
+    def __init__(self, full_from: int, full_to: int | None = None) -> None:
+        super().__init__()
+        self.full_from, self.full_to = full_from, full_to
+        self.offered = 0
+
+    def write(self, events: Sequence[Event]) -> None:
+        self.offered += len(events)
+        if self.offered > self.full_from and (self.full_to is None or self.offered <= self.full_to):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(events)
+
+
+@pytest.mark.parametrize("until", [None, 300], ids=["for good", "for a while"])
+@orders
+def test_e7_the_traces_disk_is_full_and_the_group_goes_on(order: str, until: int | None) -> None:
+    """The onlooker in memory sees every promise kept; of the trace on the disk nobody may say so."""
+    disk = FullDisk(100, until)
+    good: dict[MemberId, MemorySink] = {}
+
+    def sinks(member: MemberId) -> Sequence[MemorySink]:
+        return (disk,) if member.address == "b" else (good.setdefault(member, MemorySink()),)
+
+    world = GroupWorld(order, seed=7, sinks=sinks)
+    world.gather("abc")
+    load(world, 60)
+    world.crash("c")
+    load(world, 60)
+    passes(world)
+    b = world.processes["b"]
+    assert b.recorder.gaps > 0
+    assert isinstance(b.recorder.first_error, OSError)
+    assert len(texts(b)) == len(texts(world.processes["a"]))
+    rows = [row for sink in (disk, *good.values()) for row in sink.events]
+    verdict = judge(rows, promises(order) | ALSO_OWED)
+    assert verdict.result == "UNKNOWN", str(verdict)
+    assert set(verdict.unknown) == {"b"}
+
+
+def test_e7_state_lines_are_kept_while_the_disk_is_full() -> None:
+    """Snapshots are judged by hashes that the recorder counts itself, so a gap in the trace does not spoil later ones."""
+    disk = FullDisk(50, 200)
+    world = TransferWorld("sequencer", seed=7, sinks=lambda member: (disk,) if member.address == "a" else ())
+    world.gather(list("abc"))
+    stop = world.load("abc")
+    world.run(0.5)
+    assert world.processes["a"].recorder.gaps
+    world.start("d", seeds="abc")
+    assert world.run(5, lambda: world.all_live("abcd")), world.story()
+    stop()
+    assert world.conclude().result == "PASS"
+
+
+# E8: a soak with a view change a second.
+
+RING = "._watch._reaches"  # keeps the last so many looks, and is seldom full at the end of a test
+OPAQUE = (str, bytes, bytearray, memoryview, int, float, complex, bool, type(None), type, Enum, Random)
+
+
+def weight(root: object, skip: Iterable[object] = ()) -> dict[str, int]:
+    """How many items each container below an object holds, by the path of attribute names that leads there."""
+    found: dict[str, int] = {}
+    seen = {id(one) for one in skip}
+    work: list[tuple[str, Any]] = [("", root)]
+    while work:
+        path, one = work.pop()
+        if isinstance(one, OPAQUE) or callable(one) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, dict):
+            found[path] = found.get(path, 0) + len(one)
+            work += [(path + "[]", item) for pair in one.items() for item in pair]
+        elif isinstance(one, list | tuple | set | frozenset | deque):
+            found[path] = found.get(path, 0) + len(one)
+            work += [(path + "[]", item) for item in one]
+        else:
+            names = [name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())]
+            names += getattr(one, "__dict__", {})
+            work += [(f"{path}.{name}", getattr(one, name)) for name in names if hasattr(one, name)]
+    return found
+
+
+def soak(seconds: int, kind: type[Member] = Member) -> tuple[list[dict[str, int]], GroupWorld]:
+    """A view change a second: crashes, restarts, leaves, joins, a partition. What the steady members weigh at rest,
+    after every eight seconds, and the world."""
+    world = GroupWorld("sequencer", seed=8, kind=kind)
+    world.gather("abcd")
+    weights = []
+    for second in range(seconds):
+        match second % 8:
+            case 0 | 4:
+                world.restart("d", "ab")
+            case 1:
+                world.leave("c")
+            case 2:
+                world.start("c", seeds="ab")
+            case 3:
+                world.pause("d", 500 * MILLISECOND)
+            case 5:
+                world.crash("c")
+            case 6:
+                world.restart("c", "ab")
+            case _:
+                world.partition("ab", "cd")
+                world.after(400 * MILLISECOND, lambda: world.network.partition(()))
+        load(world, 8, 0.125)
+        if second % 8 == 7:
+            settles(world, "abcd")
+            world.run(1)
+            skip = (world.orders, world.settings)
+            total: dict[str, int] = {}
+            for name in "ab":
+                for path, count in weight(world.processes[name].member, skip).items():
+                    total[path] = total.get(path, 0) + count
+            weights.append(total)
+    return weights, world
+
+
+def growing(weights: list[dict[str, int]]) -> dict[str, list[int]]:
+    """The containers that hold more at every look than at the one before, from the second look on."""
+    paths = {path for one in weights for path in one}
+    rows = {path: [one.get(path, 0) for one in weights[1:]] for path in paths}
+    return {
+        path: row
+        for path, row in rows.items()
+        if not path.startswith(RING) and all(more > less for less, more in pairwise(row))
+    }
+
+
+class Hoards(Member):
+    """Never forgets who was in its views."""
+
+    def drain(self, now: int) -> Any:
+        self.__dict__.setdefault("hoard", {})[self.view and self.view.id] = None
+        return super().drain(now)
+
+
+def check_soak(seconds: int) -> None:
+    weights, world = soak(seconds)
+    assert not growing(weights)
+    assert weights[-1].get(RING, 0) <= 2 * REACHES_KEPT
+    changes = len(world.processes["a"].views)
+    assert changes > seconds // 2, "a view change a second, or nearly"
+    passes(world)
+
+
+def test_e8_state_stays_flat_through_a_view_change_a_second() -> None:
+    check_soak(48)
+
+
+@pytest.mark.slow
+def test_e8_state_stays_flat_through_a_thousand_view_changes() -> None:
+    check_soak(1_600)
+
+
+def test_e8_a_member_that_forgets_nothing_is_caught() -> None:
+    weights, _ = soak(24, Hoards)
+    assert ".hoard" in growing(weights)
+
+
+# E9: casts without end.
+
+
+def flood(world: GroupWorld, casts: int, a_turn: int, size: int = 64) -> int:
+    """Cast from a without looking at the answer; so many a turn, and time passes between. How many were taken."""
+    a, taken = world.processes["a"], 0
+    for _ in range(casts // a_turn):
+        for _ in range(a_turn):
+            taken += a.member.cast(bytes(size)) is not None
+        a.turn()
+        world.run(0.001)
+    return taken
+
+
+def kept_bytes(member: Member) -> int:
+    """What a member keeps of payloads: not yet in a batch, on its streams, and retained for the others."""
+    streams, seat = member._streams, member._seat
+    assert streams is not None
+    assert seat is not None
+    waiting = sum(len(payload) for payload, _ in seat._casting)
+    batches = [packet.batch for packets in seat._retained for packet in packets if hasattr(packet, "batch")]
+    retained = sum(len(payload) for batch in batches if isinstance(batch, Batch) for payload in batch.payloads or ())
+    return waiting + streams._cast.kept_bytes + retained
+
+
+def check_flood(order: str, casts: int, stopped: bool) -> None:
+    window = 256 * 1024
+    settings = with_streams(window_bytes=window, window_bytes_start=window, window_packets=4_000)
+    world = GroupWorld(order, seed=9, settings=settings)
+    a, b, _ = world.gather("abc")
+    if stopped:
+        world.pause("b", 600 * SECOND)
+        world.network.fails = None
+    else:
+        b.member.set_free_room(0)  # its application does not read
+        b.turn()
+        world.run(0.1)
+    before = len(a.views)
+    taken = flood(world, casts, 500)
+    assert taken < casts // 2, "the caller sees it"
+    assert kept_bytes(a.member) < 4 * window
+    if not stopped:
+        assert len(a.views) == before
+        b.member.set_free_room(None)
+        b.turn()
+    passes(world)
+    c = world.processes["c"]
+    shown = sum(len(text) == 64 for text in texts(c))
+    assert shown == taken, "what was taken is delivered"
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["not reading", "stopped"])
+@pytest.mark.parametrize("order", ["fifo", "sequencer"])
+def test_e9_casts_without_reading_are_refused_in_time(order: str, stopped: bool) -> None:
+    check_flood(order, 50_000, stopped)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [False, True], ids=["not reading", "stopped"])
+@orders
+def test_e9_a_million_casts_without_reading(order: str, stopped: bool) -> None:
+    check_flood(order, 1_000_000, stopped)
+
+
+@pytest.mark.parametrize("blocked", [False, True], ids=["one turn", "view change"])
+def test_e9_casts_without_end_in_one_turn_stay_within_the_window(blocked: bool) -> None:
+    """Nothing is drained between the casts, or a view change holds them up: bytes count as well as messages."""
+    window = 1024 * 1024
+    limits = with_streams(window_bytes=window, window_bytes_start=window, kept_bytes_max=32 * window)
+    world = GroupWorld("fifo", seed=10, settings=limits)
+    a, b, _ = world.gather("abc")
+    if blocked:
+        world.crash("c")
+        assert world.run(3, lambda: a.member.is_blocked)
+    payload = bytes(4_096)
+    taken = sum(a.member.cast(payload) is not None for _ in range(300_000))
+    assert 0 < taken * len(payload) <= 2 * window
+    a.turn()
+    settles(world, "ab" if blocked else "abc")
+    assert world.run(5, lambda: len(texts(b)) == taken)
+    passes(world)

@@ -1,0 +1,89 @@
+"""The commands that join groups and ask members: mistakes are one sentence, help teaches, options are read as they are written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.net.programs import Done
+from unisono.cli.session import plain
+from unisono.core.errors import Misuse
+from unisono.sim.units import parse_size
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("node", "lab", "--listen", "nowhere"), "write host:port"),
+        (("node", "lab", "--listen", "127.0.0.1:99999"), "write host:port"),
+        (("node", "lab", "--listen", "198.51.100.7:7400", "--insecure"), "does not belong to this machine"),
+        (("node", "lab", "--listen", "no-such-host.invalid:7400"), "is not known here"),
+        (("node", "lab", "--listen", "0.0.0.0:0", "--advertise", "198.51.100.7:0"), "no key"),
+        (("node", "lab", "--listen", "127.0.0.1:0", "--order", "nope"), "nope"),
+        (("node", "lab", "--listen", "127.0.0.1:0", "--log", "xml"), "text or json"),
+        (("node", "lab", "--listen", "127.0.0.1:0", "--timeout", "soon"), "not a duration"),
+        (("node", "lab", "--listen", "127.0.0.1:0", "--key", "missing.key"), "keygen"),
+        (("node", "lab", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1"), "write host:port"),
+        (("explain", "nonsense", "--group", "lab"), "no member runs here"),
+        (("status", "--watch", "1ms"), "too often"),
+        (("check-net", "--peers", "127.0.0.1:7400"), "two or more"),
+        (("directory", "claim", "x"), "directory run"),
+        (("bench", "--size", "3"), "too small"),
+        (("bench", "--size", "many"), "not a size"),
+        (("causal", "-S", "alpha"), "members.dat cannot be read"),
+        (("ptp", "-H", "198.51.100.7", "-P", "7400", "-p", "0"), "--key"),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    answer = Done(*arguments, folder=tmp_path)
+    assert answer.code == 2
+    assert sentence in answer.err
+    assert answer.err.count("\n") == 1
+    assert "Traceback" not in answer.err
+
+
+def test_the_command_line_does_not_hide_a_function_of_the_simulator() -> None:
+    """`unisono.sim.run` is a function for applications, and the file that simulates for the commands is called the same."""
+    import unisono.cli  # noqa: F401 - loads that file
+    from unisono.sim import run
+
+    assert callable(run)
+
+
+def test_orders_are_completed_in_the_shell() -> None:
+    words = {"COMP_WORDS": "unisono node lab --order to", "COMP_CWORD": "4", "_UNISONO_COMPLETE": "complete_bash"}
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; sys.argv = ['unisono']; from unisono.cli import app; app(prog_name='unisono')",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | words)
+    assert done.stdout.split() == ["tomp", "toto"]
+
+
+def test_help_teaches(tmp_path: Path) -> None:
+    for command in ("node", "chat", "causal", "ptp", "status", "check-net", "directory", "bench", "keygen"):
+        answer = Done(command, "-h", folder=tmp_path)
+        assert answer.code == 0
+        assert "Usage" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("64", 64), ("64B", 64), ("64kB", 64_000), ("1.5 KiB", 1_536), ("2mb", 2_000_000)]
+)
+def test_sizes_are_read_with_their_units(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "kB", "-1", "64 bits", "1e3", "0x10"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(Misuse, match="is not a size"):
+        parse_size(text)
+
+
+def test_text_of_others_moves_no_cursor() -> None:
+    assert plain("a\x1b[2Jb\r\x07é\u202e") == "a\\x1b[2Jb\\r\\x07é\\u202e"

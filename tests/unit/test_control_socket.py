@@ -1,0 +1,155 @@
+"""Asking a running member over its control socket: who may ask, what is answered, and what the dead leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unisono import join
+from unisono.core.errors import Misuse
+from unisono.core.types import Key, MemberId
+from unisono.runtime import control_socket
+from unisono.runtime.control_socket import ControlSocket, Found, ask, choose, find_folder, find_members, parse_key
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="uni-"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
+    yield path
+    shutil.rmtree(path)
+
+
+def test_a_member_answers_until_it_leaves(folder: Path) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with join("lab", listen="127.0.0.1:0", control=True) as group:
+            await (await group.cast(b"x")).delivered(10)
+            (found,) = await loop.run_in_executor(None, find_members)
+            assert stat.S_IMODE(found.path.stat().st_mode) == 0o600
+            assert found.status["group"] == "lab"
+            assert found.status["pid"] == os.getpid()
+            members = await loop.run_in_executor(None, ask, found.path, {"ask": "members"})
+            assert [one["member"] for one in members] == [str(group.id)]
+            explained = await loop.run_in_executor(None, ask, found.path, {"ask": "explain", "key": f"{group.id}:0"})
+            assert "is delivered" in explained[0]
+            with pytest.raises(Misuse, match="does not know the question 'stop'"):
+                await loop.run_in_executor(None, ask, found.path, {"ask": "stop"})
+        assert find_members() == []
+        assert list((folder / "unisono").iterdir()) == []
+
+    asyncio.run(main())
+
+
+def test_bad_questions_get_a_sentence_and_harm_nothing(folder: Path) -> None:
+    async def main() -> None:
+        control = ControlSocket(find_folder() / "x.sock", lambda question: question["ask"])
+        await control.open()
+
+        def say(data: bytes) -> Any:
+            with socket.socket(socket.AF_UNIX) as asking:
+                asking.settimeout(10)
+                asking.connect(str(control.path))
+                asking.sendall(data)
+                return asking.makefile().readline()
+
+        loop = asyncio.get_running_loop()
+        for bad in (b"\n", b"no json\n", b"[1]\n", b"[" * 10_000 + b"\n", b'"text"\n'):
+            assert "error" in json.loads(await loop.run_in_executor(None, say, bad))
+        assert await loop.run_in_executor(None, say, b"x" * 200_000 + b"\n") == ""  # no line is so long
+        assert json.loads(await loop.run_in_executor(None, say, b'{"ask": 7}\n')) == {"answer": 7}
+        control.close()
+
+    asyncio.run(main())
+
+
+def test_what_the_dead_left_behind_is_removed(folder: Path) -> None:
+    path = find_folder() / "1-dead.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert path.exists()
+    assert find_members() == []
+    assert not path.exists()
+
+
+def test_the_folder_must_be_ours_alone(folder: Path) -> None:
+    made = find_folder()
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    made.chmod(0o755)
+    with pytest.raises(Misuse, match="not yours alone"):
+        find_folder()
+    made.rmdir()
+    made.symlink_to(folder)
+    with pytest.raises(Misuse, match="not yours alone"):
+        find_folder()
+
+
+def test_without_a_runtime_folder_there_is_one_for_each_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = find_folder({})
+    assert made == tmp_path / f"unisono-{os.getuid()}"
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+
+
+def found(group: str, member: str) -> Found:
+    return Found(Path(member), {"group": group, "member": member})
+
+
+def test_one_of_several_is_chosen_by_group_and_member() -> None:
+    a, b, c = found("lab", "127.0.0.1:1#5"), found("lab", "127.0.0.1:2#6"), found("den", "127.0.0.1:1#7")
+    assert choose([a, b, c], "den", None) is c
+    assert choose([a, b, c], None, "127.0.0.1:2") is b
+    assert choose([a, b, c], "lab", "127.0.0.1:1#5") is a
+    with pytest.raises(Misuse, match=r"several.*lab 127.0.0.1:1#5; lab 127.0.0.1:2#6\."):
+        choose([a, b, c], "lab", None)
+    with pytest.raises(Misuse, match="no such member"):
+        choose([a, b, c], "lab", "127.0.0.1:9")
+    with pytest.raises(Misuse, match="no member runs here"):
+        choose([], None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("127.0.0.1:7400#17:3", Key(MemberId("127.0.0.1:7400", 17), 3)),
+        ("127.0.0.1:7400:3", Key(MemberId("127.0.0.1:7400", 0), 3)),
+        ("[::1]:7400#17:0", Key(MemberId("[::1]:7400", 17), 0)),
+    ],
+)
+def test_a_message_is_named_by_member_and_number(text: str, key: Key) -> None:
+    assert parse_key(text) == key
+
+
+@pytest.mark.parametrize("text", ["", "7", "a", "a:b", "a:"])
+def test_what_names_no_message_is_refused(text: str) -> None:
+    with pytest.raises(Misuse, match="names no message"):
+        parse_key(text)
+
+
+# Planted faults.
+
+
+def test_a_finder_that_removes_nothing_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_socket, "remove", lambda path: None)
+    with pytest.raises(AssertionError):
+        test_what_the_dead_left_behind_is_removed(folder)
+
+
+def test_a_folder_that_is_not_looked_at_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless() -> Path:
+        (folder / "unisono").mkdir(mode=0o700, exist_ok=True)
+        return folder / "unisono"
+
+    monkeypatch.setitem(globals(), "find_folder", careless)
+    with pytest.raises(pytest.fail.Exception):
+        test_the_folder_must_be_ours_alone(folder)

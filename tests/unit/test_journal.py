@@ -1,0 +1,311 @@
+"""What a member must not forget: it is on stable storage before anything leaves, whatever happens to the process or the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.journal_tools import ForgetfulDisk, FullDisk, MortalDisk, PowerCut, QuickDisk
+from unisono.core.errors import Misuse
+from unisono.core.happenings import Effects
+from unisono.core.member import Member
+from unisono.runtime.addresses import Endpoint
+from unisono.runtime.driver import Driver
+from unisono.runtime.errors import JournalError
+from unisono.runtime.journal import Journal
+from unisono.runtime.journal_disk import Disk, Locked
+from unisono.runtime.journal_records import FILE_BYTES_MAX, Records
+
+NOON = 1_000_000
+
+
+def live(path: Path, disk: Disk, heard: list[bytes], lives: list[int], until: int, clock: int = NOON) -> None:
+    """A life that keeps a few records. `heard` and `lives` is what the world has learned when it ends."""
+    journal = Journal(path, disk=disk)
+    try:
+        lives.append(journal.begin_life(clock))
+        for number in range(until):
+            record = b"record %d of %d" % (number, lives[-1])
+            journal.keep([b"an older one", record])
+            heard.append(record)
+    finally:
+        journal.close()
+
+
+# Lives.
+
+
+def test_a_life_is_above_the_last_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    lives: list[int] = []
+    for clock in (NOON, NOON - 500, 0, NOON + 7):
+        live(tmp_path / "j", QuickDisk(), [], lives, 0, clock)
+    assert lives == [NOON, NOON + 1, NOON + 2, NOON + 7]
+
+
+def test_the_last_record_comes_back(tmp_path: Path) -> None:
+    heard: list[bytes] = []
+    live(tmp_path, QuickDisk(), heard, [], 3)
+    journal = Journal(tmp_path)
+    assert journal.record == heard[-1]
+    journal.begin_life(0)
+    assert journal.record == heard[-1], "a new life has not confirmed anything yet"
+    journal.close()
+
+
+def test_a_file_that_grew_is_replaced_and_keeps_the_last_record(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.begin_life(NOON, "chat")
+    record = bytes(FILE_BYTES_MAX // 3)
+    for number in range(8):
+        journal.keep([record + b"%d" % number])
+        assert (tmp_path / "records").stat().st_size <= FILE_BYTES_MAX
+    journal.close()
+    again = Journal(tmp_path)
+    assert again.record == record + b"7"
+    assert again.begin_life(0, "chat") == NOON + 1
+    again.close()
+
+
+def test_a_journal_belongs_to_one_group(tmp_path: Path) -> None:
+    live_once = Journal(tmp_path)
+    live_once.begin_life(NOON, "chat")
+    live_once.close()
+    journal = Journal(tmp_path)
+    with pytest.raises(JournalError, match=r"belongs to a member of the group 'chat'.* a journal of its own"):
+        journal.begin_life(NOON, "games")
+    journal.close()
+
+
+def test_nonsense_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="there is no fsync 'often': choose always, turn, never"):
+        Journal(tmp_path, fsync="often")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="give a folder that this process may write to"):
+        Journal(tmp_path / "file")
+
+
+# Power cuts at every operation.
+
+
+def survives_power_cuts(path: Path, disk_type: type[MortalDisk]) -> list[str]:
+    """Cut the power at every operation of a life; what the world has heard of must be remembered. The complaints."""
+    whole = disk_type()
+    live(path / "whole", whole, [], [], 3)
+    complaints = []
+    for cut_at in range(len(whole.log) + 1):
+        for names_last in (False, True):
+            folder = path / f"{cut_at}.{names_last}"
+            heard: list[bytes] = []
+            lives: list[int] = []
+            live(folder, QuickDisk(), heard, lives, 1)
+            disk = disk_type(cut_at)
+            try:
+                live(folder, disk, heard, lives, 3, 0)
+            except PowerCut:
+                disk.lose_unsynced(names_last)
+            after: list[int] = []
+            journal = Journal(folder)
+            if (journal.record or b"") < heard[-1]:
+                complaints.append(f"cut at {cut_at}: {journal.record!r} is remembered, {heard[-1]!r} was acted upon")
+            after.append(journal.begin_life(0))
+            journal.close()
+            if after[0] <= lives[-1]:
+                complaints.append(f"cut at {cut_at}: the incarnation {after[0]} comes after {lives[-1]}")
+    return complaints
+
+
+def test_what_was_acted_upon_survives_a_power_cut_at_every_operation(tmp_path: Path) -> None:
+    assert survives_power_cuts(tmp_path, MortalDisk) == []
+
+
+def test_a_disk_that_does_not_sync_is_found_out(tmp_path: Path) -> None:
+    complaints = survives_power_cuts(tmp_path, ForgetfulDisk)
+    assert any("is remembered" in one for one in complaints)
+    assert any("comes after" in one for one in complaints)
+
+
+def test_a_life_that_is_not_written_down_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the incarnation is written only along with the first record."""
+    replace = Records._replace
+    monkeypatch.setattr(Records, "_replace", lambda self: None if self._file is None else replace(self))
+    lives: list[int] = []
+    for _ in range(2):
+        live(tmp_path, QuickDisk(), [], lives, 0)
+    assert lives[0] == lives[1]
+
+
+# Torn and damaged files.
+
+
+def test_a_file_cut_at_any_byte_remembers_the_last_whole_record(tmp_path: Path) -> None:
+    heard: list[bytes] = []
+    lives: list[int] = []
+    live(tmp_path / "j", QuickDisk(), heard, lives, 3)
+    whole = (tmp_path / "j" / "records").read_bytes()
+    remembered = []
+    for size in range(len(whole) + 1):
+        (tmp_path / "j" / "records").write_bytes(whole[:size])
+        journal = Journal(tmp_path / "j")
+        remembered.append(journal.record)
+        assert journal.begin_life(NOON + 1) > lives[-1], "the clock makes up for it"
+        journal.close()
+    assert remembered[-1] == heard[-1]
+    assert list(dict.fromkeys(remembered)) == [None, b"an older one", heard[0], *heard[1:]]
+
+
+def test_any_flipped_byte_is_noticed(tmp_path: Path) -> None:
+    live(tmp_path, QuickDisk(), [], [], 2)
+    path = tmp_path / "records"
+    whole = path.read_bytes()
+    for byte in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[byte] ^= 0x10
+        path.write_bytes(damaged)
+        with pytest.raises(JournalError, match=r"cannot be trusted at byte .* start under a new address"):
+            Journal(tmp_path)
+
+
+def test_a_journal_without_checksums_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unisono.runtime.journal_format.crc32", lambda data: 0)
+    live(tmp_path, QuickDisk(), [], [], 2)
+    path = tmp_path / "records"
+    path.write_bytes(path.read_bytes().replace(b"record 1", b"record 7"))
+    journal = Journal(tmp_path)
+    assert journal.record is not None
+    assert b"record 7" in journal.record, "without the checksum nobody would notice"
+    journal.close()
+
+
+# A disk that fails.
+
+
+def test_a_full_disk_ends_the_member(tmp_path: Path) -> None:
+    disk = FullDisk(1_000)
+    journal = Journal(tmp_path, disk=disk)
+    journal.begin_life(NOON)
+    journal.keep([b"first"])
+    disk.room = 10
+    with pytest.raises(
+        JournalError, match=r"cannot be written \(No space left on device\).*must not go on without it: make room"
+    ):
+        journal.keep([b"second"])
+    disk.room = 10_000
+    with pytest.raises(JournalError, match="its last write failed: start the member again"):
+        journal.keep([b"third"])
+    journal.close()
+    again = Journal(tmp_path)
+    assert again.record == b"first"
+    assert again.torn_bytes == 10
+    again.close()
+
+
+class Wire:
+    """A port that notes what leaves."""
+
+    endpoint = Endpoint("127.0.0.1", 1)
+
+    def __init__(self, log: list[str]) -> None:
+        self._log = log
+
+    def open(self, group: str, receiver: Callable[[list[memoryview]], None]) -> None: ...
+
+    def close(self, group: str) -> None: ...
+
+    def release(self) -> None: ...
+
+    def send(self, datagrams: Sequence[tuple[tuple[str, ...], bytes]]) -> None:
+        self._log.append("send")
+
+    def counters(self) -> dict[str, int]:
+        return {}
+
+
+class Confirming:
+    """A member that confirms a view in its first turn."""
+
+    def drain(self, now: int) -> Effects:
+        effects = Effects()
+        effects.records = [b"I confirm"]
+        effects.datagrams = [(("127.0.0.1:2",), b"confirmed")]
+        return effects
+
+
+class HastyDriver(Driver):
+    """The planted fault: it sends first."""
+
+    def turn(self) -> None:
+        self._port.send([(("127.0.0.1:2",), b"confirmed")])
+        super().turn()
+
+
+def first_turn(path: Path, disk: MortalDisk, driver_type: type[Driver]) -> list[str]:
+    """Everything that touches disk or network in a turn that confirms."""
+    journal = Journal(path, disk=disk)
+    journal.begin_life(NOON)
+    disk.log.clear()
+    failures: list[Exception] = []
+    loop = asyncio.new_event_loop()
+    member = cast(Member, Confirming())
+    try:
+        driver_type(
+            loop, Wire(disk.log), "chat", member, lambda events, now: None, keeper=journal, fail=failures.append
+        ).turn()
+    finally:
+        loop.close()
+        journal.close()
+    assert failures == []
+    return disk.log
+
+
+def test_nothing_leaves_before_its_record_is_on_stable_storage(tmp_path: Path) -> None:
+    assert first_turn(tmp_path, MortalDisk(), Driver) == ["write records", "sync records", "send"]
+
+
+@pytest.mark.parametrize(("disk", "driver"), [(ForgetfulDisk, Driver), (MortalDisk, HastyDriver)])
+def test_a_record_that_comes_too_late_is_found_out(tmp_path: Path, disk: Any, driver: Any) -> None:
+    log = first_turn(tmp_path, disk(), driver)
+    assert "sync records" not in log or log.index("sync records") > log.index("send")
+
+
+def test_nothing_leaves_if_the_record_cannot_be_written(tmp_path: Path) -> None:
+    disk = FullDisk(1_000)
+    journal = Journal(tmp_path, disk=disk)
+    journal.begin_life(NOON)
+    disk.room = 0
+    log: list[str] = []
+    failures: list[Exception] = []
+    loop = asyncio.new_event_loop()
+    member = cast(Member, Confirming())
+    Driver(loop, Wire(log), "chat", member, lambda events, now: None, keeper=journal, fail=failures.append).turn()
+    loop.close()
+    journal.close()
+    assert log == []
+    assert [type(one) for one in failures] == [JournalError]
+
+
+# Two processes.
+
+HOLD = """
+import sys
+from unisono.runtime.journal import Journal
+journal = Journal(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_journal_has_one_writer_and_a_killed_one_lets_go(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(Locked, match=rf"is in use by process {process.pid}: give each member a journal of its own"):
+            Journal(tmp_path)
+        process.kill()
+    Journal(tmp_path).close()

@@ -1,0 +1,154 @@
+"""The log: what is written, as JSON, and that a flood of bad datagrams does not become a flood of lines."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from unisono import join
+from unisono.core.happenings import Moving, Stalled
+from unisono.core.membership_host import Evicted, Left, Refused
+from unisono.core.types import MemberId
+from unisono.runtime import logs
+from unisono.runtime.logs import LOGGER, JsonFormatter, Reporter
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """The log as JSON lines."""
+    text = io.StringIO()
+    level = LOGGER.level
+    handler = logs.configure(logging.INFO, as_json=True, stream=text)
+    yield text
+    LOGGER.removeHandler(handler)
+    LOGGER.setLevel(level)
+
+
+def rows(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_views_and_the_end_are_written_with_their_fields(stream: io.StringIO) -> None:
+    async def main() -> None:
+        async with join("lab", listen="127.0.0.1:0") as a, join("lab", listen="127.0.0.1:0", peers=[a.id.address]) as b:
+            await a._until(lambda: len(a.status()["members"]) == 2, 10, "two members")
+            await b.leave()
+            await a._until(lambda: len(a.status()["members"]) == 1, 10, "one member")
+
+    asyncio.run(main())
+    views = [row for row in rows(stream) if "view" in row]
+    assert {len(row["members"]) for row in views} >= {1, 2}
+    assert all(row["group"] == "lab" and row["level"] == "info" and row["logger"] == "unisono" for row in views)
+    gone = [row for row in views if row["gone"]]
+    assert set(gone[-1]["gone"].values()) == {"left"}
+    assert "this member has left" in rows(stream)[-1]["message"]
+
+
+def test_a_flood_of_bad_datagrams_is_one_line_with_a_count(stream: io.StringIO) -> None:
+    async def main() -> None:
+        async with join("lab", listen="127.0.0.1:0") as group:
+            host, _, port = group.id.address.rpartition(":")
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+                for _ in range(300):
+                    stranger.sendto(b"nonsense", (host, int(port)))
+            member = group._driver.member
+            async with asyncio.timeout(10):
+                while member.tally.dropped.get("frame: version", 0) < 300:
+                    await asyncio.sleep(0)
+
+    asyncio.run(main())
+    dropped = [row for row in rows(stream) if "drops" in row]
+    assert 1 <= len(dropped) <= 10  # at most one a second
+    assert sum(row["drops"]["frame: version"] for row in dropped) == 300
+    assert all(row["level"] == "warning" for row in dropped)
+
+
+class Quiet:
+    """A group that has nothing to say by itself."""
+
+    def __init__(self, drops: dict[str, int]) -> None:
+        self.name, self.id = "lab", MemberId("a", 1)
+        self.drops = drops
+
+
+def test_drops_are_told_once(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Quiet({"frame: group": 3})
+    monkeypatch.setattr(logs, "count_drops", lambda seen: dict(seen.drops))
+    reporter = Reporter(group)  # type: ignore[arg-type]
+    reporter.tell_drops()
+    assert rows(stream) == []  # that was before
+    group.drops = {"frame: group": 5, "seal: seal": 1}
+    reporter.tell_drops()
+    reporter.tell_drops()
+    (row,) = rows(stream)
+    assert row["drops"] == {"frame: group": 2, "seal: seal": 1}
+    assert "3 dropped: frame: group 2, seal: seal 1" in row["message"]
+
+
+def test_what_goes_wrong_is_a_warning(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "count_drops", lambda seen: {})
+    other = MemberId("b", 2)
+    reporter = Reporter(Quiet({}))  # type: ignore[arg-type]
+    reporter.tell(
+        [
+            Refused(other, "another order"),
+            Evicted(other, 2_000_000_000, 1),
+            Stalled(("It waits for c.",)),
+            Moving(3_000_000_000),
+            Left(),
+        ],
+        0,
+    )
+    assert [row["level"] for row in rows(stream)] == ["warning", "warning", "warning", "info", "info"]
+    texts = " ".join(row["message"] for row in rows(stream))
+    for part in ("another order", "shut for 2.000 s", "It waits for c.", "after 3.000 s", "has left"):
+        assert part in texts
+
+
+def test_nobody_pays_for_a_log_that_nobody_reads() -> None:
+    async def main() -> None:
+        async with join("lab", listen="127.0.0.1:0") as group:
+            unread = logging.getLogger("unisono.unread")
+            unread.propagate = False
+            assert logs.attach(group, asyncio.get_running_loop(), unread) is None
+            assert group._driver._show == group._shown_by_driver
+
+    handlers = logging.getLogger().handlers[:]
+    logging.getLogger().handlers[:] = []  # pytest's own
+    try:
+        asyncio.run(main())
+    finally:
+        logging.getLogger().handlers[:] = handlers
+
+
+def test_a_json_line_is_one_line_whatever_is_in_it() -> None:
+    record = logging.LogRecord("unisono", logging.ERROR, "", 0, "a\n%s", ("b\u2028é",), None)
+    record.fields = {"odd": {1, 2}}
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert json.loads(line)["message"] == "a\nb\u2028é"
+
+
+# Planted faults.
+
+
+class TellsAgain(Reporter):
+    """Forgets what it has told."""
+
+    def tell_drops(self) -> None:
+        before = dict(self._dropped)
+        super().tell_drops()
+        self._dropped = before
+
+
+def test_a_reporter_that_tells_drops_again_is_found(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "Reporter", TellsAgain)
+    with pytest.raises(ValueError, match="too many values"):
+        test_drops_are_told_once(stream, monkeypatch)

@@ -1,0 +1,216 @@
+"""Metrics, scraped for real."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from unisono import Group, join
+from unisono.core.errors import Misuse
+from unisono.runtime import metrics
+from unisono.runtime.metrics import Metrics, MetricsServer
+
+pytest.importorskip("prometheus_client")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def fetch(url: str) -> str:
+    def get() -> str:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return str(answer.read().decode())
+
+    return await asyncio.get_running_loop().run_in_executor(None, get)
+
+
+def values(page: str) -> dict[str, float]:
+    """Sample by name and labels other than group and member."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    found = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            labels = {name: value for name, value in sample.labels.items() if name not in ("group", "member", "le")}
+            assert sample.labels["group"] == "lab"
+            assert sample.labels["member"].startswith("127.0.0.1:")
+            if "le" not in sample.labels:
+                found[sample.name + "".join(f" {value}" for value in labels.values())] = sample.value
+    return found
+
+
+def test_a_member_is_scraped() -> None:
+    async def main() -> None:
+        port = free_port()
+        async with join("lab", listen="127.0.0.1:0", metrics=f"127.0.0.1:{port}") as group:
+            for _ in range(7):
+                receipt = await group.cast(b"x")
+            await receipt.delivered(10)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:  # a datagram that nobody can read
+                host, _, own = group.id.address.rpartition(":")
+                stranger.sendto(b"nonsense", (host, int(own)))
+            page = await until(
+                f"http://127.0.0.1:{port}/metrics", lambda seen: "unisono_drops_total frame: version" in seen
+            )
+            assert page["unisono_casts_total"] == 7
+            assert page["unisono_deliveries_total"] == 7
+            assert page["unisono_views_total"] == 1
+            assert page["unisono_members"] == 1
+            assert page["unisono_drops_total frame: version"] == 1
+            assert page["unisono_delivery_seconds_count"] >= 1
+            for name in ("held_back_batches", "stream_resent_total", "queued_bytes", "kept_bytes", "primary"):
+                assert f"unisono_{name}" in page
+
+        with pytest.raises(OSError, match="refused"):
+            await fetch(f"http://127.0.0.1:{port}/metrics")
+
+    asyncio.run(main())
+
+
+async def until(url: str, condition: Callable[[dict[str, float]], bool]) -> dict[str, float]:
+    """Scrape until something is there."""
+    async with asyncio.timeout(10):
+        while not condition(page := values(await fetch(url))):
+            await asyncio.sleep(0)
+        return page
+
+
+def test_peers_and_the_latency_between_two_members_are_shown() -> None:
+    async def main() -> None:
+        port = free_port()
+        page_at = f"127.0.0.1:{port}"
+        async with (
+            join("lab", listen="127.0.0.1:0", metrics=page_at) as a,
+            join("lab", listen="127.0.0.1:0", peers=[a.id.address], min_members=2, pace=0.2) as b,
+        ):
+            await a._until(lambda: len(a.status()["members"]) == 2, 10, "two members")
+            await (await a.cast(b"x")).stable(10)
+            page = values(await fetch(f"http://{page_at}/"))
+            assert page[f"unisono_window_use_packets {b.id}"] == 0
+            assert page["unisono_members"] == 2
+
+    asyncio.run(main())
+
+
+class Followed:
+    """A group of which the metrics see only what is cast and delivered."""
+
+    def __init__(self) -> None:
+        self.name, self.id = "lab", "127.0.0.1:1"
+        self._driver: Any = self
+        self.member: Any = self
+        self._receipts: Any = self
+        self.cast_index = self.delivered_to = 0
+        self._show: Any = lambda events, now: None
+
+    def turn(self, now_ms: int) -> None:
+        self._show([], now_ms * 1_000_000)
+
+
+def observed(measured: Metrics) -> tuple[int, int]:
+    """How many samples, and their sum in microseconds."""
+    samples = {sample.name: sample.value for family in measured._latency.collect() for sample in family.samples}
+    return int(samples["unisono_delivery_seconds_count"]), round(1e6 * samples["unisono_delivery_seconds_sum"])
+
+
+def test_latency_is_sampled_one_message_at_a_time() -> None:
+    group = Followed()
+    measured = Metrics(group)  # type: ignore[arg-type]
+    group.cast_index = 3
+    group.turn(10)  # message 2 is followed
+    group.cast_index = 9
+    group.turn(20)
+    group.delivered_to = 2
+    group.turn(30)
+    assert observed(measured) == (0, 0)
+    group.delivered_to = 3
+    group.turn(40)
+    assert observed(measured) == (1, 30_000)
+    group.turn(50)  # now message 8, cast in the meantime
+    group.delivered_to = 9
+    group.turn(55)
+    assert observed(measured) == (2, 35_000)
+    group.cast_index = group.delivered_to = 10
+    group.turn(60)
+    assert observed(measured) == (3, 35_000)
+    group.turn(70)
+    assert observed(measured)[0] == 3
+
+
+def test_only_get_of_the_page_is_answered() -> None:
+    async def say(port: int, data: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(data)
+        if not data.endswith(b"\r\n\r\n"):
+            writer.write_eof()
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def main() -> None:
+        group: Group
+        async with join("lab", listen="127.0.0.1:0") as group:
+            server = MetricsServer(Metrics(group))
+            await server.open("127.0.0.1:0")
+            assert (await say(server.port, b"GET /metrics?x HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            assert (await say(server.port, b"HEAD / HTTP/1.0\r\n\r\n")).endswith(b"\r\n\r\n")
+            assert (await say(server.port, b"GET /secrets HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404")
+            assert (await say(server.port, b"POST /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405")
+            assert (await say(server.port, b"nonsense\r\n\r\n")).startswith((b"HTTP/1.1 405", b""))
+            assert await say(server.port, b"half a request") == b""
+            assert (await say(server.port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            server.close()
+
+    asyncio.run(main())
+
+
+def test_an_address_that_is_taken_is_said_and_nothing_stays_open() -> None:
+    async def main() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            with pytest.raises(Misuse, match=f"metrics address {address} cannot be listened on"):
+                await join("lab", listen="127.0.0.1:0", metrics=address)
+
+    asyncio.run(main())
+
+
+def test_without_the_package_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(Misuse, match=r"install `unisono\[metrics\]`"):
+        Metrics(Followed())  # type: ignore[arg-type]
+
+
+# Planted faults.
+
+
+class FollowsTheFirst(Metrics):
+    """Takes a message for delivered as soon as any is."""
+
+    def _turned(self, events: list[Any], now: int) -> None:
+        self._followed = min(self._followed, 0)
+        super()._turned(events, now)
+
+
+class RestartsTheClock(Metrics):
+    def _turned(self, events: list[Any], now: int) -> None:
+        self._followed_at = now
+        super()._turned(events, now)
+
+
+@pytest.mark.parametrize("mutant", [FollowsTheFirst, RestartsTheClock])
+def test_a_planted_fault_is_found(mutant: type[Metrics], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert metrics.Metrics is Metrics
+    monkeypatch.setitem(globals(), "Metrics", mutant)
+    with pytest.raises(AssertionError):
+        test_latency_is_sampled_one_message_at_a_time()
