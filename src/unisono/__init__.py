@@ -1,19 +1,50 @@
 """unisono: ordered, reliable group communication. This file holds the public names, nothing else."""
 
 from unisono.core.config import Config
-from unisono.core.errors import ConfigError, Misuse, PeerFault, UnisonoError
-from unisono.core.types import CastOptions, Key, MemberId, Service, View, ViewId
+from unisono.core.errors import ConfigError, Misuse, PeerFault, Shed, UnisonoError
+from unisono.core.happenings import Moving, Stalled
+from unisono.core.member_settings import Settings
+from unisono.core.membership_host import Evicted, Refused
+from unisono.core.types import CastOptions, Key, MemberId, Service, ViewId
+from unisono.runtime.clients import Outside, Unanswered, client
+from unisono.runtime.errors import Closed, JournalError, NotFlushed, TimedOut
+from unisono.runtime.events import Delivery, Event, View
+from unisono.runtime.group import Group
+from unisono.runtime.join import Joining, join
+from unisono.runtime.journal import Journal, Retention
+from unisono.runtime.receipts import Receipt
 
 __all__ = [
-    "CastOptions",
-    "Config",
-    "ConfigError",
+    "join",
+    "client",
+    "Group",
+    "Joining",
+    "Outside",
+    "Receipt",
+    "Journal",
+    "Retention",
+    "Delivery",
+    "View",
+    "Refused",
+    "Evicted",
+    "Stalled",
+    "Moving",
+    "Event",
     "Key",
     "MemberId",
-    "Misuse",
-    "PeerFault",
     "Service",
-    "UnisonoError",
-    "View",
     "ViewId",
+    "CastOptions",
+    "Config",
+    "Settings",
+    "UnisonoError",
+    "Misuse",
+    "ConfigError",
+    "Closed",
+    "PeerFault",
+    "Shed",
+    "TimedOut",
+    "Unanswered",
+    "NotFlushed",
+    "JournalError",
 ]

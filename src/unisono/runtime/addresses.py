@@ -1,0 +1,161 @@
+"""Addresses as people write them (`10.0.0.7:7400`, `[::1]:7400`, `alpha.example:7400`) and as sockets want them."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+from unisono.core.errors import Misuse
+
+SockAddr: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
+
+
+class Endpoint(NamedTuple):
+    """A numeric address and a port. Its text is what other members know it by."""
+
+    host: str
+    port: int
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
+
+    @property
+    def is_loopback(self) -> bool:
+        return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+
+    @property
+    def is_unspecified(self) -> bool:
+        return ipaddress.ip_address(self.host.partition("%")[0]).is_unspecified
+
+    @property
+    def sockaddr(self) -> SockAddr:
+        return sockaddr_of(str(self))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def split(text: str, what: str) -> tuple[str, int]:
+    """Host and port of an address; `what` names it in the error."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise Misuse(f"{what} {text!r} is ambiguous: write an IPv6 address in brackets, as in [::1]:7400.")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise Misuse(f"{what} {text!r} is no address: write host:port, as in 127.0.0.1:7400.")
+    return host, int(port)
+
+
+def resolve(text: str, what: str, family: int = 0) -> Endpoint:
+    """The numeric form of an address. A host name may take a while: call it where waiting is allowed."""
+    host, port = split(text, what)
+    try:
+        found = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)
+    except socket.gaierror as error:
+        if is_numeric(host):
+            kind = "IPv6" if family == socket.AF_INET6 else "IPv4"
+            raise Misuse(f"{what} {text!r} is of another family than the socket: {kind} is needed.") from error
+        raise Misuse(
+            f"{what} {text!r}: the host {host!r} is not known here; check the name or write its number."
+        ) from error
+    address = found[0][4]
+    return Endpoint(str(address[0]), port)
+
+
+def is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def sockaddr_of(address: str) -> SockAddr:
+    """What `sendto` wants, of a numeric address in its text form."""
+    host, port = split(address, "the address")
+    if ":" not in host:
+        return host, port
+    host, _, scope = host.partition("%")
+    return host, port, 0, socket.if_nametoindex(scope) if scope and not scope.isdigit() else int(scope or 0)
+
+
+def bind(listen: Endpoint) -> socket.socket:
+    """A bound UDP socket, or one sentence why not."""
+    udp = socket.socket(listen.family, socket.SOCK_DGRAM)
+    try:
+        udp.setblocking(False)
+        udp.bind(listen.sockaddr)
+    except OSError as error:
+        udp.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(
+                f"the address {listen} is taken by another process: choose another port, or end that process."
+            ) from error
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise NotLocal(
+                f"the address {listen} does not belong to this machine: listen on a local one, and name the outer one with "
+                "advertise."
+            ) from error
+        raise Misuse(f"the address {listen} cannot be listened on: {error.strerror}.") from error
+    return udp
+
+
+class PortTaken(Misuse):
+    """Another process listens there."""
+
+
+class NotLocal(Misuse):
+    """The address is another machine's."""
+
+
+def bind_first(peers: Iterable[Endpoint]) -> tuple[socket.socket, Endpoint]:
+    """A socket at the first of these that is local and free."""
+    tried = []
+    for endpoint in peers:
+        try:
+            return bind(endpoint), endpoint
+        except (PortTaken, NotLocal) as error:
+            tried.append(f"{endpoint} ({'taken' if isinstance(error, PortTaken) else 'not local'})")
+    if not tried:
+        raise Misuse("where shall this member listen? Give listen, or peers with a local address among them.")
+    raise Misuse(f"no address of peers is local and free: {', '.join(tried)}. Give listen.")
+
+
+def bound_endpoint(udp: socket.socket) -> Endpoint:
+    """Where a socket listens; port 0 has become a real one."""
+    name = udp.getsockname()
+    return Endpoint(str(name[0]), int(name[1]))
+
+
+def path_mtu(udp_family: int, to: SockAddr) -> int | None:
+    """The largest packet of the path to an address, as the routing table knows it."""
+    option = getattr(socket, "IPV6_MTU", 24) if udp_family == socket.AF_INET6 else getattr(socket, "IP_MTU", 14)
+    level = socket.IPPROTO_IPV6 if udp_family == socket.AF_INET6 else socket.IPPROTO_IP
+    with socket.socket(udp_family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(to)
+            return probe.getsockopt(level, option)
+        except OSError:
+            return None
+
+
+LOOPBACK_DATAGRAM_BYTES = 60_000
+DATAGRAM_BYTES_MIN = 1_200
+HEADERS_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
+
+
+def datagram_bytes(own: Endpoint, peers: Iterable[Endpoint]) -> int:
+    """The largest datagram that fits every path to the peers without being cut on the way."""
+    sizes = [
+        mtu - HEADERS_BYTES[own.family]
+        for peer in peers
+        if peer != own and (mtu := path_mtu(own.family, peer.sockaddr)) is not None
+    ]
+    if not sizes:
+        return LOOPBACK_DATAGRAM_BYTES if own.is_loopback else 1_500 - HEADERS_BYTES[own.family]
+    return max(DATAGRAM_BYTES_MIN, min(*sizes, LOOPBACK_DATAGRAM_BYTES))

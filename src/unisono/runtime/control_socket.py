@@ -1,0 +1,217 @@
+"""How a running member answers questions of other programs on its machine: `unisono status`, `members`, `explain`.
+
+Each member has a unix socket in a folder that only its user can enter: `unisono` in $XDG_RUNTIME_DIR, else under the folder for
+temporary files. A question is one line of JSON (`{"ask": "status"}`), and so is the answer. Who can enter the folder may ask;
+nothing can be changed this way. A socket that nobody answers at was left behind by a process that was killed, and is removed by
+whoever finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import re
+import socket
+import stat
+import tempfile
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from unisono.core.errors import Misuse, UnisonoError
+from unisono.core.types import Key, MemberId
+from unisono.runtime.observe import call_at_end, count_drops
+
+if TYPE_CHECKING:
+    from unisono.runtime.group import Group
+
+QUESTION_BYTES_MAX = 64 << 10
+ANSWER_BYTES_MAX = 64 << 20
+ANSWER_WAIT_S = 5.0
+_KEY = re.compile(r"(?P<address>.+?)(?:#(?P<incarnation>[0-9]+))?:(?P<index>[0-9]+)")
+
+Answerer = Callable[[Mapping[str, Any]], Any]
+
+
+def find_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder of this user's sockets; made if it is not there, refused if others can enter it."""
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    if runtime and os.path.isdir(runtime):
+        folder = Path(runtime) / "unisono"
+    else:
+        folder = Path(tempfile.gettempdir()) / f"unisono-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise Misuse(f"the folder {folder} for control sockets cannot be made: {error.strerror}.") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise Misuse(f"the folder {folder} is not yours alone: remove it, or set XDG_RUNTIME_DIR to one that is.")
+    return folder
+
+
+# The member's side.
+
+
+class ControlSocket:
+    """One socket that answers questions, from `open` to `close`."""
+
+    def __init__(self, path: Path, answer: Answerer) -> None:
+        self.path = path
+        self._answer = answer
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        remove(self.path)
+        before = os.umask(0o177)
+        try:
+            self._server = await asyncio.start_unix_server(self._serve, self.path, limit=QUESTION_BYTES_MAX)
+        except OSError as error:
+            raise Misuse(f"the control socket {self.path} cannot be opened: {error.strerror or error}.") from error
+        finally:
+            os.umask(before)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                writer.write(json.dumps(self._reply(line), ensure_ascii=False).encode() + b"\n")
+                await writer.drain()
+        except (ValueError, OSError, asyncio.CancelledError):
+            pass  # a line without an end, or whoever asked is gone
+        finally:
+            writer.close()
+
+    def _reply(self, line: bytes) -> dict[str, Any]:
+        try:
+            question = json.loads(line)
+            if not isinstance(question, dict):
+                raise Misuse('a question is a JSON object, as in {"ask": "status"}.')
+            return {"answer": self._answer(question)}
+        except UnisonoError as error:
+            return {"error": str(error)}
+        except (ValueError, RecursionError) as error:
+            return {"error": f"this is not JSON: {error}."}
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            remove(self.path)
+
+
+async def serve(group: Group) -> ControlSocket:
+    """Let a member answer until it leaves."""
+    name = blake2b(f"{group.name} {group.id}".encode(), digest_size=8).hexdigest()
+    control = ControlSocket(find_folder() / f"{os.getpid()}-{name}.sock", lambda question: answer(group, question))
+    await control.open()
+    call_at_end(group, control.close)
+    return control
+
+
+def answer(group: Group, question: Mapping[str, Any]) -> Any:
+    """What a member says about itself."""
+    asked = question.get("ask")
+    if asked == "status":
+        return group.status() | {"pid": os.getpid(), "drops": count_drops(group)}
+    if asked == "members":
+        return members_of(group)
+    if asked == "explain":
+        key = question.get("key")
+        return group.explain() if key is None else group.explain(parse_key(str(key)))
+    raise Misuse(f"a member does not know the question {asked!r}: ask for status, members or explain.")
+
+
+def members_of(group: Group) -> list[dict[str, Any]]:
+    """The members of the installed view, each with what this one knows of it."""
+    member = group._driver.member
+    view, tally = member.view, member.tally
+    return [
+        {
+            "rank": rank,
+            "member": str(one),
+            "self": one == group.id,
+            "suspected": one in member.suspects,
+            "unacknowledged": tally.window_use.get(one, 0),
+        }
+        for rank, one in enumerate(() if view is None else view.members)
+    ]
+
+
+def parse_key(text: str) -> Key:
+    """A message's name as people write it: MEMBER:INDEX."""
+    match = _KEY.fullmatch(text)
+    if match is None:
+        raise Misuse(f"{text!r} names no message: write its member and its number, as in 127.0.0.1:7400#17:3.")
+    return Key(MemberId(match["address"], int(match["incarnation"] or 0)), int(match["index"]))
+
+
+# The other side.
+
+
+class Found(NamedTuple):
+    """A member that answers."""
+
+    path: Path
+    status: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.status['group']} {self.status['member']}"
+
+
+def ask(path: Path, question: Mapping[str, Any], wait_s: float = ANSWER_WAIT_S) -> Any:
+    """Ask at a socket. Raises `ConnectionError` if nobody is there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(wait_s)
+        asking.connect(str(path))
+        asking.sendall(json.dumps(question).encode() + b"\n")
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            piece = asking.recv(1 << 16)
+            if not piece or len(line) > ANSWER_BYTES_MAX:
+                raise ConnectionResetError(errno.ECONNRESET, "it closed the connection")
+            line += piece
+    reply = json.loads(line)
+    if "error" in reply:
+        raise Misuse(str(reply["error"]))
+    return reply["answer"]
+
+
+def find_members(folder: Path | None = None, wait_s: float = ANSWER_WAIT_S) -> list[Found]:
+    """All members of this user on this machine that answer. What was left behind by the dead is removed."""
+    found = []
+    for path in sorted((folder or find_folder()).glob("*.sock")):
+        if path.name.startswith("directory"):
+            continue
+        try:
+            found.append(Found(path, ask(path, {"ask": "status"}, wait_s)))
+        except (ConnectionRefusedError, FileNotFoundError):
+            remove(path)
+        except (OSError, ValueError):
+            continue  # it lives, and is busy or going
+    return found
+
+
+def choose(members: list[Found], group: str | None, member: str | None) -> Found:
+    """The one that is meant; if that is not clear, the sentence lists who there is."""
+    if not members:
+        raise Misuse("no member runs here: start one with `unisono node GROUP`, or join(..., control=True).")
+    fitting = [
+        one
+        for one in members
+        if (group is None or one.status["group"] == group)
+        and (member is None or member in (one.status["member"], one.status["member"].partition("#")[0]))
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    names = "; ".join(one.name for one in fitting or members)
+    if fitting:
+        raise Misuse(f"several members run here, choose one with --group and --member: {names}.")
+    raise Misuse(f"no such member runs here. These do: {names}.")
+
+
+def remove(path: Path) -> None:
+    path.unlink(missing_ok=True)

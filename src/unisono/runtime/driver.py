@@ -1,0 +1,181 @@
+"""Drives one member on an event loop: datagrams and time go in, effects are performed strictly in their order.
+
+Everything that was cast or received since the last turn is one turn's input. Whoever casts calls `wake`, which makes one turn due
+at the end of this pass of the loop, however often it is called; what the socket brings is a turn at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Protocol
+
+from unisono.core.happenings import Happening
+from unisono.core.member import Member
+from unisono.runtime.hub import Port
+from unisono.runtime.seal import Seal
+from unisono.trace.recorder import Recorder
+
+if TYPE_CHECKING:
+    from unisono.runtime.clients import Desk
+
+Clock = Callable[[], int]
+
+
+class Keeper(Protocol):
+    """Where records go that must outlive the process."""
+
+    def keep(self, records: Sequence[bytes]) -> None: ...
+
+
+class Driver:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        port: Port,
+        group: str,
+        member: Member,
+        show: Callable[[list[Happening], int], None],
+        *,
+        seal: Seal | None = None,
+        recorder: Recorder | None = None,
+        keeper: Keeper | None = None,
+        fail: Callable[[Exception], None],
+        clock: Clock = monotonic_ns,
+    ) -> None:
+        self._loop = loop
+        self._port = port
+        self._group = group
+        self.member = member
+        self._show = show
+        self.seal = seal
+        self.recorder = recorder
+        self._keeper = keeper
+        self._fail = fail
+        self.clock = clock
+        self._is_due = False  # a turn, at the end of this pass of the loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0  # by the member's clock
+        self.is_stopped = False
+        self._frozen: list[bytes] | None = None  # what arrived while the process stood still
+        self.turns = 0
+        self.casting: list[bytes] = []
+        """Messages without options that the member has room for; they are cast with the next turn."""
+        self._members_needs: Callable[[], int | None] = lambda: None
+        self.desk: Desk | None = None
+        """For clients outside of the group."""
+        port.open(group, self.receive)
+
+    def also_wake_at(self, deadline: Callable[[], int | None]) -> None:
+        """Something above the member has deadlines too."""
+        self._members_needs = deadline
+
+    # Inputs.
+
+    def wake(self) -> None:
+        """Take a turn soon."""
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._due)
+
+    def receive(self, datagrams: list[memoryview]) -> None:
+        """Take datagrams from the network, and a turn."""
+        if self.is_stopped:
+            return
+        if self._frozen is not None:
+            self._frozen += map(bytes, datagrams)
+            return
+        seal = self.seal
+        taken: Sequence[bytes | memoryview] = datagrams
+        if seal is not None:
+            taken = [frame for datagram in datagrams if (frame := seal.open(datagram)) is not None]
+        if self.casting:
+            self.hand_in()
+        try:
+            if self.desk is not None:
+                taken = self.desk.receive(taken)
+            self.member.receive(taken, self.clock())
+        except Exception as error:  # nothing that a peer sends may end the process without a word
+            self._fail(error)
+            return
+        self.turn()
+
+    def hand_in(self) -> None:
+        """Before anything else reaches the member: only so is the room still there that was found after the last turn."""
+        casting, self.casting = self.casting, []
+        self.member.cast_many(casting)
+
+    def _due(self) -> None:
+        if self._is_due:
+            self.turn()
+
+    # A turn.
+
+    def turn(self) -> None:
+        """Drain the member and perform its effects."""
+        self._is_due = False
+        if self.is_stopped or self._frozen is not None:
+            return
+        self.turns += 1
+        if self.casting:
+            self.hand_in()
+        now = self.clock()
+        try:
+            effects = self.member.drain(now)
+            if effects.records and self._keeper is not None:
+                self._keeper.keep(effects.records)
+        except Exception as error:
+            self._fail(error)
+            return
+        if self.recorder is not None and effects.notes:
+            self.recorder.turn(now, effects.notes)
+        if self.desk is not None:
+            effects.datagrams += self.desk.drain()
+        if effects.datagrams:
+            if self.seal is None:
+                self._port.send(effects.datagrams)
+            else:
+                close = self.seal.close
+                self._port.send([(addresses, close(frame)) for addresses, frame in effects.datagrams])
+        self._show(effects.events, now)
+        self._arm(effects.deadline, now)
+
+    def _arm(self, deadline: int | None, now: int) -> None:
+        above = self._members_needs()
+        if above is not None and (deadline is None or above < deadline):
+            deadline = above
+        if deadline is None:
+            return
+        timer = self._timer
+        if timer is not None:
+            if self._timer_at <= deadline:
+                return  # it rings early, looks, and is set anew
+            timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_later(max(0, deadline - now) / 1e9, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.turn()
+
+    def freeze(self) -> None:
+        """Stand still, as a stopped process does; for simulations."""
+        self._frozen = self._frozen or []
+
+    def thaw(self) -> None:
+        frozen, self._frozen = self._frozen, None
+        if frozen is not None and not self.is_stopped:
+            self._timer = None
+            self.receive([memoryview(datagram) for datagram in frozen])
+
+    def stop(self) -> None:
+        """Take no more turns, and give the port back."""
+        if not self.is_stopped:
+            self.is_stopped = True
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._port.close(self._group)

@@ -1,0 +1,389 @@
+"""Faults by hand, for the programs `causal` and `ptp`: wrappers between a member, or a link, and its network.
+
+They look at what passes, tell it (debugging), and delay, alter or drop acknowledgements. What they wrap knows nothing of it. The
+wrappers are without I/O too: what waits here is sent by a later `drain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, NamedTuple
+
+from unisono.core.departure import Cause
+from unisono.core.envelope import BODY, CAST, FRAGMENT, HEAD, NAK, ROW, SEND, extend, take_plain, unmark_header
+from unisono.core.frame import HEAD_BYTES, STREAM
+from unisono.core.happenings import Effects
+from unisono.core.member import Member
+from unisono.core.types import MemberId
+from unisono.services.ptp import Datagram, Link, Turn, decode
+
+Tell = Callable[[str], None]
+Sending = tuple[tuple[str, ...], bytes]
+
+
+class Question(NamedTuple):
+    """An acknowledgement that waits for somebody's decision: whose message it is of, and which number it has."""
+
+    peer: str
+    seq: int
+
+
+class Verdict(NamedTuple):
+    """What becomes of it."""
+
+    seq: int | None = None
+    """The number that it gets instead; None: it keeps its own."""
+    delay_ns: int = 0
+    is_dropped: bool = False
+
+
+AS_IT_IS = Verdict()
+
+
+class Later:
+    """Things that are due at some time, in that order."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Any]] = []
+        self._tie = count()
+
+    def put(self, due: int, thing: Any) -> None:
+        heappush(self._heap, (due, next(self._tie), thing))
+
+    def take(self, now: int) -> list[Any]:
+        taken = []
+        while self._heap and self._heap[0][0] <= now:
+            taken.append(heappop(self._heap)[2])
+        return taken
+
+    @property
+    def deadline(self) -> int | None:
+        return self._heap[0][0] if self._heap else None
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+class FaultyLink:
+    """A link whose acknowledgements leave as somebody decides: with `ask`, each waits for its verdict."""
+
+    def __init__(self, link: Link, peer: str, tell: Tell, ask: Callable[[Question], None] | None) -> None:
+        self.link = link
+        self._peer, self._tell, self._ask = peer, tell, ask
+        self._asked: list[Datagram] = []  # waiting for a verdict, the oldest first
+        self._later = Later()
+
+    def decide(self, verdict: Verdict, now: int) -> None:
+        """The verdict on the acknowledgement that was asked about first."""
+        held = self._asked.pop(0)
+        assert held.ack is not None
+        number = held.ack.seq
+        if verdict.is_dropped:
+            self._tell(f"ACK {number} to {self._peer} dropped")
+            return
+        if verdict.seq is not None and verdict.seq != number:
+            self._tell(f"ACK {number} to {self._peer} altered to {verdict.seq}")
+            held = held._replace(ack=held.ack._replace(seq=verdict.seq))
+        if verdict.delay_ns:
+            self._tell(f"ACK {number} to {self._peer} delayed by {verdict.delay_ns / 1e9:g} s")
+        self._later.put(now + verdict.delay_ns, held)
+
+    def drain(self, now: int) -> Turn:
+        turn = self.link.drain(now)
+        out = []
+        for encoded in turn.datagrams:
+            datagram = decode(encoded)
+            assert datagram is not None
+            if datagram.ack is None:
+                out.append(encoded)
+            elif self._ask is None:
+                self._tell(f"ACK {datagram.ack.seq} sent to {self._peer}")
+                out.append(encoded)
+            else:
+                if datagram.data is not None:
+                    out.append(datagram._replace(ack=None).encode())
+                self._asked.append(datagram._replace(seq=0, tries=0, data=None, is_last=False))
+                self._ask(Question(self._peer, datagram.ack.seq))
+        for datagram in self._later.take(now):
+            self._tell(f"ACK {datagram.ack.seq} sent to {self._peer}")
+            out.append(datagram.encode())
+        return turn._replace(datagrams=out, deadline=_earlier(turn.deadline, self._later.deadline))
+
+
+SPREAD = 64
+"""Each transmission of a member may become so many: its counter is multiplied by this, and echoes are divided by it."""
+
+
+class Faults(NamedTuple):
+    """What a `FaultyMember` does to what passes."""
+
+    resends: int = 5
+    """The plain rule: who does not acknowledge a body after so many resends counts as failed."""
+    ack_delay_ns: int = 0
+    last_delay_ns: int = 0
+    """Delay of everything with a body to the last other member of the view."""
+
+
+class _Parts(NamedTuple):
+    """A datagram of the streams, taken apart."""
+
+    head: tuple[int, ...]
+    rows: list[tuple[int, ...]]
+    naks: bytes
+    body: bytes
+
+    def encode(self, prefix: bytes, counter: int) -> bytes:
+        head = (*self.head[:5], counter, self.head[6], len(self.naks) // NAK.size, len(self.rows), len(self.body))
+        rows = b"".join(ROW.pack(*row) for row in self.rows)
+        return prefix + HEAD.pack(*head, *self.head[10:]) + rows + self.naks + self.body
+
+
+class FaultyMember:
+    """A member whose acknowledgements are delayed, altered or dropped. Whatever it does not do itself, the member does."""
+
+    def __init__(
+        self,
+        member: Member,
+        faults: Faults,
+        name_of: Callable[[MemberId], str],
+        tell: Tell,
+        ask: Callable[[Question], None] | None = None,
+        tell_packet: Callable[[MemberId, Any], None] | None = None,
+        place_of: Callable[[MemberId], Any] | None = None,
+    ) -> None:
+        self._member = member
+        self._faults = faults
+        self._name_of = name_of
+        self._tell = tell
+        self._ask = ask
+        self._tell_packet = tell_packet
+        self._place_of = place_of or (lambda one: member._members.index(one))
+        self._splits = bool(faults.ack_delay_ns) or ask is not None
+        self._later = Later()
+        self._view = 0
+        self._resent: dict[tuple[str, int], tuple[int, int]] = {}  # by address and stream: number, how often
+        self._acked: dict[int, int] = {}  # by rank: how much of mine it has acknowledged
+        self._claimed: tuple[int, int] | None = None  # by the datagram that is looked at: whose it is, and its count
+        self._told: dict[int, int] = {}  # by origin: how much of its casts was acknowledged by me
+        self._asked: list[tuple[Question, Sending, int]] = []  # with the origin's rank
+        self._counter = 0  # of the latest transmission, before it was multiplied
+        self._extra = 0  # transmissions of ours with that counter
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._member, name)
+
+    # In.
+
+    def receive(self, datagrams: Iterable[bytes | memoryview], now: int) -> None:
+        for one in datagrams:
+            self._member.receive([self._look_in(bytes(one))], now)
+            self._tell_acked()
+
+    def _look_in(self, frame: bytes) -> bytes:
+        parts = take_apart(frame)
+        if parts is None or parts.head[4] != self._member._tag or parts.head[2] >= len(self._member._members):
+            return frame
+        self._follow_view()
+        sender = parts.head[2]
+        if parts.body:
+            kind, origin, seq = BODY.unpack_from(parts.body)[:3]
+            if origin < len(self._member._members) and not kind & SEND:
+                of = self._name_of(self._member._members[origin])
+                again = f", transmission {parts.head[6] + 1}" if parts.head[6] else ""
+                self._tell(f"received {seq} of {of}{again}")
+                self._tell_packets(origin, parts.body)
+        rows = []
+        for row in parts.rows:
+            if row[0] == self._member._rank:
+                self._claimed = (sender, row[1])
+                if self._splits and row[5]:
+                    echo = extend(row[5], self._counter * SPREAD) // SPREAD
+                    row = (*row[:5], echo & 0xFFFFFFFF, row[6])
+            rows.append(row)
+        return parts._replace(rows=rows).encode(frame[:HEAD_BYTES], parts.head[5])
+
+    def _tell_acked(self) -> None:
+        """What a datagram acknowledged, as the streams understood it."""
+        claimed, self._claimed = self._claimed, None
+        streams = self._member._streams
+        if claimed is None or streams is None or claimed[0] >= len(self._member._members):
+            return
+        sender, number = claimed
+        name = self._name_of(self._member._members[sender])
+        acked = streams._acked[self._member._rank][sender]
+        if acked > self._acked.get(sender, 0):
+            self._acked[sender] = acked
+            self._tell(f"ACK {acked - 1} received of {name}")
+        elif number > acked:
+            self._tell(f"ACK {number - 1} received of {name}, which acknowledges nothing")
+
+    def _tell_packets(self, origin: int, body: bytes) -> None:
+        kind, _, _, packets, marks = BODY.unpack_from(body)
+        members = self._member._members
+        if self._tell_packet is None or kind & FRAGMENT:
+            return
+        plain = take_plain(body, packets, marks, packets)
+        for place, data in enumerate(() if plain is None else plain.packets):
+            if plain is not None and place in plain.marks:  # to some only: its addressees come first
+                unmarked = unmark_header(data, len(members))
+                data = b"" if unmarked is None else unmarked[0]
+            packet = self._member._codec.decode(data, origin, len(members))
+            if packet is not None:
+                self._tell_packet(members[origin], packet)
+
+    # Out.
+
+    def drain(self, now: int) -> Effects:
+        effects = self._member.drain(now)
+        self._follow_view()
+        out: list[Sending] = []
+        for sending in effects.datagrams:
+            out += self._look_out(sending, now)
+        for sending, text in self._later.take(now):
+            if text:
+                self._tell(text)
+            out.append(sending)
+        effects.datagrams = out
+        effects.deadline = _earlier(effects.deadline, self._later.deadline)
+        if self._member._is_planning:  # somebody failed just now
+            effects.deadline = now
+        return effects
+
+    def _follow_view(self) -> None:
+        if self._view != self._member._tag:
+            self._view = self._member._tag
+            self._resent, self._acked, self._told = {}, {}, {}
+
+    def _look_out(self, sending: Sending, now: int) -> list[Sending]:
+        addresses, frame = sending
+        parts = take_apart(frame)
+        if parts is None:
+            return [sending]
+        prefix, counter = frame[:HEAD_BYTES], parts.head[5]
+        if self._splits:
+            self._counter, self._extra = counter, 1
+            counter *= SPREAD
+        if parts.body and not self._is_patient(addresses, parts):
+            return []
+        out = []
+        if self._splits and parts.rows:
+            out += self._split(addresses, prefix, parts, now)
+            if not parts.body and not parts.naks:
+                return out
+            parts = parts._replace(rows=[])
+        elif parts.rows:
+            self._tell_acks(parts)
+        whole = parts.encode(prefix, counter) if self._splits else frame
+        last = self._last_address()
+        if self._faults.last_delay_ns and parts.body and last in addresses:
+            addresses = tuple(address for address in addresses if address != last)
+            self._later.put(now + self._faults.last_delay_ns, (((last,), whole), ""))
+        return [*out, (addresses, whole)] if addresses else out
+
+    def _is_patient(self, addresses: tuple[str, ...], parts: _Parts) -> bool:
+        """The plain rule. False: this would be one resend too many, and the peer counts as failed."""
+        kind, _, seq = BODY.unpack_from(parts.body)[:3]
+        if not parts.head[6] or len(addresses) != 1:
+            return True
+        (address,) = addresses
+        stream = (address, kind & SEND)
+        number, times = self._resent.get(stream, (seq, 0))
+        times = times + 1 if number == seq else 1
+        self._resent[stream] = (seq, times)
+        peer = next((one for one in self._member._members if one.address == address), None)
+        if peer is None or times <= self._faults.resends:
+            self._tell(f"resend {times} of {seq} to {address if peer is None else self._name_of(peer)}")
+            return True
+        self._tell(f"{self._name_of(peer)} did not acknowledge {seq} after {times} sends: it counts as failed")
+        self._member._suspect(peer, Cause.SPENT)
+        return False
+
+    def _last_address(self) -> str:
+        others = [one for one in self._member._members if one != self._member.id]
+        return max(others, key=self._place_of).address if others else ""
+
+    # Acknowledgements.
+
+    def _tell_acks(self, parts: _Parts) -> None:
+        for row in parts.rows:
+            if self._is_news(row):
+                self._told[row[0]] = row[1]
+                self._tell(f"ACK {row[1] - 1} sent to {self._name_of(self._member._members[row[0]])}")
+
+    def _is_news(self, row: tuple[int, ...]) -> bool:
+        return row[0] != self._member._rank and row[1] > self._told.get(row[0], 0)
+
+    def _split(self, addresses: tuple[str, ...], prefix: bytes, parts: _Parts, now: int) -> list[Sending]:
+        """Acknowledgements apart from what they ride on: asked about, delayed, or sent."""
+        bare = parts._replace(naks=b"", body=b"")
+        rest, delay = [], self._faults.ack_delay_ns
+        for row in parts.rows:
+            if self._ask is None or not self._is_news(row) or self._extra + 1 >= SPREAD:  # one is left for the rest
+                rest.append(row)
+                continue
+            name = self._name_of(self._member._members[row[0]])
+            if not any(rank == row[0] for _, _, rank in self._asked):  # else its turn comes when that is decided
+                question = Question(name, row[1] - 1)
+                alone = bare._replace(rows=[row]).encode(prefix, self._next_counter())
+                self._asked.append((question, (addresses, alone), row[0]))
+                self._ask(question)
+        if not rest:
+            return []
+        texts = []
+        for row in rest:
+            if self._is_news(row):
+                self._told[row[0]] = row[1]
+                name = self._name_of(self._member._members[row[0]])
+                texts.append(f"ACK {row[1] - 1} sent to {name}")
+                if delay:
+                    self._tell(f"ACK {row[1] - 1} to {name} delayed by {delay // 1000} µs")
+        sending = (addresses, bare._replace(rows=rest).encode(prefix, self._next_counter()))
+        self._later.put(now + delay, (sending, "; ".join(texts)))
+        return []
+
+    def _next_counter(self) -> int:
+        self._extra += 1
+        assert self._extra <= SPREAD
+        return self._counter * SPREAD + self._extra - 1
+
+    def decide(self, verdict: Verdict, now: int) -> None:
+        """The verdict on the acknowledgement that was asked about first."""
+        question, (addresses, frame), rank = self._asked.pop(0)
+        parts = take_apart(frame)
+        assert parts is not None
+        if verdict.is_dropped:
+            self._tell(f"ACK {question.seq} to {question.peer} dropped")
+            return
+        (row,) = parts.rows
+        delay = verdict.delay_ns or self._faults.ack_delay_ns
+        text = f"ACK {question.seq} sent to {question.peer}"
+        if verdict.seq is None or verdict.seq == question.seq:
+            self._told[rank] = max(row[1], self._told.get(rank, 0))
+        else:
+            self._tell(f"ACK {question.seq} to {question.peer} altered to {verdict.seq}")
+            row = (row[0], (verdict.seq + 1) & 0xFFFFFFFF, *row[2:])
+            text = f"ACK {verdict.seq} sent to {question.peer}"
+        if delay:
+            self._tell(f"ACK {question.seq} to {question.peer} delayed by {delay // 1000} µs")
+        frame = parts._replace(rows=[row]).encode(frame[:HEAD_BYTES], parts.head[5])
+        self._later.put(now + delay, ((addresses, frame), text))
+
+
+def take_apart(frame: bytes) -> _Parts | None:
+    """A datagram of the streams; None if it is none."""
+    if len(frame) < HEAD_BYTES + HEAD.size or frame[1] != STREAM:
+        return None
+    head = HEAD.unpack_from(frame, HEAD_BYTES)
+    at = HEAD_BYTES + HEAD.size
+    naks_at = at + head[8] * ROW.size
+    body_at = naks_at + head[7] * NAK.size
+    if len(frame) != body_at + head[9] or 0 < head[9] < BODY.size:
+        return None
+    rows = list(ROW.iter_unpack(frame[at:naks_at]))
+    return _Parts(head, rows, frame[naks_at:body_at], frame[body_at:])
+
+
+assert CAST == 0, "a body of the cast stream is one without SEND"

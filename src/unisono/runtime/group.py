@@ -1,0 +1,432 @@
+"""A group as an application sees it, on asyncio: cast, iterate over deliveries and views, leave.
+
+One task iterates; any task casts. Deliveries and views come in one stream and in the order that was promised; what is not yet
+taken by the application waits in a queue whose length slows the casters down (flow control), so memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from unisono.core.errors import Misuse, UnisonoError
+from unisono.core.happenings import Entered, Happening
+from unisono.core.membership_host import Left
+from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Service
+from unisono.runtime.clients import Answer, Desk
+from unisono.runtime.errors import Closed, NotFlushed, TimedOut
+from unisono.runtime.events import Delivery, Event, View, view_of
+from unisono.runtime.hooks import Carrier
+from unisono.runtime.inbox import Inbox
+from unisono.runtime.receipts import Receipt, Receipts
+from unisono.services.transfer import Transfer
+
+if TYPE_CHECKING:
+    from unisono.runtime.driver import Driver
+    from unisono.runtime.hooks import Hooks
+    from unisono.runtime.journal import Journal
+
+BREATH_BYTES = 128 << 10
+"""After so much without a pause, casting lets the event loop run once."""
+MESSAGE_COST = 64
+"""What a message counts besides its bytes."""
+LINGER_S = 0.1
+"""So long a member that has left still answers: whoever missed its last word can ask again."""
+
+
+class Group:
+    """One member of a group. `unisono.join` makes it."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.name = name
+        self._loop = loop
+        self._driver: Driver
+        self._id: MemberId
+        self._inbox = Inbox(loop, lambda: self._driver.member.is_partitionable)
+        self._entered: Entered | None = None  # the latest that was installed
+        self._receipts = Receipts(loop)
+        self._rank = -1  # in the view of the events that come next
+        self._room: list[asyncio.Future[None]] = []  # of tasks that wait to cast
+        self._watchers: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._budget = 0  # what may be cast before the next turn without asking: bytes, and MESSAGE_COST a message
+        self._is_fast = False  # a budget is given: no payload within it can be too large
+        self._is_breathless = False  # the budget was used up
+        self._index = 0  # of the next own message
+        self._is_leaving = False
+        self._end: Callable[[], None] = lambda: None
+        self._transfer: Transfer | None = None
+        self._journal: Journal | None = None
+
+    def _open(
+        self, identity: MemberId, driver: Driver, hooks: Hooks | None, journal: Journal | None, answer: Answer | None
+    ) -> None:
+        self._id = identity
+        self._driver = driver
+        self._receipts.member = identity
+        self._is_fast = driver.member.settings.config.payload_bytes_max >= BREATH_BYTES
+        self._journal = journal
+        self._inbox.tell_room = self._tell_room
+        desk = None
+        if answer is not None:
+            desk = driver.desk = Desk(self, answer)
+            self._inbox.expand = desk.deliveries
+        if hooks is not None:
+            carrier = Carrier(hooks, desk, lambda event: self._happen([event]))
+            transfer = carrier.transfer = Transfer(driver.member, carrier, initial=True, now=driver.clock())
+            self._transfer = transfer
+            self._inbox.go_on = self._go_on
+            driver.also_wake_at(lambda: transfer.deadline)
+
+    def _at_end(self, end: Callable[[], None]) -> None:
+        self._end = end
+
+    # Questions.
+
+    @property
+    def id(self) -> MemberId:
+        """This member: its address, and which life of the process there."""
+        return self._id
+
+    @property
+    def view(self) -> View:
+        """The latest view that the application has taken from the stream; before that, the one that is installed."""
+        return self._inbox.view or self._installed_view()
+
+    @property
+    def members(self) -> tuple[MemberId, ...]:
+        return self.view.members
+
+    @property
+    def order(self) -> str:
+        return self._driver.member.order
+
+    def _installed_view(self) -> View:
+        assert self._entered is not None, "joining waits for the first view"
+        return view_of(self._entered, self._driver.member.is_primary)
+
+    def explain(self, key: Key | None = None) -> list[str]:
+        """Why something waits, a sentence each; nothing waits: an empty list."""
+        said = self._driver.member.explain(key)
+        if self._inbox.is_full:
+            said.append(
+                f"{self._id} has {len(self._inbox)} batches ({self._inbox.bytes} bytes) that its application has not taken; "
+                "the others were asked to wait."
+            )
+        return said
+
+    def status(self) -> dict[str, Any]:
+        """How this member stands, in plain values."""
+        member, entered = self._driver.member, self._entered
+        view = None if entered is None else entered.view
+        return {
+            "group": self.name,
+            "member": str(self._id),
+            "order": member.order,
+            "view": None if view is None else str(view.id),
+            "members": [] if view is None else [str(one) for one in view.members],
+            "primary": member.is_primary,
+            "changing": member.is_blocked,
+            "suspects": [str(one) for one in member.suspects],
+            "unfinished": member.unfinished,
+            "queued_batches": len(self._inbox),
+            "queued_bytes": self._inbox.bytes,
+            "turns": self._driver.turns,
+            "waits": self.explain()[:8],
+            "leaving": self._is_leaving,
+        }
+
+    # Casting.
+
+    async def cast(
+        self,
+        payload: bytes,
+        *,
+        to: Iterable[MemberId] | None = None,
+        safe: bool | None = None,
+        service: Service | str | None = None,
+    ) -> Receipt:
+        """Cast a message to the group. Waits only while there is no room, or for the event loop to breathe."""
+        if self._budget > 0 and to is None and safe is None and service is None and type(payload) is bytes:
+            budget = self._budget - len(payload) - MESSAGE_COST
+            if budget >= 0:
+                self._budget = budget
+                driver = self._driver
+                if not driver.casting:
+                    driver.wake()
+                driver.casting.append(payload)
+                self._index = index = self._index + 1
+                return Receipt(self._receipts, index - 1)
+        return await self._cast_slowly(payload, options_of(to, safe, service))
+
+    async def _cast_slowly(self, payload: bytes, options: CastOptions) -> Receipt:
+        """A message with options, or when what could be cast without asking is used up."""
+        if not isinstance(payload, bytes):
+            raise Misuse(f"a payload is bytes, not {type(payload).__name__}: encode it first.")
+        while True:
+            if self._is_leaving or self._inbox.is_over:
+                self._raise_closed()
+            if self._is_breathless:
+                await self._breathe()
+                continue
+            if self._driver.casting:
+                self._driver.hand_in()
+            key = self._driver.member.cast(payload, options)
+            if key is not None:
+                break
+            await self._wait_for_room()
+        self._driver.wake()
+        self._budget = max(0, self._budget - len(payload) - MESSAGE_COST)
+        self._is_breathless = self._budget == 0
+        self._index = key.index + 1
+        return Receipt(self._receipts, key.index)
+
+    def _cast_now(self, payload: bytes) -> Key | None:
+        """Cast without waiting; None: there is no room."""
+        if self._driver.casting:
+            self._driver.hand_in()
+        key = self._driver.member.cast(payload)
+        if key is not None:
+            self._index = key.index + 1
+            self._driver.wake()
+        return key
+
+    async def cast_many(
+        self,
+        payloads: Iterable[bytes],
+        *,
+        to: Iterable[MemberId] | None = None,
+        safe: bool | None = None,
+        service: Service | str | None = None,
+    ) -> Receipt | None:
+        """Cast messages one after the other; the receipt is the last one's. None: there were none."""
+        receipt = None
+        for payload in payloads:
+            receipt = await self.cast(payload, to=to, safe=safe, service=service)
+        return receipt
+
+    async def _wait_for_room(self) -> None:
+        waiter = self._loop.create_future()
+        self._room.append(waiter)
+        self._driver.wake()
+        try:
+            await waiter
+        finally:
+            if not waiter.done() or waiter.cancelled():
+                self._room = [one for one in self._room if one is not waiter]
+
+    async def _breathe(self) -> None:
+        """Let the event loop run once: what was cast leaves, what has arrived is taken."""
+        self._is_breathless = False
+        self._driver.turn()
+        await asyncio.sleep(0)
+
+    def _raise_closed(self) -> None:
+        if self._inbox.failure is not None:
+            raise self._inbox.failure
+        raise Closed(f"{self._id} has left {self.name!r}: join again to cast.")
+
+    async def switch(self, order: str, timeout: float | None = None) -> None:
+        """Ask for another order, and wait until a view has it. Nothing is lost."""
+        member = self._driver.member
+        member.switch(order)
+        self._driver.wake()
+        await self._until(lambda: member.order == order, timeout, f"the order {order} did not take effect")
+
+    # The stream.
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._inbox.events()
+
+    def batches(self) -> AsyncIterator[Sequence[Delivery] | Event]:
+        """Deliveries of one origin that came together as lists, and all other events as they are, in the same stream."""
+        return self._inbox.batches()
+
+    def ready(self, most: int = 1_024) -> list[Event]:
+        """Up to so many events that are there already, without waiting."""
+        return self._inbox.ready(most)
+
+    async def next(self, timeout: float | None = None) -> Event:
+        """The next event of the stream. Raises `TimedOut` if there is none in time, `Closed` if there will be none."""
+        events = self._inbox.events()
+        try:
+            return await asyncio.wait_for(anext(events), timeout)
+        except StopAsyncIteration:
+            raise Closed(f"{self._id} has left {self.name!r}: nothing more happens.") from None
+        except TimeoutError:
+            raise TimedOut(f"nothing happened to {self._id} within {timeout:g} s.") from None
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+
+    # What the driver shows.
+
+    def _shown_by_driver(self, events: list[Happening], now: int) -> None:
+        """What a turn showed: to the application, or first to state transfer, which holds back what a joiner must not see yet."""
+        try:
+            if self._transfer is not None:
+                self._transfer_turn(self._transfer, events, now)
+            elif events:
+                self._happen(events)
+        except Exception as error:  # a hook of the application, or its journal
+            self._fail(error)
+        else:
+            self._turned()
+
+    def _transfer_turn(self, transfer: Transfer, events: list[Happening], now: int) -> None:
+        sent = transfer.sent
+        if events:
+            self._note_own(events)
+            transfer.take(events, now)
+        else:
+            transfer.tick(now)
+        if transfer.sent != sent:
+            self._driver.wake()
+
+    def _tell_room(self, is_free: bool) -> None:
+        self._driver.member.set_free_room(None if is_free else 0)
+        self._driver.wake()
+
+    def _go_on(self) -> None:
+        """The application is done with what it was shown."""
+        assert self._transfer is not None
+        sent = self._transfer.sent
+        self._transfer.go_on(self._driver.clock())
+        if self._transfer.sent != sent:
+            self._driver.wake()
+
+    def _happen(self, events: list[Happening]) -> None:
+        """Something happened to the member: into the journal, then into the queue, in its order."""
+        if self._journal is not None:
+            self._journal.deliver(events)
+        if self._transfer is None:
+            self._note_own(events)
+        self._inbox.put(events)
+
+    def _note_own(self, events: list[Happening]) -> None:
+        """What a turn's events say about this member: its own deliveries, its view, its end."""
+        own, rank = self._receipts, self._rank
+        for event in events:
+            if isinstance(event, Batch):
+                if event.origin == rank:
+                    own.delivered(event.first, event.count)
+            elif isinstance(event, Entered):
+                self._rank = rank = event.view.rank_of(self._id)
+                self._entered = event
+            elif isinstance(event, Left):
+                self._inbox.is_over = True
+
+    def _turned(self) -> None:
+        """A turn is over: see who need not wait any longer."""
+        member = self._driver.member
+        self._receipts.stable(member.stable_index)
+        if not self._is_leaving and self._is_fast:
+            self._budget = min(BREATH_BYTES, MESSAGE_COST * member.room_messages())
+        if self._room and (member.is_writable or self._inbox.is_over):
+            self._wake_casters()
+        if self._watchers:
+            self._watch()
+
+    def _wake_casters(self) -> None:
+        room, self._room = self._room, []
+        for waiter in room:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _watch(self) -> None:
+        waiting = []
+        for condition, future in self._watchers:
+            if future.done():
+                continue
+            if self._inbox.failure is not None:
+                future.set_exception(self._inbox.failure)
+            elif condition():
+                future.set_result(None)
+            else:
+                waiting.append((condition, future))
+        self._watchers = waiting
+
+    def _fail(self, error: Exception) -> None:
+        """The member cannot go on: everyone who waits hears why."""
+        if self._inbox.failure is None:
+            self._inbox.failure = error
+            self._close(error)
+
+    async def _until(self, condition: Callable[[], bool], timeout: float | None, what: str) -> None:
+        """Wait until something holds after a turn."""
+        if self._inbox.failure is not None:
+            raise self._inbox.failure
+        if condition():
+            return
+        future = self._loop.create_future()
+        self._watchers.append((condition, future))
+        try:
+            await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            why = " ".join(self.explain()[:3])
+            raise TimedOut(f"{what} within {timeout:g} s at {self._id}.{' ' + why if why else ''}") from None
+
+    # The end.
+
+    async def leave(self, timeout: float = 5.0) -> None:
+        """Flush own casts, then leave the group in an orderly way; both within the time given.
+
+        Raises `NotFlushed` if some of the last casts are not known to have reached all: then the member has left all the same.
+        """
+        if self._is_leaving:
+            return
+        self._is_leaving = True
+        self._budget = 0
+        unflushed = 0
+        try:
+            if not self._inbox.is_over:
+                unflushed = await self._flush(timeout)
+                await self._depart(timeout)
+        finally:
+            self._close()
+        if unflushed:
+            raise NotFlushed(
+                f"{self._id} left {self.name!r}, and {unflushed} of its last messages may not have reached all members: "
+                "wait for receipts, or give leave more time."
+            )
+
+    async def _flush(self, timeout: float) -> int:
+        """How many own casts are not stable in the end."""
+        receipts = self._receipts
+        try:
+            await self._until(lambda: self._index <= receipts.stable_to, timeout, "own casts did not get stable")
+        except UnisonoError:
+            return self._index - receipts.stable_to
+        return 0
+
+    async def _depart(self, timeout: float) -> None:
+        self._driver.member.leave()
+        self._driver.wake()
+        try:
+            await self._until(lambda: self._inbox.is_over, timeout, "leaving did not end")
+            await asyncio.sleep(LINGER_S)  # whoever missed the last word can ask again
+        except UnisonoError:
+            return  # it goes without the others' consent
+
+    def _close(self, error: Exception | None = None) -> None:
+        """Take no more turns, give everything back, and tell everyone who waits."""
+        self._inbox.is_over = True
+        self._budget = 0
+        self._driver.stop()
+        self._receipts.fail(error or Closed(f"{self._id} has left {self.name!r}."))
+        self._watch()
+        self._wake_casters()
+        self._inbox.wake()
+        end, self._end = self._end, lambda: None
+        end()
+
+
+def options_of(to: Iterable[MemberId] | None, safe: bool | None, service: Service | str | None) -> CastOptions:
+    if to is None and safe is None and service is None:
+        return DEFAULT
+    if isinstance(service, str):
+        try:
+            service = Service[service.upper()]
+        except KeyError:
+            names = ", ".join(one.name.lower() for one in Service)
+            raise Misuse(f"there is no service {service!r}: choose {names}.") from None
+    return CastOptions(None if to is None else tuple(to), service, safe)

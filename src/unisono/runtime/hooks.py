@@ -1,0 +1,93 @@
+"""The application's state: given to joiners, taken from donors, merged after partitions, in the order of the stream.
+
+State transfer (`services.transfer`) shows one event at a time and is stopped until the application asks for the next one: who asks
+for the next event is done with the last, so a snapshot holds exactly what was shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from unisono.core.errors import Misuse
+from unisono.core.happenings import Happening
+from unisono.services.transfer import Transfer
+
+if TYPE_CHECKING:
+    from unisono.runtime.clients import Desk
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What an application gives to have its state carried."""
+
+    snapshot: Callable[[], bytes]
+    restore: Callable[[bytes], None]
+    merge: Callable[[Sequence[bytes]], None]
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Callable[[], bytes] | None,
+        restore: Callable[[bytes], None] | None,
+        merge: Callable[[Sequence[bytes]], None] | None,
+    ) -> Hooks | None:
+        if snapshot is None and restore is None and merge is None:
+            return None
+        if snapshot is None or restore is None:
+            raise Misuse("a state travels only with both hooks: give snapshot and restore.")
+        return cls(snapshot, restore, merge or _first_of(restore))
+
+
+def _first_of(restore: Callable[[bytes], None]) -> Callable[[Sequence[bytes]], None]:
+    """Without a merge hook every member takes over the state of the first part, which is the same one at all."""
+
+    def merge(parts: Sequence[bytes]) -> None:
+        restore(parts[0])
+
+    return merge
+
+
+class Carrier:
+    """The application as state transfer sees it. What is shown goes to `show`, one event at a time."""
+
+    def __init__(self, hooks: Hooks, desk: Desk | None, show: Callable[[Happening], None]) -> None:
+        self._hooks = hooks
+        self._desk = desk  # what it remembers of clients travels with the state
+        self._show = show
+        self.transfer: Transfer | None = None
+
+    def show(self, event: Happening) -> None:
+        assert self.transfer is not None
+        self._show(event)
+        self.transfer.stop()
+
+    def snapshot(self) -> bytes:
+        state = self._hooks.snapshot()
+        if not isinstance(state, bytes):
+            raise Misuse(f"snapshot returned {type(state).__name__}: it must return bytes.")
+        return state if self._desk is None else _join(self._desk.snapshot(), state)
+
+    def restore(self, state: bytes) -> None:
+        if self._desk is not None:
+            memory, state = _split(state)
+            self._desk.restore(memory)
+        self._hooks.restore(state)
+
+    def merge(self, parts: Sequence[bytes]) -> None:
+        """Of clients the first part's memory is kept: every part has served for itself."""
+        if self._desk is not None:
+            pairs = [_split(part) for part in parts]
+            self._desk.restore(pairs[0][0])
+            parts = [state for _, state in pairs]
+        self._hooks.merge(parts)
+
+
+def _join(memory: bytes, state: bytes) -> bytes:
+    return len(memory).to_bytes(4, "little") + memory + state
+
+
+def _split(both: bytes) -> tuple[bytes, bytes]:
+    length = int.from_bytes(both[:4], "little")
+    return both[4 : 4 + length], both[4 + length :]

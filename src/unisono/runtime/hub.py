@@ -1,0 +1,114 @@
+"""One socket of one event loop, shared by all groups of the process that listen at its address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakKeyDictionary
+
+from unisono.core.errors import Misuse
+from unisono.core.frame import HEAD_BYTES, group_tag
+from unisono.runtime.addresses import Endpoint, bind, bind_first, bound_endpoint
+from unisono.runtime.udp import UdpSocket
+
+if TYPE_CHECKING:
+    import socket
+
+Receiver = Callable[[list[memoryview]], None]
+
+
+class Port(Protocol):
+    """Where a member sends and receives: a hub, or the network of a simulation."""
+
+    endpoint: Endpoint
+
+    def open(self, group: str, receiver: Receiver) -> None: ...
+
+    def close(self, group: str) -> None: ...
+
+    def release(self) -> None: ...
+
+    def send(self, datagrams: Sequence[tuple[tuple[str, ...], bytes]]) -> None: ...
+
+    def counters(self) -> dict[str, int]: ...
+
+
+class Hub:
+    """See the module's text. The socket closes with its last group."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, udp: socket.socket) -> None:
+        self._loop = loop
+        self.endpoint = bound_endpoint(udp)
+        self._udp = UdpSocket(udp)
+        self.send = self._udp.send
+        self._receivers: dict[bytes, Receiver] = {}
+        self._names: dict[bytes, str] = {}
+        self.refused = 0
+        """Datagrams of no group that is here."""
+        loop.add_reader(self._udp.fileno(), self._read)
+
+    def open(self, group: str, receiver: Receiver) -> None:
+        tag = group_tag(group).to_bytes(4, "little")
+        if tag in self._receivers:
+            raise Misuse(
+                f"{self.endpoint} already has a member of {self._names[tag]!r}: one address has one member of a group."
+            )
+        self._receivers[tag] = receiver
+        self._names[tag] = group
+
+    def close(self, group: str) -> None:
+        self._receivers.pop(group_tag(group).to_bytes(4, "little"), None)
+        self.release()
+
+    def release(self) -> None:
+        """Close the socket if nobody uses it."""
+        if not self._receivers and self._udp.fileno() >= 0:
+            self._loop.remove_reader(self._udp.fileno())
+            self._udp.close()
+            hubs = _HUBS.get(self._loop, {})
+            if hubs.get(str(self.endpoint)) is self:
+                del hubs[str(self.endpoint)]
+
+    def counters(self) -> dict[str, int]:
+        udp = self._udp
+        counted = {
+            "datagrams received": udp.datagrams_in,
+            "datagrams sent": udp.datagrams_out,
+            "bytes received": udp.bytes_in,
+            "bytes sent": udp.bytes_out,
+            "datagrams of other groups": self.refused,
+        }
+        return counted | {f"socket {reason}": count for reason, count in udp.lost.items()}
+
+    def _read(self) -> None:
+        datagrams = self._udp.receive()
+        if not datagrams:
+            return
+        if len(self._receivers) == 1:  # the member itself refuses what is of another group
+            (receiver,) = self._receivers.values()
+            receiver(datagrams)
+            return
+        sorted_out: dict[bytes, list[memoryview]] = {}
+        for datagram in datagrams:
+            sorted_out.setdefault(bytes(datagram[2:HEAD_BYTES]), []).append(datagram)
+        for tag, some in sorted_out.items():
+            found = self._receivers.get(tag)
+            if found is None:
+                self.refused += len(some)
+            else:
+                found(some)
+
+
+_HUBS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Hub]] = WeakKeyDictionary()
+
+
+def find_hub(loop: asyncio.AbstractEventLoop, listen: Endpoint | None, peers: Sequence[Endpoint]) -> Hub:
+    """The socket at an address; without one, at the first of `peers` that is local and free."""
+    hubs = _HUBS.setdefault(loop, {})
+    if listen is not None and listen.port and (known := hubs.get(str(listen))) is not None:
+        return known
+    udp = bind(listen) if listen is not None else bind_first(peers)[0]
+    hub = Hub(loop, udp)
+    hubs[str(hub.endpoint)] = hub
+    return hub

@@ -1,0 +1,152 @@
+"""What has happened and the application has not taken yet: one ordered stream, bounded by asking the others to wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from unisono.core.errors import Misuse
+from unisono.core.happenings import Entered, Happening, Moving, Stalled
+from unisono.core.membership_host import Evicted, Refused
+from unisono.core.types import Batch, MemberId
+from unisono.runtime.events import Delivery, Event, View, deliveries, view_of
+
+QUEUE_BYTES_MAX = 16 << 20
+"""Beyond so much that the application has not taken, the others are asked to wait …"""
+QUEUE_BATCHES_MAX = 8_192
+"""… or beyond so many batches."""
+BREATH_MESSAGES = 1_024
+"""After so many events without a pause, iterating lets the event loop run once."""
+BATCH_BYTES = 100  # what a queued batch costs besides its payloads, about
+
+
+class Inbox:
+    """The stream of events of one member. One task takes from it at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, is_partitionable: Callable[[], bool]) -> None:
+        self._loop = loop
+        self._is_partitionable = is_partitionable
+        self._queue: deque[Happening] = deque()
+        self._current: Iterator[Event] = iter(())  # the rest of the batch that the application is at
+        self._waiter: asyncio.Future[None] | None = None  # of the task that takes
+        self._members: tuple[MemberId, ...] = ()  # at the application's place in the stream
+        self.bytes = 0
+        self.is_full = False
+        """The others were asked to wait."""
+        self.view: View | None = None
+        """The latest that the application has taken."""
+        self.failure: Exception | None = None
+        self.is_over = False
+        """Nothing more will come."""
+        self.tell_room: Callable[[bool], None] = lambda is_free: None
+        self.expand: Callable[[Batch, tuple[MemberId, ...]], Iterator[Event]] = deliveries
+        self.go_on: Callable[[], None] = lambda: None
+        """The application is done with everything that it has taken."""
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    # In.
+
+    def put(self, events: Iterable[Happening]) -> None:
+        for event in events:
+            if isinstance(event, Batch):
+                self.bytes += size_of(event)
+            self._queue.append(event)
+        if not self.is_full and (self.bytes > QUEUE_BYTES_MAX or len(self._queue) > QUEUE_BATCHES_MAX):
+            self.is_full = True
+            self.tell_room(False)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the task that waits look again."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # Out.
+
+    async def events(self) -> AsyncIterator[Event]:
+        taken = 0
+        while True:
+            for event in self._current:  # it keeps its place if the loop is left
+                yield event
+                taken += 1
+            if taken >= BREATH_MESSAGES:
+                taken = 0
+                await asyncio.sleep(0)
+            if not self._advance():
+                taken = 0
+                if not await self._more():
+                    return
+
+    async def batches(self) -> AsyncIterator[Sequence[Delivery] | Event]:
+        taken = 0
+        while True:
+            rest = list(self._current)
+            taken += len(rest)
+            if rest:
+                yield rest if isinstance(rest[0], Delivery) else rest[0]  # type: ignore[misc]
+            if taken >= BREATH_MESSAGES:
+                taken = 0
+                await asyncio.sleep(0)
+            if not self._advance():
+                taken = 0
+                if not await self._more():
+                    return
+
+    def ready(self, most: int) -> list[Event]:
+        events: list[Event] = []
+        while len(events) < most:
+            events += islice(self._current, most - len(events))
+            if len(events) < most and not self._advance():
+                break
+        return events
+
+    def _advance(self) -> bool:
+        """Go to the next batch or other event. False: there is none yet."""
+        if not self._queue:
+            self.go_on()
+        while self._queue:
+            happened = self._queue.popleft()
+            if isinstance(happened, Batch):
+                self.bytes -= size_of(happened)
+                self._current = self.expand(happened, self._members)
+            elif isinstance(happened, Entered):
+                self._members = happened.view.members
+                self.view = view_of(happened, self._is_partitionable() or happened.charter.primary)
+                self._current = iter((self.view,))
+            elif isinstance(happened, Refused | Evicted | Stalled | Moving):
+                self._current = iter((happened,))
+            else:
+                continue
+            if self.is_full and self._is_low():
+                self.is_full = False
+                self.tell_room(True)
+            return True
+        return False
+
+    async def _more(self) -> bool:
+        """Wait until something happens. False: nothing will."""
+        while not self._queue:
+            if self.failure is not None:
+                raise self.failure
+            if self.is_over:
+                return False
+            if self._waiter is not None:
+                raise Misuse("another task waits for this group's next event already: one stream has one reader.")
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return True
+
+    def _is_low(self) -> bool:
+        return self.bytes <= QUEUE_BYTES_MAX // 2 and len(self._queue) <= QUEUE_BATCHES_MAX // 2
+
+
+def size_of(batch: Batch) -> int:
+    """What a queued batch costs, about."""
+    return BATCH_BYTES + sum(map(len, batch.payloads or ()))

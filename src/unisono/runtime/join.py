@@ -1,0 +1,357 @@
+"""Joining: from addresses, a key and some wishes to a running member of a group."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from random import SystemRandom
+from time import monotonic_ns, time_ns
+from types import TracebackType
+from typing import Any
+
+from unisono.core.config import MILLISECOND, SECOND, Config
+from unisono.core.errors import Misuse
+from unisono.core.incarnation import begin_life
+from unisono.core.member import Member
+from unisono.core.member_settings import Settings, Slow
+from unisono.core.membership_settings import Policy
+from unisono.core.types import MemberId
+from unisono.orders.registry import ORDERS, find_order
+from unisono.runtime import control_socket, logs
+from unisono.runtime import metrics as metrics_server
+from unisono.runtime.addresses import Endpoint, datagram_bytes, resolve, split
+from unisono.runtime.clients import Answer
+from unisono.runtime.driver import Driver
+from unisono.runtime.errors import TimedOut
+from unisono.runtime.group import Group
+from unisono.runtime.hooks import Hooks
+from unisono.runtime.hub import Port, find_hub
+from unisono.runtime.journal import Journal
+from unisono.runtime.pace import paced
+from unisono.runtime.seal import Seal, find_key, overhead
+from unisono.trace.recorder import Recorder
+from unisono.trace.sinks import FolderSink
+
+FRAME_BYTES = 6
+"""What a frame adds to a datagram of the streams."""
+PIECE_HEAD_BYTES = 200
+"""What stands around a piece of a report or cut: twice an address, and numbers. No datagram shall be cut by the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Everything that `join` was asked for."""
+
+    group: str
+    listen: str | None
+    peers: tuple[str, ...]
+    advertise: str | None
+    order: str
+    min_members: int
+    policy: str
+    bootstrap: bool
+    slow: str
+    watchdog: float | None
+    safe: bool
+    key: str | bytes | os.PathLike[str] | None
+    insecure: bool
+    journal: str | os.PathLike[str] | Journal | None
+    trace: str | os.PathLike[str] | None
+    run: str | None
+    pace: float
+    settings: Settings | None
+    timeout: float | None
+    leave_timeout: float
+    hooks: Hooks | None
+    answer: Answer | None
+    metrics: str | None
+    control: bool
+
+
+def join(
+    group: str,
+    *,
+    listen: str | None = None,
+    peers: Sequence[str] = (),
+    order: str = "sequencer",
+    min_members: int = 1,
+    advertise: str | None = None,
+    policy: str = "partitionable",
+    bootstrap: bool = False,
+    slow: str = "block",
+    watchdog: float | None = None,
+    safe: bool = False,
+    key: str | bytes | os.PathLike[str] | None = None,
+    insecure: bool = False,
+    snapshot: Callable[[], bytes] | None = None,
+    restore: Callable[[bytes], None] | None = None,
+    merge: Callable[[Sequence[bytes]], None] | None = None,
+    answer: Answer | None = None,
+    journal: str | os.PathLike[str] | Journal | None = None,
+    trace: str | os.PathLike[str] | None = None,
+    run: str | None = None,
+    pace: float = 1.0,
+    settings: Settings | None = None,
+    timeout: float | None = None,
+    leave_timeout: float = 5.0,
+    metrics: str | None = None,
+    control: bool = False,
+) -> Joining:
+    """Join a group: `async with unisono.join("chat", peers=[…]) as group`, or `group = await unisono.join(…)`.
+
+    - `listen` is where this member receives (without it: the first of `peers` that is local and free), `advertise` how the others
+      reach it if that is something else. `peers` are addresses where members may be.
+    - With `min_members`, the first view has so many members at least. `policy` is `partitionable` or `primary`; the first
+      primary needs a majority of `peers`, or `bootstrap` at one of them.
+    - `slow` says what happens about a receiver that stays slow: `block`, `shed` or `evict`. `safe`: messages are delivered only
+      when every member has them. With `watchdog`, an event `Stalled` tells what has waited for so many seconds.
+    - `key` is a group key or a file with one (else the environment's UNISONO_KEY); without any, only loopback is allowed, unless
+      `insecure`.
+    - `snapshot`, `restore` and `merge` carry the application's state to joiners and through merges.
+    - `answer` serves clients outside (`unisono.client`): it is called with each request at its place in the stream, and returns
+      this member's answer. Give it at all members or at none.
+    - `journal` is a folder for what must outlive the process (or a `Journal`), `trace` a folder for a recording of the `run`.
+    - `pace` scales all timers (0.25: failures are noticed four times as fast). `timeout` limits the wait for the first view,
+      `leave_timeout` that at the end of the `async with`.
+    """
+    find_order(order)
+    if isinstance(peers, str):
+        raise Misuse(f"peers must be a list of addresses, not the text {peers!r}.")
+    if not group:
+        raise Misuse("a group needs a name.")
+    if policy not in tuple(Policy):
+        raise Misuse(f"there is no policy {policy!r}: choose {' or '.join(Policy)}.")
+    if slow not in tuple(Slow):
+        raise Misuse(f"there is no policy {slow!r} for slow receivers: choose {', '.join(Slow)}.")
+    if min_members < 1:
+        raise Misuse(f"min_members = {min_members} is impossible: choose 1 or more.")
+    addresses = ((listen, "listen"), (advertise, "advertise"), (metrics, "metrics"))
+    for text, what in (*addresses, *((peer, "the peer") for peer in peers)):
+        if text is not None:
+            split(text, what)
+    hooks = Hooks.of(snapshot, restore, merge)
+    return Joining(
+        Wishes(
+            group, listen, tuple(peers), advertise, order, min_members, policy, bootstrap, slow, watchdog, safe, key, insecure,
+            journal, trace, run, pace, settings, timeout, leave_timeout, hooks, answer, metrics, control,
+        )
+    )  # fmt: skip
+
+
+class Joining:
+    """A join that has not begun: enter it with `async with`, or await it and call `leave` yourself."""
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+        self._group: Group | None = None
+
+    def __await__(self) -> Generator[Any, None, Group]:
+        return self._enter().__await__()
+
+    async def __aenter__(self) -> Group:
+        self._group = await self._enter()
+        return self._group
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._group is not None
+        try:
+            await self._group.leave(self._wishes.leave_timeout)
+        except Exception:
+            if error is None:  # or else the first error is the one to tell
+                raise
+
+    def _prepare(self, group: Group) -> None:
+        """For those who put something around a member before it meets others."""
+
+    async def _enter(self) -> Group:
+        wishes = self._wishes
+        loop = asyncio.get_running_loop()
+        group = await start(wishes, loop)
+        self._prepare(group)
+        try:
+            await group._until(
+                lambda: group._entered is not None and len(group._entered.view) >= wishes.min_members,
+                wishes.timeout,
+                f"no view of {wishes.min_members} or more members of {wishes.group!r} was formed",
+            )
+        except BaseException as error:
+            group._close()
+            if isinstance(error, TimedOut):
+                raise TimedOut(f"{error} Are the peers up, and do they have the same key and settings?") from None
+            raise
+        return group
+
+
+async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> Group:
+    """Open the port, make the member and let it look for the group."""
+    port, own, peers = await open_port(wishes, loop)
+    journal = None
+    try:
+        key = find_key(wishes.key)
+        check_reach(wishes, own, peers, key)
+        clock = getattr(loop, "unisono_clock", None)
+        wall = time_ns if clock is None else clock
+        journal = find_journal(wishes)
+        address = str(own)
+        if journal is not None:
+            incarnation = journal.begin_life(wall(), wishes.group)
+        else:
+            incarnation = begin_life(None, wall()).incarnation
+        identity = MemberId(address, incarnation)
+        member_settings = settings_of(wishes, own, peers, None if key is None else overhead(address))
+        seeds = [str(peer) for peer in peers if peer != own]
+        group = build(wishes, loop, port, identity, member_settings, seeds, key, journal)
+    except BaseException:
+        if journal is not None:
+            journal.close()
+        port.release()  # unless others use it
+        raise
+    try:
+        await publish(wishes, group, loop)
+    except BaseException:
+        group._close()
+        raise
+    return group
+
+
+async def publish(wishes: Wishes, group: Group, loop: asyncio.AbstractEventLoop) -> None:
+    """Let others look at the member: the log, metrics, the control socket."""
+    if not hasattr(loop, "unisono_clock"):  # the log's timer has no place in virtual time
+        logs.attach(group, loop)
+    if wishes.metrics is not None:
+        await metrics_server.serve(group, wishes.metrics)
+    if wishes.control:
+        await control_socket.serve(group)
+
+
+def find_journal(wishes: Wishes) -> Journal | None:
+    wish = wishes.journal
+    return wish if wish is None or isinstance(wish, Journal) else Journal(wish)
+
+
+async def open_port(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> tuple[Port, Endpoint, list[Endpoint]]:
+    """The port, this member's outer address, and the peers' addresses."""
+    network = getattr(loop, "unisono_network", None)
+
+    async def numeric(text: str, what: str, family: int = 0) -> Endpoint:
+        if network is not None:
+            return Endpoint(*split(text, what))
+        return await loop.run_in_executor(None, resolve, text, what, family)
+
+    listen = None if wishes.listen is None else await numeric(wishes.listen, "listen")
+    family = 0 if listen is None else int(listen.family)
+    peers = [await numeric(peer, "the peer", family) for peer in wishes.peers]
+    port: Port = find_hub(loop, listen, peers) if network is None else network.port(listen, peers)
+    own = port.endpoint
+    if wishes.advertise is not None:
+        own = await numeric(wishes.advertise, "advertise", int(port.endpoint.family))
+        own = own if own.port else own._replace(port=port.endpoint.port)
+    elif own.is_unspecified:
+        own = own._replace(host=outer_host(own, peers))
+    return port, own, peers
+
+
+def outer_host(own: Endpoint, peers: Sequence[Endpoint]) -> str:
+    """Which of this machine's addresses the peers would see."""
+    for peer in peers:
+        with socket.socket(own.family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(peer.sockaddr)
+                return str(probe.getsockname()[0])
+            except OSError:
+                continue
+    raise Misuse(f"{own} is every address of this machine: say with advertise which one the others shall use.")
+
+
+def check_reach(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], key: bytes | None) -> None:
+    if key is not None or wishes.insecure or hasattr(asyncio.get_running_loop(), "unisono_network"):
+        return
+    outside = [one for one in (own, *peers) if not one.is_loopback]
+    if outside:
+        raise Misuse(
+            f"{outside[0]} can be reached from outside, and the group {wishes.group!r} has no key: give key (`unisono keygen` "
+            "makes one), or insecure=True if everyone on the network may read and cast."
+        )
+
+
+def settings_of(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], seal_bytes: int | None) -> Settings:
+    settings = wishes.settings
+    if settings is None:
+        settings = Settings(config=Config(safe=wishes.safe))
+        room = datagram_bytes(own, peers) - FRAME_BYTES - (seal_bytes or 0)
+        piece_bytes = min(settings.membership.piece_bytes_max, room - PIECE_HEAD_BYTES)
+        settings = replace(
+            settings,
+            streams=replace(settings.streams, datagram_bytes=room),
+            membership=replace(settings.membership, piece_bytes_max=piece_bytes),
+        )
+    settings = paced(settings, wishes.pace)
+    flow = replace(settings.flow, slow=Slow(wishes.slow))
+    if wishes.watchdog is not None:
+        stall_ns = int(wishes.watchdog * SECOND)
+        flow = replace(flow, stall_ns=stall_ns, look_ns=max(MILLISECOND, min(flow.look_ns, stall_ns)))
+    return replace(
+        settings,
+        flow=flow,
+        membership=replace(
+            settings.membership,
+            members_min=wishes.min_members,
+            policy=Policy(wishes.policy),
+            peers=tuple(str(peer) for peer in peers) if wishes.policy == Policy.PRIMARY else (),
+            bootstrap=wishes.bootstrap,
+        ),
+    )
+
+
+def build(
+    wishes: Wishes,
+    loop: asyncio.AbstractEventLoop,
+    port: Port,
+    identity: MemberId,
+    settings: Settings,
+    seeds: Sequence[str],
+    key: bytes | None,
+    journal: Journal | None,
+) -> Group:
+    """Put the member, its driver and its group together, and take the first turn."""
+    group = Group(wishes.group, loop)
+    recorder = None
+    if wishes.trace is not None:
+        sink = FolderSink(wishes.trace, wishes.run or wishes.group, identity.address, identity.incarnation)
+        kind = "real" if getattr(loop, "unisono_clock", None) is None else "simulated"
+        recorder = Recorder(wishes.run or wishes.group, wishes.group, wishes.order, identity, kind, sink)
+    clock = getattr(loop, "unisono_clock", None)
+    random = getattr(loop, "unisono_random", None) or SystemRandom()
+    clock = clock or monotonic_ns
+    now = clock()
+    record = None if journal is None else journal.record
+    member = Member(identity, wishes.group, ORDERS, wishes.order, settings, random, now, recorder is not None, record)
+    driver = Driver(
+        loop, port, wishes.group, member, group._shown_by_driver,
+        seal=None if key is None else Seal(wishes.group, identity, key),
+        recorder=recorder, keeper=journal, fail=group._fail, clock=clock,
+    )  # fmt: skip
+    group._open(identity, driver, wishes.hooks, journal, wishes.answer)
+
+    def end() -> None:
+        if recorder is not None:
+            failure = group._inbox.failure
+            if failure is None:
+                recorder.leave(driver.clock())
+            else:
+                recorder.crash(driver.clock(), str(failure))
+            recorder.sink.close()
+        if journal is not None:
+            journal.close()
+
+    group._at_end(end)
+    if recorder is not None:
+        recorder.join(now)
+    member.join(seeds)
+    driver.turn()
+    return group

@@ -1,0 +1,150 @@
+"""What a member writes to the log: the logger is called "unisono", and configured by the application or by `configure`.
+
+Views, refusals, stalls and the end are written as they happen. What is dropped (damaged, replayed, foreign datagrams) is counted
+anyway; once a second the log says what was added, so that a flood of bad datagrams is one line a second and not a second flood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+from unisono.core.happenings import Entered, Happening, Moving, Stalled
+from unisono.core.membership_host import Evicted, Left, Refused
+from unisono.runtime.observe import call_at_end, count_drops, observe_turns
+
+if TYPE_CHECKING:
+    from unisono.runtime.group import Group
+
+LOGGER = logging.getLogger("unisono")
+LOGGER.addHandler(logging.NullHandler())
+DROPS_EVERY_S = 1.0
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and what was given in `extra` under `fields`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        row: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        row |= getattr(record, "fields", {})
+        if record.exc_info:
+            row["error"] = self.formatException(record.exc_info)
+        return json.dumps(row, ensure_ascii=False, default=str)
+
+
+def configure(level: int | str = logging.INFO, as_json: bool = False, stream: TextIO | None = None) -> logging.Handler:
+    """Send the log of unisono to a stream (standard error unless told), as text or as JSON lines."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonFormatter() if as_json else text)
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(level)
+    return handler
+
+
+class Reporter:
+    """Writes the log of one member."""
+
+    def __init__(self, group: Group, logger: logging.Logger = LOGGER) -> None:
+        self._group = group
+        self._logger = logger
+        self._fields = {"group": group.name, "member": str(group.id)}
+        self._dropped = count_drops(group)
+
+    def tell(self, events: list[Happening], now: int) -> None:
+        """After a turn: whatever is worth a line."""
+        for event in events:
+            if isinstance(event, Entered):
+                self._tell_view(event)
+            elif isinstance(event, Refused):
+                self._log(logging.WARNING, f"{event.by} refuses this member: {event.reason}", by=str(event.by))
+            elif isinstance(event, Evicted):
+                self._log(
+                    logging.WARNING,
+                    f"{event.by} evicted this member, because it held its window shut for {event.lasted_ns / 1e9:.3f} s",
+                )
+            elif isinstance(event, Stalled):
+                self._log(logging.WARNING, f"nothing moves: {' '.join(event.sentences)}")
+            elif isinstance(event, Moving):
+                self._log(logging.INFO, f"it moves again, after {event.lasted_ns / 1e9:.3f} s")
+            elif isinstance(event, Left):
+                self._log(logging.INFO, "this member has left")
+
+    def _tell_view(self, event: Entered) -> None:
+        left = {str(member): str(why) for member, why in event.left.items()}
+        text = f"view {event.view.id} with {len(event.view)} members"
+        if event.joined:
+            text += f", joined: {', '.join(map(str, event.joined))}"
+        if left:
+            text += f", gone: {', '.join(f'{member} ({why})' for member, why in left.items())}"
+        members = [str(member) for member in event.view.members]
+        self._log(logging.INFO, text, view=str(event.view.id), members=members, gone=left, order=event.charter.order)
+
+    def tell_drops(self) -> None:
+        """What was dropped since the last time: one line, with a count for each reason."""
+        drops = count_drops(self._group)
+        added = {reason: count - self._dropped.get(reason, 0) for reason, count in drops.items()}
+        added = {reason: count for reason, count in added.items() if count > 0}
+        if not added:
+            return
+        self._dropped = drops
+        reasons = ", ".join(f"{reason} {count}" for reason, count in added.items())
+        self._log(logging.WARNING, f"{sum(added.values())} dropped: {reasons}", drops=added)
+
+    def _log(self, level: int, text: str, **fields: Any) -> None:
+        self._logger.log(
+            level, "%s of %s: %s", self._group.id, self._group.name, text, extra={"fields": self._fields | fields}
+        )
+
+
+def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger = LOGGER) -> Reporter | None:
+    """Let a member write the log, if anyone would read it."""
+    if not logger.isEnabledFor(logging.WARNING) or not _is_read(logger):
+        return None
+    reporter = Reporter(group, logger)
+    if group._entered is not None:  # alone at once
+        reporter.tell([group._entered], 0)
+    observe_turns(group, reporter.tell)
+    timer = _Every(loop, DROPS_EVERY_S, reporter.tell_drops)
+
+    def end() -> None:
+        timer.stop()
+        reporter.tell_drops()
+
+    call_at_end(group, end)
+    return reporter
+
+
+def _is_read(logger: logging.Logger) -> bool:
+    """Whether any handler but ours that does nothing is there."""
+    at: logging.Logger | None = logger
+    while at is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in at.handlers):
+            return True
+        at = at.parent if at.propagate else None
+    return False
+
+
+class _Every:
+    """Calls a function again and again."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, function: Callable[[], None]) -> None:
+        self._loop, self._seconds, self._function = loop, seconds, function
+        self._timer = loop.call_later(seconds, self._ring)
+
+    def _ring(self) -> None:
+        self._function()
+        self._timer = self._loop.call_later(self._seconds, self._ring)
+
+    def stop(self) -> None:
+        self._timer.cancel()

@@ -1,0 +1,181 @@
+"""A page of metrics for Prometheus: `join(..., metrics="127.0.0.1:9100")`.
+
+The numbers are read when the page is asked for, in the member's own event loop, so a member that nobody scrapes does nothing for
+it. The only exception is the latency of own casts, from the turn that sends a message to the turn that delivers it here: one
+message at a time is followed, which costs two comparisons a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from unisono.core.errors import Misuse
+from unisono.core.happenings import Happening
+from unisono.runtime.addresses import split
+from unisono.runtime.observe import call_at_end, count_drops, observe_turns
+
+if TYPE_CHECKING:
+    from unisono.runtime.group import Group
+
+BUCKETS_S = (
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
+)  # fmt: skip
+REQUEST_BYTES_MAX = 16 << 10
+REQUEST_WAIT_S = 5.0
+
+
+class Metrics:
+    """The metrics of one member."""
+
+    def __init__(self, group: Group) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, Histogram
+        except ImportError:
+            raise Misuse(
+                "metrics need the package prometheus-client: install `unisono[metrics]`, or leave metrics out."
+            ) from None
+        self._group = group
+        self._labels = {"group": group.name, "member": str(group.id)}
+        self.registry = CollectorRegistry(auto_describe=False)
+        self._latency = Histogram(
+            "unisono_delivery_seconds",
+            "From an own cast to its delivery here; sampled, one message at a time.",
+            list(self._labels),
+            buckets=BUCKETS_S,
+            registry=self.registry,
+        ).labels(**self._labels)
+        self._followed = -1  # the index of the message whose latency is being measured
+        self._followed_at = 0
+        self._followed_to = 0  # all below this index were cast when it was chosen
+        self.registry.register(self)
+        observe_turns(group, self._turned)
+
+    def _turned(self, events: list[Happening], now: int) -> None:
+        if self._followed >= 0:
+            if self._group._receipts.delivered_to > self._followed:
+                self._latency.observe((now - self._followed_at) / 1e9)
+                self._followed = -1
+            return
+        cast = self._group._driver.member.cast_index
+        if cast > self._followed_to:
+            self._followed_to = cast
+            if self._group._receipts.delivered_to >= cast:
+                self._latency.observe(0.0)  # delivered in the very turn that sent it
+            else:
+                self._followed, self._followed_at = cast - 1, now
+
+    def collect(self) -> Iterator[Any]:
+        """Everything else, read now."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        names, values = list(self._labels), list(self._labels.values())
+        member = self._group._driver.member
+        tally, status = member.tally, self._group.status()
+
+        def counter(name: str, text: str, value: float) -> Any:
+            family = CounterMetricFamily(f"unisono_{name}", text, labels=names)
+            family.add_metric(values, value)
+            return family
+
+        def gauge(name: str, text: str, value: float) -> Any:
+            family = GaugeMetricFamily(f"unisono_{name}", text, labels=names)
+            family.add_metric(values, value)
+            return family
+
+        yield counter("casts", "Messages cast here.", tally.casts)
+        yield counter(
+            "casts_refused", "Casts that had to wait or were shed, because there was no room.", tally.casts_refused
+        )
+        yield counter("deliveries", "Messages delivered here.", tally.deliveries)
+        yield counter("views", "Views installed here.", tally.views)
+        yield counter("suspicions", "How often a member was suspected here.", tally.suspicions)
+        yield counter("pauses", "How often this process stood still.", tally.pauses)
+        yield counter("turns", "Turns taken.", status["turns"])
+        for name, value in tally.streams.items():
+            yield counter(f"stream_{name}", f"Streams: {name.replace('_', ' ')}.", value)
+        yield gauge("members", "Members of the view.", len(status["members"]))
+        yield gauge("primary", "Whether the view is the primary one.", float(status["primary"]))
+        yield gauge("changing", "Whether a view change is under way.", float(status["changing"]))
+        yield gauge("suspects", "Members that are suspected now.", len(status["suspects"]))
+        yield gauge("held_back_batches", "Received and not yet deliverable.", tally.held_back)
+        yield gauge("unfinished_messages", "Cast here and not yet delivered here.", tally.unfinished)
+        yield gauge("kept_bytes", "Own packets kept for resending.", tally.kept_bytes)
+        yield gauge("queued_batches", "Delivered, and not yet taken by the application.", status["queued_batches"])
+        yield gauge("queued_bytes", "Likewise, in bytes.", status["queued_bytes"])
+        yield self._by("window_use_packets", "Own packets that a peer has not acknowledged.", "peer", tally.window_use)
+        slowest = member.slowest
+        lasted = {} if slowest is None else {slowest.member: slowest.lasted_ns / 1e9}
+        yield self._by("slowest_receiver_seconds", "Who holds the window shut, and for how long.", "peer", lasted)
+        drops = CounterMetricFamily("unisono_drops", "What was refused or lost, by reason.", labels=[*names, "reason"])
+        for reason, count in count_drops(self._group).items():
+            drops.add_metric([*values, reason], count)
+        yield drops
+
+    def _by(self, name: str, text: str, label: str, numbers: Any) -> Any:
+        from prometheus_client.core import GaugeMetricFamily
+
+        family = GaugeMetricFamily(f"unisono_{name}", text, labels=[*self._labels, label])
+        for one, value in numbers.items():
+            family.add_metric([*self._labels.values(), str(one)], value)
+        return family
+
+    def page(self) -> bytes:
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry)
+
+
+class MetricsServer:
+    """Answers GET /metrics. It runs in the member's loop, so that what it reads never changes under it."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def open(self, listen: str) -> None:
+        host, port = split(listen, "metrics")
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise Misuse(f"the metrics address {listen} cannot be listened on: {why}. Choose another port.") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_WAIT_S):
+                request = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._reply(request.split(b" ", 2)))
+                await writer.drain()
+        except (TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError, OSError, asyncio.CancelledError):
+            pass  # no request that anyone could answer
+        finally:
+            writer.close()
+
+    def _reply(self, words: list[bytes]) -> bytes:
+        from prometheus_client import CONTENT_TYPE_LATEST
+
+        if words[0] not in (b"GET", b"HEAD"):
+            status, kind, body = "405 Method Not Allowed", "text/plain", b"only GET is answered here\n"
+        elif words[1].partition(b"?")[0] not in (b"/metrics", b"/"):
+            status, kind, body = "404 Not Found", "text/plain", b"the metrics are at /metrics\n"
+        else:
+            status, kind, body = "200 OK", CONTENT_TYPE_LATEST, self._metrics.page()
+        head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        return head.encode() + (b"" if words[0] == b"HEAD" else body)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+async def serve(group: Group, listen: str) -> MetricsServer:
+    """Publish a member's metrics until it leaves."""
+    server = MetricsServer(Metrics(group))
+    await server.open(listen)
+    call_at_end(group, server.close)
+    return server

@@ -1,0 +1,49 @@
+"""Looking at a member after its turns. Who observes pays for it; a member that nobody observes pays nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from unisono.core.happenings import Happening
+
+if TYPE_CHECKING:
+    from unisono.runtime.group import Group
+
+Observer = Callable[[list[Happening], int], None]
+
+
+def observe_turns(group: Group, observer: Observer) -> None:
+    """After each turn, tell the observer what it showed and when, by the member's clock."""
+    driver = group._driver
+    show = driver._show
+
+    def show_and_tell(events: list[Happening], now: int) -> None:
+        show(events, now)
+        observer(events, now)
+
+    driver._show = show_and_tell
+
+
+def call_at_end(group: Group, end: Callable[[], None]) -> None:
+    """When the group is over, call this besides whatever is called then."""
+    before = group._end
+
+    def both() -> None:
+        before()
+        end()
+
+    group._at_end(both)
+
+
+def count_drops(group: Group) -> dict[str, int]:
+    """What was refused or lost at this member so far, by layer and reason; only what happened at all."""
+    driver = group._driver
+    drops = dict(driver.member.tally.dropped)
+    if driver.seal is not None:
+        drops |= {f"seal: {reason}": count for reason, count in driver.seal.refused.items()}
+    counted = driver._port.counters()
+    drops |= {
+        name: count for name, count in counted.items() if name.startswith("socket ") or name.endswith("other groups")
+    }
+    return {reason: count for reason, count in drops.items() if count}

@@ -1,0 +1,197 @@
+"""One UDP socket: many datagrams a turn, in and out, with as few system calls as the kernel allows.
+
+On Linux, datagrams to one address leave through one call (UDP GSO: equal in length, but for the last), and arrive through one
+(GRO). Elsewhere, or where the kernel refuses, each takes a call of its own. Whatever the socket refuses counts as loss: the
+streams above heal that anyway.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+from collections.abc import Iterable, Sequence
+from struct import Struct
+
+from unisono.core.errors import Misuse
+from unisono.runtime.addresses import SockAddr, sockaddr_of
+
+SOL_UDP = 17
+UDP_SEGMENT = 103
+UDP_GRO = 104
+SEGMENTS_MAX = 64
+SEGMENTS_BYTES_MAX = 65_000
+BUFFER_BYTES = 65_536
+BUFFERS = 48
+"""So many calls a turn at most, so that one busy socket does not shut out everything else in the process."""
+SOCKET_BUFFER_BYTES = 4 << 20
+_SIZE = Struct("=H")
+_GRO_SIZE = Struct("=i")
+
+
+class UdpSocket:
+    """See the module's text. It owns the socket that it is given."""
+
+    def __init__(self, udp: socket.socket, segments: bool = True) -> None:
+        self._udp = udp
+        self._buffers = [bytearray(BUFFER_BYTES) for _ in range(BUFFERS)]
+        self._views = [memoryview(buffer) for buffer in self._buffers]
+        self._ancillary_bytes = socket.CMSG_SPACE(_GRO_SIZE.size) if hasattr(socket, "CMSG_SPACE") else 0
+        self._sockaddrs: dict[str, SockAddr] = {}
+        self.segments_out = segments and sys.platform == "linux"
+        self.segments_in = self.segments_out and self._ask_for_segments()
+        self.datagrams_in = self.datagrams_out = self.bytes_in = self.bytes_out = 0
+        self.lost: dict[str, int] = {}
+        """Datagrams that could not be sent or received, by the system's reason."""
+        self._enlarge_buffers()
+
+    def _ask_for_segments(self) -> bool:
+        try:
+            self._udp.setsockopt(SOL_UDP, UDP_GRO, 1)
+        except OSError:
+            return False
+        return True
+
+    def _enlarge_buffers(self) -> None:
+        """As large as allowed; a privileged process may have more than the system's limit."""
+        for option, forced in ((socket.SO_RCVBUF, 33), (socket.SO_SNDBUF, 32)):
+            for choice in (forced, option) if sys.platform == "linux" else (option,):
+                try:
+                    self._udp.setsockopt(socket.SOL_SOCKET, choice, SOCKET_BUFFER_BYTES)
+                    break
+                except OSError:
+                    continue
+
+    def fileno(self) -> int:
+        return self._udp.fileno()
+
+    def close(self) -> None:
+        self._udp.close()
+        self._views.clear()  # a few MiB, which would stay until some day the garbage of a whole member is collected
+        self._buffers.clear()
+
+    # In.
+
+    def receive(self) -> list[memoryview]:
+        """What has arrived, up to a limit. The views are good until the next call."""
+        return self._receive_segments() if self.segments_in else self._receive_plain()
+
+    def _receive_plain(self) -> list[memoryview]:
+        arrived = []
+        receive = self._udp.recv_into
+        for view in self._views:
+            try:
+                length = receive(view)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                self._lose(error)
+                continue
+            self.bytes_in += length
+            arrived.append(view[:length])
+        self.datagrams_in += len(arrived)
+        return arrived
+
+    def _receive_segments(self) -> list[memoryview]:
+        arrived = []
+        receive, ancillary_bytes = self._udp.recvmsg_into, self._ancillary_bytes
+        for view in self._views:
+            try:
+                length, ancillary, _, _ = receive((view,), ancillary_bytes)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                self._lose(error)
+                continue
+            self.bytes_in += length
+            size = length
+            for level, kind, data in ancillary:
+                if level == SOL_UDP and kind == UDP_GRO and len(data) >= _GRO_SIZE.size:
+                    size = _GRO_SIZE.unpack_from(data)[0]
+            if 0 < size < length:
+                arrived += [view[at : min(at + size, length)] for at in range(0, length, size)]
+            else:
+                arrived.append(view[:length])
+        self.datagrams_in += len(arrived)
+        return arrived
+
+    # Out.
+
+    def send(self, datagrams: Sequence[tuple[tuple[str, ...], bytes]]) -> None:
+        """Send each datagram to its addresses."""
+        if self.segments_out and len(datagrams) > 1:
+            self._send_segments(datagrams)
+            return
+        send, known = self._udp.sendto, self._sockaddrs
+        for addresses, datagram in datagrams:
+            for address in addresses:
+                try:
+                    send(datagram, known.get(address) or self._find(address))
+                except OSError as error:
+                    self._lose(error)
+                else:
+                    self.datagrams_out += 1
+                    self.bytes_out += len(datagram)
+
+    def _send_segments(self, datagrams: Iterable[tuple[tuple[str, ...], bytes]]) -> None:
+        queues: dict[str, list[bytes]] = {}
+        for addresses, datagram in datagrams:
+            for address in addresses:
+                queues.setdefault(address, []).append(datagram)
+        for address, queue in queues.items():
+            try:
+                sockaddr = self._sockaddrs.get(address) or self._find(address)
+            except OSError as error:
+                self._lose(error, len(queue))
+                continue
+            for run in runs_of(queue):
+                self._send_run(run, sockaddr)
+
+    def _send_run(self, run: list[bytes], sockaddr: SockAddr) -> None:
+        try:
+            if len(run) == 1:
+                self._udp.sendto(run[0], sockaddr)
+            else:
+                self._udp.sendmsg(run, ((SOL_UDP, UDP_SEGMENT, _SIZE.pack(len(run[0]))),), 0, sockaddr)
+        except OSError as error:
+            if len(run) > 1 and error.errno in (errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOPROTOOPT):
+                self.segments_out = False  # the path or the kernel cannot: one by one from now on
+                for datagram in run:
+                    self._send_run([datagram], sockaddr)
+                return
+            self._lose(error, len(run))
+        else:
+            self.datagrams_out += len(run)
+            self.bytes_out += sum(map(len, run))
+
+    def _find(self, address: str) -> SockAddr:
+        try:
+            found = self._sockaddrs[address] = sockaddr_of(address)
+        except (ValueError, Misuse) as error:  # an address that a peer made up
+            raise OSError(errno.EADDRNOTAVAIL, str(error)) from error
+        if len(self._sockaddrs) > 65_536:
+            self._sockaddrs.pop(next(iter(self._sockaddrs)))
+        return found
+
+    def _lose(self, error: OSError, count: int = 1) -> None:
+        reason = errno.errorcode.get(error.errno or 0, "unknown")
+        self.lost[reason] = self.lost.get(reason, 0) + count
+
+
+def runs_of(datagrams: Iterable[bytes]) -> list[list[bytes]]:
+    """Cut a queue into runs that one call can send: all of one length, but the last of a run may be shorter."""
+    runs: list[list[bytes]] = []
+    size = total = 0
+    is_open = False
+    for datagram in datagrams:
+        length = len(datagram)
+        run = runs[-1] if is_open else []
+        if is_open and length <= size and len(run) < SEGMENTS_MAX and total + length <= SEGMENTS_BYTES_MAX:
+            run.append(datagram)
+            total += length
+            is_open = length == size
+        else:
+            runs.append([datagram])
+            size = total = length
+            is_open = True
+    return runs

@@ -1,0 +1,179 @@
+"""The same verbs without asyncio, for programs that wait: a thin facade over a group on an event loop of its own thread.
+
+    with unisono.sync.join("chat", peers=[…]) as group:
+        group.cast(b"hello").stable(timeout=2)
+        for event in group:
+            ...
+
+Every call may be made from any thread; one thread iterates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from unisono.core.types import Key, MemberId, Service
+from unisono.runtime import group as asynchronous
+from unisono.runtime import join as joining
+from unisono.runtime import receipts
+from unisono.runtime.errors import Closed
+from unisono.runtime.events import Event, View
+
+T = TypeVar("T")
+EVENTS_AT_ONCE = 1_024
+
+
+def join(group: str, **wishes: Any) -> Group:
+    """Join a group and wait for its first view. The arguments are those of `unisono.join`."""
+    return Group(joining.join(group, **wishes), wishes.get("leave_timeout", 5.0))
+
+
+class _Thread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="unisono", daemon=True)
+        self._thread.start()
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        self.call(self._loop.shutdown_asyncgens())
+        self.call(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Group:
+    """One member of a group, for programs without asyncio."""
+
+    def __init__(self, wanted: joining.Joining, leave_timeout: float) -> None:
+        self._thread = _Thread()
+        self._leave_timeout = leave_timeout
+        self._events: deque[Event] = deque()
+        self._has_left = False
+        try:
+            self._group: asynchronous.Group = self._thread.call(_await(wanted))
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.leave(self._leave_timeout)
+        except Exception:
+            if error is None:
+                raise
+
+    @property
+    def id(self) -> MemberId:
+        return self._group.id
+
+    @property
+    def view(self) -> View:
+        return self._group.view
+
+    @property
+    def members(self) -> tuple[MemberId, ...]:
+        return self._group.members
+
+    def status(self) -> dict[str, Any]:
+        return self._ask(self._group.status)
+
+    def explain(self, key: Key | None = None) -> list[str]:
+        return self._ask(lambda: self._group.explain(key))
+
+    def cast(
+        self,
+        payload: bytes,
+        *,
+        to: Iterable[MemberId] | None = None,
+        safe: bool | None = None,
+        service: Service | str | None = None,
+    ) -> Receipt:
+        return Receipt(self._thread, self._call(self._group.cast(payload, to=to, safe=safe, service=service)))
+
+    def cast_many(self, payloads: Iterable[bytes], **options: Any) -> Receipt | None:
+        receipt = self._call(self._group.cast_many(payloads, **options))
+        return None if receipt is None else Receipt(self._thread, receipt)
+
+    def switch(self, order: str, timeout: float | None = None) -> None:
+        self._call(self._group.switch(order, timeout))
+
+    def next(self, timeout: float | None = None) -> Event:
+        """The next event. Raises `TimedOut` if there is none in time, `Closed` if there will be none."""
+        if not self._events:
+            self._events.extend(self._call(_take(self._group, timeout)))
+        return self._events.popleft()
+
+    def __iter__(self) -> Iterator[Event]:
+        while True:
+            try:
+                yield self.next()
+            except Closed:
+                return
+
+    def leave(self, timeout: float = 5.0) -> None:
+        if not self._has_left:
+            self._has_left = True
+            try:
+                self._thread.call(self._group.leave(timeout))
+            finally:
+                self._thread.stop()
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._has_left:
+            coroutine.close()
+            raise Closed(f"{self.id} has left {self._group.name!r}: join again.")
+        return self._thread.call(coroutine)
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        async def ask() -> T:
+            return question()
+
+        return self._call(ask())
+
+
+class Receipt:
+    """Says how far one message has come."""
+
+    def __init__(self, thread: _Thread, receipt: receipts.Receipt) -> None:
+        self._thread = thread
+        self._receipt = receipt
+
+    @property
+    def key(self) -> Key:
+        return self._receipt.key
+
+    def delivered(self, timeout: float | None = None) -> None:
+        self._thread.call(self._receipt.delivered(timeout))
+
+    def stable(self, timeout: float | None = None) -> None:
+        self._thread.call(self._receipt.stable(timeout))
+
+
+async def _await(wanted: joining.Joining) -> asynchronous.Group:
+    return await wanted
+
+
+async def _take(group: asynchronous.Group, timeout: float | None) -> list[Event]:
+    """The next event, and those that are there besides: crossing threads once for many."""
+    return [await group.next(timeout), *group.ready(EVENTS_AT_ONCE)]

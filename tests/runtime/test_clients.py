@@ -1,0 +1,128 @@
+"""Clients outside of a group, through the public interface: in virtual time with faults, and on real sockets with a key."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import unisono
+from tests.runtime.ports import free_addresses
+from tests.runtime.test_group import real
+from unisono.runtime.seal import make_key
+from unisono.sim import Network, test
+
+ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
+
+
+class Till:
+    """A replicated counter: each request adds to it, and is told the sum."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.sums: list[int] = []
+        self.seen: list[bytes] = []
+
+    def answer(self, client: unisono.MemberId, payload: bytes) -> bytes | None:
+        if payload == b"who?":
+            return self.name.encode()
+        if payload == b"c alone":
+            return b"here" if self.name == ADDRESSES[2] else None
+        self.sums.append((self.sums[-1] if self.sums else 0) + int(payload))
+        return str(self.sums[-1]).encode()
+
+    async def follow(self, group: unisono.Group) -> None:
+        async for event in group:
+            if isinstance(event, unisono.Delivery):
+                self.seen.append(event.payload)
+
+
+async def shop(addresses: list[str], **wishes: Any) -> tuple[list[Till], list[unisono.Group], list[asyncio.Task[None]]]:
+    tills = [Till(address) for address in addresses]
+    groups = await asyncio.gather(
+        *(
+            unisono.join(
+                "shop", listen=till.name, peers=addresses, min_members=len(addresses), answer=till.answer, **wishes
+            )
+            for till in tills
+        )
+    )
+    return tills, list(groups), [asyncio.create_task(t.follow(g)) for t, g in zip(tills, groups, strict=True)]
+
+
+@test(seeds=10, loss=0.2)
+async def test_each_request_has_one_effect_whatever_is_lost() -> None:
+    tills, groups, tasks = await shop(ADDRESSES)
+    async with unisono.client("shop", contacts=ADDRESSES, listen="10.0.0.9:1", timeout=60) as client:
+        answers = [await client.request(b"1") for _ in range(10)]
+    assert answers == [b"%d" % i for i in range(1, 11)]
+    await groups[0].cast(b"beside")
+    for group in groups:
+        await group.leave()
+    await asyncio.gather(*tasks)
+    assert all(till.sums == list(range(1, 11)) for till in tills)
+    assert all(till.seen == [b"beside"] for till in tills), "requests are no events of the application"
+
+
+@test(seeds=10)
+async def test_a_contact_that_crashes_is_passed_over_and_the_effect_happens_once(network: Network) -> None:
+    tills, groups, tasks = await shop(ADDRESSES)
+    async with unisono.client("shop", contacts=ADDRESSES, listen="10.0.0.9:1", timeout=60) as client:
+        assert await client.request(b"5") == b"5"
+        asking = asyncio.create_task(client.request(b"7"))
+        await asyncio.sleep(0.003)
+        network.crash(groups[0])
+        assert await asking == b"12"
+    for group in groups[1:]:
+        await group.leave()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert [till.sums for till in tills[1:]] == [[5, 12], [5, 12]]
+
+
+@test()
+async def test_all_answer_or_only_who_has_something_to_say() -> None:
+    _, groups, tasks = await shop(ADDRESSES)
+    async with unisono.client("shop", contacts=ADDRESSES[:1], listen="10.0.0.9:1") as client:
+        answers = await client.request_all(b"who?")
+        assert {member.address: said for member, said in answers.items()} == {a: a.encode() for a in ADDRESSES}
+        assert await client.request(b"c alone", wanted="any") == b"here"
+        with pytest.raises(unisono.Misuse, match="choose contact or any"):
+            await client.request(b"1", wanted="all")
+    with pytest.raises(unisono.Misuse, match="closed"):
+        await client.request(b"1")
+    for group in groups:
+        await group.leave()
+    await asyncio.gather(*tasks)
+
+
+@test()
+async def test_no_answer_is_a_named_failure(network: Network) -> None:
+    async with unisono.client("shop", contacts=["10.0.0.1:7400"], listen="10.0.0.9:1", timeout=2) as client:
+        with pytest.raises(unisono.Unanswered, match=r"within 2 s: no contact answered"):
+            await client.request(b"1")
+
+
+@real
+async def test_real_sockets_with_a_key() -> None:
+    key = make_key()
+    addresses = free_addresses(2)
+    tills, groups, tasks = await shop(addresses, key=key, pace=0.5)
+    async with unisono.client("shop", contacts=addresses, key=key) as client:
+        assert await asyncio.gather(*(client.request(b"1") for _ in range(40)))
+    async with unisono.client("shop", contacts=addresses, timeout=0.5) as stranger:
+        with pytest.raises(unisono.Unanswered):
+            await stranger.request(b"1")
+    for group in groups:
+        await group.leave()
+    await asyncio.gather(*tasks)
+    assert tills[0].sums == tills[1].sums == list(range(1, 41))
+
+
+def test_bad_wishes() -> None:
+    with pytest.raises(unisono.Misuse, match="needs contacts"):
+        unisono.client("shop", contacts=[])
+    with pytest.raises(unisono.Misuse, match="needs contacts"):
+        unisono.client("shop", contacts="127.0.0.1:1")
+    with pytest.raises(unisono.Misuse, match="write host:port"):
+        unisono.client("shop", contacts=["nowhere"])

@@ -1,0 +1,375 @@
+"""The asyncio interface on real sockets: receipts, cancellation, leaving, many groups on one socket, bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+import unisono
+from tests.runtime.ports import free_addresses
+from unisono.core.member_settings import Settings
+from unisono.core.stream_settings import StreamSettings
+from unisono.runtime.seal import make_key
+
+PACE = 0.5
+
+
+def real(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test on a real event loop, with a limit of time."""
+
+    def wrapper(*arguments: Any, **fixtures: Any) -> None:
+        async def main() -> None:
+            async with asyncio.timeout(60):
+                await function(*arguments, **fixtures)
+
+        asyncio.run(main())
+
+    wrapper.__name__ = function.__name__
+    wrapper.__doc__ = function.__doc__
+    return wrapper
+
+
+@asynccontextmanager
+async def gathered(count: int, name: str = "g", **wishes: Any) -> AsyncIterator[list[unisono.Group]]:
+    """So many members of one group in this process."""
+    addresses = free_addresses(count)
+    async with AsyncExitStack() as stack:
+        joining = [
+            unisono.join(name, listen=address, peers=addresses, min_members=count, pace=PACE, timeout=30, **wishes)
+            for address in addresses
+        ]
+        groups = await asyncio.gather(*joining)
+        for group in groups:
+            stack.push_async_callback(group.leave)
+        yield list(groups)
+
+
+async def payloads(group: unisono.Group, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    async for event in group:
+        if isinstance(event, unisono.Delivery):
+            found.append(event.payload)
+            if len(found) == count:
+                break
+    return found
+
+
+@real
+async def test_casts_of_all_are_delivered_in_one_order() -> None:
+    async with gathered(3) as groups:
+        for i in range(500):
+            for group in groups:
+                await group.cast(f"{group.id.address} {i}".encode())
+        first, *others = await asyncio.gather(*(payloads(group, 1500) for group in groups))
+        assert all(first == other for other in others)
+
+
+@real
+async def test_receipts_tell_delivered_and_stable() -> None:
+    async with gathered(2) as (a, b):
+        receipt = await a.cast(b"x")
+        assert receipt.key.origin == a.id
+        await receipt.delivered(timeout=10)
+        await receipt.stable(timeout=10)
+        assert receipt.is_delivered
+        assert receipt.is_stable
+        assert await payloads(b, 1) == [b"x"]
+
+
+@real
+async def test_indices_and_keys_are_those_of_the_deliveries() -> None:
+    async with gathered(2) as (a, b):
+        keys = [(await a.cast(b"x")).key for _ in range(10)]
+        keys.append((await a.cast(b"safe", safe=True)).key)
+        keys += [(await a.cast(b"x")).key for _ in range(10)]
+        seen = []
+        async for event in b:
+            if isinstance(event, unisono.Delivery):
+                seen.append(event.key)
+                if len(seen) == 21:
+                    break
+        assert seen == keys
+
+
+@real
+async def test_recipients_get_a_message_and_others_do_not() -> None:
+    async with gathered(3) as (a, b, c):
+        await a.cast(b"for b", to=[b.id])
+        await a.cast(b"for all")
+        assert await payloads(b, 2) == [b"for b", b"for all"]
+        assert await payloads(c, 1) == [b"for all"]
+        with pytest.raises(unisono.Misuse, match="not a member"):
+            await a.cast(b"x", to=[unisono.MemberId("127.0.0.1:1", 1)])
+
+
+@real
+async def test_batches_and_single_events_are_one_stream() -> None:
+    async with gathered(2) as (a, b):
+        await a.cast_many(b"%d" % i for i in range(1000))
+        found: list[bytes] = []
+        async for some in b.batches():
+            if isinstance(some, list):
+                found += [delivery.payload for delivery in some]
+                if len(found) >= 300:
+                    break
+        if len(found) < 1000:
+            found += await payloads(b, 1000 - len(found))
+        assert found == [b"%d" % i for i in range(1000)]
+
+
+@real
+async def test_a_large_message_travels_whole() -> None:
+    payload = os.urandom(3_000_000)
+    async with gathered(2) as (a, b):
+        await a.cast(payload)
+        assert await payloads(b, 1) == [payload]
+
+
+@real
+async def test_what_is_too_large_or_no_bytes_is_refused() -> None:
+    async with gathered(1) as (a,):
+        with pytest.raises(unisono.Misuse, match="over the limit"):
+            await a.cast(bytes(17 * 1024 * 1024))
+        with pytest.raises(unisono.Misuse, match="encode it first"):
+            await a.cast("text")  # type: ignore[arg-type]
+        with pytest.raises(unisono.Misuse, match="no service 'fast'"):
+            await a.cast(b"x", service="fast")
+
+
+@real
+async def test_an_application_that_does_not_read_slows_the_caster_and_nothing_is_lost() -> None:
+    small = Settings(streams=StreamSettings(datagram_bytes=8_000, window_bytes=64 * 1024, window_bytes_start=64 * 1024))
+    async with gathered(2, settings=small) as (a, b):
+        unisono_queue = "unisono.runtime.inbox.QUEUE_BYTES_MAX"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(unisono_queue, 200_000)
+            count = 0
+
+            async def cast_for_ever() -> None:
+                nonlocal count
+                while True:
+                    await a.cast(bytes(1000))
+                    count += 1
+
+            async def empty_a() -> None:
+                async for _ in a:
+                    pass
+
+            casting, emptying = asyncio.create_task(cast_for_ever()), asyncio.create_task(empty_a())
+            before = -1
+            while count != before or count < 200:  # until it stands still
+                before = count
+                await asyncio.sleep(0.5)
+            assert b.status()["queued_bytes"] < 200_000 + 4 * 64 * 1024 + 100_000
+            assert any("has not taken" in sentence for sentence in b.explain())
+            casting.cancel()
+            await asyncio.gather(casting, return_exceptions=True)
+            assert len(await payloads(b, count)) == count
+            emptying.cancel()
+            await asyncio.gather(emptying, return_exceptions=True)
+
+
+@real
+async def test_cancelling_a_cast_loses_no_message_and_leaves_no_task() -> None:
+    async with gathered(2) as (a, b):
+        done: list[int] = []
+
+        async def cast(i: int) -> None:
+            await a.cast(b"%d" % i)
+            done.append(i)
+
+        tasks = [asyncio.create_task(cast(i)) for i in range(300)]
+        await asyncio.sleep(0)
+        for task in tasks[::3]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        seen = {int(payload) for payload in await payloads(b, len(done))}
+        assert set(done) <= seen
+    gc.collect()
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
+@real
+async def test_a_cancelled_reader_loses_no_event() -> None:
+    async with gathered(2) as (a, b):
+        found: list[bytes] = []
+
+        async def read() -> None:
+            async for event in b:
+                if isinstance(event, unisono.Delivery):
+                    found.append(event.payload)
+
+        for i in range(50):
+            reader = asyncio.create_task(read())
+            await a.cast(b"%d" % i)
+            await asyncio.sleep(0.001)
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+        found += await payloads(b, 50 - len(found)) if len(found) < 50 else []
+        assert found == [b"%d" % i for i in range(50)]
+
+
+@real
+async def test_two_readers_at_once_are_a_misuse() -> None:
+    async with gathered(1) as (a,):
+        await payloads_until_view(a)
+        waiting = asyncio.create_task(a.next())
+        await asyncio.sleep(0)
+        with pytest.raises(unisono.Misuse, match="one reader"):
+            await a.next()
+        waiting.cancel()
+
+
+async def payloads_until_view(group: unisono.Group) -> None:
+    while not isinstance(await group.next(timeout=10), unisono.View):
+        pass
+
+
+@real
+async def test_leaving_flushes_what_was_cast() -> None:
+    async with gathered(2) as (a, b):
+        for i in range(2000):
+            await a.cast(b"%d" % i)
+        await a.leave()
+        assert await payloads(b, 2000) == [b"%d" % i for i in range(2000)]
+        async for event in b:
+            if isinstance(event, unisono.View) and len(event.members) == 1:
+                assert str(event.left[a.id]) == "left"
+                break
+
+
+@real
+async def test_casting_after_leaving_is_refused() -> None:
+    (address,) = free_addresses(1)
+    async with unisono.join("g", listen=address) as group:
+        pass
+    with pytest.raises(unisono.Closed, match="join again"):
+        await group.cast(b"late")
+    assert [event async for event in group if isinstance(event, unisono.Delivery)] == []
+
+
+@real
+async def test_leaving_without_the_others_consent_says_what_may_be_lost() -> None:
+    async with gathered(2) as (a, b):
+        b._close()  # it hears nothing any more, and does not say so
+        await a.cast(b"x")
+        with pytest.raises(unisono.NotFlushed, match="1 of its last messages"):
+            await a.leave(timeout=0.3)
+
+
+@real
+async def test_an_error_in_the_block_is_not_hidden_by_leaving() -> None:
+    (address,) = free_addresses(1)
+    with pytest.raises(ZeroDivisionError):
+        async with unisono.join("g", listen=address):
+            raise ZeroDivisionError
+
+
+@real
+async def test_many_groups_share_one_socket() -> None:
+    one, other = free_addresses(2)
+
+    async def member(name: str, address: str) -> unisono.Group:
+        return await unisono.join(name, listen=address, peers=[one, other], min_members=2, pace=PACE, timeout=30)
+
+    pairs = await asyncio.gather(*(member(name, address) for name in ("x", "y", "z") for address in (one, other)))
+    assert len({group._driver._port for group in pairs}) == 2
+    with pytest.raises(unisono.Misuse, match="one address has one member of a group"):
+        await unisono.join("x", listen=one, peers=[other])
+    for i, group in enumerate(pairs):
+        await group.cast(b"%d" % i)
+    for i in (0, 2, 4):
+        first, second = await asyncio.gather(payloads(pairs[i], 2), payloads(pairs[i + 1], 2))
+        assert first == second
+        assert sorted(first) == [b"%d" % i, b"%d" % (i + 1)]
+    for group in pairs:
+        await group.leave()
+    again = await unisono.join("x", listen=one)  # the socket was given back
+    await again.leave()
+
+
+@real
+async def test_without_listen_the_first_free_local_peer_is_taken() -> None:
+    addresses = ["192.0.2.7:7400", *free_addresses(2)]
+    first = await unisono.join("g", peers=addresses, insecure=True, pace=PACE)
+    second = await unisono.join("g", peers=addresses, insecure=True, pace=PACE)
+    assert [first.id.address, second.id.address] == addresses[1:]
+    await second.leave()
+    await first.leave()
+
+
+@real
+async def test_ipv6_and_host_names() -> None:
+    one, other = free_addresses(2, "::1")
+    port = one.rpartition(":")[2]
+    a, b = await asyncio.gather(
+        unisono.join("g", listen=one, peers=[other], min_members=2, timeout=30, pace=PACE),
+        unisono.join("g", listen=other, peers=[f"[::1]:{port}"], min_members=2, timeout=30, pace=PACE),
+    )
+    await a.cast(b"six")
+    assert await payloads(b, 1) == [b"six"]
+    await b.leave()
+    await a.leave()
+    (address,) = free_addresses(1)
+    named = await unisono.join("g", listen=address.replace("127.0.0.1", "localhost"))
+    assert named.id.address in (address, address.replace("127.0.0.1", "[::1]"))
+    await named.leave()
+
+
+@real
+async def test_a_key_is_needed_beyond_loopback() -> None:
+    with pytest.raises(unisono.Misuse, match=r"can be reached from outside.*unisono keygen"):
+        await unisono.join("g", listen="0.0.0.0:0", advertise="192.0.2.1:0")
+
+
+@real
+async def test_members_with_a_key_agree_and_a_stranger_stays_outside() -> None:
+    key = make_key()
+    async with gathered(2, key=key) as (a, b):
+        stranger_at = free_addresses(1)[0]
+        with pytest.raises(unisono.TimedOut, match="same key"):
+            await unisono.join(
+                "g", listen=stranger_at, peers=[a.id.address], key=make_key(), min_members=2, timeout=1, pace=PACE
+            )
+        with pytest.raises(unisono.TimedOut):
+            await unisono.join("g", listen=stranger_at, peers=[a.id.address], min_members=2, timeout=1, pace=PACE)
+        await a.cast(b"secret")
+        assert await payloads(b, 1) == [b"secret"]
+        refused = a._driver.seal.refused  # type: ignore[union-attr]
+        assert refused["seal"] > 0
+        assert refused["unsealed"] > 0
+        assert len(a.members) == 2
+
+
+@real
+async def test_bad_wishes_are_refused_before_anything_is_opened() -> None:
+    for wishes, words in (
+        ({"order": "chaos"}, "no order 'chaos'"),
+        ({"policy": "anarchy"}, "partitionable or primary"),
+        ({"slow": "shout"}, "block, shed, evict"),
+        ({"min_members": 0}, "choose 1 or more"),
+        ({"peers": "127.0.0.1:1"}, "list of addresses"),
+        ({"listen": "7400"}, "write host:port"),
+    ):
+        with pytest.raises(unisono.Misuse, match=words):
+            unisono.join("g", **wishes)
+    with pytest.raises(unisono.Misuse, match="pace = 0 is out of range"):
+        await unisono.join("g", listen="127.0.0.1:0", pace=0)
+
+
+@real
+async def test_the_order_is_switched_on_a_running_group() -> None:
+    async with gathered(2) as (a, b):
+        for i in range(20):
+            await a.cast(b"%d" % i)
+        await a.switch("toto", timeout=20)
+        for i in range(20, 40):
+            await a.cast(b"%d" % i)
+        assert await payloads(b, 40) == [b"%d" % i for i in range(40)]
+        assert b.order == "toto"

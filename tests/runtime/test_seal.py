@@ -1,0 +1,139 @@
+"""The seal around each datagram: what is altered, replayed, foreign or unsealed is refused before anything is read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from unisono.core.errors import Misuse
+from unisono.core.frame import Frames
+from unisono.core.types import MemberId
+from unisono.runtime import seal as seals
+from unisono.runtime.seal import LIVES_MAX, Seal, find_key, make_key, overhead, read_key
+
+KEY = bytes(range(32))
+A, B = MemberId("127.0.0.1:1", 7), MemberId("127.0.0.1:2", 9)
+
+
+def pair(group: str = "g") -> tuple[Seal, Seal]:
+    return Seal(group, A, KEY), Seal(group, B, KEY)
+
+
+def control(member: MemberId, group: str = "g") -> bytes:
+    return Frames(group, member).control(b"a message of membership")
+
+
+def refusals(seal: Seal) -> dict[str, int]:
+    return {reason: count for reason, count in seal.refused.items() if count}
+
+
+def test_what_one_closes_the_other_opens() -> None:
+    a, b = pair()
+    frames = [Frames("g", A).stream(os.urandom(size)) for size in (1, 100, 60_000)] + [control(A)]
+    sealed = [a.close(frame) for frame in frames]
+    assert [len(one) - len(frame) for one, frame in zip(sealed, frames, strict=True)] == [overhead(A.address)] * 4
+    assert [b.open(one) for one in sealed] == frames
+    assert not refusals(b)
+
+
+def test_f1_every_prefix_and_every_flipped_bit_is_refused() -> None:
+    a, b = pair()
+    sealed = a.close(control(A))
+    for length in range(len(sealed)):
+        assert b.open(sealed[:length]) is None
+    for bit in range(8 * len(sealed)):
+        altered = bytearray(sealed)
+        altered[bit // 8] ^= 1 << bit % 8
+        assert b.open(bytes(altered)) is None
+    assert not b._lives, "nothing is kept of what is not authentic"
+    assert b.open(sealed) == control(A)
+
+
+def test_f7_a_replay_is_refused_whatever_came_between() -> None:
+    a, b = pair()
+    sealed = [a.close(control(A)) for _ in range(200)]
+    assert all(b.open(one) is not None for one in sealed)
+    assert all(b.open(one) is None for one in sealed)
+    assert refusals(b) == {"replayed": 200}
+
+
+def test_f5_an_unsealed_datagram_is_refused() -> None:
+    _, b = pair()
+    assert b.open(control(A)) is None
+    assert b.open(Frames("g", A).stream(b"x" * 100)) is None
+    assert b.open(b"") is None
+    assert refusals(b) == {"unsealed": 3}
+
+
+def test_another_key_and_another_group_are_told_apart() -> None:
+    _, b = pair()
+    assert b.open(Seal("g", A, bytes(32)).close(control(A))) is None
+    assert b.open(Seal("h", A, KEY).close(control(A, "h"))) is None
+    assert refusals(b) == {"seal": 1, "group": 1}
+
+
+def test_f6_another_members_name_in_an_own_box_is_refused() -> None:
+    a, b = pair()
+    assert b.open(a.close(control(MemberId(A.address, 8)))) is None
+    assert b.open(a.close(control(MemberId("127.0.0.1:3", 7)))) is None
+    assert refusals(b) == {"sender": 2}
+
+
+def test_own_datagrams_that_come_back_are_refused() -> None:
+    a, _ = pair()
+    assert a.open(a.close(control(A))) is None
+    assert refusals(a) == {"own": 1}
+
+
+def test_two_lives_never_share_a_key_even_with_the_same_name() -> None:
+    first, second = Seal("g", A, KEY), Seal("g", A, KEY)
+    assert first.close(b"x" * 64)[-80:] != second.close(b"x" * 64)[-80:]
+    b = Seal("g", B, KEY)
+    assert b.open(first.close(control(A))) is not None
+    assert b.open(second.close(control(A))) is not None  # the counters of another life are its own
+
+
+def test_a_flood_of_strangers_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seals, "LIVES_MAX", 4)
+    b = Seal("g", B, KEY)
+    for i in range(50):
+        stranger = Seal("g", MemberId("127.0.0.1:1", i), bytes(32))
+        assert b.open(stranger.close(control(A))) is None
+    assert not b._lives
+    for i in range(50):
+        member = MemberId("127.0.0.1:1", i)
+        assert b.open(Seal("g", member, KEY).close(control(member))) is not None
+    assert len(b._lives) <= 4 < LIVES_MAX
+
+
+def test_a_seal_that_does_not_check_counters_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unisono.core.envelope.ReplayWindow.fresh", lambda self, counter: True)
+    with pytest.raises(AssertionError):
+        test_f7_a_replay_is_refused_whatever_came_between()
+
+
+def test_keys_come_from_bytes_text_files_and_the_environment(tmp_path: Path) -> None:
+    text = make_key()
+    key = read_key(text, "the test")
+    assert len(key) == 32
+    file = tmp_path / "group.key"
+    file.write_text(text + "\n")
+    assert find_key(key) == find_key(text) == find_key(file) == find_key(str(file)) == key
+    assert find_key(None, {"UNISONO_KEY": text}) == key
+    assert find_key(None, {}) is None
+    assert make_key() != text
+
+
+def test_what_is_no_key_is_refused_with_a_cure(tmp_path: Path) -> None:
+    file = tmp_path / "empty.key"
+    file.write_text("")
+    with pytest.raises(Misuse, match=r"empty.key holds no group key: `unisono keygen`"):
+        find_key(file)
+    with pytest.raises(Misuse, match="cannot be read"):
+        find_key(tmp_path / "none.key")
+    with pytest.raises(Misuse, match="32 bytes, not 5"):
+        find_key(b"short")
+    with pytest.raises(Misuse, match="UNISONO_KEY holds no group key"):
+        find_key(None, {"UNISONO_KEY": "swordfish"})

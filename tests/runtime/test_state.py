@@ -1,0 +1,112 @@
+"""Snapshot, restore and merge, in the order of the stream, through the public interface, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+import unisono
+from unisono.sim import Network, test
+
+ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
+
+
+class Counter:
+    """A replicated state: how often each word was said, and in which order."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.calls: list[str] = []
+        self.group: unisono.Group | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def snapshot(self) -> bytes:
+        return json.dumps(self.words).encode()
+
+    def restore(self, state: bytes) -> None:
+        self.calls.append("restore")
+        self.words = json.loads(state)
+
+    def merge(self, parts: object) -> None:
+        self.calls.append("merge")
+        assert isinstance(parts, list | tuple)
+        self.words = sorted({word for part in parts for word in json.loads(part)})
+
+    async def run(self, address: str, min_members: int) -> None:
+        self.group = await unisono.join(
+            "words",
+            listen=address,
+            peers=ADDRESSES,
+            min_members=min_members,
+            snapshot=self.snapshot,
+            restore=self.restore,
+            merge=self.merge,
+        )
+        self.task = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        assert self.group is not None
+        async for event in self.group:
+            self.calls.append(type(event).__name__)
+            if isinstance(event, unisono.Delivery):
+                self.words.append(event.payload.decode())
+                if len(self.words) % 7 == 0:
+                    await asyncio.sleep(0.01)  # an application that is busy with it
+
+    async def stop(self) -> None:
+        assert self.group is not None
+        assert self.task is not None
+        await self.group.leave()
+        await self.task
+
+
+async def until(condition: object, seconds: float = 60) -> None:
+    assert callable(condition)
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@test(seeds=8, loss=0.05)
+async def test_a_joiner_gets_the_state_before_its_first_event() -> None:
+    first, second, late = Counter(), Counter(), Counter()
+    await asyncio.gather(first.run(ADDRESSES[0], 2), second.run(ADDRESSES[1], 2))
+    assert first.group is not None
+    for i in range(40):
+        await first.group.cast(f"a{i}".encode())
+    joining = asyncio.create_task(late.run(ADDRESSES[2], 1))
+    for i in range(40, 120):
+        await first.group.cast(f"a{i}".encode())
+        await asyncio.sleep(0.005)
+    await joining
+    await until(lambda: len(late.words) == 120 and len(second.words) == 120)
+    assert late.words == first.words == second.words
+    assert late.calls[0] == "restore"
+    assert late.calls[1] == "View"
+    for one in (late, second, first):
+        await one.stop()
+
+
+@test(seeds=4)
+async def test_parts_merge_their_states(network: Network) -> None:
+    members = [Counter() for _ in ADDRESSES]
+    await asyncio.gather(*(one.run(address, 3) for one, address in zip(members, ADDRESSES, strict=True)))
+    network.partition([ADDRESSES[:2], ADDRESSES[2:]])
+    groups = [one.group for one in members]
+    assert all(group is not None for group in groups)
+    await until(lambda: len(groups[2].view.members) == 1 and len(groups[0].view.members) == 2)  # type: ignore[union-attr]
+    await groups[0].cast(b"left")  # type: ignore[union-attr]
+    await groups[2].cast(b"right")  # type: ignore[union-attr]
+    await until(lambda: "right" in members[2].words and "left" in members[1].words)
+    network.heal()
+    await until(lambda: all("merge" in one.calls for one in members))
+    await until(lambda: all(one.words == ["left", "right"] for one in members))
+    for one in members:
+        await one.stop()
+
+
+def test_half_a_pair_of_hooks_is_refused() -> None:
+    with pytest.raises(unisono.Misuse, match="give snapshot and restore"):
+        unisono.join("words", snapshot=lambda: b"")

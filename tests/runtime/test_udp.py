@@ -1,0 +1,192 @@
+"""Addresses and the socket: what people write, many datagrams in few calls, and errors that count as loss."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+from typing import Any
+
+import pytest
+
+from unisono.core.errors import Misuse
+from unisono.runtime.addresses import (
+    Endpoint,
+    NotLocal,
+    PortTaken,
+    bind,
+    bind_first,
+    bound_endpoint,
+    datagram_bytes,
+    resolve,
+    sockaddr_of,
+    split,
+)
+from unisono.runtime.udp import SEGMENTS_MAX, UdpSocket, runs_of
+
+LOOPBACK = Endpoint("127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("127.0.0.1:7400", "127.0.0.1", 7400), ("[::1]:9", "::1", 9), ("alpha.example:65535", "alpha.example", 65535)],
+)
+def test_addresses_are_split(text: str, host: str, port: int) -> None:
+    assert split(text, "listen") == (host, port)
+
+
+@pytest.mark.parametrize("text", ["", "7400", "host", "host:", ":7400", "host:x", "host:65536", "host:-1", "host:٣"])
+def test_what_is_no_address_is_refused_with_a_cure(text: str) -> None:
+    with pytest.raises(Misuse, match="write host:port"):
+        split(text, "the peer")
+
+
+def test_an_ipv6_address_needs_brackets() -> None:
+    with pytest.raises(Misuse, match="in brackets"):
+        split("::1:7400", "listen")
+
+
+def test_an_unknown_host_is_named() -> None:
+    with pytest.raises(Misuse, match=r"the peer .* 'nowhere.invalid' is not known here"):
+        resolve("nowhere.invalid:7400", "the peer")
+
+
+def test_families_do_not_mix() -> None:
+    with pytest.raises(Misuse, match="another family"):
+        resolve("[::1]:7400", "the peer", socket.AF_INET)
+
+
+def test_text_and_socket_address_belong_together() -> None:
+    assert str(Endpoint("::1", 7)) == "[::1]:7"
+    assert sockaddr_of("[::1]:7") == ("::1", 7, 0, 0)
+    assert sockaddr_of("10.0.0.1:7") == ("10.0.0.1", 7)
+
+
+def test_a_taken_port_and_a_foreign_address_are_told_apart() -> None:
+    with bind(LOOPBACK) as taken:
+        with pytest.raises(PortTaken, match="choose another port"):
+            bind(bound_endpoint(taken))
+        with pytest.raises(NotLocal, match="advertise"):
+            bind(Endpoint("192.0.2.1", 7400))
+        with pytest.raises(Misuse, match=r"taken.*not local"):
+            bind_first([bound_endpoint(taken), Endpoint("192.0.2.1", 7400)])
+
+
+def test_the_first_free_local_address_is_taken() -> None:
+    with bind(LOOPBACK) as taken, bind(LOOPBACK) as other:
+        free = bound_endpoint(other)
+        other.close()
+        udp, endpoint = bind_first([Endpoint("192.0.2.1", 7400), bound_endpoint(taken), free])
+        with udp:
+            assert endpoint == free
+
+
+def test_datagrams_on_loopback_are_large() -> None:
+    assert datagram_bytes(Endpoint("127.0.0.1", 1), [Endpoint("127.0.0.1", 2)]) == 60_000
+    assert datagram_bytes(Endpoint("127.0.0.1", 1), []) == 60_000
+
+
+def pair(segments: bool = True) -> tuple[UdpSocket, UdpSocket, str]:
+    one, other = bind(LOOPBACK), bind(LOOPBACK)
+    return UdpSocket(one, segments), UdpSocket(other, segments), str(bound_endpoint(other))
+
+
+def drain(udp: UdpSocket) -> list[bytes]:
+    """All that is there. The views are good until the next call only, so they are copied."""
+    found: list[bytes] = []
+    while some := udp.receive():
+        found += map(bytes, some)
+    return found
+
+
+@pytest.mark.parametrize("segments", [True, False])
+def test_datagrams_arrive_as_they_were(segments: bool) -> None:
+    one, other, address = pair(segments)
+    datagrams = [bytes([i]) * size for i, size in enumerate([1400] * 30 + [700, 1400, 1, 60_000, 1400, 1400, 3])]
+    one.send([((address,), datagram) for datagram in datagrams])
+    assert drain(other) == datagrams
+    assert one.datagrams_out == other.datagrams_in == len(datagrams)
+    assert one.bytes_out == other.bytes_in == sum(map(len, datagrams))
+    one.close()
+    other.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="UDP GSO is Linux's")
+def test_many_datagrams_take_few_calls() -> None:
+    calls = []
+
+    class Counting:
+        def __init__(self, udp: socket.socket) -> None:
+            self._udp = udp
+
+        def __getattr__(self, name: str) -> Any:
+            def count(*arguments: Any) -> Any:
+                calls.append(name)
+                return getattr(self._udp, name)(*arguments)
+
+            return count if name in ("sendto", "sendmsg") else getattr(self._udp, name)
+
+    one, other, address = pair()
+    one._udp = Counting(one._udp)  # type: ignore[assignment]
+    one.send([((address,), b"x" * 1400) for _ in range(40)])
+    assert len(drain(other)) == 40
+    assert len(calls) == 1
+    one.close()
+    other.close()
+
+
+def test_runs_hold_one_length_and_one_shorter_end() -> None:
+    sizes = [5, 5, 3, 5, 5, 7, 7, 2, 2, 9]
+    runs = runs_of([b"x" * size for size in sizes])
+    assert [[len(one) for one in run] for run in runs] == [[5, 5, 3], [5, 5], [7, 7, 2], [2], [9]]
+    assert [len(run) for run in runs_of([b"x"] * (SEGMENTS_MAX + 1))] == [SEGMENTS_MAX, 1]
+    assert [len(run) for run in runs_of([b"x" * 30_000] * 3)] == [2, 1]
+
+
+@pytest.mark.parametrize("number", [errno.ENOBUFS, errno.EPERM, errno.EMSGSIZE, errno.ECONNREFUSED, errno.EAGAIN])
+def test_a13_what_the_socket_refuses_counts_as_loss(number: int) -> None:
+    class Refusing:
+        def __init__(self, udp: socket.socket) -> None:
+            self.close = udp.close
+
+        def sendto(self, *arguments: object) -> None:
+            raise OSError(number, "planted")
+
+        sendmsg = sendto
+
+    one, other, address = pair()
+    one._udp.close()
+    one._udp = Refusing(bind(LOOPBACK))  # type: ignore[assignment]
+    one.send([((address,), b"x")])
+    one.send([((address,), b"x"), ((address,), b"x")])
+    assert one.lost == {errno.errorcode[number]: 3}
+    assert one.datagrams_out == 0
+    one.close()
+    other.close()
+
+
+def test_a_path_without_segments_is_noticed_and_nothing_is_lost() -> None:
+    one, other, address = pair()
+    udp = one._udp
+
+    class NoSegments:
+        sendto, close, recvmsg_into = udp.sendto, udp.close, udp.recvmsg_into
+
+        def sendmsg(self, *arguments: object) -> None:
+            raise OSError(errno.EIO, "planted")
+
+    one._udp = NoSegments()  # type: ignore[assignment]
+    one.send([((address,), b"x" * 100) for _ in range(5)])
+    assert drain(other) == [b"x" * 100] * 5
+    assert not one.segments_out
+    one.close()
+    other.close()
+
+
+def test_an_address_that_a_peer_made_up_is_a_loss() -> None:
+    one, other, _ = pair()
+    one.send([(("not an address",), b"x")])
+    one.send([(("256.1.1.1:70",), b"x")])
+    assert sum(one.lost.values()) == 2
+    one.close()
+    other.close()

@@ -1,0 +1,137 @@
+"""Application code in virtual time: the same code as on real sockets, with faults, and the same run for the same seed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import unisono
+from unisono.sim import Network, Stuck, run, test
+from unisono.sim.loop import Crashed
+
+ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
+
+
+async def collect(group: unisono.Group, count: int) -> list[bytes]:
+    payloads = []
+    async for event in group:
+        match event:
+            case unisono.Delivery(_, payload):
+                payloads.append(payload)
+                if len(payloads) == count:
+                    break
+    return payloads
+
+
+async def converse(address: str, count: int, order: str = "sequencer") -> list[bytes]:
+    """What an application does: join with the others, cast, deliver everything, leave."""
+    async with unisono.join("chat", listen=address, peers=ADDRESSES, order=order, min_members=3) as group:
+        for i in range(count):
+            await group.cast(f"{address} says {i}".encode())
+        return await collect(group, 3 * count)
+
+
+@test(seeds=10, loss=0.2)
+async def test_members_agree_under_loss() -> None:
+    first, second, third = await asyncio.gather(*(converse(address, 20) for address in ADDRESSES))
+    assert len(first) == 60
+    assert first == second == third
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
+    def story(seed: int) -> tuple[list[bytes], int]:
+        async def main(network: Network) -> list[bytes]:
+            return (await asyncio.gather(*(converse(address, 5) for address in ADDRESSES)))[0]
+
+        seen: list[int] = []
+
+        async def timed(network: Network) -> list[bytes]:
+            said = await main(network)
+            seen.append(network.sent)
+            return said
+
+        return run(timed, seed, loss=0.3), seen[0]
+
+    assert story(1) == story(1)
+    assert story(1) != story(2)
+
+
+@test(seeds=5)
+async def test_a_crash_is_seen_as_a_view_with_the_reason(network: Network) -> None:
+    groups = await asyncio.gather(
+        *(unisono.join("g", listen=address, peers=ADDRESSES, min_members=3) for address in ADDRESSES)
+    )
+    network.crash(groups[0])
+    with pytest.raises(Crashed):
+        await groups[0].cast(b"too late")
+    async for event in groups[1]:
+        if isinstance(event, unisono.View) and len(event.members) == 2:
+            assert list(event.left) == [groups[0].id]
+            assert "silence" in str(event.left[groups[0].id])
+            break
+    for group in groups[1:]:
+        await group.leave()
+
+
+@test()
+async def test_a_partition_heals_without_an_operator(network: Network) -> None:
+    groups = await asyncio.gather(
+        *(unisono.join("g", listen=address, peers=ADDRESSES, min_members=3) for address in ADDRESSES)
+    )
+    network.partition([ADDRESSES[:2], ADDRESSES[2:]])
+    async for event in groups[2]:
+        if isinstance(event, unisono.View) and len(event.members) == 1:
+            break
+    network.heal()
+    async for event in groups[2]:
+        if isinstance(event, unisono.View) and len(event.members) == 3:
+            break
+    for group in groups:
+        await group.leave()
+
+
+@test()
+async def test_a_paused_member_is_excluded_and_comes_back(network: Network) -> None:
+    groups = await asyncio.gather(
+        *(unisono.join("g", listen=address, peers=ADDRESSES, min_members=3) for address in ADDRESSES)
+    )
+    network.pause(groups[0], 30.0)
+    sizes = []
+    async for event in groups[1]:
+        assert isinstance(event, unisono.View)
+        sizes.append(len(event.members))
+        if len(sizes) > 1 and sizes[-1] == 3:
+            break
+    assert 2 in sizes
+    for group in groups:
+        await group.leave()
+
+
+def test_waiting_for_what_never_comes_is_an_error_and_not_a_hang() -> None:
+    async def main(network: Network) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Stuck, match="nothing can ever happen"):
+        run(main)
+
+
+def test_a_failure_names_its_seed() -> None:
+    @test(seeds=[7])
+    async def fails() -> None:
+        raise ValueError("planted")
+
+    with pytest.raises(ValueError, match="planted") as caught:
+        fails()
+    assert any("seed 7" in note for note in caught.value.__notes__)
+
+
+def test_fixtures_pass_through(tmp_path_factory: pytest.TempPathFactory) -> None:
+    seen = []
+
+    @test(seeds=2)
+    async def inner(network: Network, value: int) -> None:
+        seen.append((value, isinstance(network, Network)))
+
+    inner(value=3)
+    assert seen == [(3, True), (3, True)]
