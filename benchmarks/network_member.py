@@ -1,0 +1,85 @@
+"""One unisono member of the network benchmark, through the public interface alone: single casts, single deliveries."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from time import monotonic_ns
+from typing import Any
+
+import unisono
+from benchmarks.peers.common import Line, Pace, Plan, Taken, make_payload, padding_of
+from unisono.core.member import Settings
+
+JOIN_S = 20.0
+FRAME_BYTES = 6  # a frame's own head, in the datagram
+
+
+async def run(plan: Plan) -> None:
+    line = Line()
+    addresses = [f"127.0.0.1:{port}" for port in plan.ports]
+    async with unisono.join(
+        plan.extra["group"],
+        listen=addresses[plan.number],
+        peers=addresses,
+        min_members=plan.members,
+        timeout=JOIN_S,
+        **wishes_of(plan),
+    ) as group:
+        rank = group.members.index(group.id)
+        line.say(ready=True, rank=rank)
+        start_ns = await asyncio.to_thread(line.wait_for_start)
+        taken = Taken(plan, rank, start_ns)
+        taking = asyncio.create_task(take(group, taken))
+        sent = await cast(group, plan, rank, start_ns) if plan.casts(rank) else 0
+        await asyncio.sleep(max(0, Pace(plan, rank, start_ns).stop_ns - monotonic_ns()) / 1e9)
+        line.say(sent=sent, rank=rank)
+        while not line.is_done(taken) and not taking.done():
+            await asyncio.sleep(0.01)
+        line.say(**taken.report(), rank=rank, why=group.explain()[:3])
+        await asyncio.to_thread(line.wait_for_end)
+
+
+def wishes_of(plan: Plan) -> dict[str, Any]:
+    """What a case asks for besides the defaults."""
+    wishes: dict[str, Any] = {name: plan.extra[name] for name in ("order", "key", "trace") if name in plan.extra}
+    if "datagram_bytes" in plan.extra:
+        settings = Settings()
+        room = plan.extra["datagram_bytes"] - FRAME_BYTES
+        wishes["settings"] = replace(settings, streams=replace(settings.streams, datagram_bytes=room))
+    return wishes
+
+
+async def cast(group: unisono.Group, plan: Plan, rank: int, start_ns: int) -> int:
+    """Cast one by one until the time is over; how many."""
+    pace, padding = Pace(plan, rank, start_ns), padding_of(plan)
+    await asyncio.sleep(max(0, start_ns - monotonic_ns()) / 1e9)
+    index, stop_ns, is_paced = 0, pace.stop_ns, plan.rate_per_s is not None
+    while (now := monotonic_ns()) < stop_ns:
+        if is_paced and (wait_ns := pace.wait_ns(index, now)):
+            await asyncio.sleep(wait_ns / 1e9)
+            continue
+        await group.cast(make_payload(rank, index, now, padding))
+        index += 1
+    return index
+
+
+async def take(group: unisono.Group, taken: Taken) -> None:
+    take_one = taken.take
+    async for event in group:
+        if isinstance(event, unisono.Delivery):
+            take_one(event.payload)
+
+
+def main() -> None:
+    plan = Plan.from_line(sys.argv[1])
+    try:
+        asyncio.run(run(plan))
+    except unisono.UnisonoError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
