@@ -1,7 +1,7 @@
 """The command line: one file a command family. This one puts them together and turns errors into sentences.
 
-Exit codes: 0 done, and every promise kept; 1 a violation was found; 2 bad input, or a verdict that cannot be given;
-70 a fault of unisono itself; 130 interrupted.
+Exit codes: 0 done, and every promise kept; 1 a violation was found, or what was asked for failed; 2 bad input, or a verdict that
+cannot be given; 70 a fault of unisono itself; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -13,16 +13,34 @@ import sys
 import typer
 from rich.console import Console
 
-from unisono.cli import compare, demo, experiment, pipeline, sim, trace
+from unisono.cli import (
+    bench_group,
+    causal,
+    chat,
+    check_net,
+    compare,
+    demo,
+    directory,
+    experiment,
+    keys,
+    node,
+    pipeline,
+    ptp,
+    sim,
+    status,
+    trace,
+)
+from unisono.cli.by_hand import AsPrinted
 from unisono.core.errors import UnisonoError
+from unisono.runtime.errors import JournalError, NotFlushed, TimedOut
 from unisono.trace.schema import TraceError
 
-EXIT_BAD_INPUT, EXIT_FAULT = 2, 70
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_FAULT = 1, 2, 70
 
 app = typer.Typer(
     name="unisono",
-    help="Ordered, reliable group communication: simulate it, explore it, compare the protocols, judge what happened.",
-    epilog="Exit codes: 0 fine, 1 a promise was broken, 2 bad input or no verdict, 70 a fault of unisono, 130 interrupted.",
+    help="Ordered, reliable group communication: run groups, simulate them, compare the protocols, judge what happened.",
+    epilog="Exit codes: 0 fine, 1 failure or broken promise, 2 bad input or no verdict, 70 a fault of unisono, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -33,6 +51,17 @@ app.add_typer(experiment.app, name="experiment")
 app.add_typer(pipeline.app, name="pipeline")
 app.command("compare")(compare.compare)
 app.command("demo")(demo.demo)
+app.command("chat")(chat.chat)
+app.command("node")(node.node)
+app.command("status")(status.status)
+app.command("members")(status.members)
+app.command("explain")(status.explain)
+app.command("keygen")(keys.keygen)
+app.command("check-net")(check_net.check_net)
+app.command("bench")(bench_group.bench)
+app.add_typer(directory.app, name="directory")
+app.command("causal", cls=AsPrinted)(causal.causal)
+app.command("ptp", cls=AsPrinted)(ptp.ptp)
 
 
 def main() -> None:
@@ -43,6 +72,9 @@ def main() -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         app()
+    except (TimedOut, NotFlushed, JournalError) as error:  # nobody's mistake
+        console.print("unisono:", str(error), markup=False)
+        sys.exit(EXIT_FAILED)
     except (UnisonoError, TraceError) as error:
         console.print("unisono:", str(error), markup=False)
         sys.exit(EXIT_BAD_INPUT)

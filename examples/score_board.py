@@ -1,0 +1,78 @@
+"""A score board for a game that several processes play: who reaches the goal first is the same for everyone, to the point.
+
+    python examples/score_board.py 127.0.0.1:7400 127.0.0.1:7401 127.0.0.1:7402 --player ann --goal 10
+
+Each line that is typed scores a point for the player. Points are cast in total order, so two players who score at the same
+moment are ordered the same way everywhere: all boards stop at the same winner. Points are cast `safe`: one is shown
+only when every member has it, so that nobody celebrates a win that dies with the process that saw it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+
+import unisono
+
+
+class ScoreBoard:
+    """Points by player, up to a goal; later points do not count."""
+
+    def __init__(self, goal: int) -> None:
+        self.goal = goal
+        self.points: dict[str, int] = {}
+        self.winner: str | None = None
+
+    def score(self, player: str) -> str:
+        if self.winner is not None:
+            return f"{player} is too late: {self.winner} has won"
+        self.points[player] = self.points.get(player, 0) + 1
+        if self.points[player] == self.goal:
+            self.winner = player
+            return f"{player} has won"
+        return f"{player} {self.points[player]}"
+
+    def snapshot(self) -> bytes:
+        return json.dumps([self.goal, self.points, self.winner]).encode()
+
+    def restore(self, state: bytes) -> None:
+        self.goal, self.points, self.winner = json.loads(state)
+
+
+async def follow(group: unisono.Group, board: ScoreBoard) -> None:
+    async for event in group:
+        if isinstance(event, unisono.Delivery):
+            print(board.score(event.payload.decode()), flush=True)
+        elif isinstance(event, unisono.View):
+            print(f"-- {len(event.members)} playing", flush=True)
+
+
+async def main(options: argparse.Namespace) -> None:
+    board = ScoreBoard(options.goal)
+    async with unisono.join(
+        "scores",
+        listen=options.addresses[0],
+        peers=options.addresses,
+        safe=True,
+        snapshot=board.snapshot,
+        restore=board.restore,
+    ) as group:
+        following = asyncio.create_task(follow(group, board))
+        lines = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+        while await lines.readline():
+            await group.cast(options.player.encode())
+    await following
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("addresses", nargs="+", help="where this one listens, then where the others may be")
+    parser.add_argument("--player", required=True)
+    parser.add_argument("--goal", type=int, default=10)
+    try:
+        asyncio.run(main(parser.parse_args()))
+    except unisono.UnisonoError as error:
+        sys.exit(f"score_board: {error}")

@@ -1,0 +1,124 @@
+"""`unisono chat`: people talk, and everyone sees the same conversation."""
+
+from __future__ import annotations
+
+import json
+from getpass import getuser
+from typing import Annotated
+
+import typer
+
+from unisono.cli import group_options as o
+from unisono.cli.keyboard import Keyboard
+from unisono.cli.session import attend, line_of, places, plain
+from unisono.core.types import MemberId
+from unisono.runtime.events import Delivery, Event, View
+from unisono.runtime.group import Group
+from unisono.runtime.join import join
+from unisono.runtime.loop import run
+
+HELP = "/who says who is here, /why what waits, /quit (or Ctrl-D) leaves; anything else is said to all."
+NAME_LETTERS_MAX = 32
+
+
+class Conversation:
+    """What one person sees: names instead of addresses, as each member says its own with its messages."""
+
+    def __init__(self, keyboard: Keyboard, name: str) -> None:
+        self._keyboard = keyboard
+        self._name = name
+        self._names: dict[MemberId, str] = {}
+        self._own: MemberId | None = None
+
+    def begin(self, group: Group) -> None:
+        self._own = group.id
+        self._names[group.id] = self._name
+        self._keyboard.say(f"You are in {group.name!r} as {self._name}. {HELP}")
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, Delivery):
+            self._hear(event)
+        elif isinstance(event, View):
+            self._meet(event)
+        else:
+            self._keyboard.say(f"* {line_of(event)}")
+
+    def _hear(self, delivery: Delivery) -> None:
+        name, text = read(delivery.payload)
+        if name:
+            is_new = delivery.sender not in self._names
+            self._names[delivery.sender] = name
+            if is_new:
+                self._keyboard.say(f"* {delivery.sender.address} is {name}")
+        if text and delivery.sender != self._own:
+            self._keyboard.say(f"{self.name_of(delivery.sender)}: {text}")
+        elif text and not self._keyboard.is_terminal:
+            self._keyboard.say(f"{self._name}: {text}")
+
+    def _meet(self, view: View) -> None:
+        for member, why in view.left.items():
+            self._keyboard.say(f"* {self.name_of(member)} is gone: {plain(str(why))}")
+            self._names.pop(member, None)
+        for member in view.joined:
+            if member != self._own:
+                self._keyboard.say(f"* {self.name_of(member)} is here")
+
+    def name_of(self, member: MemberId) -> str:
+        return self._names.get(member, member.address)
+
+    async def take(self, group: Group, line: str) -> bool:
+        line = line.strip()
+        if line in ("/quit", "/exit"):
+            return False
+        if line == "/who":
+            self._keyboard.say(f"* here: {', '.join(map(self.name_of, group.members))}")
+        elif line == "/why":
+            for sentence in group.explain() or ["nothing waits"]:
+                self._keyboard.say(f"* {sentence}")
+        elif line.startswith("/"):
+            self._keyboard.say(f"* {HELP}")
+        elif line:
+            await group.cast(write(self._name, line))
+        return True
+
+
+def write(name: str, text: str) -> bytes:
+    return json.dumps({"name": name, "text": text}, ensure_ascii=False).encode()
+
+
+def read(payload: bytes) -> tuple[str, str]:
+    """A name and a text, as harmless as they should be; whoever casts something else has neither."""
+    try:
+        said = json.loads(payload)
+        return plain(str(said["name"]))[:NAME_LETTERS_MAX], plain(str(said["text"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return "", plain(payload.decode(errors="replace"))
+
+
+def chat(
+    group: o.Name,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="What the others call you.")] = None,
+    listen: o.Listen = None,
+    peers: o.Peers = None,
+    advertise: o.Advertise = None,
+    order: o.Order = "sequencer",
+    key: o.KeyFile = None,
+    insecure: o.Insecure = False,
+    pace: o.Pace = 1.0,
+) -> None:
+    """Talk: every line is said to all, and all see the same lines in the same order.
+
+    Without --listen and --peers, people on this machine find each other at the ports 7400 to 7407.
+    """
+    called = plain(name or getuser())[:NAME_LETTERS_MAX]
+    wishes = places(listen, o.split_list(peers))
+    joining = join(
+        group, **wishes, order=order, advertise=advertise, key=key, insecure=insecure, pace=pace, control=True
+    )
+
+    async def main() -> None:
+        with Keyboard(f"{called}> ") as keyboard:
+            talk = Conversation(keyboard, called)
+            await attend(joining, keyboard, talk.show, talk.take, begin=talk.begin)
+
+    run(main())

@@ -1,0 +1,177 @@
+"""`unisono directory`: names for groups, without a server."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from time import time_ns
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from unisono.cli import group_options as o
+from unisono.cli.keyboard import ending_signals
+from unisono.cli.show import out, print_json
+from unisono.core.errors import Misuse
+from unisono.core.types import MemberId
+from unisono.runtime.addresses import bind, bind_first, bound_endpoint, resolve
+from unisono.runtime.control_socket import ControlSocket, ask, find_folder, remove
+from unisono.runtime.directory_node import DirectoryNode, read_permanent
+from unisono.runtime.loop import run as run_loop
+from unisono.runtime.seal import find_key
+
+LOCAL_MANAGERS = tuple(f"127.0.0.1:{port}" for port in range(7411, 7419))
+CLAIM_WAIT_S = 30.0
+
+app = typer.Typer(help="Names for groups, without a server: managers agree on who has which.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="The group's name.")]
+Manager = Annotated[str | None, typer.Option(help="Which manager, by its address, if several run here.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("run")
+def run(
+    managers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--managers", help="HOST:PORT,HOST:PORT of all managers. Else the ports 7411 to 7418 of this machine."
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", "-l", help="Which of them this is; else the first that is local and free.")
+    ] = None,
+    permanent: Annotated[Path | None, typer.Option(help="Permanent groups: a name and a number a line.")] = None,
+    key: o.KeyFile = None,
+    insecure: o.Insecure = False,
+) -> None:
+    """Be a manager until a signal: claim names for others on this machine, and defend what is taken."""
+    texts = o.split_list(managers) or list(LOCAL_MANAGERS)
+    endpoints = [resolve(text, "the manager") for text in texts]
+    found = find_key(key)
+    outside = [one for one in endpoints if not one.is_loopback]
+    if outside and found is None and not insecure:
+        raise Misuse(f"{outside[0]} is on the network, and there is no key: give --key, or --insecure to go without.")
+    table = {} if permanent is None else read_permanent(permanent)
+    udp = bind_first(endpoints)[0] if listen is None else bind(resolve(listen, "listen"))
+    own = bound_endpoint(udp)
+    if own not in endpoints:
+        udp.close()
+        raise Misuse(f"{own} is not among --managers: the list must be the same everywhere.")
+
+    async def main() -> None:
+        node = DirectoryNode(udp, MemberId(str(own), time_ns()), endpoints, found, table, tell=_say)
+        control = ControlSocket(find_folder() / f"directory-{os.getpid()}.sock", node.answer)
+        await control.open()
+        node.open()
+        _say(f"manager {own} runs, with {len(endpoints) - 1} other places")
+        try:
+            with ending_signals() as end:
+                await end.wait()
+        finally:
+            node.close()
+            control.close()
+
+    with udp:
+        run_loop(main())
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+@app.command("claim")
+def claim(name: Name, manager: Manager = None, json: Json = False) -> None:
+    """Claim a name for a group; the manager keeps it until it is released or ends."""
+    path = _find(manager)
+    outcome = _ask(path, {"ask": "claim", "name": name})
+    end = time.monotonic() + CLAIM_WAIT_S
+    while outcome is None and time.monotonic() < end:
+        time.sleep(0.05)
+        outcome = _ask(path, {"ask": "outcome", "name": name})
+    if outcome is None:
+        raise Misuse(f"the claim to {name!r} is still under way: ask with `unisono directory list`.")
+    if json:
+        print_json(outcome)
+    else:
+        out.print(outcome.get("refused") or f"{name} is {outcome['address']}", markup=False, soft_wrap=True)
+    if "refused" in outcome:
+        raise typer.Exit(1)
+
+
+@app.command("release")
+def release(name: Name, manager: Manager = None) -> None:
+    """Give a name back."""
+    _ask(_find(manager), {"ask": "release", "name": name})
+    out.print(f"{name} is free again", markup=False, soft_wrap=True)
+
+
+@app.command("lookup")
+def lookup(name: Name, manager: Manager = None, json: Json = False) -> None:
+    """Which address a name has. Managers that do not know it ask the others."""
+    path = _find(manager)
+    found = _ask(path, {"ask": "lookup", "name": name})
+    for _ in range(20):
+        if found is not None:
+            break
+        time.sleep(0.05)
+        found = _ask(path, {"ask": "lookup", "name": name})
+    if json:
+        print_json(found)
+    else:
+        out.print(
+            f"nobody knows {name}" if found is None else f"{name} is {found['address']}", markup=False, soft_wrap=True
+        )
+    if found is None:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_names(manager: Manager = None, json: Json = False) -> None:
+    """All names that the manager knows, its own and others'."""
+    _show(_ask(_find(manager), {"ask": "list"}), json)
+
+
+@app.command("permanent")
+def list_permanent(manager: Manager = None, json: Json = False) -> None:
+    """The manager's table of permanent groups, which need no claiming."""
+    _show(_ask(_find(manager), {"ask": "permanent"}), json)
+
+
+def _show(rows: list[dict[str, Any]], json: bool) -> None:
+    if json:
+        print_json(rows)
+        return
+    table = Table(header_style="bold", box=SIMPLE_HEAD)
+    for title in ("name", "address", "manager"):
+        table.add_column(title)
+    for row in rows:
+        table.add_row(row["name"], row["address"], row["owner"] or "permanent")
+    out.print(table if rows else "no names")
+
+
+def _ask(path: Path, question: dict[str, str]) -> Any:
+    try:
+        return ask(path, question)
+    except OSError:
+        raise Misuse("the manager has ended: start one with `unisono directory run`.") from None
+
+
+def _find(manager: str | None) -> Path:
+    found = {}
+    for path in sorted(find_folder().glob("directory-*.sock")):
+        try:
+            found[ask(path, {"ask": "status"})["manager"].partition("#")[0]] = path
+        except (ConnectionRefusedError, FileNotFoundError):
+            remove(path)  # left behind by one that was killed
+        except (OSError, ValueError):
+            continue
+    if not found:
+        raise Misuse("no manager runs here: start one with `unisono directory run`.")
+    if manager is None and len(found) > 1:
+        raise Misuse(f"several managers run here, choose one with --manager: {', '.join(found)}.")
+    if manager is not None and manager not in found:
+        raise Misuse(f"no manager {manager} runs here. These do: {', '.join(found)}.")
+    return found[manager] if manager is not None else next(iter(found.values()))

@@ -1,0 +1,142 @@
+"""Lines from standard input while other things happen, and text above a line that is being typed.
+
+Reading has a thread of its own: a program that receives must never wait for a person. On a terminal, what arrives is written
+above the prompt, and the prompt and what was typed so far are written again, as far as readline knows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock, Semaphore, Thread
+
+AHEAD_LINES_MAX = 1_000
+"""So many lines may be read and not yet taken; a file that is piped in waits."""
+
+
+class Keyboard:
+    """See the module's text. One for each program."""
+
+    def __init__(self, prompt: str = "") -> None:
+        self.is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+        self._prompt = prompt if self.is_terminal else ""
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._room = Semaphore(AHEAD_LINES_MAX)
+        self._loop = asyncio.get_running_loop()
+        self._writing = Lock()
+        self._is_typing = False
+
+    def __enter__(self) -> Keyboard:
+        self._attributes = _terminal_attributes()
+        Thread(target=self._read, name="keyboard", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _restore_terminal(self._attributes)
+        if self._is_typing:
+            self._write("\r\x1b[K" if self.is_terminal else "")
+
+    # In.
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        line = await self._lines.get()
+        if line is None:
+            raise StopAsyncIteration
+        self._room.release()
+        return line
+
+    def _read(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any longer
+            for line in self._typed() if self.is_terminal else _piped():
+                self._room.acquire()
+                self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, None)
+
+    def _typed(self) -> Iterator[str]:
+        with suppress(ImportError):
+            import readline  # noqa: F401 - makes `input` edit the line
+        while True:
+            self._is_typing = True
+            try:
+                yield input(self._prompt)
+            except (EOFError, OSError):
+                return
+            finally:
+                self._is_typing = False
+
+    # Out.
+
+    def say(self, text: str) -> None:
+        """Write a line, above the one that is being typed."""
+        if self._is_typing:
+            self._write(f"\r\x1b[K{text}\n{self._prompt}{_typed_so_far()}")
+        else:
+            self._write(f"{text}\n")
+
+    def _write(self, text: str) -> None:
+        with self._writing, suppress(BlockingIOError):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+def _piped() -> Iterator[str]:
+    """Lines of a pipe or a file. By hand: a buffered reader that waits in a thread would not let the process end."""
+    rest = b""
+    while True:
+        try:
+            piece = os.read(0, 1 << 16)
+        except OSError:
+            piece = b""
+        if not piece:
+            break
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace").rstrip("\r")
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def _typed_so_far() -> str:
+    readline = sys.modules.get("readline")
+    return readline.get_line_buffer() if readline is not None else ""
+
+
+def _terminal_attributes() -> list[object] | None:
+    with suppress(ImportError, OSError, ValueError):
+        import termios
+
+        with suppress(termios.error):
+            return termios.tcgetattr(sys.stdin.fileno())
+    return None
+
+
+def _restore_terminal(attributes: list[object] | None) -> None:
+    if attributes is not None:
+        import termios
+
+        with suppress(termios.error, OSError, ValueError):
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, attributes)  # type: ignore[arg-type]
+
+
+@contextmanager
+def ending_signals() -> Iterator[asyncio.Event]:
+    """An event that SIGINT and SIGTERM set, so that a member can leave instead of dying."""
+    import signal
+
+    loop = asyncio.get_running_loop()
+    end = asyncio.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        loop.add_signal_handler(number, end.set)
+    try:
+        yield end
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)

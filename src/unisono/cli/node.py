@@ -1,0 +1,75 @@
+"""`unisono node`: a member that prints what happens and casts what it reads."""
+
+from __future__ import annotations
+
+import json as json_lines
+
+from unisono.cli import group_options as o
+from unisono.cli.keyboard import Keyboard
+from unisono.cli.session import attend, line_of, places, row_of
+from unisono.runtime.events import Event
+from unisono.runtime.group import Group
+from unisono.runtime.join import join
+from unisono.runtime.loop import run
+from unisono.sim.units import parse_duration
+
+
+def node(
+    name: o.Name,
+    listen: o.Listen = None,
+    peers: o.Peers = None,
+    advertise: o.Advertise = None,
+    order: o.Order = "sequencer",
+    min_members: o.MinMembers = 1,
+    policy: o.Policy = "partitionable",
+    bootstrap: o.Bootstrap = False,
+    safe: o.Safe = False,
+    pace: o.Pace = 1.0,
+    timeout: o.Timeout = None,
+    key: o.KeyFile = None,
+    insecure: o.Insecure = False,
+    journal: o.Journal = None,
+    trace: o.Trace = None,
+    metrics: o.Metrics = None,
+    log: o.Log = None,
+    stay: o.Stay = False,
+    json: o.Json = False,
+) -> None:
+    """Be a member: print views and deliveries, cast every line of standard input.
+
+    Without --listen and --peers, members on this machine find each other at the ports 7400 to 7407. It leaves in an orderly way at
+    the end of the input (unless --stay) and at SIGINT or SIGTERM. A running member answers `unisono status`.
+    """
+    o.start_log(log)
+    joining = join(
+        name,
+        **places(listen, o.split_list(peers)),
+        order=order,
+        min_members=min_members,
+        advertise=advertise,
+        policy=policy,
+        bootstrap=bootstrap,
+        safe=safe,
+        key=key,
+        insecure=insecure,
+        journal=journal,
+        trace=trace,
+        pace=pace,
+        timeout=None if timeout is None else parse_duration(timeout) / 1e9,
+        metrics=metrics,
+        control=True,
+    )
+
+    async def take(group: Group, line: str) -> bool:
+        await group.cast(line.encode())
+        return True
+
+    async def main() -> None:
+        with Keyboard() as keyboard:
+
+            def show(event: Event) -> None:
+                keyboard.say(json_lines.dumps(row_of(event), ensure_ascii=False) if json else line_of(event))
+
+            await attend(joining, keyboard, show, take, stay=stay)
+
+    run(main())

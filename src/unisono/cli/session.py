@@ -1,0 +1,145 @@
+"""A member in the foreground: what happens is shown, what is typed is cast, until a signal or the end of the input."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from unisono.cli.keyboard import Keyboard, ending_signals
+from unisono.cli.show import err
+from unisono.core.errors import UnisonoError
+from unisono.core.happenings import Stalled
+from unisono.core.membership_host import Evicted, Refused
+from unisono.runtime.events import Delivery, Event, View
+from unisono.runtime.group import Group
+from unisono.runtime.join import Joining
+
+LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
+"""Where members look for each other if nothing is said: eight of them on this machine."""
+
+
+def places(listen: str | None, peers: list[str]) -> dict[str, Any]:
+    """Where to listen and look, as `join` wants it."""
+    return {"listen": listen, "peers": peers or (() if listen else LOCAL_PEERS)}
+
+
+async def attend(
+    joining: Joining,
+    keyboard: Keyboard,
+    show: Callable[[Event], None],
+    take: Callable[[Group, str], Awaitable[bool]],
+    *,
+    begin: Callable[[Group], None] = lambda _: None,
+    finish: Callable[[], None] = lambda: None,
+    stay: bool = False,
+    leave_s: float = 5.0,
+) -> None:
+    """Be a member until a signal, or the end of the input unless told to stay, or until `take` says False."""
+    with ending_signals() as end:
+        ended = asyncio.create_task(end.wait())
+        joined = asyncio.ensure_future(joining)
+        await asyncio.wait({ended, joined}, return_when=asyncio.FIRST_COMPLETED)
+        if not joined.done():
+            joined.cancel()
+            await asyncio.gather(joined, return_exceptions=True)
+            return
+        group = joined.result()
+        begin(group)
+        shown = asyncio.create_task(_show_all(group, show))
+        typed = asyncio.create_task(_take_all(group, keyboard, take, stay))
+        try:
+            await asyncio.wait({ended, shown, typed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (ended, typed):
+                task.cancel()
+            finish()
+            try:
+                await group.leave(leave_s)
+            finally:
+                results = await asyncio.gather(shown, typed, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
+
+async def _show_all(group: Group, show: Callable[[Event], None]) -> None:
+    async for event in group:
+        show(event)
+
+
+async def _take_all(
+    group: Group, keyboard: Keyboard, take: Callable[[Group, str], Awaitable[bool]], stay: bool
+) -> None:
+    async for line in keyboard:
+        try:
+            if not await take(group, line):
+                return
+        except UnisonoError as error:
+            err.print("unisono:", str(error), markup=False, soft_wrap=True)
+    if stay:
+        await asyncio.Event().wait()  # until somebody ends it
+
+
+# What events look like.
+
+
+def line_of(event: Event) -> str:
+    """An event for people."""
+    if isinstance(event, Delivery):
+        return f"{event.sender}:{event.index} {plain(event.payload.decode(errors='replace'))}"
+    if isinstance(event, View):
+        return view_line(event)
+    if isinstance(event, Refused):
+        return f"refused by {event.by}: {plain(event.reason)}"
+    if isinstance(event, Evicted):
+        return f"evicted by {event.by}, whose window this member held shut for {event.lasted_ns / 1e9:.3f} s"
+    if isinstance(event, Stalled):
+        return f"stalled: {plain(' '.join(event.sentences))}"
+    return f"it moves again, after {event.lasted_ns / 1e9:.3f} s"
+
+
+def view_line(view: View) -> str:
+    text = f"view {view.id} of {len(view.members)}: {', '.join(map(str, view.members))}"
+    if view.joined:
+        text += f"; joined: {', '.join(map(str, view.joined))}"
+    if view.left:
+        text += f"; gone: {', '.join(f'{member} ({why})' for member, why in view.left.items())}"
+    return text + ("" if view.is_primary else "; not primary, so read-only")
+
+
+def row_of(event: Event) -> dict[str, Any]:
+    """An event for programs. A payload that is no text comes in base64."""
+    if isinstance(event, Delivery):
+        return {"event": "delivery", "sender": str(event.sender), "index": event.index} | _payload(event.payload)
+    if isinstance(event, View):
+        return {
+            "event": "view",
+            "view": str(event.id),
+            "members": [str(member) for member in event.members],
+            "joined": [str(member) for member in event.joined],
+            "left": {str(member): str(why) for member, why in event.left.items()},
+            "order": event.order,
+            "primary": event.is_primary,
+        }
+    if isinstance(event, Refused):
+        return {"event": "refused", "by": str(event.by), "reason": event.reason}
+    if isinstance(event, Evicted):
+        return {"event": "evicted", "by": str(event.by), "lasted_ns": event.lasted_ns, "rest_ns": event.rest_ns}
+    if isinstance(event, Stalled):
+        return {"event": "stalled", "sentences": list(event.sentences)}
+    return {"event": "moving", "lasted_ns": event.lasted_ns}
+
+
+def _payload(payload: bytes) -> dict[str, str]:
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return {"payload_base64": b64encode(payload).decode()}
+
+
+def plain(text: str) -> str:
+    """Text of others on this terminal: nothing in it may move the cursor or colour anything."""
+    return "".join(one if one.isprintable() or one == "\t" else one.encode("unicode_escape").decode() for one in text)

@@ -1,0 +1,141 @@
+"""`unisono status`, `members`, `explain`: ask a member that runs on this machine."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from unisono.cli.show import out, print_json
+from unisono.core.errors import Misuse
+from unisono.runtime.control_socket import Found, ask, choose, find_members
+from unisono.sim.units import parse_duration
+
+Group = Annotated[str | None, typer.Option("--group", "-g", help="Of which group, if members of several run here.")]
+Member = Annotated[
+    str | None, typer.Option("--member", "-m", help="Which member, by its address, if several run here.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object (a line each time with --watch).")]
+
+
+def status(
+    group: Group = None,
+    member: Member = None,
+    everyone: Annotated[bool, typer.Option("--all", help="All members that run here.")] = False,
+    watch: Annotated[str | None, typer.Option(help="Ask again and again, this often: 1s.")] = None,
+    json: Json = False,
+) -> None:
+    """How a member stands: its view, what waits, what was dropped."""
+    every_s = None if watch is None else parse_duration(watch) / 1e9
+    if every_s is not None and every_s < 0.05:
+        raise Misuse(f"--watch {watch} is too often: choose 50ms or more.")
+    if every_s is None:
+        answers = _statuses(group, member, everyone)
+        if json:
+            print_json(answers if everyone else answers[0])
+        else:
+            out.print(_page(answers))
+        return
+    try:
+        _watch(group, member, everyone, every_s, json)
+    except KeyboardInterrupt:
+        return  # whoever watches ends it
+
+
+def _watch(group: str | None, member: str | None, everyone: bool, every_s: float, json: bool) -> None:
+    if json:
+        while True:
+            answers = _statuses(group, member, everyone)
+            print_json(answers if everyone else answers[0])
+            time.sleep(every_s)
+    with Live(_page(_statuses(group, member, everyone)), console=out, auto_refresh=False) as live:
+        while True:
+            time.sleep(every_s)
+            live.update(_page(_statuses(group, member, everyone)), refresh=True)
+
+
+def _statuses(group: str | None, member: str | None, everyone: bool) -> list[dict[str, Any]]:
+    found = find_members()
+    if not everyone:
+        return [choose(found, group, member).status]
+    fitting = [one.status for one in found if group is None or one.status["group"] == group]
+    if not fitting:
+        choose(found, group, member)  # says who there is
+    return fitting
+
+
+def _page(statuses: list[dict[str, Any]]) -> RenderableType:
+    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for number, one in enumerate(statuses):
+        if number:
+            table.add_row("", "")
+        for name, text in _lines(one):
+            table.add_row(name, text)
+    return table
+
+
+def _lines(one: dict[str, Any]) -> list[tuple[str, str]]:
+    members = one["members"]
+    state = "changing its view" if one["changing"] else "leaving" if one["leaving"] else "running"
+    lines = [
+        ("group", f"{one['group']} (order {one['order']})"),
+        ("member", f"{one['member']}, process {one['pid']}, {state}"),
+        ("view", f"{one['view']} of {len(members)}{'' if one['primary'] else ', not primary'}"),
+        *(("", member) for member in members),
+        ("unfinished", f"{one['unfinished']} own messages cast and not yet delivered here"),
+        ("queued", f"{one['queued_batches']} batches, {one['queued_bytes']} bytes, not yet taken by the application"),
+    ]
+    if one["suspects"]:
+        lines.append(("suspects", ", ".join(one["suspects"])))
+    lines += [("drops", f"{reason}: {count}") for reason, count in one["drops"].items()]
+    lines += [("waits", sentence) for sentence in one["waits"]]
+    return lines
+
+
+def members(group: Group = None, member: Member = None, json: Json = False) -> None:
+    """Who is in the view of a member, and how far each of them is behind."""
+    found = choose(find_members(), group, member)
+    rows = _ask(found, {"ask": "members"})
+    if json:
+        print_json(rows)
+        return
+    table = Table(header_style="bold", box=SIMPLE_HEAD)
+    for name in ("rank", "member", "unacknowledged", ""):
+        table.add_column(name, justify="right" if name in ("rank", "unacknowledged") else "left")
+    for row in rows:
+        note = "this one" if row["self"] else "suspected" if row["suspected"] else ""
+        table.add_row(str(row["rank"]), row["member"], str(row["unacknowledged"]), note)
+    out.print(table)
+
+
+def explain(
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="[MESSAGE]", help="One message, as MEMBER:NUMBER; without it, all that waits."),
+    ] = None,
+    group: Group = None,
+    member: Member = None,
+    json: Json = False,
+) -> None:
+    """Why something waits: a sentence each, with whom it waits for and since when."""
+    found = choose(find_members(), group, member)
+    sentences = _ask(found, {"ask": "explain"} if key is None else {"ask": "explain", "key": key})
+    if json:
+        print_json(sentences)
+    else:
+        for sentence in sentences or ["nothing waits"]:
+            out.print(sentence, markup=False, soft_wrap=True)
+
+
+def _ask(found: Found, question: dict[str, str]) -> Any:
+    try:
+        return ask(found.path, question)
+    except (OSError, ValueError) as error:
+        raise Misuse(f"{found.name} does not answer ({error}): it may have ended, ask again.") from None

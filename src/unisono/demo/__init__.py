@@ -1,0 +1,1 @@
+"""The demo: real processes that are killed, paused and joined while they agree."""
