@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import unisono
-from unisono.sim import Network, Stuck, run, test
+from unisono.sim import Network, Stuck, in_virtual_time, test
 from unisono.sim.loop import Crashed
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
@@ -51,7 +51,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
             seen.append(network.sent)
             return said
 
-        return run(timed, seed, loss=0.3), seen[0]
+        return in_virtual_time(timed, seed, loss=0.3), seen[0]
 
     assert story(1) == story(1)
     assert story(1) != story(2)
@@ -113,7 +113,7 @@ def test_waiting_for_what_never_comes_is_an_error_and_not_a_hang() -> None:
         await asyncio.get_running_loop().create_future()
 
     with pytest.raises(Stuck, match="nothing can ever happen"):
-        run(main)
+        in_virtual_time(main)
 
 
 def test_a_failure_names_its_seed() -> None:

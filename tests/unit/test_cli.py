@@ -118,10 +118,12 @@ def test_swarm_and_fuzz_and_orders_run(tmp_path: Path) -> None:
     assert "P9c" in Answer("sim", "orders").out
 
 
-def test_demo_draws_pictures(tmp_path: Path) -> None:
+def test_demo_kills_pauses_and_joins_real_processes_and_draws_a_picture(tmp_path: Path) -> None:
     answer = Answer("demo", "--no-spark", "--out", str(tmp_path / "demo"))
-    assert answer.code == 0
-    assert {path.name for path in (tmp_path / "demo").iterdir()} >= {"sequencer.svg", "toto.svg"}
+    assert answer.code == 0, answer.out
+    assert "the same" in answer.out
+    assert "PASS" in answer.out
+    assert (tmp_path / "demo" / "crash.svg").read_text().startswith("<svg")
 
 
 BAD = [

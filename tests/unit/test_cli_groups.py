@@ -46,14 +46,6 @@ def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, tm
     assert "Traceback" not in answer.err
 
 
-def test_the_command_line_does_not_hide_a_function_of_the_simulator() -> None:
-    """`unisono.sim.run` is a function for applications, and the file that simulates for the commands is called the same."""
-    import unisono.cli  # noqa: F401 - loads that file
-    from unisono.sim import run
-
-    assert callable(run)
-
-
 def test_orders_are_completed_in_the_shell() -> None:
     words = {"COMP_WORDS": "unisono node lab --order to", "COMP_CWORD": "4", "_UNISONO_COMPLETE": "complete_bash"}
     command = [

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from random import Random
 
 NEVER = 2**63 - 1
+LARGE_DATAGRAM_BYTES = 16_384
+BATCH_HEAD_BYTES = 4_096
+"""What a batch of small messages in a datagram has around its payloads, and some acknowledgements."""
 ASIDE = b"\0"
 """What a packet begins with that is none of the ordering; those begin with their version."""
 
@@ -342,6 +345,7 @@ class Member(MemberQuestions):
         while own_casts and own_casts[0][0] <= taken:
             self.stable_index = own_casts.popleft()[1]
         if seat.is_gated:
+            streams.hurry()  # everyone gates it, and waits for everyone
             seat.release(held, streams.taken_by_all)
             shown = seat.shown()
             effects.events += self._happenings(shown.events)
@@ -419,6 +423,11 @@ class Member(MemberQuestions):
             self.stable_index = self._seat.submitted  # what a view's end delivers, all who come along have
         self._own_casts.clear()
         self._seat.casting_bytes_max = self.settings.streams.window_bytes
+        if (
+            self.settings.streams.datagram_bytes >= LARGE_DATAGRAM_BYTES
+        ):  # a batch a datagram: nothing to cut and rebuild
+            room = self.settings.streams.datagram_bytes - BATCH_HEAD_BYTES
+            self._seat.batch_bytes_max = min(self.settings.config.batch_bytes_max, room)
         self._codec = Codec(kind.wire, self.settings.config)
         if self._streams is not None:
             self._totals.add(self._streams.counters)

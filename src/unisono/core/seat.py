@@ -52,6 +52,8 @@ class Seat:
         self._window = config.window_messages
         self._unfinished = 0  # own messages accepted and not yet delivered here: what the window holds
         self._casting_bytes = 0  # of what is accepted and not yet submitted, as the streams will count it
+        self.batch_bytes_max = config.batch_bytes_max
+        """A batch closes before it would exceed this; within what the group allows, each member may choose."""
         self.casting_bytes_max = 1 << 62
         """More is not accepted in one turn or during a view change; an empty queue takes a message of any size."""
         self.delivered = 0
@@ -330,7 +332,7 @@ class Seat:
 
     def _cut(self, payloads: list[bytes]) -> list[list[bytes]]:
         """Cut one run of messages where the limits of a batch are."""
-        messages_max, bytes_max = self.config.batch_messages_max, self.config.batch_bytes_max
+        messages_max, bytes_max = self.config.batch_messages_max, self.batch_bytes_max
         if len(payloads) == 1 or (len(payloads) <= messages_max and sum(map(len, payloads)) <= bytes_max):
             return [payloads]
         pieces: list[list[bytes]] = [[]]

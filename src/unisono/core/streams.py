@@ -119,6 +119,11 @@ class Streams(StreamIntake):
         """Tell all members everything with the next drain: a heartbeat."""
         self._announce = True
 
+    def hurry(self) -> None:
+        """Somebody waits for what this member has taken in: the next acknowledgement does not wait for company."""
+        if self._dirty:
+            self._ack_at = 0
+
     # Questions.
 
     def held(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Protocol
 
+from unisono.core.errors import PeerFault, UnisonoError
 from unisono.core.happenings import Happening
 from unisono.core.member import Member
 from unisono.runtime.hub import Port
@@ -99,7 +100,7 @@ class Driver:
                 taken = self.desk.receive(taken)
             self.member.receive(taken, self.clock())
         except Exception as error:  # nothing that a peer sends may end the process without a word
-            self._fail(error)
+            self._break(error)
             return
         self.turn()
 
@@ -128,7 +129,7 @@ class Driver:
             if effects.records and self._keeper is not None:
                 self._keeper.keep(effects.records)
         except Exception as error:
-            self._fail(error)
+            self._break(error)
             return
         if self.recorder is not None and effects.notes:
             self.recorder.turn(now, effects.notes)
@@ -142,6 +143,16 @@ class Driver:
                 self._port.send([(addresses, close(frame)) for addresses, frame in effects.datagrams])
         self._show(effects.events, now)
         self._arm(effects.deadline, now)
+
+    def _break(self, error: Exception) -> None:
+        """The member cannot go on. What was not raised on purpose comes of what somebody sent, or is a mistake of ours."""
+        if not isinstance(error, UnisonoError):
+            cure = "give the group a key, so that only members are heard" if self.seal is None else "please report it"
+            what = f"{self.member.id} met what no correct member sends ({error or type(error).__name__}) and has stopped: {cure}."
+            fault = PeerFault(what)
+            fault.__cause__ = error
+            error = fault
+        self._fail(error)
 
     def _arm(self, deadline: int | None, now: int) -> None:
         above = self._members_needs()

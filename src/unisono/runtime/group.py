@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from unisono.runtime.hooks import Hooks
     from unisono.runtime.journal import Journal
 
-BREATH_BYTES = 128 << 10
+BREATH_BYTES = 224 << 10
 """After so much without a pause, casting lets the event loop run once."""
 MESSAGE_COST = 64
 """What a message counts besides its bytes."""

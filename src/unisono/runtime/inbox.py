@@ -29,6 +29,7 @@ class Inbox:
         self._loop = loop
         self._is_partitionable = is_partitionable
         self._queue: deque[Happening] = deque()
+        self._sizes: deque[int] = deque()  # of the batches in it
         self._current: Iterator[Event] = iter(())  # the rest of the batch that the application is at
         self._waiter: asyncio.Future[None] | None = None  # of the task that takes
         self._members: tuple[MemberId, ...] = ()  # at the application's place in the stream
@@ -53,7 +54,9 @@ class Inbox:
     def put(self, events: Iterable[Happening]) -> None:
         for event in events:
             if isinstance(event, Batch):
-                self.bytes += size_of(event)
+                size = size_of(event)
+                self._sizes.append(size)
+                self.bytes += size
             self._queue.append(event)
         if not self.is_full and (self.bytes > QUEUE_BYTES_MAX or len(self._queue) > QUEUE_BATCHES_MAX):
             self.is_full = True
@@ -111,7 +114,7 @@ class Inbox:
         while self._queue:
             happened = self._queue.popleft()
             if isinstance(happened, Batch):
-                self.bytes -= size_of(happened)
+                self.bytes -= self._sizes.popleft()
                 self._current = self.expand(happened, self._members)
             elif isinstance(happened, Entered):
                 self._members = happened.view.members

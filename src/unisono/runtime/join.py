@@ -35,6 +35,8 @@ from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.trace.recorder import Recorder
 from unisono.trace.sinks import FolderSink
 
+ACK_DELAY_NS = 8 * MILLISECOND
+"""A system call costs more than an idle acknowledgement is worth: it waits longer for company than in the simulator."""
 FRAME_BYTES = 6
 """What a frame adds to a datagram of the streams."""
 PIECE_HEAD_BYTES = 200

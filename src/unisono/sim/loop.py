@@ -196,7 +196,7 @@ class SimulatedPort:
         return dict(self._counted)
 
 
-def run(
+def in_virtual_time(
     main: Callable[[Network], Awaitable[T]], seed: object = 0, delay: str = "uniform:0.2ms:2ms", loss: float = 0.0
 ) -> T:
     """Run one coroutine function, which is given the network, in virtual time."""
@@ -241,7 +241,7 @@ def test(
                     await function(*arguments, **fixtures, **more)
 
                 try:
-                    run(main, seed, delay, loss)
+                    in_virtual_time(main, seed, delay, loss)
                 except BaseException as error:
                     error.add_note(f"in virtual time, with seed {seed!r}")
                     raise
