@@ -35,6 +35,7 @@ class ReplicatedMap:
 
     def restore(self, state: bytes) -> None:
         self.values = json.loads(state)
+        self._settle()
 
     def merge(self, parts: Sequence[bytes]) -> None:
         """Parts come in the same order everywhere; the first one that has a key decides."""
@@ -42,6 +43,14 @@ class ReplicatedMap:
         for part in parts:
             for key, value in json.loads(part).items():
                 self.values.setdefault(key, value)
+        self._settle()
+
+    def _settle(self) -> None:
+        """A state that was taken over may hold own writes already; then they are not delivered here any more."""
+        for waiting in self._answers.values():
+            if not waiting.done():
+                waiting.set_result("unknown: another state was taken over meanwhile; look with get")
+        self._answers.clear()
 
     # Reading is local; writing is a cast, and its answer is there when it is delivered here.
 

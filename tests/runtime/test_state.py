@@ -107,6 +107,26 @@ async def test_parts_merge_their_states(network: Network) -> None:
         await one.stop()
 
 
+@test(seeds=30)
+async def test_joining_ends_when_the_state_is_there_so_no_own_message_is_missed() -> None:
+    """A message that is cast before the state has come may be in that state, and is not shown then."""
+    members = [Counter() for _ in ADDRESSES]
+
+    async def start(i: int) -> None:
+        await asyncio.sleep(0.05 * i)
+        await members[i].run(ADDRESSES[i], 1)
+        group = members[i].group
+        assert group is not None
+        await group.cast(f"from {i}".encode())
+
+    await asyncio.gather(*(start(i) for i in range(3)))
+    await until(lambda: all(len(one.words) == 3 for one in members))
+    for i, one in enumerate(members):
+        assert one.calls.count("Delivery") >= 1, f"{i} has not seen its own message: {one.calls}"
+    for one in members:
+        await one.stop()
+
+
 def test_half_a_pair_of_hooks_is_refused() -> None:
     with pytest.raises(unisono.Misuse, match="give snapshot and restore"):
         unisono.join("words", snapshot=lambda: b"")

@@ -83,6 +83,8 @@ from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, View, ViewId
 
 NEVER = 2**63 - 1
+LEAP_MAX = 2**32
+NUMBER_MAX = 2**62
 
 
 class Membership:
@@ -215,8 +217,17 @@ class Membership:
             return
         if self._pace.joined_at is None:
             return
+        if self._leaps(message):
+            self._host.refuse("number")
+            return
         self._dispatch(sender, message)
         self._work_off()
+
+    def _leaps(self, message: Control) -> bool:
+        """Whether a view's number is far beyond all others: taking one forged would use up the numbers that views can have."""
+        limit = NUMBER_MAX if self.view is None else min(self._top + LEAP_MAX, NUMBER_MAX)
+        named = (getattr(message, name, None) for name in ("ballot", "view", "base", "promised"))
+        return any(isinstance(one, ViewId) and one.number > limit for one in named)
 
     def tick(self, now: int) -> None:
         """Time has passed. Call it first in every turn, and by `deadline` at the latest."""

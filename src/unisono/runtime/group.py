@@ -20,7 +20,7 @@ from unisono.runtime.events import Delivery, Event, View, view_of
 from unisono.runtime.hooks import Carrier
 from unisono.runtime.inbox import Inbox
 from unisono.runtime.receipts import Receipt, Receipts
-from unisono.services.transfer import Transfer
+from unisono.services.transfer import Status, Transfer
 
 if TYPE_CHECKING:
     from unisono.runtime.driver import Driver
@@ -100,6 +100,13 @@ class Group:
     @property
     def order(self) -> str:
         return self._driver.member.order
+
+    def _is_whole(self, members_min: int) -> bool:
+        """Whether the first view is there, and with it the state: what is cast before that may be in the state already, and
+        then it is not shown any more."""
+        if self._entered is None or len(self._entered.view) < members_min:
+            return False
+        return self._transfer is None or self._transfer.status is Status.LIVE
 
     def _installed_view(self) -> View:
         assert self._entered is not None, "joining waits for the first view"

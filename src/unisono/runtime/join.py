@@ -177,7 +177,7 @@ class Joining:
         self._prepare(group)
         try:
             await group._until(
-                lambda: group._entered is not None and len(group._entered.view) >= wishes.min_members,
+                lambda: group._is_whole(wishes.min_members),
                 wishes.timeout,
                 f"no view of {wishes.min_members} or more members of {wishes.group!r} was formed",
             )

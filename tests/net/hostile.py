@@ -1,0 +1,228 @@
+"""Live members on real sockets in this process, a tap on what they send, and an attacker with a socket of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import wraps
+from typing import Any, NamedTuple
+
+import unisono
+from tests.runtime.ports import free_addresses
+from unisono.core.control import ControlCodec
+from unisono.core.envelope import HEAD
+from unisono.core.frame import CONTROL, HEAD_BYTES, STREAM, VERSION, Frames, group_tag
+from unisono.core.types import MemberId
+from unisono.runtime.addresses import sockaddr_of
+
+GROUP = "besieged"
+PACE = 0.3
+DEADLINE_S = 60
+DATAGRAM_BYTES_MAX = 65_507
+
+
+class Sent(NamedTuple):
+    """A datagram that left a member's socket."""
+
+    sender: MemberId
+    to: tuple[str, ...]
+    data: bytes
+
+
+Change = Callable[[Sent], Iterable[tuple[tuple[str, ...], bytes]]]
+
+
+class Besieged:
+    """Members of one group whose datagrams are seen by the attacker, who also sends some."""
+
+    def __init__(self, groups: list[unisono.Group]) -> None:
+        self.groups = groups
+        self.seen: list[Sent] = []
+        self.change: Change | None = None
+        """Makes of each datagram that leaves what leaves instead."""
+        self.delivered: list[list[bytes]] = [[] for _ in groups]
+        self.views: list[unisono.View | None] = [None for _ in groups]
+        self.errors: list[Exception] = []
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        self._tasks = [asyncio.create_task(self._watch(number)) for number in range(len(groups))]
+        for group in groups:
+            self._tap(group)
+
+    def _tap(self, group: unisono.Group) -> None:
+        port = group._driver._port
+        send = port.send
+
+        def tapped(datagrams: Sequence[tuple[tuple[str, ...], bytes]]) -> None:
+            out: list[tuple[tuple[str, ...], bytes]] = []
+            for to, data in datagrams:
+                sent = Sent(group.id, to, bytes(data))
+                self.seen.append(sent)
+                out += [(to, data)] if self.change is None else self.change(sent)
+            send(out)
+
+        port.send = tapped  # type: ignore[method-assign]
+
+    async def _watch(self, number: int) -> None:
+        try:
+            async for event in self.groups[number]:
+                if isinstance(event, unisono.Delivery):
+                    self.delivered[number].append(event.payload)
+                elif isinstance(event, unisono.View):
+                    self.views[number] = event
+        except Exception as error:  # told by `until`
+            self.errors.append(error)
+
+    def close(self) -> None:
+        self._socket.close()
+        for task in self._tasks:
+            task.cancel()
+
+    # Doing.
+
+    def hit(self, victim: int, *datagrams: bytes) -> None:
+        """Send datagrams to one member from a stranger's socket."""
+        address = sockaddr_of(self.groups[victim].id.address)
+        for datagram in datagrams:
+            with suppress(BlockingIOError):
+                self._socket.sendto(datagram, address)
+
+    async def storm(self, victim: int, datagrams: Iterable[bytes], burst: int = 32) -> None:
+        """Send many, no faster than the victim takes them: what the kernel drops proves nothing."""
+        waiting: list[bytes] = []
+        for datagram in datagrams:
+            waiting.append(datagram)
+            if len(waiting) == burst:
+                await self._push(victim, waiting)
+                waiting = []
+        await self._push(victim, waiting)
+
+    async def _push(self, victim: int, datagrams: list[bytes]) -> None:
+        before = self.received(victim)
+        self.hit(victim, *datagrams)
+        await self.until(lambda: self.received(victim) >= before + len(datagrams), "the victim takes what was sent")
+
+    async def cast(self, count: int, payload_bytes: int = 40) -> None:
+        """Every member casts."""
+        for number, group in enumerate(self.groups):
+            await group.cast_many(f"{number}/{i}".encode().ljust(payload_bytes, b".") for i in range(count))
+
+    async def cast_and_agree(self, count: int = 20) -> None:
+        """The group still works: what is cast now arrives everywhere, in one order."""
+        marks = [f"mark {number} of {len(self.seen)} {count}".encode() for number in range(len(self.groups))]
+        for _ in range(count):
+            for group, mark in zip(self.groups, marks, strict=True):
+                await group.cast(mark)
+        await self.until(
+            lambda: all(delivered.count(mark) >= count for delivered in self.delivered for mark in marks), "all agree"
+        )
+        tails = [[one for one in delivered if one in marks] for delivered in self.delivered]
+        assert all(tail == tails[0] for tail in tails)
+
+    # Looking.
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not condition():
+                    self.check_alive()
+                    await asyncio.sleep(0.002)
+        except TimeoutError:
+            said = [(group.status(), group.explain()) for group in self.groups]
+            raise AssertionError(f"{what}: not after {DEADLINE_S} s. {said}") from None
+
+    def check_alive(self) -> None:
+        for error in self.errors:
+            raise AssertionError("a member did not survive") from error
+
+    async def one_view(self) -> None:
+        size = len(self.groups)
+        await self.until(
+            lambda: (
+                len({view and view.id for view in self.views}) == 1
+                and all(view is not None and len(view.members) == size for view in self.views)
+            ),
+            "one view again",
+        )
+
+    def received(self, victim: int) -> int:
+        return self.groups[victim]._driver._port.counters()["datagrams received"]
+
+    def refused(self, victim: int) -> dict[str, int]:
+        """Everything that a member has dropped, by reason, from the seal down."""
+        driver = self.groups[victim]._driver
+        seal = (
+            {} if driver.seal is None else {f"seal: {reason}": count for reason, count in driver.seal.refused.items()}
+        )
+        return {reason: count for reason, count in (dict(driver.member.tally.dropped) | seal).items() if count}
+
+    def more(self, victim: int, before: dict[str, int]) -> dict[str, int]:
+        """What was refused since then, by reason."""
+        now = self.refused(victim)
+        return {reason: count - before.get(reason, 0) for reason, count in now.items() if count > before.get(reason, 0)}
+
+    def rank(self, number: int) -> int:
+        """The rank of a member in the view: not its number here."""
+        view = self.views[0]
+        assert view is not None
+        return view.members.index(self.groups[number].id)
+
+    # Forging, for groups without a key.
+
+    def control(self, as_member: MemberId, message: tuple[object, ...]) -> bytes:
+        codec = ControlCodec(self.groups[0]._driver.member.settings.config)
+        return Frames(GROUP, as_member).control(codec.encode(message))
+
+    def stream(self, rank: int, body: bytes = b"", tail: bytes = b"", **lies: int) -> bytes:
+        """A datagram of the current view, from the member of that rank, with a counter that is fresh."""
+        self._counter = getattr(self, "_counter", 1_000_000) + 1
+        member = self.groups[0]._driver.member
+        values = {
+            "version": 1, "flags": 0, "sender": rank, "to": 0xFFFF, "view": member._tag, "counter": self._counter, "tries": 0,
+            "naks": 0, "rows": 0, "body_bytes": len(body), "room": 2**32 - 1, "cast_end": 0, "send_end": 0, **lies,
+        }  # fmt: skip
+        return head(STREAM) + HEAD.pack(*values.values()) + tail + body
+
+
+def head(kind: int, group: str = GROUP, version: int = VERSION) -> bytes:
+    return bytes((version, kind)) + group_tag(group).to_bytes(4, "little")
+
+
+def is_stream(datagram: bytes) -> bool:
+    return len(datagram) > HEAD_BYTES and datagram[1] == STREAM
+
+
+def is_control(datagram: bytes) -> bool:
+    return len(datagram) > HEAD_BYTES and datagram[1] == CONTROL
+
+
+@asynccontextmanager
+async def besieged(count: int = 3, addresses: Sequence[str] = (), **wishes: Any) -> AsyncIterator[Besieged]:
+    addresses = addresses or free_addresses(count)
+    wishes = {"pace": PACE, "timeout": DEADLINE_S, "min_members": count} | wishes
+    async with AsyncExitStack() as stack:
+        groups = await asyncio.gather(
+            *(unisono.join(GROUP, listen=address, peers=addresses, **wishes) for address in addresses)
+        )
+        for group in groups:
+            stack.push_async_callback(group.leave)
+        siege = Besieged(list(groups))
+        stack.callback(siege.close)
+        await siege.one_view()
+        yield siege
+
+
+def live(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test on a real event loop, with a limit of time."""
+
+    @wraps(test)
+    def wrapper(*arguments: Any, **fixtures: Any) -> None:
+        async def main() -> None:
+            async with asyncio.timeout(3 * DEADLINE_S):
+                await test(*arguments, **fixtures)
+
+        asyncio.run(main())
+
+    return wrapper

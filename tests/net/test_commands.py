@@ -1,0 +1,137 @@
+"""`unisono node`, `chat`, `status`, `members`, `explain`, `keygen` as people use them: real processes on loopback."""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+from pathlib import Path
+
+from tests.net.programs import Done, Program, addresses
+
+
+def node(folder: Path, listen: str, peers: list[str], *more: str) -> Program:
+    return Program("node", "lab", "--listen", listen, "--peers", ",".join(peers), "--pace", "0.3", *more, folder=folder)
+
+
+def test_nodes_cast_deliver_and_leave(folder: Path) -> None:
+    peers = addresses(2)
+    with (
+        node(folder, peers[0], peers, "--min-members", "2") as a,
+        node(folder, peers[1], peers, "--min-members", "2", "--json") as b,
+    ):
+        a.expect(r"view 1@\S+ of 2: ")
+        view = json.loads(b.expect(r'\{"event": "view".*\}\n')[0])
+        assert len(view["members"]) == 2
+        a.say("hello \x1b[31m")
+        delivered = json.loads(b.expect(r'\{"event": "delivery".*\}\n')[0])
+        assert delivered["payload"] == "hello \x1b[31m"
+        assert delivered["sender"].startswith(peers[0])
+        a.expect(r":0 hello \\x1b\[31m")  # nothing that others cast may colour a terminal
+        b.say("last words")
+        assert b.finish() == 0  # the end of the input: it leaves
+        a.expect(r"\S+:0 last words")
+        a.expect(r"gone: \S+ \(left\)")
+        assert a.finish(signal.SIGTERM) == 0
+
+
+def test_a_member_that_is_told_to_stay_outlives_its_input(folder: Path) -> None:
+    with node(folder, addresses(1)[0], [], "--stay") as a:
+        a.expect("view 1@")
+        a.end_input()
+        assert Done("status", folder=folder).code == 0
+        assert a.finish(signal.SIGINT) == 0
+
+
+def test_a_running_member_answers(folder: Path) -> None:
+    peers = addresses(2)
+    with (
+        node(folder, peers[0], peers, "--min-members", "2") as a,
+        node(folder, peers[1], peers, "--min-members", "2") as b,
+    ):
+        a.expect("view 1@")
+        b.expect("view 1@")
+        a.say("one")
+        b.expect(":0 one")
+        every = json.loads(Done("status", "--all", "--json", folder=folder).out)
+        assert sorted(one["member"].partition("#")[0] for one in every) == sorted(peers)
+        unclear = Done("status", folder=folder)
+        assert unclear.code == 2
+        assert all(peer in unclear.err for peer in peers)
+        assert unclear.err.count("\n") == 1
+        status = Done("status", "--member", peers[0], folder=folder)
+        assert status.code == 0
+        assert "of 2" in status.out
+        members = json.loads(Done("members", "--group", "lab", "--member", peers[0], "--json", folder=folder).out)
+        assert sorted(one["self"] for one in members) == [False, True]
+        with Program("status", "-m", peers[0], "--watch", "50ms", "--json", folder=folder) as watch:
+            first, second = (json.loads(watch.expect(r"\{.*\}\n")[0]) for _ in range(2))
+            assert first["member"] == second["member"]
+            assert watch.finish(signal.SIGINT) == 0
+        key = next(one["member"] for one in members if one["self"]) + ":0"
+        explained = Done("explain", key, "--member", peers[1], folder=folder)
+        assert f"{key} is delivered at" in explained.out
+        b.process.kill()
+        b.process.wait()
+        assert json.loads(Done("status", "--json", folder=folder).out)["member"].startswith(
+            peers[0]
+        )  # b's socket is stale
+        a.expect("gone: ")
+    assert "no member runs here" in Done("status", folder=folder).err
+    assert list((folder / "unisono").iterdir()) == []  # what the killed left behind is gone
+
+
+def test_people_chat_and_the_prompt_survives(folder: Path) -> None:
+    peers = addresses(2)
+    options = ("--peers", ",".join(peers), "--pace", "0.3")
+    with Program("chat", "lounge", "--name", "ann", *options, folder=folder, terminal=True) as ann:
+        ann.expect("You are in 'lounge' as ann")
+        ann.expect("ann> ")
+        with Program("chat", "lounge", "--name", "bob", *options, folder=folder) as bob:
+            bob.expect("is here|You are in")
+            ann.expect("is here")
+            ann.type("I am in the middle of")
+            ann.expect("I am in the middle of")
+            bob.say("hi")
+            ann.expect(r"\r\x1b\[Kbob: hi\r\n")
+            ann.expect("ann> I am in the middle of")  # what was being typed is there again
+            ann.type(" it\n")
+            bob.expect("ann: I am in the middle of it")
+            bob.say("/who")
+            bob.expect(r"here: (ann|bob), (ann|bob)")
+            bob.say("/quit")
+            assert bob.wait() == 0
+        ann.expect("bob is gone: left")
+        assert ann.finish(signal.SIGINT) == 0
+
+
+def test_keys_are_made_once_and_needed(folder: Path) -> None:
+    assert Done("keygen", "group.key", folder=folder).code == 0
+    path = folder / "group.key"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    before = path.read_text()
+    again = Done("keygen", "group.key", folder=folder)
+    assert again.code == 2
+    assert "there already" in again.err
+    assert path.read_text() == before
+    Done("keygen", "other.key", folder=folder)
+    peers = addresses(3)
+    keyed = ("--key", "group.key", "--min-members", "2")
+    with node(folder, peers[0], peers, *keyed) as a, node(folder, peers[1], peers, *keyed) as b:
+        a.expect("of 2: ")
+        a.say("under seal")
+        b.expect(":0 under seal")
+        with node(folder, peers[2], peers, "--key", "other.key", "--min-members", "2", "--timeout", "1s") as stranger:
+            stranger.expect("do they have the same key")
+            assert stranger.wait() == 1
+        drops = json.loads(Done("status", "--member", peers[0], "--json", folder=folder).out)["drops"]
+        assert drops["seal: seal"] > 0
+
+
+def test_a_port_that_is_taken_is_said(folder: Path) -> None:
+    here = addresses(1)[0]
+    with node(folder, here, []) as a:
+        a.expect("view 1@")
+        taken = Done("node", "lab", "--listen", here, folder=folder)
+        assert taken.code == 2
+        assert f"{here} is taken" in taken.err

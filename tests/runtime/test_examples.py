@@ -1,0 +1,216 @@
+"""The examples, with real processes on loopback: what a reader would type, and what must be seen."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from tests.runtime.ports import free_addresses
+
+ROOT = Path(__file__).resolve().parents[2]
+WAIT_S = 60.0
+
+
+class Program:
+    """One running example: type lines, wait for lines."""
+
+    def __init__(self, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, *words],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        self.seen: list[str] = []
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def type(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def wait_for(self, pattern: str) -> str:
+        """The next line that matches."""
+        end = monotonic() + WAIT_S
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, end - monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no line like {pattern!r} after {self.seen}") from None
+            if line is None:
+                raise AssertionError(f"ended before a line like {pattern!r}: {self.seen}")
+            self.seen.append(line)
+            if re.search(pattern, line):
+                return line
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        if self.process.poll() is None:
+            try:
+                self.process.wait(WAIT_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def kill(self) -> None:
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def running(*commands: tuple[str, ...]) -> Iterator[list[Program]]:
+    programs = [Program(*command) for command in commands]
+    try:
+        yield programs
+    finally:
+        for program in programs:
+            program.end()
+
+
+def rotated(addresses: list[str], i: int) -> tuple[str, ...]:
+    return (*addresses[i:], *addresses[:i])
+
+
+def test_the_bulletin_board_has_one_numbering_and_survives_a_kill() -> None:
+    addresses = free_addresses(3)
+    board = "examples/bulletin_board.py"
+    commands = [(board, *rotated(addresses, i), "--name", name) for i, name in enumerate(("ann", "bob", "cid"))]
+    with running(*commands) as (ann, bob, cid):
+        for one in (ann, bob, cid):
+            one.wait_for("-- 3 members")
+        ann.type("post lunch?")
+        bob.wait_for(r"1\. ann: lunch\?")
+        bob.type("reply 1 at noon")
+        for one in (ann, cid):
+            one.wait_for(r"1\. ↳ bob: at noon")
+        ann.kill()
+        bob.wait_for("-- 2 members")
+        cid.type("post where is ann?")
+        bob.wait_for(r"2\. cid: where is ann\?")
+        cid.wait_for(r"2\. cid")
+        late = Program(board, *rotated(addresses, 0), "--name", "dan")
+        try:
+            late.wait_for("-- 3 members")
+            late.type("show")
+            late.wait_for(r"2\. cid: where is ann\?")
+            assert late.seen[-3:] == ["1. ann: lunch?", "   ↳ bob: at noon", "2. cid: where is ann?"]
+        finally:
+            late.end()
+
+
+def test_the_replicated_map_agrees_on_who_was_first_and_a_joiner_has_it_all() -> None:
+    addresses = free_addresses(3)
+    with running(*(("examples/replicated_map.py", *rotated(addresses, i)) for i in range(2))) as (one, other):
+        one.wait_for("ready")
+        other.wait_for("ready")
+        one.type("set light off")
+        one.wait_for("^off$")
+        for program in (one, other):
+            program.type("swap light off on")
+        answers = sorted(program.wait_for("^(on|no: light is on)$") for program in (one, other))
+        assert answers == ["no: light is on", "on"]
+        with running(("examples/replicated_map.py", *rotated(addresses, 2))) as (late,):
+            late.wait_for("ready")
+            late.type("add visits 1")
+            late.wait_for("^1$")
+            late.type("all")
+            late.wait_for('"light": "on"')
+
+
+def test_the_score_board_has_one_winner() -> None:
+    addresses = free_addresses(2)
+    board = "examples/score_board.py"
+    commands = [
+        (board, *rotated(addresses, i), "--player", name, "--goal", "5") for i, name in enumerate(("ann", "bob"))
+    ]
+    with running(*commands) as programs:
+        for one in programs:
+            one.wait_for("-- 2 playing")
+        for _ in range(5):
+            for one in programs:
+                one.type("")
+        winners = {one.wait_for("has won$") for one in programs}
+        assert len(winners) == 1
+
+
+def test_a_client_locates_things_and_takes_each_once() -> None:
+    addresses = free_addresses(2)
+    locate = "examples/locate.py"
+    with running(
+        (locate, "keep", addresses[0], addresses[1], "--has", "printer"),
+        (locate, "keep", addresses[1], addresses[0], "--has", "plotter"),
+    ) as keepers:
+        for one in keepers:
+            one.wait_for("-- 2 keepers")
+
+        def ask(verb: str, thing: str) -> str:
+            contacts = ("--contact", addresses[0], "--contact", addresses[1])
+            done = subprocess.run(
+                [sys.executable, locate, verb, thing, *contacts],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=WAIT_S,
+            )
+            return (done.stdout + done.stderr).strip()
+
+        assert ask("find", "plotter") == f"plotter is at {addresses[1]}"
+        assert ask("take", "plotter") == f"plotter is at {addresses[1]}, and yours now"
+        assert ask("take", "plotter") == f"plotter is at {addresses[1]}, but taken"
+        assert ask("find", "piano") == "nobody has piano"
+        for one in keepers:
+            one.process.send_signal(signal.SIGINT)
+
+
+def test_the_readme_program_is_the_example_and_says_hello() -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    assert code is not None
+    example = (ROOT / "examples" / "hello.py").read_text("utf-8")
+    assert example.endswith(code[1])
+    with running(("examples/hello.py",), ("examples/hello.py",)) as programs:
+        for one in programs:
+            one.wait_for("hello from 127.0.0.1:740")
+            one.wait_for("hello from 127.0.0.1:740")
+        for one in programs:
+            one.kill()
+
+
+@pytest.mark.parametrize("name", ["bulletin_board", "replicated_map", "score_board", "locate"])
+def test_bad_input_is_one_sentence(name: str) -> None:
+    words = {
+        "bulletin_board": ["7400", "--name", "x"],
+        "score_board": ["7400", "--player", "x"],
+        "locate": ["keep", "7400"],
+    }
+    done = subprocess.run(
+        [sys.executable, f"examples/{name}.py", *words.get(name, ["7400"])],
+        cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "write host:port" in done.stderr
+    assert "Traceback" not in done.stderr
