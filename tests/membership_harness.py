@@ -88,7 +88,7 @@ class Node:
         self.refusals: list[str] = []
         self.views: list[View] = []
         self.shown: list[object] = []
-        self.records: list[bytes] = []
+        self.records = [] if record is None else [record]  # stable storage: what an earlier life left is still there
 
     @property
     def view(self) -> View | None:

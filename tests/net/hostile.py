@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import wraps
+from itertools import count
 from typing import Any, NamedTuple
 
 import unisono
@@ -121,6 +122,24 @@ class Besieged:
         tails = [[one for one in delivered if one in marks] for delivered in self.delivered]
         assert all(tail == tails[0] for tail in tails)
 
+    async def agree_in_the_end(self) -> None:
+        """Without a key a stranger can disturb the group for a while; then it must agree again, in a view that lasts."""
+        for attempt in count():
+            await self.one_view()
+            view, mark = self.views[0], f"attempt {attempt}".encode()
+            for group in self.groups:
+                await group.cast(mark)
+
+            def has_all(mark: bytes = mark) -> bool:
+                return all(delivered.count(mark) == len(self.groups) for delivered in self.delivered)
+
+            def has_moved(view: unisono.View | None = view) -> bool:
+                return any(one is None or view is None or one.id != view.id for one in self.views)
+
+            await self.until(lambda: has_all() or has_moved(), "all agree, or the view changes")
+            if has_all():
+                return
+
     # Looking.
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
@@ -199,9 +218,9 @@ def is_control(datagram: bytes) -> bool:
 
 
 @asynccontextmanager
-async def besieged(count: int = 3, addresses: Sequence[str] = (), **wishes: Any) -> AsyncIterator[Besieged]:
-    addresses = addresses or free_addresses(count)
-    wishes = {"pace": PACE, "timeout": DEADLINE_S, "min_members": count} | wishes
+async def besieged(size: int = 3, addresses: Sequence[str] = (), **wishes: Any) -> AsyncIterator[Besieged]:
+    addresses = addresses or free_addresses(size)
+    wishes = {"pace": PACE, "timeout": DEADLINE_S, "min_members": size} | wishes
     async with AsyncExitStack() as stack:
         groups = await asyncio.gather(
             *(unisono.join(GROUP, listen=address, peers=addresses, **wishes) for address in addresses)

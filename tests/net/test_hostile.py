@@ -101,8 +101,7 @@ async def test_f1_without_a_key_flipped_bits_of_what_was_seen_crash_nobody_and_f
         finally:
             tracemalloc.stop()
         siege.check_alive()
-        await siege.one_view()
-        await siege.cast_and_agree(21)
+        await siege.agree_in_the_end()
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -373,3 +373,24 @@ async def test_the_order_is_switched_on_a_running_group() -> None:
             await a.cast(b"%d" % i)
         assert await payloads(b, 40) == [b"%d" % i for i in range(40)]
         assert b.order == "toto"
+
+
+@real
+async def test_what_goes_to_all_leaves_once_by_multicast() -> None:
+    async with gathered(3, multicast="239.77.1.9:17599", key=make_key()) as groups:
+        before = [group._driver._port.counters()["datagrams sent"] for group in groups]
+        for i in range(200):
+            await groups[i % 3].cast(b"%d" % i)
+            await asyncio.sleep(0)
+        first, *others = await asyncio.gather(*(payloads(group, 200) for group in groups))
+        assert all(first == other for other in others)
+        assert all(group._driver._port.counters()["datagrams received by multicast"] > 0 for group in groups)
+        assert all(group._driver.seal.refused["own"] == 0 for group in groups if group._driver.seal is not None)
+        sent = [group._driver._port.counters()["datagrams sent"] for group in groups]
+        assert sum(sent) - sum(before) < 2 * 200 + 100, "a message and its number once each, not once a member"
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:7500", "239.1.2.3", "239.1.2.3:0", "[ff02::1]:7500", "nowhere:1"])
+def test_what_is_no_multicast_address_is_refused(address: str) -> None:
+    with pytest.raises(unisono.Misuse, match=r"239\.1\.2\.3:7500|write host:port"):
+        unisono.join("g", multicast=address)

@@ -218,6 +218,25 @@ def test_a_cast_that_waits_for_the_next_view_waits_for_a_primary_one() -> None:
     passes(world)
 
 
+def test_a_record_outlives_a_life_that_wrote_none() -> None:
+    """a knows of the primary {a, b}, and its next life confirms no primary; the life after that must not forget it with c."""
+    settings = with_membership(policy=Policy.PRIMARY, peers=tuple("abc"))
+    world = GroupWorld("sequencer", seed=15, settings=settings, owed={"P20"})
+    world.gather("abc")
+    world.partition("ab", "c")
+    assert world.run(10, lambda: world.is_one("ab") and world.is_one("c")), world.story()
+    assert [world.processes[name].member.is_primary for name in "abc"] == [True, True, False]
+    world.partition("ac", "b")
+    for _ in range(3):
+        world.restart("a", "abc")
+        assert world.run(10, lambda: world.is_one("ac")), world.story()
+        assert not world.processes["a"].member.is_primary, "one of two is no majority of the last primary"
+    world.network.heal()
+    assert world.run(10, lambda: world.is_one("abc")), world.story()
+    assert all(process.member.is_primary for process in world.up)
+    passes(world)
+
+
 def test_joiners_with_other_settings_are_refused_with_the_reason() -> None:
     world = GroupWorld("sequencer", seed=13)
     world.gather("ab")

@@ -21,6 +21,8 @@ I3  A view is installed only if every participant had confirmed its ballot, that
     everyone in that set has closed with that cut, whether it gets to installing or not (P15, P16).
 I4  A member installs only what it confirmed itself and has not left behind; it forgets its confirmations when it installs. What it
     answered to a ballot before that is void: the ballot's cut names another view than the one it is in, and is refused.
+    One that leaves before it has a view is gone at once and forgets them too, and its own ballot. To the others it is as one
+    that crashed; if it installed after that, it would acknowledge what nobody there takes in any more (P17).
 I5  A member promises only ballots whose number is above its view's and above all that it confirmed; so numbers rise (P12),
     also along the chain of primaries.
 I6  One ballot has one charter, and participants refuse one with two lives of a process (P11, P12).
@@ -72,7 +74,7 @@ from unisono.core.departure import Cause
 from unisono.core.errors import Misuse
 from unisono.core.membership_discovery import Discovery
 from unisono.core.membership_explain import explain_change, explain_standing
-from unisono.core.membership_host import Holder, Host, Left, MembershipOut
+from unisono.core.membership_host import Holder, Host, MembershipOut
 from unisono.core.membership_knowledge import Knowledge
 from unisono.core.membership_pace import Pace
 from unisono.core.membership_participant import Participant
@@ -179,8 +181,8 @@ class Membership:
             self._leave_at = self._host.now
             self._participant.leaving = True
             if self.view is None:
-                self._participant.gone = True
-                self._host.out.events.append(Left())
+                self._attempt = None
+                self._participant.withdraw()
 
     def switch(self, order: str) -> None:
         """Ask for another order; it takes effect with the next view."""

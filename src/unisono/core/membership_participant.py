@@ -346,6 +346,13 @@ class Participant:
         self.install(view)
         return True
 
+    def withdraw(self) -> None:
+        """Go before there was a view: whatever was promised or confirmed, nothing is installed here any more (I4)."""
+        self.gone = True
+        self.engaged = False
+        self.confirmed = {}
+        self.host.out.events.append(Left())
+
     def install(self, ballot: ViewId) -> None:
         host, charter = self.host, self.confirmed[ballot]
         previous, part = self.view, part_of(charter, host.id)

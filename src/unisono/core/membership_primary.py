@@ -6,7 +6,8 @@ that member confirmed the lower one first, says so in its answer, and the higher
 too. So primaries form a chain (P20).
 
 Members are counted by address: a process that restarts with its record is as good a witness as before. That is why
-the record is persisted before the confirmation leaves. One that lost its record must come back under a new address.
+the record is persisted before the confirmation leaves. A life that confirms no primary writes nothing, so the record is the
+last that *any* life at the address wrote, not the last life's. One that lost its record must come back under a new address.
 """
 
 from __future__ import annotations

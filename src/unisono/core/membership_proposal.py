@@ -11,6 +11,14 @@ whose cut *covers* it, which means that its report was counted when that cut was
 (I1), so the cut is as legal for it as for those who closed. All that are covered by none make up one new group, whose cut is
 merged now and named after this ballot. So a cut's name stands for one cut, and who closes with it was counted in it.
 
+**Payloads.** A payload that nobody here holds is void, and its addressees get a placeholder. Where the cut is new, all that it counts
+are here, so it is void for all of them. Where a cut is adopted, the one who holds the payload may have closed with that cut and be
+elsewhere. Story: 1. C casts m to A and B; A has it, B lacks it, E has a placeholder. 2. A's cut reaches A and E alone, and A
+delivers m. 3. D, who hears neither A nor C, proposes to B and E: with A's cut B would take m for void, and meet A again as
+one who came along (P5). So an addressee adopts a void payload only if one who *closed* with the cut is an addressee too: it was
+asked, and it has only the placeholder itself. Else the addressee stays **apart**, as if no cut covered it, which is always
+legal: it has not closed. The groups are made again, in the same ballot, for nobody has been told of them.
+
 The charter never changes in a ballot: whatever changes, another ballot is needed.
 
 Answers and cuts travel by **star**, or by **ring** first and by star where that takes too long (`membership_ring`).
@@ -95,6 +103,7 @@ class Attempt:
         self._heard: dict[MemberId, int] = {}
         self._requests: dict[int, Request] = {}
         self._groups: list[Group] = []
+        self._apart: set[MemberId] = set()  # who adopts no cut, because payloads for it are not here
         self._topic = FETCHED
         self._flushes: dict[MemberId, bytes] = {}
         self._confirmed: set[MemberId] = set()
@@ -281,10 +290,14 @@ class Attempt:
         if self._ring and self._ring_until and len(self._answers) == 1 and sender == self.host.id:
             self._call_roll()
         if len(self._answers) == len(self.participants):
-            for members in self._by_view().values():
-                self._make_groups(members)
-            if not self.failed:
-                self._fetch()
+            self._group()
+
+    def _group(self) -> None:
+        self._groups = []
+        for members in self._by_view().values():
+            self._make_groups(members)
+        if not self.failed:
+            self._fetch()
 
     def _by_view(self) -> dict[ViewId, dict[MemberId, Answer]]:
         result: dict[ViewId, dict[MemberId, Answer]] = {}
@@ -349,6 +362,8 @@ class Attempt:
         self, rank: Rank, member: MemberId, groups: Mapping[ViewId, Group], reports: Mapping[MemberId, Report]
     ) -> bool:
         """Put one that has not closed into the group of the latest cut that covers it."""
+        if member in self._apart:
+            return False
         covering = [group for _, group in sorted(groups.items()) if rank in group.cut.covered]
         if covering:
             covering[-1].lacks[member] = lacking(reports[member].held, covering[-1].wanted)
@@ -378,7 +393,7 @@ class Attempt:
             group.asking[slot] = holders
 
     def _fetch(self) -> None:
-        """Ask for all that is still missing; when nothing is, send the cuts."""
+        """Ask for all that is still missing; when nothing is, send the cuts, or make the groups again if one must stay apart."""
         if self.phase is not Phase.FETCH:
             self._enter(Phase.FETCH)
         for group in self._groups:
@@ -393,8 +408,26 @@ class Attempt:
                 self._topic += 1
                 self._heard[holder] = self.host.now
                 self.host.send(holder, message)
-        if not self._requests:
+        if self._requests:
+            return
+        bereft = self._find_bereft()
+        if bereft:
+            self._apart |= bereft
+            self._group()
+        else:
             self._write()
+
+    def _find_bereft(self) -> set[MemberId]:
+        """Who would adopt a cut and take for void what others may have delivered with it: see **Payloads**."""
+        found: set[MemberId] = set()
+        for group in self._groups:
+            ranks = {member: group.view.rank_of(member) for member in group.lacks}
+            closed = {rank for member, rank in ranks.items() if self._answers[member].closed is not None}
+            for slot, packet in group.packets.items():
+                batch: Batch | None = getattr(packet, "batch", None)
+                if closed and batch is not None and batch.payloads is None and closed.isdisjoint(batch.to or ()):
+                    found |= {m for m, slots in group.lacks.items() if slot in slots and ranks[m] in (batch.to or ())}
+        return found
 
     def _take_packets(self, sender: MemberId, topic: int, body: Packets) -> None:
         group, holder, slots, _ = self._requests.pop(topic)

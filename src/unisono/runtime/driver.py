@@ -60,6 +60,7 @@ class Driver:
         self._is_due = False  # a turn, at the end of this pass of the loop
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0  # by the member's clock
+        self._deadline: int | None = None  # of the member, as the last turn left it
         self.is_stopped = False
         self._frozen: list[bytes] | None = None  # what arrived while the process stood still
         self.turns = 0
@@ -158,19 +159,26 @@ class Driver:
         above = self._members_needs()
         if above is not None and (deadline is None or above < deadline):
             deadline = above
+        self._deadline = deadline
         if deadline is None:
             return
-        timer = self._timer
-        if timer is not None:
+        if self._timer is not None:
             if self._timer_at <= deadline:
                 return  # it rings early, looks, and is set anew
-            timer.cancel()
+            self._timer.cancel()
+        self._set_timer(deadline, now)
+
+    def _set_timer(self, deadline: int, now: int) -> None:
         self._timer_at = deadline
         self._timer = self._loop.call_later(max(0, deadline - now) / 1e9, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
-        self.turn()
+        now = self.clock()
+        if self._deadline is None or self._deadline <= now:
+            self.turn()
+        else:
+            self._set_timer(self._deadline, now)
 
     def freeze(self) -> None:
         """Stand still, as a stopped process does; for simulations."""

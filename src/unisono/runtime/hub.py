@@ -70,6 +70,9 @@ class Hub:
             if hubs.get(str(self.endpoint)) is self:
                 del hubs[str(self.endpoint)]
 
+    def set_options(self, *options: tuple[int, int, int | bytes]) -> None:
+        self._udp.set_options(*options)
+
     def counters(self) -> dict[str, int]:
         udp = self._udp
         counted = {

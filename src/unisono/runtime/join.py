@@ -30,12 +30,14 @@ from unisono.runtime.group import Group
 from unisono.runtime.hooks import Hooks
 from unisono.runtime.hub import Port, find_hub
 from unisono.runtime.journal import Journal
+from unisono.runtime.multicast import MulticastPort
+from unisono.runtime.multicast import check as check_multicast
 from unisono.runtime.pace import paced
 from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.trace.recorder import Recorder
 from unisono.trace.sinks import FolderSink
 
-ACK_DELAY_NS = 8 * MILLISECOND
+ACK_DELAY_NS = 40 * MILLISECOND
 """A system call costs more than an idle acknowledgement is worth: it waits longer for company than in the simulator."""
 FRAME_BYTES = 6
 """What a frame adds to a datagram of the streams."""
@@ -69,6 +71,7 @@ class Wishes:
     leave_timeout: float
     hooks: Hooks | None
     answer: Answer | None
+    multicast: str | None
     metrics: str | None
     control: bool
 
@@ -92,6 +95,7 @@ def join(
     restore: Callable[[bytes], None] | None = None,
     merge: Callable[[Sequence[bytes]], None] | None = None,
     answer: Answer | None = None,
+    multicast: str | None = None,
     journal: str | os.PathLike[str] | Journal | None = None,
     trace: str | os.PathLike[str] | None = None,
     run: str | None = None,
@@ -110,6 +114,8 @@ def join(
       primary needs a majority of `peers`, or `bootstrap` at one of them.
     - `slow` says what happens about a receiver that stays slow: `block`, `shed` or `evict`. `safe`: messages are delivered only
       when every member has them. With `watchdog`, an event `Stalled` tells what has waited for so many seconds.
+    - `multicast` is an IPv4 multicast address and port, such as 239.1.2.3:7500: what goes to all leaves once. All members of a
+      group use the same, or none.
     - `key` is a group key or a file with one (else the environment's UNISONO_KEY); without any, only loopback is allowed, unless
       `insecure`.
     - `snapshot`, `restore` and `merge` carry the application's state to joiners and through merges.
@@ -134,11 +140,13 @@ def join(
     for text, what in (*addresses, *((peer, "the peer") for peer in peers)):
         if text is not None:
             split(text, what)
+    if multicast is not None:
+        check_multicast(multicast)
     hooks = Hooks.of(snapshot, restore, merge)
     return Joining(
         Wishes(
             group, listen, tuple(peers), advertise, order, min_members, policy, bootstrap, slow, watchdog, safe, key, insecure,
-            journal, trace, run, pace, settings, timeout, leave_timeout, hooks, answer, metrics, control,
+            journal, trace, run, pace, settings, timeout, leave_timeout, hooks, answer, multicast, metrics, control,
         )
     )  # fmt: skip
 
@@ -248,7 +256,13 @@ async def open_port(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> tuple[Po
     listen = None if wishes.listen is None else await numeric(wishes.listen, "listen")
     family = 0 if listen is None else int(listen.family)
     peers = [await numeric(peer, "the peer", family) for peer in wishes.peers]
-    port: Port = find_hub(loop, listen, peers) if network is None else network.port(listen, peers)
+    port: Port
+    if network is not None:
+        port = network.port(listen, peers)
+    else:
+        port = hub = find_hub(loop, listen, peers)
+        if wishes.multicast is not None:
+            port = MulticastPort(loop, hub, check_multicast(wishes.multicast))
     own = port.endpoint
     if wishes.advertise is not None:
         own = await numeric(wishes.advertise, "advertise", int(port.endpoint.family))

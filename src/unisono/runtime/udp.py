@@ -32,8 +32,9 @@ _GRO_SIZE = Struct("=i")
 class UdpSocket:
     """See the module's text. It owns the socket that it is given."""
 
-    def __init__(self, udp: socket.socket, segments: bool = True) -> None:
+    def __init__(self, udp: socket.socket, segments: bool = True, not_from: SockAddr | None = None) -> None:
         self._udp = udp
+        self._not_from = not_from  # whose datagrams are left out
         self._buffers = [bytearray(BUFFER_BYTES) for _ in range(BUFFERS)]
         self._views = [memoryview(buffer) for buffer in self._buffers]
         self._ancillary_bytes = socket.CMSG_SPACE(_GRO_SIZE.size) if hasattr(socket, "CMSG_SPACE") else 0
@@ -62,6 +63,10 @@ class UdpSocket:
                 except OSError:
                     continue
 
+    def set_options(self, *options: tuple[int, int, int | bytes]) -> None:
+        for level, name, value in options:
+            self._udp.setsockopt(level, name, value)
+
     def fileno(self) -> int:
         return self._udp.fileno()
 
@@ -78,14 +83,16 @@ class UdpSocket:
 
     def _receive_plain(self) -> list[memoryview]:
         arrived = []
-        receive = self._udp.recv_into
+        receive, not_from = self._udp.recvfrom_into, self._not_from
         for view in self._views:
             try:
-                length = receive(view)
+                length, source = receive(view)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
                 self._lose(error)
+                continue
+            if source == not_from:
                 continue
             self.bytes_in += length
             arrived.append(view[:length])
@@ -94,14 +101,16 @@ class UdpSocket:
 
     def _receive_segments(self) -> list[memoryview]:
         arrived = []
-        receive, ancillary_bytes = self._udp.recvmsg_into, self._ancillary_bytes
+        receive, ancillary_bytes, not_from = self._udp.recvmsg_into, self._ancillary_bytes, self._not_from
         for view in self._views:
             try:
-                length, ancillary, _, _ = receive((view,), ancillary_bytes)
+                length, ancillary, _, source = receive((view,), ancillary_bytes)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
                 self._lose(error)
+                continue
+            if source == not_from:
                 continue
             self.bytes_in += length
             size = length

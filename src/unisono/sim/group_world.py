@@ -90,7 +90,7 @@ class Process:
         self.views: list[View] = []
         self.delivered: list[tuple[MemberId, bytes]] = []
         self.refusals: list[str] = []
-        self.records: list[bytes] = []
+        self.records = [] if record is None else [record]  # stable storage: what an earlier life left is still there
         self.unsent: dict[int, int] = {}  # by error: datagrams that the system refused to send
         self._armed: int | None = None
         self.on_event: Callable[[Process, Any], None] | None = None
@@ -306,7 +306,7 @@ class GroupWorld:
             process.recorder.crash(self.now)
 
     def restart(self, name: str, seeds: Sequence[str]) -> None:
-        """The process at an address dies, if it lives, and a new one starts there at once."""
+        """The process at an address dies, if it lives, and a new one starts there at once, with the last record of any life."""
         self.crash(name)
         self.count("restart")
         record = self.processes[name].records[-1] if self.processes[name].records else None
