@@ -11,6 +11,7 @@ from typing import Any
 import unisono
 from benchmarks.peers.common import Line, Pace, Plan, Taken, make_payload, padding_of
 from unisono.core.member import Settings
+from unisono.runtime.loop import run as run_loop
 
 JOIN_S = 20.0
 FRAME_BYTES = 6  # a frame's own head, in the datagram
@@ -66,16 +67,16 @@ async def cast(group: unisono.Group, plan: Plan, rank: int, start_ns: int) -> in
 
 
 async def take(group: unisono.Group, taken: Taken) -> None:
-    take_one = taken.take
+    take_one, delivery = taken.take, unisono.Delivery
     async for event in group:
-        if isinstance(event, unisono.Delivery):
+        if type(event) is delivery:
             take_one(event.payload)
 
 
 def main() -> None:
     plan = Plan.from_line(sys.argv[1])
     try:
-        asyncio.run(run(plan))
+        run_loop(run(plan))
     except unisono.UnisonoError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(1)

@@ -39,6 +39,11 @@ MEMBERSHIPS = [
         "gives a cut to one whose report it does not count",
         Story(MEMBERSHIP + "[AdoptsUncovered]"),
     ),
+    Row(
+        "membership_mutants.VoidsWhatOthersDelivered",
+        "adopts a cut without a payload that another may have delivered with it",
+        Story(MEMBERSHIP + "[VoidsWhatOthersDelivered]"),
+    ),
     Row("core_mutants.LeakyViewsChair", "takes packets in after its report", Views()),
     Row("membership_mutants.LeakyChair", "the same, in the swarm", Memberships("fifo", chair=True)),
     Row(
@@ -53,6 +58,11 @@ MEMBERSHIPS = [
         Story(MEMBERSHIP + "[ForgetsConfirmedPrimaries]"),
     ),
     Row("membership_mutants.NeverInstallsLate", "never installs late", Story(MEMBERSHIP + "[NeverInstallsLate]")),
+    Row(
+        "membership_mutants.KeepsItsBallotWhenLeaving",
+        "leaves without a view and installs one",
+        Story(MEMBERSHIP + "[KeepsItsBallotWhenLeaving]"),
+    ),
     Row(
         "ring_mutants.PassesOnBeforeClosing",
         "passes a decree on before it has closed",
@@ -305,6 +315,7 @@ NOT_ALONE = {
     "membership_mutants.CredulousParticipant": "part of DoesNotGroupByCut",
     "membership_mutants.UngroupingAttempt": "part of DoesNotGroupByCut",
     "membership_mutants.OverreachingAttempt": "part of AdoptsUncovered",
+    "membership_mutants.VoidingAttempt": "part of VoidsWhatOthersDelivered",
     "membership_mutants.GullibleContacts": "part of TrustsStaleIncarnations",
     "membership_mutants.GullibleParticipant": "part of TrustsStaleIncarnations",
     "membership_mutants.ChangingAttempt": "part of ChangesItsProposal",

@@ -11,6 +11,9 @@ merges another cut. 3. B and C come into one view as one transitional set and ha
 **Adopt a cut that does not cover.** 1. D is suspected, and A's cut counts A, B and C. 2. D comes back before the install and is
 given that cut, although it has delivered what the cut lacks.
 
+**Take for void what others delivered.** 1. A's cut reaches A and C; A delivers what was addressed to A and B, C has the
+placeholder. 2. B proposes to C without A and adopts the cut, without the payload. 3. A takes B along: same cut, other sets.
+
 **Answer with newer data.** 1. B reports. 2. A packet of the old view comes, and B's ordering takes it in. 3. The cut does not
 know of it: B has delivered more than the others.
 
@@ -23,8 +26,14 @@ ballot. 2. B has confirmed the first one: the same view has two member lists.
 **Forget confirmed primaries.** 1. C confirms the primary {A, B, C}, A and B install it. 2. C, D and E are a majority of the
 primary before that: two primaries follow the same one.
 
+**Forget the record.** 1. A and B go on from {A, B, C} as the primary {A, B}. 2. A restarts, cut off with C, without what it
+persisted: A and C are a majority of {A, B, C}, and two primaries follow the same one.
+
 **Never install late.** 1. B confirms and the install is lost, C casts in the new view. 2. B goes on from the old view,
 and what C cast is lost for it, although all the time it could be reached.
+
+**Keep a ballot when leaving without a view.** 1. A proposes its first view {A, B}, confirms it and leaves, which needs nobody.
+2. B's confirmation comes: A installs, and acknowledges what B casts. 3. B shows as safe what nobody at A receives any more.
 """
 
 from __future__ import annotations
@@ -35,8 +44,10 @@ from tests.membership_harness import Chair
 from unisono.core.control import Answer, Flush, Propose, RollCall, Standing
 from unisono.core.membership import Membership
 from unisono.core.membership_contacts import Contacts
+from unisono.core.membership_host import Host
 from unisono.core.membership_merge import Group
 from unisono.core.membership_participant import Participant
+from unisono.core.membership_primary import NOTHING
 from unisono.core.membership_proposal import Attempt, Phase
 from unisono.core.ordering import Report
 from unisono.core.seat import Seat
@@ -91,6 +102,15 @@ class OverreachingAttempt(Attempt):
 
 class AdoptsUncovered(Membership):
     attempt_type = OverreachingAttempt
+
+
+class VoidingAttempt(Attempt):
+    def _find_bereft(self) -> set[MemberId]:
+        return set()
+
+
+class VoidsWhatOthersDelivered(Membership):
+    attempt_type = VoidingAttempt
 
 
 class LeakyChair(Chair):
@@ -155,6 +175,15 @@ class ForgetsConfirmedPrimaries(Membership):
     participant_type = ShortStanding
 
 
+class Forgetful(Participant):
+    def __init__(self, host: Host, standing: Standing) -> None:
+        super().__init__(host, NOTHING)
+
+
+class ForgetsTheRecord(Membership):
+    participant_type = Forgetful
+
+
 class PunctualParticipant(Participant):
     def knows_installed(self, view: ViewId | None) -> bool:
         return False
@@ -167,3 +196,10 @@ class PunctualParticipant(Participant):
 
 class NeverInstallsLate(Membership):
     participant_type = PunctualParticipant
+
+
+class KeepsItsBallotWhenLeaving(Membership):
+    def leave(self) -> None:
+        attempt, confirmed = self._attempt, self._participant.confirmed
+        super().leave()
+        self._attempt, self._participant.confirmed = attempt, confirmed

@@ -164,6 +164,23 @@ def test_c9_leaving_in_an_orderly_way_loses_nothing() -> None:
     passes(world)
 
 
+@pytest.mark.parametrize("collect", ["star", "ring"])
+@pytest.mark.parametrize("leaver", ["a", "b"])
+def test_c8_one_that_leaves_before_it_has_a_view_takes_nothing_in(leaver: str, collect: str) -> None:
+    """C8, P17: it has confirmed its first view, a as the proposer. What it acknowledged there, nobody would have received."""
+    world = GroupWorld("causal", seed=18, settings=with_membership(collect=collect))
+    world.start("a", "b", seeds="ab")
+    gone = world.processes[leaver]
+    assert world.run(5, lambda: bool(gone.member._membership._participant.confirmed)), world.story()
+    world.leave(leaver)
+    assert gone.ended
+    load(world, 200, options=CastOptions(safe=True))
+    assert gone.views == []
+    assert gone.delivered == []
+    assert len(texts(world.up[0])) > 0, world.story()
+    passes(world)
+
+
 def test_the_order_is_switched_on_a_running_group() -> None:
     """Nothing is lost or delivered twice; the new order begins with the next view."""
     world = GroupWorld("fifo", seed=11, owed=())

@@ -13,7 +13,7 @@ from tests.membership_harness import Node, World
 from unisono.core.config import MILLISECOND
 from unisono.core.control import CUT, DECREE, ROLL, Confirm, Control, Install, Piece, Propose
 from unisono.core.membership_settings import MembershipSettings
-from unisono.core.types import Batch, MemberId, View
+from unisono.core.types import Batch, CastOptions, MemberId, View
 from unisono.trace.checks import Result
 
 ORDERS = ("fifo", "causal", "sequencer", "abcast", "tomp", "toto", "all-ack")
@@ -143,6 +143,62 @@ def test_one_that_comes_back_in_mid_flush_keeps_what_the_others_cut_off(order: s
     assert payloads(nodes[3]) == [b"only d has it", *payloads(nodes[1])]
 
 
+@order
+def test_a_payload_is_void_for_all_who_close_with_a_cut_or_for_none(order: str) -> None:
+    """d casts to a and b, b misses it, d dies. a's cut reaches a and c alone, and a delivers. b does not hear a and proposes to
+    c, who has closed and holds a placeholder: with that cut b would take for void what a delivered, and meet a as its own."""
+    world = World(order)
+    nodes = world.group("abcd")
+    a, b, c, d = nodes
+    parts = [node.membership._participant for node in nodes]
+    world.cut("d", "b", both=False)
+    d.cast(b"for a and b", CastOptions((a.id, b.id)))
+    world.run(0.02)
+    world.crash("d")
+    world.filter = losing(lambda s, to, m: is_cut(m) and (s.address, to.address) == ("a", "b"))
+    assert world.run(5, lambda: parts[0].closed is not None and parts[2].closed is not None)
+    world.cut("a", "b", both=False)
+    world.cut("a", "c", both=False)
+    world.suspect(b, a.id)
+    assert world.run(1, lambda: parts[1].closed is not None), world.story()
+    assert a.view == b.view == c.view
+    assert not payloads(b)
+    world.heal()
+    world.filter = losing(lambda s, to, m: (s.address, to.address) == ("c", "b"))
+    settle(world, "abc")
+    assert [payloads(node) for node in (a, b, c)] == [[b"for a and b"], [], []]
+    first = next(view for view in a.views if len(view) == 3)
+    assert first in b.views
+    charter = parts[0].charter
+    assert charter is not None
+    assert sorted(tuple(member.address for member in part.members) for part in charter.parts) == [("a", "c"), ("b",)]
+    judged(world)
+
+
+@order
+def test_what_is_void_for_one_who_closed_is_void_for_those_who_follow(order: str) -> None:
+    """d casts to b and c, and dies before either has it; a has the placeholder. a's cut reaches b alone, and a dies. b is an
+    addressee and knows that the payload is void, so c follows it, and they stay together."""
+    world = World(order)
+    nodes = world.group("abcd")
+    world.cut("d", "b", both=False)
+    world.cut("d", "c", both=False)
+    nodes[3].cast(b"for b and c", CastOptions((nodes[1].id, nodes[2].id)))
+    world.run(0.02)
+    world.crash("d")
+    world.filter = losing(lambda s, to, m: is_cut(m) and s.address == "a" and to.address == "c")
+    b = nodes[1].membership._participant
+    assert world.run(5, lambda: b.closed is not None)
+    world.crash("a")
+    cut = b.closed
+    settle(world, "bc")
+    assert cut is not None
+    assert b.charter is not None
+    assert [(part.cut, part.members) for part in b.charter.parts] == [(cut.id, (nodes[1].id, nodes[2].id))]
+    assert payloads(nodes[1]) == payloads(nodes[2]) == []
+    judged(world)
+
+
 def test_a_silent_participant_is_left_out_by_another_ballot() -> None:
     world = World("sequencer")
     nodes = world.group("abcd")
@@ -247,6 +303,21 @@ def test_c8_the_coordinator_leaves_while_a_join_is_under_way(order: str) -> None
     nodes[0].turn(nodes[0].membership.leave)
     settle(world, "bcd")
     assert b"m" in payloads(nodes[1])
+    judged(world)
+
+
+@pytest.mark.parametrize("leaver", ["a", "b"])
+def test_c8_one_that_leaves_before_it_has_a_view_installs_none(leaver: str) -> None:
+    """C8: it has confirmed its first view, a as the proposer. The others' confirmations come when it is gone."""
+    world = World("fifo")
+    world.start("a", "b", seeds=("a", "b"))
+    node = world.nodes[leaver]
+    assert world.run(5, lambda: bool(node.membership._participant.confirmed)), world.story()
+    node.turn(node.membership.leave)
+    assert node.ended
+    settle(world, "b" if leaver == "a" else "a")
+    assert node.view is None
+    assert node.membership.explain() is None
     judged(world)
 
 

@@ -49,12 +49,21 @@ STORIES: list[tuple[type[Membership], Callable[[], None]]] = [
         mutants.AdoptsUncovered,
         lambda: faults.test_one_that_comes_back_in_mid_flush_keeps_what_the_others_cut_off("causal"),
     ),
+    (
+        mutants.VoidsWhatOthersDelivered,
+        lambda: faults.test_a_payload_is_void_for_all_who_close_with_a_cut_or_for_none("sequencer"),
+    ),
     (mutants.TrustsStaleIncarnations, faults.test_c19_a_new_life_proves_that_the_old_one_is_over),
     (mutants.ChangesItsProposal, faults.test_a_silent_participant_is_left_out_by_another_ballot),
     (mutants.ForgetsConfirmedPrimaries, partitions.test_a_primary_that_was_only_confirmed_counts),
+    (mutants.ForgetsTheRecord, partitions.test_a_record_outlives_lives_that_wrote_none),
     (
         mutants.NeverInstallsLate,
         lambda: faults.test_c7_the_install_is_lost_at_one_member_and_the_coordinator_goes("fifo", "crash"),
+    ),
+    (
+        mutants.KeepsItsBallotWhenLeaving,
+        lambda: faults.test_c8_one_that_leaves_before_it_has_a_view_installs_none("a"),
     ),
 ]
 

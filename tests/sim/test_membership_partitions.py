@@ -304,6 +304,25 @@ def test_a_restarted_group_is_primary_again_by_its_records() -> None:
     judged(world)
 
 
+def test_a_record_outlives_lives_that_wrote_none() -> None:
+    """{a, b} is the last primary. The lives of a that follow are cut off with c and confirm no primary; none may forget it."""
+    world = primary_world("abc")
+    world.partition("ab", "c")
+    assert world.run(10, lambda: is_split(world, "ab", "c"))
+    assert primary_of(world) == ["a", "b"]
+    world.partition("ac", "b")
+    for _ in range(3):
+        records = world.nodes["a"].records
+        world.crash("a")
+        world.start("a", seeds=("a", "b", "c"), record=records[-1])
+        assert world.run(10, lambda: is_split(world, "ac", "b")), world.story()
+        assert primary_of(world) == [], "one of two is no majority of the last primary"
+    world.heal()
+    settle(world, "abc")
+    assert world.run(5, lambda: primary_of(world) == list("abc"))
+    judged(world)
+
+
 def test_a_minority_of_the_peers_is_never_the_first_primary() -> None:
     settings = MembershipSettings(policy=Policy.PRIMARY, peers=tuple("abcde"))
     world = World("fifo", settings=settings, owed={"P20"})

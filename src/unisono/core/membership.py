@@ -15,7 +15,8 @@ What never breaks (the properties are those of PROPERTIES):
 
 I1  A member reports once a view and takes nothing of that view in afterwards. So every proposer gets the same report of it.
 I2  A member closes a view once, with a cut that counted its report; a cut's name stands for one cut. A later ballot brings
-    it the same cut or none. So members that closed a view with the same cut delivered the same set (P14, P5, P9).
+    it the same cut or none, and a payload is void for all who close with a cut or for none of them (`membership_proposal`).
+    So members that closed a view with the same cut delivered the same set (P14, P5, P9).
 I3  A view is installed only if every participant had confirmed its ballot, that is, closed as the charter says. The parts
     of the charter are groups of one view and one cut. So whoever ever installs it names the same transitional set, and
     everyone in that set has closed with that cut, whether it gets to installing or not (P15, P16).

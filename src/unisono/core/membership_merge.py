@@ -6,12 +6,12 @@ or make the order's `merge` trip. Whoever sent it has failed: the ballot is give
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from unisono.core.control import Closed
 from unisono.core.membership_host import Host
 from unisono.core.ordering import Cut, Report
-from unisono.core.types import MemberId, Packet, Rank, Slot, View
+from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View
 
 
 class Group:
@@ -69,6 +69,19 @@ def find_culprits(host: Host, view: View, order: str, reports: Mapping[Rank, Rep
         if rest and try_merge(host, view, order, rest) is not None:
             found.append(rank)
     return [rank for rank in found or reports if view.members[rank] != host.id] or list(reports)
+
+
+def find_bereft(group: Group, closed: Collection[MemberId]) -> list[MemberId]:
+    """Who would adopt the group's cut and take for void what one who closed with it may have delivered: `membership_proposal`."""
+    rank_of = group.view.rank_of
+    told = {rank_of(member) for member in group.lacks if member in closed}  # they know what is void
+    found = []
+    for slot, packet in group.packets.items():
+        batch: Batch | None = getattr(packet, "batch", None)
+        to = batch.to if batch is not None and batch.payloads is None else None
+        if told and to is not None and told.isdisjoint(to):
+            found += [member for member, slots in group.lacks.items() if rank_of(member) in to and slot in slots]
+    return found
 
 
 def ranges(slots: Iterable[Slot]) -> tuple[tuple[Rank, int, int], ...]:

@@ -11,13 +11,13 @@ whose cut *covers* it, which means that its report was counted when that cut was
 (I1), so the cut is as legal for it as for those who closed. All that are covered by none make up one new group, whose cut is
 merged now and named after this ballot. So a cut's name stands for one cut, and who closes with it was counted in it.
 
-**Payloads.** A payload that nobody here holds is void, and its addressees get a placeholder. Where the cut is new, all that it counts
-are here, so it is void for all of them. Where a cut is adopted, the one who holds the payload may have closed with that cut and be
-elsewhere. Story: 1. C casts m to A and B; A has it, B lacks it, E has a placeholder. 2. A's cut reaches A and E alone, and A
-delivers m. 3. D, who hears neither A nor C, proposes to B and E: with A's cut B would take m for void, and meet A again as
-one who came along (P5). So an addressee adopts a void payload only if one who *closed* with the cut is an addressee too: it was
-asked, and it has only the placeholder itself. Else the addressee stays **apart**, as if no cut covered it, which is always
-legal: it has not closed. The groups are made again, in the same ballot, for nobody has been told of them.
+**Payloads.** A payload that nobody here holds is void: its addressees get a placeholder. Where the cut is new, all that it
+counts are here, so it is void for all of them. Where a cut is adopted, one who holds the payload may have closed with that cut
+and be elsewhere. Story: 1. C casts m to A and B; A has it, B lacks it, E has a placeholder. 2. A's cut reaches A and E alone, and
+A delivers m. 3. D, who hears neither A nor C, proposes to B and E: with A's cut B would take m for void, and then meet A as one
+who came along (P5). So an addressee adopts a void payload only if one who *closed* with the cut is an addressee too: that one
+was asked, and has only the placeholder itself. Else it stays **apart**, as if no cut covered it, which is always legal, for it
+has not closed. The groups are made again in the same ballot: nobody has been told of them yet.
 
 The charter never changes in a ballot: whatever changes, another ballot is needed.
 
@@ -51,7 +51,7 @@ from unisono.core.control import (
     RollCall,
 )
 from unisono.core.membership_host import Host
-from unisono.core.membership_merge import Group, find_culprits, find_impossible, ranges, try_merge
+from unisono.core.membership_merge import Group, find_bereft, find_culprits, find_impossible, ranges, try_merge
 from unisono.core.membership_participant import lacking, lacking_count
 from unisono.core.membership_ring import ring_of
 from unisono.core.ordering import Report
@@ -418,16 +418,8 @@ class Attempt:
             self._write()
 
     def _find_bereft(self) -> set[MemberId]:
-        """Who would adopt a cut and take for void what others may have delivered with it: see **Payloads**."""
-        found: set[MemberId] = set()
-        for group in self._groups:
-            ranks = {member: group.view.rank_of(member) for member in group.lacks}
-            closed = {rank for member, rank in ranks.items() if self._answers[member].closed is not None}
-            for slot, packet in group.packets.items():
-                batch: Batch | None = getattr(packet, "batch", None)
-                if closed and batch is not None and batch.payloads is None and closed.isdisjoint(batch.to or ()):
-                    found |= {m for m, slots in group.lacks.items() if slot in slots and ranks[m] in (batch.to or ())}
-        return found
+        closed = {member for member, answer in self._answers.items() if answer.closed is not None}
+        return {member for group in self._groups for member in find_bereft(group, closed)}
 
     def _take_packets(self, sender: MemberId, topic: int, body: Packets) -> None:
         group, holder, slots, _ = self._requests.pop(topic)
