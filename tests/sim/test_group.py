@@ -266,6 +266,19 @@ def test_joiners_with_other_settings_are_refused_with_the_reason() -> None:
     passes(world)
 
 
+def test_who_has_sent_a_wrong_packet_is_put_out_and_forgiven_later() -> None:
+    world = GroupWorld("sequencer", seed=3)
+    world.gather("abc")
+    wrong = world.processes["b"].member
+    assert wrong._streams is not None
+    wrong._streams.cast(b"\xff no packet")  # as a stranger's datagram, or a damaged one, would look
+    world.processes["b"].turn()
+    assert world.run(5, lambda: world.is_one("ac")), world.story()
+    assert world.run(60, lambda: world.is_one("abc")), world.story()
+    load(world, 5)
+    passes(world)
+
+
 @pytest.mark.parametrize("order", ["fifo", "sequencer", "abcast", "toto"])
 def test_safe_messages_survive_a_crash_right_after_delivery(order: str) -> None:
     """P17: whoever delivered a safe message knew that everybody's ordering had taken it in."""

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from unisono.core.chair import Chair
+from unisono.core.config import SECOND
 from unisono.core.control import Charter, ControlCodec
 from unisono.core.departure import Cause
 from unisono.core.detector import Detector
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from random import Random
 
 NEVER = 2**63 - 1
+FORGIVEN_NS = 30 * SECOND
+"""Who has sent what no correct member sends is kept out for so long."""
 LARGE_DATAGRAM_BYTES = 16_384
 BATCH_HEAD_BYTES = 4_096
 """What a batch of small messages in a datagram has around its payloads, and some acknowledgements."""
@@ -100,6 +103,7 @@ class Member(MemberQuestions):
         self._notes: list[Note] = []  # before the seat's
         self._events: list[Happening] = []  # after the seat's
         self._suspected: dict[MemberId, None] = {}
+        self._forgive_at: dict[MemberId, int] = {}  # who sent what no correct member sends
         self._detect_at = NEVER  # when the detector must be asked
         self._plan_at = NEVER  # when membership must be asked
         self._is_planning = False  # something happened that membership may act upon
@@ -201,6 +205,7 @@ class Member(MemberQuestions):
         if self._now >= self._watch.look_at:
             self._membership.tick(self._now)
             self._events += self._watch.look(self._now)
+            self._forgive()
 
     def drain(self, now: int) -> Effects:
         """End the turn."""
@@ -231,6 +236,8 @@ class Member(MemberQuestions):
         self._is_planning = True
         self._suspicions += 1
         self._membership.suspect(member, cause, lasted_ns)
+        if cause is Cause.FAULTY:
+            self._forgive_at[member] = self._now + FORGIVEN_NS
         if cause is Cause.SUSPECTED:  # what it sends refutes it
             self._suspected[member] = None
             while len(self._suspected) > self.settings.config.members_max:
@@ -238,6 +245,14 @@ class Member(MemberQuestions):
         if self._noting:
             attributes = {"suspected": str(member), "reason": cause.name.lower()}
             self._notes.append(Note(NoteKind.SUSPECT, attributes=attributes))
+
+    def _forgive(self) -> None:
+        """A wrong packet may have been a stranger's, or damaged on its way: whoever sent it is not shunned for ever."""
+        for member in [member for member, due in self._forgive_at.items() if due <= self._now]:
+            del self._forgive_at[member]
+            if member not in self._suspected:
+                self._membership.unsuspect(member)
+                self._is_planning = True
 
     def _evict(self, member: MemberId, lasted_ns: int) -> None:
         self._is_planning = True
