@@ -59,6 +59,11 @@ MEMBERSHIPS = [
     ),
     Row("membership_mutants.NeverInstallsLate", "never installs late", Story(MEMBERSHIP + "[NeverInstallsLate]")),
     Row(
+        "membership_mutants.ForgetsTheRecord",
+        "starts without what an earlier life has confirmed",
+        Story(MEMBERSHIP + "[ForgetsTheRecord]"),
+    ),
+    Row(
         "membership_mutants.KeepsItsBallotWhenLeaving",
         "leaves without a view and installs one",
         Story(MEMBERSHIP + "[KeepsItsBallotWhenLeaving]"),
@@ -320,6 +325,7 @@ NOT_ALONE = {
     "membership_mutants.GullibleParticipant": "part of TrustsStaleIncarnations",
     "membership_mutants.ChangingAttempt": "part of ChangesItsProposal",
     "membership_mutants.ShortStanding": "part of ForgetsConfirmedPrimaries",
+    "membership_mutants.Forgetful": "part of ForgetsTheRecord",
     "membership_mutants.PunctualParticipant": "part of NeverInstallsLate",
     "ring_mutants.HastyParticipant": "part of PassesOnBeforeClosing",
     "ring_mutants.OnceRing": "part of PassesOnOnce",

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def _comparable(result: str, broken: frozenset[str]) -> tuple[str, frozenset[str]]:
+    """Where a delivery was moved before its cast (P1), only who reads life after life knows by then that it is a safe one (P17)."""
+    return result, broken - {"P17"} if "P1" in broken else broken
+
+
 @pytest.mark.parametrize(
     ("runs", "whole_rows_max"),
     [(12, 10**6), pytest.param(500, 10**6, marks=pytest.mark.slow), pytest.param(60, 0, marks=pytest.mark.slow)],
@@ -54,4 +59,6 @@ def test_spark_says_what_the_onlookers_said(
         names[one.run]: (one.result, frozenset(violation.property for violation in one.violations))
         for one in judgement.runs
     }
-    assert ours == said
+    assert {label: _comparable(*verdict) for label, verdict in ours.items()} == {
+        label: _comparable(*verdict) for label, verdict in said.items()
+    }
