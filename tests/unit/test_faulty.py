@@ -14,7 +14,7 @@ from unisono.core.member import Member
 from unisono.core.types import MemberId
 from unisono.runtime.faulty import Faults, FaultyMember, Question, Verdict
 from unisono.runtime.join import Joining
-from unisono.sim.loop import Network, run
+from unisono.sim.loop import Network, in_virtual_time
 
 NAMES = {f"10.0.0.{number}:7400": name for number, name in enumerate(("alpha", "beta", "gamma"), start=1)}
 ADDRESSES = list(NAMES)
@@ -106,7 +106,7 @@ def test_a_delayed_acknowledgement_delays_nothing_else() -> None:
         assert a.when("two", a.seen) - began < 0.1
         assert sorted(text for _, text in a.seen if len(text) < 6) == ["one", "three", "two"]
 
-    run(main)
+    in_virtual_time(main)
 
 
 def test_the_last_member_gets_messages_late_and_in_causal_order() -> None:
@@ -120,7 +120,7 @@ def test_the_last_member_gets_messages_late_and_in_causal_order() -> None:
         assert c.when("cause", c.seen) - b.when("cause", b.seen) > 0.15
         assert [text for _, text in c.seen if "alpha" not in text] == ["cause", "effect"]
 
-    run(main)
+    in_virtual_time(main)
 
 
 def test_after_the_resends_a_member_counts_as_failed_and_the_rest_go_on() -> None:
@@ -136,7 +136,7 @@ def test_after_the_resends_a_member_counts_as_failed_and_the_rest_go_on() -> Non
         assert "x" in [text for _, text in b.seen]
         assert b.seen[-1][1] == "alpha beta"
 
-    run(main)
+    in_virtual_time(main)
 
 
 @pytest.mark.parametrize("seq", [1, 7, 2**31])
@@ -165,7 +165,7 @@ def test_an_altered_acknowledgement_deceives_nobody(seq: int) -> None:
         assert [text for _, text in b.seen].count("one") == 1
         assert a.group._driver.member.stable_index == 1
 
-    run(main)
+    in_virtual_time(main)
 
 
 def test_no_datagram_of_the_program_has_more_than_1500_bytes() -> None:
@@ -182,7 +182,7 @@ def test_no_datagram_of_the_program_has_more_than_1500_bytes() -> None:
         assert [len(text) for _, text in b.seen if text[0] in "xy"] == [20_000, 5_000]
         assert 1_000 < max(sizes) <= 1_472
 
-    run(main)
+    in_virtual_time(main)
 
 
 def test_without_faults_it_changes_nothing() -> None:
@@ -197,7 +197,7 @@ def test_without_faults_it_changes_nothing() -> None:
             await asyncio.sleep(2)
             return [text for _, text in b.seen], network.sent
 
-        return run(main)
+        return in_virtual_time(main)
 
     assert story(True) == story(False)
 
