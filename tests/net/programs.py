@@ -36,6 +36,11 @@ def addresses(count: int) -> list[str]:
     return [f"127.0.0.1:{port}" for port in free_ports(count)]
 
 
+def _heed_interrupts() -> None:
+    """A shell starts what runs in the background deaf to SIGINT, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Program:
     """One process of `unisono`."""
 
@@ -54,6 +59,7 @@ class Program:
             stderr=inner if terminal else subprocess.STDOUT,
             cwd=folder,
             env=environment,
+            preexec_fn=_heed_interrupts,
         )
         if inner is not None:
             os.close(inner)

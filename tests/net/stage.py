@@ -252,7 +252,9 @@ class Stage:
         """The verdict on all traces. Lives that were killed are closed first."""
         for process in self.all:
             assert not process.is_running, f"{process.name} still runs"
-        close_killed(self.traces)
+            if process.process.returncode == -signal.SIGKILL:  # others that have no ending could not write it
+                life = process.id.partition("#")[2]
+                close_killed(self.traces, member=process.address, incarnation=int(life) if life else None)
         trace = read(self.traces)
         assert any(event.kind == DELIVER for event in trace.events()), "nothing was delivered"
         (verdict,) = judge_all(trace.events(), promises(self.order) | VIEWS | set(more)).values()

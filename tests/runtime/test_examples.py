@@ -184,7 +184,7 @@ def test_a_client_locates_things_and_takes_each_once() -> None:
         assert ask("take", "plotter") == f"plotter is at {addresses[1]}, but taken"
         assert ask("find", "piano") == "nobody has piano"
         for one in keepers:
-            one.process.send_signal(signal.SIGINT)
+            one.process.send_signal(signal.SIGTERM)
 
 
 def test_the_readme_program_is_the_example_and_says_hello() -> None:
