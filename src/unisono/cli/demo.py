@@ -154,6 +154,8 @@ def _picture(events: list[Event]) -> str:
     if not small:
         raise UnisonoError("the trace holds no view of four members, so there is nothing to draw.")
     moment = min(small)
+    there = {event.member for event in events if event.kind == VIEW and event.time_ns <= moment}
+    events = [event for event in events if event.member in there]
     return render(events, title="the view without b", start_ns=moment - PICTURE_NS, end_ns=moment + PICTURE_NS // 2)
 
 
