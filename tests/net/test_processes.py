@@ -109,12 +109,17 @@ def test_e1_a_slow_receiver_blocks_the_casters_and_nothing_is_lost(folder: Path)
         stage.gather("abc")
         stage["c"].tell("speed", delay_s=0.5)
         stage["a"].tell("rate", rate=1_000)
-        stage.until(lambda: any(stage["c"].address in why for why in stage.ask("a")["explain"]), "a waits for c")
+
+        def waits() -> bool:
+            status = stage.ask("a")  # for a moment a may wait for c on a busy machine, long before its queue is full
+            return stage["a"].progress["cast"] > 500 and any(stage["c"].address in why for why in status["explain"])
+
+        stage.until(waits, "a waits for c")
         assert stage.ask("c")["queued_bytes"] < 24 << 20
         assert stage.agree("abc")
         stage["c"].tell("speed", delay_s=0)
         stage.finish("abc")
-        assert stage["c"].delivered == stage["a"].progress["cast"] > 500
+        assert stage["c"].delivered == stage["a"].progress["cast"]
 
 
 def test_e1_a_slow_receiver_makes_casts_be_refused_at_once(folder: Path) -> None:
