@@ -153,6 +153,7 @@ class Seat:
             for slot in sorted(missing):
                 self._note_receive(missing[slot])
         self._ordering.close(cut, missing, self._out)
+        self._is_closed = True
         assert not self._out.to_all, "a view that is closed casts nothing"
         assert not self._out.to_one
         closing, self._out.deliver = self._out.deliver, []
@@ -197,7 +198,7 @@ class Seat:
             tuple[Batch, tuple[int, ...] | None]
         ] = []  # in their order, but not yet safe; and what each needs
         self._quiet_at = None
-        self._blocked = False
+        self._blocked = self._is_closed = False
         # Casts that were accepted before wait for a view that may cast: one that is primary, where that is the policy.
         self._is_read_only = attributes is not None and attributes.get("primary") is False
         self._events.append(view)
@@ -256,8 +257,8 @@ class Seat:
     # Questions.
 
     def waits(self) -> Sequence[Wait]:
-        """What is held back here, for what, and for whom."""
-        return self._ordering.waits()
+        """What is held back here, for what, and for whom. A view that is closed has delivered all that it will."""
+        return () if self._is_closed else self._ordering.waits()
 
     def gated(self) -> Sequence[tuple[Batch, tuple[int, ...] | None]]:
         """What is ordered here and waits to be safe, and how many packets of each origin all must have taken in for it."""
