@@ -85,11 +85,8 @@ class Receipts:
             if self.has(index, stable):
                 future.set_result(None)
                 continue
-            if stable or index >= self.delivered_to + 1_000_000:
-                heappush(waiting, entry)
-                break
             later.append(entry)
-            if not self._beyond:
+            if stable or not self._beyond:  # whoever comes after it waits too
                 break
         for entry in later:
             heappush(waiting, entry)

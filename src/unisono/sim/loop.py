@@ -115,7 +115,6 @@ class Network(DatagramNetwork):
         super().__init__(lambda purpose: Random(f"{loop.seed}/{purpose}"), delay)
         self._loop = loop
         self._ports: dict[str, SimulatedPort] = {}
-        self._paused: dict[str, int] = {}
 
     def port(self, listen: Endpoint | None, peers: Sequence[Endpoint]) -> SimulatedPort:
         """The port at an address; without one, the first of `peers` that is free."""
