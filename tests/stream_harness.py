@@ -134,9 +134,7 @@ class Net:
         assert turns < 10_000, f"member {rank} spins"
         self.got[rank] += node.arrived()
         if rank in self.takes:
-            for origin, count in enumerate(node.held()):
-                if origin != rank:
-                    node.taken(origin, count)
+            node.take_all()
         for to, datagram in node.drain(self.now):
             for peer in range(self.members):
                 if peer != rank and to in (None, peer):

@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 import unisono
+from unisono.core.config import SECOND
+from unisono.runtime.join import ACK_DELAY_NS
 from unisono.sim import Network, Stuck, in_virtual_time, test
 from unisono.sim.loop import Crashed
 
@@ -135,3 +137,21 @@ def test_fixtures_pass_through(tmp_path_factory: pytest.TempPathFactory) -> None
 
     inner(value=3)
     assert seen == [(3, True), (3, True)]
+
+
+@test(seeds=5)
+async def test_who_waits_for_a_stable_message_does_not_wait_for_delayed_acknowledgements() -> None:
+    """An acknowledgement may wait for company for 40 ms, unless somebody waits for it."""
+    loop = asyncio.get_running_loop()
+    groups = await asyncio.gather(
+        *(unisono.join("g", listen=address, peers=ADDRESSES, min_members=3) for address in ADDRESSES)
+    )
+    await asyncio.sleep(1)
+    for is_late in (False, True):
+        receipt = await groups[1].cast(b"x")
+        if is_late:
+            await receipt.delivered()
+        start = loop.time()
+        await receipt.stable(timeout=1)
+        assert loop.time() - start < ACK_DELAY_NS / SECOND / 2
+    await asyncio.gather(*(group.leave() for group in groups))

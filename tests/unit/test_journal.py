@@ -229,11 +229,14 @@ class Wire:
 class Confirming:
     """A member that confirms a view in its first turn."""
 
-    def drain(self, now: int) -> Effects:
+    def act(self, now: int) -> Effects:
         effects = Effects()
         effects.records = [b"I confirm"]
         effects.datagrams = [(("127.0.0.1:2",), b"confirmed")]
         return effects
+
+    def settle(self) -> None:
+        pass
 
 
 class HastyDriver(Driver):
@@ -254,7 +257,14 @@ def first_turn(path: Path, disk: MortalDisk, driver_type: type[Driver]) -> list[
     member = cast(Member, Confirming())
     try:
         driver_type(
-            loop, Wire(disk.log), "chat", member, lambda events, now: None, keeper=journal, fail=failures.append
+            loop,
+            Wire(disk.log),
+            "chat",
+            member,
+            lambda events, now: None,
+            lambda: None,
+            keeper=journal,
+            fail=failures.append,
         ).turn()
     finally:
         loop.close()
@@ -282,7 +292,8 @@ def test_nothing_leaves_if_the_record_cannot_be_written(tmp_path: Path) -> None:
     failures: list[Exception] = []
     loop = asyncio.new_event_loop()
     member = cast(Member, Confirming())
-    Driver(loop, Wire(log), "chat", member, lambda events, now: None, keeper=journal, fail=failures.append).turn()
+    show, turned = (lambda events, now: None), (lambda: None)
+    Driver(loop, Wire(log), "chat", member, show, turned, keeper=journal, fail=failures.append).turn()
     loop.close()
     journal.close()
     assert log == []

@@ -84,15 +84,16 @@ class Member(MemberQuestions):
         self._room_most = 1  # that it ever had
         self._charters: dict[ViewId, Charter] = {}  # of views that were installed and not yet shown
         self._entered_last: View | None = None
-        self._peers: tuple[str, ...] = ()  # addresses of the others in the view, by rank
+        self._peers: tuple[str, ...] = ()  # addresses of the members of the view, by rank
+        self._others: tuple[str, ...] = ()  # without the own one
+        self._heard_from: dict[Rank, None] = {}  # in this turn; the detector is told when it ends
         self._detector = Detector(settings.detector, now)
         self._replay: dict[MemberId, ReplayWindow] = {}
         self._counter = 1  # of the next transmission on a stream
         self._early = Early()
         self._tag = 0  # of the installed view
-        self._marks: list[
-            deque[tuple[int, int]]
-        ] = []  # by origin: packets on its cast stream, and how many slots they held
+        # By origin: packets on its cast stream, and how many slots they held.
+        self._marks: list[deque[tuple[int, int]]] = []
         self._quiet_at: int | None = None  # when the ordering may owe an acknowledgement
         self._members: tuple[MemberId, ...] = ()
         self._rank: Rank = -1
@@ -174,6 +175,11 @@ class Member(MemberQuestions):
         streams.send(view.rank_of(to), ASIDE + data)
         return True
 
+    def urge(self) -> None:
+        """Somebody waits until own messages are stable: the others shall not delay their acknowledgements."""
+        if self._streams is not None:
+            self._streams.urge()
+
     def set_free_room(self, packets: int | None) -> None:
         """How many more packets of each origin the application can take; None: any number. The others keep to it."""
         self._room = packets
@@ -209,24 +215,47 @@ class Member(MemberQuestions):
 
     def drain(self, now: int) -> Effects:
         """End the turn."""
+        effects = self.act(now)
+        effects.deadline = self.settle()
+        return effects
+
+    def act(self, now: int) -> Effects:
+        """The half of `drain` that somebody waits for: all its effects but the deadline."""
         self.tick(now)
         effects = Effects()
         if self._is_planning:
             self._plan(effects)  # may block, close and install
-        self._hand_over()
         seat, streams = self._seat, self._streams
         if seat is not None and streams is not None:
+            self._hand_over(seat, streams)
             self._take_seat_turn(seat, streams, effects)
             self._drain_streams(streams, effects)
-        effects.notes, self._notes = self._notes + effects.notes, []
-        effects.events += self._events
-        self._events = []
-        effects.deadline = self._deadline()
+        if self._notes:
+            effects.notes, self._notes = self._notes + effects.notes, []
+        if self._events:
+            effects.events += self._events
+            self._events = []
         return effects
+
+    def settle(self) -> int | None:
+        """The other half: what can wait until the effects are performed, but not until the next input. Returns the deadline."""
+        self._tell_detector()
+        seat, streams = self._seat, self._streams
+        if seat is not None and streams is not None:
+            if not self._is_blocked:
+                self._forget(seat, streams)
+            streams.settle(self._now)
+        return self._deadline()
 
     # Inside a turn.
 
+    def _tell_detector(self) -> None:
+        for rank in self._heard_from:
+            self._detector.heard(self._members[rank], self._now)
+        self._heard_from.clear()
+
     def _detect(self) -> None:
+        self._tell_detector()
         for change in self._detector.tick(self._now):
             if change.suspected:  # what ends a suspicion is hearing, and that is seen at once
                 self._suspect(change.peer, Cause.SUSPECTED, self._detector.silence(change.peer, self._now))
@@ -285,7 +314,10 @@ class Member(MemberQuestions):
             before = counters.datagrams_received
             self._streams.receive(seen.sender, datagram, now)
             if counters.datagrams_received > before:  # authentic and well-formed
-                self._heard(self._members[seen.sender], now)
+                if self._suspected:
+                    self._heard(self._members[seen.sender], now)
+                else:
+                    self._heard_from[seen.sender] = None
 
     def _take_control(self, sender: MemberId, data: memoryview, now: int) -> None:
         message = self._control.read(data)
@@ -313,11 +345,8 @@ class Member(MemberQuestions):
         for _ in range(self._early.keep(view, bytes(datagram))):
             self._drop("early datagrams")
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, seat: Seat, streams: Streams) -> None:
         """What has arrived on the streams goes to the ordering, unless the view is being closed."""
-        seat, streams = self._seat, self._streams
-        if seat is None or streams is None:
-            return
         members = len(self._members)
         for sender, data in streams.arrived():
             if data[:1] == ASIDE:
@@ -351,17 +380,10 @@ class Member(MemberQuestions):
             streams.send(rank, encode(packet))
         if self._is_blocked:
             return
-        held = streams.held()
-        for origin, count in enumerate(held):
-            if origin != seat.rank:
-                streams.taken(origin, count)
-        self._settle(seat, streams, held)
-        own_casts, taken = self._own_casts, streams.taken_by_all[seat.rank]
-        while own_casts and own_casts[0][0] <= taken:
-            self.stable_index = own_casts.popleft()[1]
+        streams.take_all()
         if seat.is_gated:
             streams.hurry()  # everyone gates it, and waits for everyone
-            seat.release(held, streams.taken_by_all)
+            seat.release(streams.held(), streams.taken_by_all)
             shown = seat.shown()
             effects.events += self._happenings(shown.events)
             effects.notes += shown.notes
@@ -374,14 +396,18 @@ class Member(MemberQuestions):
         previous, self._entered_last = self._entered_last, view
         return Entered.of(view, self._charters.pop(view.id), previous)
 
-    def _settle(self, seat: Seat, streams: Streams, held: Sequence[int]) -> None:
+    def _forget(self, seat: Seat, streams: Streams) -> None:
         """Forget the packets that every member's ordering has taken in."""
+        held, settled = streams.held(), streams.taken_by_all
+        own_casts, taken = self._own_casts, settled[seat.rank]
+        while own_casts and own_casts[0][0] <= taken:
+            self.stable_index = own_casts.popleft()[1]
         for origin, marks in enumerate(self._marks):
             slots = seat.slots(origin)
             if not marks or marks[-1][1] < slots:
                 marks.append((held[origin], slots))
-            settled, enough = streams.taken_by_all[origin], 0
-            while marks and marks[0][0] <= settled:
+            enough = 0
+            while marks and marks[0][0] <= settled[origin]:
                 enough = marks.popleft()[1]
             if enough:
                 seat.trim(origin, enough)
@@ -389,14 +415,12 @@ class Member(MemberQuestions):
     def _drain_streams(self, streams: Streams, effects: Effects) -> None:
         if self._detector.wants_heartbeat(self._now):
             streams.announce()
-        peers = self._peers
-        others = tuple(address for rank, address in enumerate(peers) if rank != self._rank)
-        for to, datagram in streams.drain(self._now):
+        for to, datagram in streams.act(self._now):
             if to is None:
                 self._detector.sent(self._now)
-                effects.datagrams.append((others, self._frames.stream(datagram)))
+                effects.datagrams.append((self._others, self._frames.stream(datagram)))
             else:
-                effects.datagrams.append(((peers[to],), self._frames.stream(datagram)))
+                effects.datagrams.append(((self._peers[to],), self._frames.stream(datagram)))
         self._counter = streams.counter
 
     def _deadline(self) -> int | None:
@@ -438,19 +462,20 @@ class Member(MemberQuestions):
             self.stable_index = self._seat.submitted  # what a view's end delivers, all who come along have
         self._own_casts.clear()
         self._seat.casting_bytes_max = self.settings.streams.window_bytes
-        if (
-            self.settings.streams.datagram_bytes >= LARGE_DATAGRAM_BYTES
-        ):  # a batch a datagram: nothing to cut and rebuild
-            room = self.settings.streams.datagram_bytes - BATCH_HEAD_BYTES
+        datagram_bytes = self.settings.streams.datagram_bytes
+        if datagram_bytes >= LARGE_DATAGRAM_BYTES:  # a batch a datagram: nothing to cut and rebuild
+            room = datagram_bytes - BATCH_HEAD_BYTES
             self._seat.batch_bytes_max = min(self.settings.config.batch_bytes_max, room)
         self._codec = Codec(kind.wire, self.settings.config)
         if self._streams is not None:
             self._totals.add(self._streams.counters)
         self._views += 1
         self._watch.renew_window()
+        self._tell_detector()  # while the ranks mean the same
         self._members = view.members
         self._rank = view.rank_of(self.id)
         self._peers = tuple(member.address for member in view.members)
+        self._others = tuple(member.address for member in view.members if member != self.id)
         self._replay = {member: self._replay.get(member) or ReplayWindow() for member in view.members}
         windows = [self._replay[member] for member in view.members]
         self._streams = Streams(

@@ -14,7 +14,9 @@ starts the next view. Casts that arrive in between wait, and belong to the next 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
@@ -336,15 +338,13 @@ class Seat:
         messages_max, bytes_max = self.config.batch_messages_max, self.batch_bytes_max
         if len(payloads) == 1 or (len(payloads) <= messages_max and sum(map(len, payloads)) <= bytes_max):
             return [payloads]
-        pieces: list[list[bytes]] = [[]]
-        size = 0
-        for payload in payloads:
-            piece = pieces[-1]
-            if piece and (len(piece) >= messages_max or size + len(payload) > bytes_max):
-                pieces.append([])
-                size = 0
-            pieces[-1].append(payload)
-            size += len(payload)
+        ends = list(accumulate(map(len, payloads)))
+        pieces: list[list[bytes]] = []
+        start = size = 0
+        while start < len(payloads):  # one message alone may exceed the limit of bytes
+            stop = min(max(bisect_right(ends, size + bytes_max), start + 1), start + messages_max)
+            pieces.append(payloads[start:stop])
+            start, size = stop, ends[stop - 1]
         return pieces
 
     def _batch(self, first: int, payloads: Sequence[bytes], options: CastOptions) -> Batch:

@@ -369,4 +369,4 @@ class StreamIntake(StreamState):
         if shown > self._own_shown[origin]:
             self._own_shown[origin] = shown
             self._raise(self._shown, self.stable, origin, self._rank, shown)
-            self._dirty[origin] = None
+            self._dirty[origin] = self._untaken[origin] = None

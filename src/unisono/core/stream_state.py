@@ -58,6 +58,7 @@ class StreamState:
         "_echo_at",
         "_echoed",
         "_gapped",
+        "_is_urged",
         "_joins",
         "_kept_max",
         "_members",
@@ -93,6 +94,7 @@ class StreamState:
         "_tries",
         "_unacked",
         "_unacked_bytes",
+        "_untaken",
         "_view",
         "_watched",
         "_window",
@@ -166,6 +168,9 @@ class StreamState:
                 table[origin][origin] = NEVER
         self._own_shown = [first] * members  # by origin: my column of `_shown`
         self._own_taken = [first] * members
+        self._untaken: dict[
+            Rank, None
+        ] = {}  # origins of which something has arrived since the ordering took in what had
         self.stable = [first] * members
         """By origin: how many packets of its cast stream every member of the view has received."""
         self.taken_by_all = [first] * members
@@ -194,6 +199,7 @@ class StreamState:
         self._ack_ones: dict[Rank, int] = {}  # peers that must hear of me alone, and by when
         self._polled: dict[Rank, None] = {}  # peers that asked for all rows
         self._announce = False
+        self._is_urged = False  # somebody waits for own casts to be stable
         self._poll_at = NEVER
         self._poll_doublings = 0
         self._watched: tuple[list[int], list[int]] = ([], [])  # what should be stable, and taken by all, by then

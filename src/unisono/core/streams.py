@@ -99,14 +99,13 @@ class Streams(StreamIntake):
         arrived, self._arrived = self._arrived, []
         return arrived
 
-    def taken(self, origin: Rank, count: int) -> None:
-        """The ordering here has taken in `count` packets of the origin's cast stream. Its own it takes in when they are cast."""
-        if count > self._own_shown[origin]:
-            raise Misuse(f"{count} packets of rank {origin} cannot be taken: {self._own_shown[origin]} have arrived.")
-        if count > self._own_taken[origin]:
-            self._own_taken[origin] = count
+    def take_all(self) -> None:
+        """The ordering here has taken in all that has arrived. Own packets it takes in when they are cast."""
+        for origin in self._untaken:
+            self._own_taken[origin] = count = self._own_shown[origin]
             self._raise(self._taken, self.taken_by_all, origin, self._rank, count)
             self._dirty[origin] = None
+        self._untaken.clear()
 
     def set_free_room(self, packets: int | None) -> None:
         """How many packets of *each* origin the holdback and the application can still take; None: any number.
@@ -123,6 +122,10 @@ class Streams(StreamIntake):
         """Somebody waits for what this member has taken in: the next acknowledgement does not wait for company."""
         if self._dirty:
             self._ack_at = 0
+
+    def urge(self) -> None:
+        """Somebody waits until own casts are stable: with the next drain all are asked to acknowledge them without delay."""
+        self._is_urged = True
 
     # Questions.
 
@@ -194,6 +197,12 @@ class Streams(StreamIntake):
 
     def drain(self, now: int) -> Datagrams:
         """Everything that must leave now, control first. None as an addressee means all others."""
+        out = self.act(now)
+        self.settle(now)
+        return out
+
+    def act(self, now: int) -> Datagrams:
+        """The half of `drain` that somebody waits for. `settle` must follow before anything else comes in."""
         out: Datagrams = []
         own = self._rank
         if self._own_shown[own] != self._packets:
@@ -218,10 +227,15 @@ class Streams(StreamIntake):
         self._transmit_casts(now, out)
         if self._busy:
             self._transmit_sends(now, out)
+        if self._is_urged:
+            self._ask_for_acknowledgements(now, out)
         self._acknowledge(now, out)
+        return out
+
+    def settle(self, now: int) -> None:
+        """The other half: look after what is not stable, and see when something is due."""
         self._watch_stability(now)
         self._set_deadline()
-        return out
 
     # Data.
 
@@ -279,6 +293,8 @@ class Streams(StreamIntake):
 
     def _push(self, stream: Outflow) -> int:
         """The flag of a body that fills the window while others wait: no delay of its acknowledgement."""
+        if self._is_urged:
+            return PUSH
         place = stream.sent - stream.base
         if place == len(stream.bodies) or stream.flight_bytes + len(stream.bodies[place]) <= self._window.size:
             return 0
@@ -402,6 +418,13 @@ class Streams(StreamIntake):
             self.counters.polls_sent += 1
             rows = self._rows(dict.fromkeys((peer, *self._peers)), now)[: self._rows_max]
             self._emit(out, peer, now, rows=rows, flags=POLL)  # who lacks something learns here that I have it
+
+    def _ask_for_acknowledgements(self, now: int, out: Datagrams) -> None:
+        """Somebody waits. A body that leaves in this turn has asked already."""
+        self._is_urged = False
+        if not any(to is None for to, _ in out):
+            for peer in self.behind(self._rank, self._packets):
+                self._emit(out, peer, now, rows=self._rows((peer,), now), flags=POLL)
 
     def _lags(self, peer: Rank) -> bool:
         """Whether `peer` has not told that it has, and has taken in, what was here when the watch began."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Protocol
 
+from unisono.core.config import MILLISECOND
 from unisono.core.errors import PeerFault, UnisonoError
 from unisono.core.happenings import Happening
 from unisono.core.member import Member
@@ -40,6 +41,7 @@ class Driver:
         group: str,
         member: Member,
         show: Callable[[list[Happening], int], None],
+        turned: Callable[[], None],
         *,
         seal: Seal | None = None,
         recorder: Recorder | None = None,
@@ -52,12 +54,14 @@ class Driver:
         self._group = group
         self.member = member
         self._show = show
+        self._turned = turned
         self.seal = seal
         self.recorder = recorder
         self._keeper = keeper
         self._fail = fail
         self.clock = clock
         self._is_due = False  # a turn, at the end of this pass of the loop
+        self._is_unsettled = False  # the last turn has left something to do
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0  # by the member's clock
         self._deadline: int | None = None  # of the member, as the last turn left it
@@ -90,6 +94,8 @@ class Driver:
         if self._frozen is not None:
             self._frozen += map(bytes, datagrams)
             return
+        if self._is_unsettled:
+            self._settle()
         seal = self.seal
         taken: Sequence[bytes | memoryview] = datagrams
         if seal is not None:
@@ -121,12 +127,14 @@ class Driver:
         self._is_due = False
         if self.is_stopped or self._frozen is not None:
             return
+        if self._is_unsettled:
+            self._settle()
         self.turns += 1
         if self.casting:
             self.hand_in()
         now = self.clock()
         try:
-            effects = self.member.drain(now)
+            effects = self.member.act(now)
             if effects.records and self._keeper is not None:
                 self._keeper.keep(effects.records)
         except Exception as error:
@@ -142,8 +150,25 @@ class Driver:
             else:
                 close = self.seal.close
                 self._port.send([(addresses, close(frame)) for addresses, frame in effects.datagrams])
+        self._is_unsettled = True
         self._show(effects.events, now)
-        self._arm(effects.deadline, now)
+        if effects.events:  # the application comes first
+            self._loop.call_soon(self._settle)
+        else:
+            self._settle()
+
+    def _settle(self) -> None:
+        """What a turn leaves to do once its effects are performed; at the latest before anything else reaches the member."""
+        if not self._is_unsettled or self.is_stopped:
+            return
+        self._is_unsettled = False
+        try:
+            deadline = self.member.settle()
+        except Exception as error:
+            self._break(error)
+            return
+        self._turned()
+        self._arm(deadline, self.clock())
 
     def _break(self, error: Exception) -> None:
         """The member cannot go on. What was not raised on purpose comes of what somebody sent, or is a mistake of ours."""
@@ -169,8 +194,9 @@ class Driver:
         self._set_timer(deadline, now)
 
     def _set_timer(self, deadline: int, now: int) -> None:
+        """Never early: loops count whole milliseconds, and one that rings too soon would ring again and again."""
         self._timer_at = deadline
-        self._timer = self._loop.call_later(max(0, deadline - now) / 1e9, self._ring)
+        self._timer = self._loop.call_later((max(0, deadline - now) // MILLISECOND + 1) / 1e3, self._ring)
 
     def _ring(self) -> None:
         self._timer = None

@@ -236,8 +236,8 @@ class FaultyMember:
 
     # Out.
 
-    def drain(self, now: int) -> Effects:
-        effects = self._member.drain(now)
+    def act(self, now: int) -> Effects:
+        effects = self._member.act(now)
         self._follow_view()
         out: list[Sending] = []
         for sending in effects.datagrams:
@@ -247,10 +247,11 @@ class FaultyMember:
                 self._tell(text)
             out.append(sending)
         effects.datagrams = out
-        effects.deadline = _earlier(effects.deadline, self._later.deadline)
-        if self._member._is_planning:  # somebody failed just now
-            effects.deadline = now
         return effects
+
+    def settle(self) -> int | None:
+        deadline = _earlier(self._member.settle(), self._later.deadline)
+        return self._member._now if self._member._is_planning else deadline  # somebody failed just now
 
     def _follow_view(self) -> None:
         if self._view != self._member._tag:

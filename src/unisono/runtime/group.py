@@ -64,6 +64,7 @@ class Group:
         self._id = identity
         self._driver = driver
         self._receipts.member = identity
+        self._receipts.urge = self._urge
         self._is_fast = driver.member.settings.config.payload_bytes_max >= BREATH_BYTES
         self._journal = journal
         self._inbox.tell_room = self._tell_room
@@ -228,6 +229,11 @@ class Group:
         self._driver.turn()
         await asyncio.sleep(0)
 
+    def _urge(self) -> None:
+        """Somebody waits until what was cast is stable."""
+        self._driver.member.urge()
+        self._driver.wake()
+
     def _raise_closed(self) -> None:
         if self._inbox.failure is not None:
             raise self._inbox.failure
@@ -276,8 +282,6 @@ class Group:
                 self._happen(events)
         except Exception as error:  # a hook of the application, or its journal
             self._fail(error)
-        else:
-            self._turned()
 
     def _transfer_turn(self, transfer: Transfer, events: list[Happening], now: int) -> None:
         sent = transfer.sent
@@ -399,6 +403,7 @@ class Group:
     async def _flush(self, timeout: float) -> int:
         """How many own casts are not stable in the end."""
         receipts = self._receipts
+        self._urge()
         try:
             await self._until(lambda: self._index <= receipts.stable_to, timeout, "own casts did not get stable")
         except UnisonoError:

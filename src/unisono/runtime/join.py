@@ -39,6 +39,8 @@ from unisono.trace.sinks import FolderSink
 
 ACK_DELAY_NS = 40 * MILLISECOND
 """A system call costs more than an idle acknowledgement is worth: it waits longer for company than in the simulator."""
+RETRANSMIT_NS_MIN = 100 * MILLISECOND
+"""… and so nothing is sent again before it could have come."""
 FRAME_BYTES = 6
 """What a frame adds to a datagram of the streams."""
 PIECE_HEAD_BYTES = 200
@@ -303,7 +305,12 @@ def settings_of(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], seal_b
         piece_bytes = min(settings.membership.piece_bytes_max, room - PIECE_HEAD_BYTES)
         settings = replace(
             settings,
-            streams=replace(settings.streams, datagram_bytes=room),
+            streams=replace(
+                settings.streams,
+                datagram_bytes=room,
+                ack_delay_ns=ACK_DELAY_NS,
+                retransmit_ns_min=RETRANSMIT_NS_MIN,
+            ),
             membership=replace(settings.membership, piece_bytes_max=piece_bytes),
         )
     settings = paced(settings, wishes.pace)
@@ -348,7 +355,7 @@ def build(
     record = None if journal is None else journal.record
     member = Member(identity, wishes.group, ORDERS, wishes.order, settings, random, now, recorder is not None, record)
     driver = Driver(
-        loop, port, wishes.group, member, group._shown_by_driver,
+        loop, port, wishes.group, member, group._shown_by_driver, group._turned,
         seal=None if key is None else Seal(wishes.group, identity, key),
         recorder=recorder, keeper=journal, fail=group._fail, clock=clock,
     )  # fmt: skip

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 from unisono.core.errors import Misuse
 from unisono.core.member_settings import Settings
 
-_KEPT = {"ack_delay_ns", "nak_delay_ns", "retransmit_ns_min", "retransmit_ns_per_kib"}
+_KEPT = {"nak_delay_ns", "retransmit_ns_per_kib"}
 """These follow the network, not people's patience."""
+_NEVER_SLOWER = {"ack_delay_ns", "retransmit_ns_min"}
+"""These wait for company on the way, and waiting longer brings no more of it."""
 T = TypeVar("T")
 
 
@@ -34,5 +36,5 @@ def _scaled(part: T, factor: float) -> T:
         value = getattr(part, field.name)
         is_time = field.name.endswith("_ns") or "_ns_" in field.name
         if is_time and field.name not in _KEPT and isinstance(value, int):
-            changed[field.name] = max(1, int(value * factor))
+            changed[field.name] = max(1, int(value * (min(factor, 1) if field.name in _NEVER_SLOWER else factor)))
     return replace(part, **changed)  # type: ignore[type-var]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
@@ -24,6 +25,8 @@ class Receipts:
         self._waiting: dict[bool, list[tuple[int, int, asyncio.Future[None]]]] = {True: [], False: []}  # stable or not
         self._tie = count()
         self._failure: Exception | None = None
+        self.urge: Callable[[], None] = lambda: None
+        """Somebody waits for a message to be stable."""
 
     def delivered(self, first: int, messages: int) -> None:
         """Own messages from `first` on were delivered here."""
@@ -57,6 +60,8 @@ class Receipts:
             raise self._failure
         future = self._loop.create_future()
         heappush(self._waiting[stable], (index, next(self._tie), future))
+        if stable:
+            self.urge()
         try:
             await asyncio.wait_for(future, timeout)
         except TimeoutError:
