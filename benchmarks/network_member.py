@@ -14,7 +14,7 @@ from unisono.core.member import Settings
 from unisono.runtime.loop import run as run_loop
 
 JOIN_S = 20.0
-FRAME_BYTES = 6  # a frame's own head, in the datagram
+FRAME_BYTES = 10  # a frame's own head, and its checksum
 
 
 async def run(plan: Plan) -> None:

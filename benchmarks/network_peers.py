@@ -30,6 +30,7 @@ def find_peers(interpreter: str) -> tuple[list[System], dict[str, str]]:
 
     systems = [
         System("pyzmq", member("zmq"), interpreter, two_ports, sequencer),
+        System("pyzmq, asyncio", member("zmq_asyncio"), interpreter, two_ports, sequencer),
         System(BATCHED, member("zmq"), interpreter, two_ports, sequencer, batch=BATCH, has_latency=False),
         System("NATS JetStream", member("nats"), interpreter, one_port, start_nats),
         System("Redis stream", member("redis"), interpreter, one_port, start_redis),

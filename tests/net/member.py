@@ -20,6 +20,7 @@ from typing import Any
 
 import unisono
 from unisono.core.detector import DetectorSettings
+from unisono.runtime.observe import count_drops
 
 SAY_EVERY_S = 0.05
 TURN_S = 0.02
@@ -194,8 +195,8 @@ class Actor:
         return {
             **self.group.status(),
             **self.progress(),
-            "dropped": tally.dropped,
-            "seal": {} if driver.seal is None else {reason: n for reason, n in driver.seal.refused.items() if n},
+            "dropped": count_drops(self.group),
+            "seal": {reason: n for reason, n in driver.seal.refused.items() if n},
             "port": driver._port.counters(),
             "streams": tally.streams,
             "kept_bytes": tally.kept_bytes,

@@ -10,6 +10,7 @@ import pytest
 from tests.net.soak import soak
 from tests.net.stage import staged
 from unisono.core.frame import group_tag
+from unisono.runtime.checksum import Checksum
 from unisono.trace.checks.judge import Result
 
 
@@ -176,15 +177,23 @@ def test_f4_a_flood_of_strange_datagrams_is_dropped_by_reason_and_fills_no_log(f
         host, port = stage["a"].address.split(":")
         tag = group_tag("stage").to_bytes(4, "little")
         other = group_tag("another").to_bytes(4, "little")
+        checksum = Checksum("stage")
         strange = [
             b"",
             b"\xff" * 65_507,
             b"\x09\x01" + tag + b"x" * 60,
             b"\x01\x01" + other,
-            b"\x01\x4d" + tag,
-            b"\x01\x01" + tag,
+            checksum.close(b"\x01\x4d" + tag),
+            checksum.close(b"\x01\x01" + tag),
+            b"\x01\x01" + tag + b"damaged",
         ]
-        wanted = {"frame: version": 300, "frame: group": 100, "frame: kind": 100, "short datagram": 100}
+        wanted = {
+            "frame: version": 300,
+            "frame: group": 100,
+            "frame: kind": 100,
+            "short datagram": 100,
+            "checksum: damaged": 100,
+        }
         before = stage.ask("a")["dropped"]
 
         def more() -> dict[str, int]:
@@ -195,7 +204,7 @@ def test_f4_a_flood_of_strange_datagrams_is_dropped_by_reason_and_fills_no_log(f
             for datagram in strange:
                 stranger.sendto(datagram, (host, int(port)))
             if count % 10 == 0:  # no faster than they are taken
-                stage.until(lambda count=count: sum(more().values()) >= 6 * count, "the strange ones are dropped")  # type: ignore[misc]
+                stage.until(lambda count=count: sum(more().values()) >= 7 * count, "the strange ones are dropped")  # type: ignore[misc]
         assert more() == wanted
         assert len(stage["a"].complaints) < 20, stage["a"].complaints
         stage.until_delivered("ab", 50)

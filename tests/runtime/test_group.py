@@ -341,7 +341,7 @@ async def test_members_with_a_key_agree_and_a_stranger_stays_outside() -> None:
             await unisono.join("g", listen=stranger_at, peers=[a.id.address], min_members=2, timeout=1, pace=PACE)
         await a.cast(b"secret")
         assert await payloads(b, 1) == [b"secret"]
-        refused = a._driver.seal.refused  # type: ignore[union-attr]
+        refused = a._driver.seal.refused
         assert refused["seal"] > 0
         assert refused["unsealed"] > 0
         assert len(a.members) == 2

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from unisono.core.errors import Misuse
-from unisono.core.frame import Frames
+from unisono.core.frame import HEAD_BYTES, Frames
 from unisono.core.types import MemberId
 from unisono.runtime import seal as seals
+from unisono.runtime.checksum import CHECKED_BYTES_MAX, CHECKSUM_BYTES, Checksum
 from unisono.runtime.seal import LIVES_MAX, Seal, find_key, make_key, overhead, read_key
 
 KEY = bytes(range(32))
@@ -137,3 +138,33 @@ def test_what_is_no_key_is_refused_with_a_cure(tmp_path: Path) -> None:
         find_key(b"short")
     with pytest.raises(Misuse, match="UNISONO_KEY holds no group key"):
         find_key(None, {"UNISONO_KEY": "swordfish"})
+
+
+# Without a key.
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, CHECKED_BYTES_MAX, 60_000])
+def test_a_checksum_lets_whole_datagrams_pass_and_finds_every_wrong_bit_that_a_network_could_make(size: int) -> None:
+    checksum = Checksum("g")
+    frame = Frames("g", A).stream(os.urandom(size))
+    datagram = checksum.close(frame)
+    assert len(datagram) == len(frame) + CHECKSUM_BYTES
+    assert checksum.open(memoryview(datagram)) == frame
+    bits = [
+        *range(8, 16),
+        *range(8 * HEAD_BYTES, 8 * min(len(frame), CHECKED_BYTES_MAX)),
+        8 * len(frame),
+        8 * len(datagram) - 1,
+    ]
+    for bit in bits[:: max(1, len(bits) // 500)]:
+        wrong = bytearray(datagram)
+        wrong[bit // 8] ^= 1 << bit % 8
+        assert checksum.open(bytes(wrong)) is None, bit
+    assert checksum.open(datagram[:-1]) is None
+    assert checksum.open(datagram + b"\0") is None
+
+
+def test_a_checksum_leaves_what_is_of_another_group_to_whoever_knows_groups() -> None:
+    foreign = Checksum("other").close(Frames("other", A).stream(b"x"))
+    assert Checksum("g").open(foreign) == foreign
+    assert Checksum("g").open(b"") == b""

@@ -23,6 +23,7 @@ from unisono.core.stream_settings import StreamSettings
 from unisono.core.types import Batch, MemberId
 from unisono.orders.causal import Causal
 from unisono.runtime.addresses import Endpoint, resolve
+from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.faulty import Faults, FaultyMember, Verdict
 from unisono.runtime.group import Group
@@ -96,7 +97,7 @@ def causal(
 
 def _settings(address: str, key: bytes | None, keep_alive_ns: int) -> Settings:
     """Datagrams of 1,500 bytes at the most, and a failure detector that leaves the verdict to the plain rule of resends."""
-    room = DATAGRAM_BYTES_MAX - FRAME_BYTES - (0 if key is None else overhead(address))
+    room = DATAGRAM_BYTES_MAX - FRAME_BYTES - (CHECKSUM_BYTES if key is None else overhead(address))
     try:
         detector = DetectorSettings(
             heartbeat_ns=keep_alive_ns,

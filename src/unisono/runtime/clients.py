@@ -17,6 +17,7 @@ from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.types import Batch, Key, MemberId
 from unisono.core.types import View as CoreView
 from unisono.runtime.addresses import Endpoint, resolve, split
+from unisono.runtime.checksum import Checksum
 from unisono.runtime.events import Delivery, deliveries
 from unisono.runtime.hub import Port, find_hub
 from unisono.runtime.seal import Seal, find_key
@@ -121,7 +122,7 @@ class Outside:
         self._loop: asyncio.AbstractEventLoop
         self._port: Port | None = None
         self._client: Client
-        self._seal: Seal | None = None
+        self._seal: Seal | Checksum
         self._clock: Callable[[], int] = monotonic_ns
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: dict[int, asyncio.Future[Answered]] = {}
@@ -167,7 +168,7 @@ class Outside:
         self._client = Client(
             identity, self._group, [str(one) for one in contacts], ClientSettings(wait_ns=int(self._timeout * 1e9))
         )
-        self._seal = None if key is None else Seal(self._group, identity, key)
+        self._seal = Checksum(self._group) if key is None else Seal(self._group, identity, key)
         try:
             port.open(self._group, self._receive)
         except Misuse:
@@ -222,11 +223,8 @@ class Outside:
                     future.set_exception(Unanswered("the client was closed before an answer came."))
 
     def _receive(self, datagrams: list[memoryview]) -> None:
-        seal = self._seal
-        taken: Sequence[bytes | memoryview] = datagrams
-        if seal is not None:
-            taken = [frame for datagram in datagrams if (frame := seal.open(datagram)) is not None]
-        self._client.receive(taken, self._clock())
+        open_one = self._seal.open
+        self._client.receive([frame for one in datagrams if (frame := open_one(one)) is not None], self._clock())
         self._turn()
 
     def _turn(self) -> None:
@@ -234,7 +232,7 @@ class Outside:
             return
         now = self._clock()
         effects = self._client.drain(now)
-        close = bytes if self._seal is None else self._seal.close
+        close = self._seal.close
         self._port.send([((address,), close(frame)) for address, frame in effects.datagrams])
         for outcome in effects.events:
             self._tell(outcome)

@@ -15,6 +15,7 @@ from unisono.core.config import MILLISECOND
 from unisono.core.errors import PeerFault, UnisonoError
 from unisono.core.happenings import Happening
 from unisono.core.member import Member
+from unisono.runtime.checksum import Checksum
 from unisono.runtime.hub import Port
 from unisono.runtime.seal import Seal
 from unisono.trace.recorder import Recorder
@@ -43,7 +44,7 @@ class Driver:
         show: Callable[[list[Happening], int], None],
         turned: Callable[[], None],
         *,
-        seal: Seal | None = None,
+        seal: Seal | Checksum | None = None,
         recorder: Recorder | None = None,
         keeper: Keeper | None = None,
         fail: Callable[[Exception], None],
@@ -55,7 +56,7 @@ class Driver:
         self.member = member
         self._show = show
         self._turned = turned
-        self.seal = seal
+        self.seal = seal or Checksum(group)
         self.recorder = recorder
         self._keeper = keeper
         self._fail = fail
@@ -96,10 +97,8 @@ class Driver:
             return
         if self._is_unsettled:
             self._settle()
-        seal = self.seal
-        taken: Sequence[bytes | memoryview] = datagrams
-        if seal is not None:
-            taken = [frame for datagram in datagrams if (frame := seal.open(datagram)) is not None]
+        open_one = self.seal.open
+        taken: Sequence[bytes | memoryview] = [frame for one in datagrams if (frame := open_one(one)) is not None]
         if self.casting:
             self.hand_in()
         try:
@@ -145,11 +144,8 @@ class Driver:
         if self.desk is not None:
             effects.datagrams += self.desk.drain()
         if effects.datagrams:
-            if self.seal is None:
-                self._port.send(effects.datagrams)
-            else:
-                close = self.seal.close
-                self._port.send([(addresses, close(frame)) for addresses, frame in effects.datagrams])
+            close = self.seal.close
+            self._port.send([(addresses, close(frame)) for addresses, frame in effects.datagrams])
         self._is_unsettled = True
         self._show(effects.events, now)
         if effects.events:  # the application comes first
@@ -173,7 +169,8 @@ class Driver:
     def _break(self, error: Exception) -> None:
         """The member cannot go on. What was not raised on purpose comes of what somebody sent, or is a mistake of ours."""
         if not isinstance(error, UnisonoError):
-            cure = "give the group a key, so that only members are heard" if self.seal is None else "please report it"
+            is_open = isinstance(self.seal, Checksum)
+            cure = "give the group a key, so that only members are heard" if is_open else "please report it"
             what = f"{self.member.id} met what no correct member sends ({error or type(error).__name__}) and has stopped: {cure}."
             fault = PeerFault(what)
             fault.__cause__ = error

@@ -23,6 +23,7 @@ from unisono.orders.registry import ORDERS, find_order
 from unisono.runtime import control_socket, logs
 from unisono.runtime import metrics as metrics_server
 from unisono.runtime.addresses import Endpoint, datagram_bytes, resolve, split
+from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.clients import Answer
 from unisono.runtime.driver import Driver
 from unisono.runtime.errors import TimedOut
@@ -215,7 +216,7 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> Group:
         else:
             incarnation = begin_life(None, wall()).incarnation
         identity = MemberId(address, incarnation)
-        member_settings = settings_of(wishes, own, peers, None if key is None else overhead(address))
+        member_settings = settings_of(wishes, own, peers, CHECKSUM_BYTES if key is None else overhead(address))
         seeds = [str(peer) for peer in peers if peer != own]
         group = build(wishes, loop, port, identity, member_settings, seeds, key, journal)
     except BaseException:
@@ -297,11 +298,11 @@ def check_reach(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], key: b
         )
 
 
-def settings_of(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], seal_bytes: int | None) -> Settings:
+def settings_of(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], seal_bytes: int) -> Settings:
     settings = wishes.settings
     if settings is None:
         settings = Settings(config=Config(safe=wishes.safe))
-        room = datagram_bytes(own, peers) - FRAME_BYTES - (seal_bytes or 0)
+        room = datagram_bytes(own, peers) - FRAME_BYTES - seal_bytes
         piece_bytes = min(settings.membership.piece_bytes_max, room - PIECE_HEAD_BYTES)
         settings = replace(
             settings,

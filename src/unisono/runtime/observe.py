@@ -40,8 +40,7 @@ def count_drops(group: Group) -> dict[str, int]:
     """What was refused or lost at this member so far, by layer and reason; only what happened at all."""
     driver = group._driver
     drops = dict(driver.member.tally.dropped)
-    if driver.seal is not None:
-        drops |= {f"seal: {reason}": count for reason, count in driver.seal.refused.items()}
+    drops |= {f"{driver.seal.name}: {reason}": count for reason, count in driver.seal.refused.items()}
     counted = driver._port.counters()
     drops |= {
         name: count for name, count in counted.items() if name.startswith("socket ") or name.endswith("other groups")

@@ -98,6 +98,8 @@ class _Life:
 class Seal:
     """Closes and opens the datagrams of one member of one group."""
 
+    name = "seal"
+
     def __init__(self, group: str, member: MemberId, key: bytes) -> None:
         self._key = key
         self._tag = group_tag(group).to_bytes(4, "little")
