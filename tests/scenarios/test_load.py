@@ -17,10 +17,15 @@ import pytest
 
 from tests.group_tools import load, lose_control, passes, settles, texts, with_streams
 from tests.transfer_world import TransferWorld
+from unisono.core import seat as seat_module
 from unisono.core.config import MILLISECOND, SECOND, Config
+from unisono.core.errors import Misuse
 from unisono.core.explain import REACHES_KEPT
 from unisono.core.member import Member
-from unisono.core.types import Batch, MemberId
+from unisono.core.ordering import AnyOrdering, weigh
+from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId
+from unisono.orders.registry import ORDERS
+from unisono.orders.rmp import Rmp
 from unisono.sim.group_world import ALSO_OWED, GroupWorld, Process
 from unisono.trace.checks import judge
 from unisono.trace.promises import promises
@@ -325,14 +330,17 @@ def flood(world: GroupWorld, casts: int, a_turn: int, size: int = 64) -> tuple[i
 
 
 def kept_bytes(member: Member) -> int:
-    """What a member keeps of payloads: not yet in a batch, on its streams, and retained for the others."""
+    """What a member keeps of payloads: not yet in a batch, on its streams, retained for the others, or in its ordering, which
+    lets some wait to be cast and holds others back."""
     streams, seat = member._streams, member._seat
     assert streams is not None
     assert seat is not None
     waiting = sum(len(payload) for _, payloads in seat._casting for payload in payloads)
-    batches = [packet.batch for packets in seat._retained for packet in packets if hasattr(packet, "batch")]
-    retained = sum(len(payload) for batch in batches if isinstance(batch, Batch) for payload in batch.payloads or ())
-    return waiting + streams._cast.kept_bytes + retained
+    packets = [packet for packets in seat._retained for packet in packets] + list(seat._ordering.unsent())
+    batches = [getattr(packet, "batch", None) for packet in packets] + [wait.batch for wait in seat.waits()]
+    shared = {id(batch): batch for batch in batches if isinstance(batch, Batch)}  # many are in several of these
+    held = sum(len(payload) for batch in shared.values() for payload in batch.payloads or ())
+    return waiting + streams.kept_bytes + held
 
 
 def check_flood(order: str, casts: int, stopped: bool) -> None:
@@ -362,7 +370,7 @@ def check_flood(order: str, casts: int, stopped: bool) -> None:
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["not reading", "stopped"])
-@pytest.mark.parametrize("order", ["fifo", "sequencer"])
+@pytest.mark.parametrize("order", ORDERS)
 def test_e9_casts_without_reading_are_refused_in_time(order: str, stopped: bool) -> None:
     check_flood(order, 50_000, stopped)
 
@@ -391,3 +399,98 @@ def test_e9_casts_without_end_in_one_turn_stay_within_the_window(blocked: bool) 
     settles(world, "ab" if blocked else "abc")
     assert world.run(5, lambda: len(texts(b)) == taken)
     passes(world)
+
+
+TIGHT: dict[str, Any] = {"window_bytes": 65_536, "window_bytes_start": 65_536, "packet_bytes_max": 131_072}
+TIGHT["kept_bytes_max"] = 4 * 65_536  # two windows and one packet, the least that is allowed
+
+
+def gather_tight(order: str, kind: type[AnyOrdering] | None = None) -> GroupWorld:
+    known = {**ORDERS, order: kind or ORDERS[order]}
+    world = GroupWorld(order, seed=11, settings=with_streams(**TIGHT), orders=known)
+    world.gather("abc")
+    return world
+
+
+def fill_while_one_sleeps(world: GroupWorld, size: int) -> tuple[int, int]:
+    """b sleeps, too short to be suspected, and a casts until it is refused, a message a turn. How many were taken, and for how
+    many there was room then."""
+    a = world.processes["a"]
+    world.pause("b", 80 * MILLISECOND)
+    taken, room = fill(a, 10_000, size), a.member.room_messages()
+    world.run(0.1)
+    return taken, room
+
+
+@pytest.mark.parametrize(("order", "size"), [*((order, 1_000) for order in ORDERS), ("rmp", 0)])
+def test_e9_what_the_ordering_lets_wait_stays_within_the_window(order: str, size: int) -> None:
+    """With rmp a needs b's acceptance to transmit. What waited for it was in no window; then it left at once, the streams
+    refused to keep so much, and the turn failed."""
+    world = gather_tight(order)
+    a, b = world.processes["a"], world.processes["b"]
+    taken, room = fill_while_one_sleeps(world, size)
+    assert 0 < taken < 10_000
+    assert room == 0, "for casting many at once too"
+    assert taken * size <= 65_536 + size
+    assert world.run(3, lambda: len(texts(b)) == taken)
+    assert len(a.views) == 1, "nobody was suspected"
+    assert fill_turn(a) == 1_000, "the window is free again"
+    passes(world)
+
+
+class CountsNothing(Rmp):
+    """Lets batches wait for the lock as if they weighed nothing."""
+
+    unsent_bytes = property(lambda self: 0, lambda self, value: None)
+
+
+@pytest.mark.parametrize("size", [1_000, 0], ids=["large", "small"])
+def test_e9_an_order_that_does_not_count_what_waits_is_caught(size: int) -> None:
+    world = gather_tight("rmp", CountsNothing)
+    with pytest.raises(Misuse, match="more is kept"):
+        fill_while_one_sleeps(world, size)
+
+
+def cast_small(world: GroupWorld, like: bool) -> int:
+    """Cast messages of one byte in one turn, all alike or no two neighbours alike; how many were taken."""
+    a = world.processes["a"]
+    options = [DEFAULT, DEFAULT if like else CastOptions(safe=True)]
+    taken = sum(a.member.cast(b".", options[number % 2]) is not None for number in range(60_000))
+    a.turn()
+    return taken
+
+
+SMALL = pytest.mark.parametrize(
+    ("like", "head"), [(True, "MESSAGE_HEAD_BYTES"), (False, "PACKET_HEAD_BYTES")], ids=["alike", "unlike"]
+)
+
+
+@SMALL
+def test_e9_a_small_message_counts_with_what_is_written_around_it(like: bool, head: str) -> None:
+    """Only payloads counted, so a turn took more than the streams keep, and failed."""
+    world = gather_tight("fifo")
+    taken = cast_small(world, like)
+    assert 0 < taken < 20_000
+    assert world.run(3, lambda: len(texts(world.processes["b"])) == taken)
+    passes(world)
+
+
+@SMALL
+def test_e9_heads_that_do_not_count_are_caught(like: bool, head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = gather_tight("fifo")
+    monkeypatch.setattr(seat_module, head, 0)
+    with pytest.raises(Misuse, match="more is kept"):
+        cast_small(world, like)
+
+
+def test_e9_messages_count_alike_one_by_one_and_many_at_once() -> None:
+    """What they count before they form batches is what the batches weigh."""
+    member = gather_tight("fifo").processes["a"].member
+    seat, some = member._seat, CastOptions(to=member._members[1:])
+    assert seat is not None
+    for options in (DEFAULT, DEFAULT, some, some, CastOptions(safe=True)):
+        member.cast(b"one", options)
+    member.cast_many([b"two", b"", b"three"])
+    member.cast_many([b"four"])
+    counted = seat._casting_bytes
+    assert counted == sum(weigh(batch) for batch in seat._batches())

@@ -6,8 +6,9 @@ import pytest
 
 from tests.harness import CALM, CRASHES, UNICAST, A, B, C, D, Group, make_view, run
 from unisono.core.config import Config
+from unisono.core.ordering import weigh
 from unisono.core.outbox import NoteKind
-from unisono.core.types import Service
+from unisono.core.types import Batch, Service
 from unisono.core.wire import Codec
 from unisono.orders.rmp import Accept, Commit, Data, Datagram, Request, Rmp, Semi, Vote
 from unisono.orders.rmp_lock import GroupLock
@@ -86,6 +87,36 @@ def test_a_hold_is_bounded_while_others_wait() -> None:
     assert (wait.reason, wait.waits_for) == ("others wait for the lock, so this hold ends", (B,))
     group.settle()
     assert group.names(A) == group.names(B) == ["w", "b", "x0", "x1", "x2", "x3", "c", "x4", "x5"]
+
+
+def test_what_waits_for_the_lock_is_counted_until_it_is_transmitted() -> None:
+    group = Group(Rmp, 3, Config(hold_batches_max=1))
+    a = group.orderings[A]
+    group.cast(A, "now", Service.FIFO)
+    group.cast(A, "now", Service.DATAGRAM)
+    assert a.unsent_bytes == 0, "only what is reliable waits"
+    x, y = group.cast(A, "x", count=3), group.cast(A, "y", to=(B, C))
+    assert a.unsent_bytes == weigh(x) + weigh(y)
+    group.settle()
+    assert a.unsent_bytes == 0
+    group.cast(A, "z")
+    group.cast(B, "b")
+    group.carry(B, A)
+    w = group.cast(A, "w")
+    assert a.unsent_bytes == weigh(w), "this hold is spent"
+    group.settle()
+    assert a.unsent_bytes == 0
+    assert group.names(A)[-3:] == ["z", "b", "w"]
+
+
+@pytest.mark.parametrize(("to", "copies"), [(None, 1), ((B,), 1), ((A, B, C), 3)], ids=["all", "one", "three"])
+@pytest.mark.parametrize("payloads", [[b""], [b"x"] * 300, [bytes(10_000)] * 2], ids=["empty", "many", "large"])
+def test_a_batch_weighs_no_less_than_its_packets(
+    payloads: list[bytes], to: tuple[int, ...] | None, copies: int
+) -> None:
+    batch = Batch(A, 0, payloads, Service.TOTAL, to)
+    encoded = len(Codec(Rmp.wire).encode(Data(1, 0, 0, batch)))
+    assert copies * encoded <= weigh(batch) <= copies * (encoded + 64)
 
 
 def test_the_lock_by_itself() -> None:

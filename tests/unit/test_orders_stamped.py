@@ -152,6 +152,23 @@ def test_tomp_tells_what_it_expects_after_its_own_update() -> None:
     ]
 
 
+def test_tomp_never_makes_a_packet_that_grows_with_what_was_decided_in_a_turn() -> None:
+    """While one member sleeps, thousands of batches wait for its acknowledgements; then all are decided in one turn."""
+    origin, other, count = Tomp(make_view(2), A, Config()), Tomp(make_view(2), B, Config()), 2 * tomp.ROWS_MAX + 3
+    to, back, out = Outbox(), Outbox(), Outbox()
+    for index in range(count):
+        origin.submit(batch(A, index), to)
+    for packet in to.to_all:
+        other.receive(A, packet, back)
+    other.end_turn(back)
+    for _, packet in back.to_one:
+        origin.receive(B, packet, out)
+    origin.end_turn(out)
+    for packets in ([packet for _, packet in back.to_one], out.to_all):
+        assert [len(packet.rows) for packet in packets] == [tomp.ROWS_MAX, tomp.ROWS_MAX, 3]  # type: ignore[attr-defined]
+    assert len(out.deliver) == count
+
+
 @both
 def test_the_final_stamp_is_noted_with_its_counter_and_rank(order: type[Stamped]) -> None:
     group = Group(order, 2, noting=True)

@@ -40,6 +40,18 @@ class Wait(NamedTuple):
     waits_for: tuple[Rank, ...]
 
 
+MESSAGE_HEAD_BYTES = 4
+"""What a batch says of each message besides its payload."""
+PACKET_HEAD_BYTES = 64
+"""What is written around the messages of a batch, about; vectors of large groups are longer."""
+
+
+def weigh(batch: Batch) -> int:
+    """What the streams will keep of an own batch, about: its messages and what is around them, for each addressee."""
+    size = PACKET_HEAD_BYTES + MESSAGE_HEAD_BYTES * batch.count + sum(map(len, batch.payloads or ()))
+    return size * len(batch.to or (0,))
+
+
 ReportT = TypeVar("ReportT", bound=Report)
 CutT = TypeVar("CutT", bound=Cut)
 
@@ -69,6 +81,9 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     """Whether `quiet` can ever owe anything. Members of other orders arm no timer."""
     collect: ClassVar[str] = "star"
     """How reports travel at a view change unless a member is told otherwise: by star or by ring."""
+    unsent_bytes: int = 0
+    """What own batches weigh (`weigh`) that wait in here to be cast. The streams do not know of them yet, so an ordering that lets
+    batches wait must count them: `cast` is refused beyond a window of them."""
 
     @abstractmethod
     def __init__(self, view: View, rank: Rank, config: Config) -> None: ...

@@ -20,7 +20,7 @@ from itertools import accumulate
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
-from unisono.core.ordering import AnyOrdering, Cut, Report, Wait
+from unisono.core.ordering import MESSAGE_HEAD_BYTES, PACKET_HEAD_BYTES, AnyOrdering, Cut, Report, Wait
 from unisono.core.outbox import Effects, Note, NoteKind, Outbox
 from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Packet, Rank, Slot, View, ViewId
 
@@ -57,7 +57,8 @@ class Seat:
         self.batch_bytes_max = config.batch_bytes_max
         """A batch closes before it would exceed this; within what the group allows, each member may choose."""
         self.casting_bytes_max = 1 << 62
-        """More is not accepted in one turn or during a view change; an empty queue takes a message of any size."""
+        """More is not accepted in one turn, during a view change, or while the ordering lets own batches wait to be cast; all
+        that may then leave at once. An empty queue takes a message of any size."""
         self.delivered = 0
         """Messages that the ordering has delivered here, in all views; placeholders too."""
         self._reach: list[int] = []  # by origin: beyond the last index that was delivered, or 0
@@ -68,7 +69,7 @@ class Seat:
 
     def cast(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
         """Accept a message for the group. None: the window is full; try again after some deliveries."""
-        if self._unfinished >= self._window or self._casting_bytes >= self.casting_bytes_max:
+        if not self.has_room:
             return None
         size = len(payload)
         if size > self.config.payload_bytes_max:
@@ -76,14 +77,16 @@ class Seat:
                 f"a payload of {size} bytes is over the limit of {self.config.payload_bytes_max}: "
                 "cut it, or raise payload_bytes_max."
             )
+        copies = 1
         if options is not DEFAULT:
             self._check(options)
-            size *= len(options.to or (0,))  # each addressee gets its own
-        self._casting_bytes += size
+            copies = len(options.to or (0,))  # each addressee gets its own
+        self._casting_bytes += copies * (size + MESSAGE_HEAD_BYTES)
         if self._casting and self._casting[-1][0] == options:
             self._casting[-1][1].append(payload)
         else:
             self._casting.append((options, [payload]))
+            self._casting_bytes += copies * PACKET_HEAD_BYTES
         self._casting_count += 1
         self._unfinished += 1
         self._index += 1
@@ -101,7 +104,8 @@ class Seat:
             self._casting[-1][1].extend(payloads)
         else:
             self._casting.append((DEFAULT, payloads))
-        self._casting_bytes += sum(map(len, payloads))
+            self._casting_bytes += PACKET_HEAD_BYTES
+        self._casting_bytes += sum(map(len, payloads)) + MESSAGE_HEAD_BYTES * count
         self._casting_count += count
         self._unfinished += count
         self._index += count
@@ -278,7 +282,8 @@ class Seat:
     @property
     def has_room(self) -> bool:
         """Whether the window takes another message."""
-        return self._unfinished < self._window and self._casting_bytes < self.casting_bytes_max
+        waiting_bytes = self._casting_bytes + self._ordering.unsent_bytes
+        return self._unfinished < self._window and waiting_bytes < self.casting_bytes_max
 
     @property
     def accepted(self) -> int:

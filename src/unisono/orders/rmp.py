@@ -28,6 +28,10 @@ The order is total and FIFO, and uniform: by I2 what a member delivered is held 
 also if that member is gone. A cast waits for the lock, and is transmitted after all that its caster had delivered,
 so reliable messages are causal among themselves; semi-reliable ones in the same stream are not, so it is not promised.
 
+What waits for the lock is on no stream, and in none of their windows. While C sleeps and does not accept, A's streams are
+all but empty and take more; and with the lock all of it leaves in one turn, perhaps more than they may keep. So it is counted
+(`unsent_bytes`), and the member takes casts only while that is less than a window.
+
 Deviations: requests are stamped, and stamps decide (the paper is silent); the lock stays with its holder until another asks, and
 a hold is bounded then; positions are numbered, so that commits are cumulative across transmitters; every receiver
 that holds a message votes yes, so "abort" is a decision of recovery alone. Join, leave and failure are the
@@ -41,7 +45,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from unisono.core.config import Config
-from unisono.core.ordering import Ordering, Wait
+from unisono.core.ordering import Ordering, Wait, weigh
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.wire import BATCH, SLOT, U64, Layout
@@ -133,6 +137,7 @@ class Rmp(Ordering[RmpReport, RmpCut]):
             out.deliver.append(batch)
         else:
             self._queue.append(batch)
+            self.unsent_bytes += weigh(batch)
             self._transmit(out)
 
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
@@ -224,6 +229,7 @@ class Rmp(Ordering[RmpReport, RmpCut]):
     def _transmit(self, out: Outbox) -> None:
         while self._queue and self._lock.held and not self._is_spent():
             batch = self._queue.popleft()
+            self.unsent_bytes -= weigh(batch)
             number = self._next_number()
             out.to_all.append(Data(number, self._placed, self._committed, batch))
             self._announced = self._committed

@@ -28,7 +28,7 @@ numbers count an origin's batches in the view from 1; acknowledgements and final
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from unisono.core.config import Config
 from unisono.core.outbox import Outbox
@@ -68,6 +68,11 @@ WIRE = (
     Layout(0x18, Acknowledge, (LIST(ROW(SLOT, U64, VECTOR32, type=AckRow)),)),
     Layout(0x19, Final, (LIST(ROW(SLOT, STAMP, VECTOR32, STAMPS, type=FinalRow)),)),
 )
+
+
+ROWS_MAX = 512
+"""So many rows share a packet: a row grows with the group, and even a thousand members' must travel."""
+RowT = TypeVar("RowT", AckRow, FinalRow)
 
 
 class Folding:
@@ -129,10 +134,10 @@ class Tomp(Stamped):
     def end_turn(self, out: Outbox) -> None:
         if self._acks:
             for origin, rows in self._acks.items():
-                out.to_one.append((origin, Acknowledge(tuple(rows))))
+                out.to_one += [(origin, Acknowledge(some)) for some in _shared(rows)]
             self._acks = {}
         if self._decided:
-            out.to_all.append(Final(tuple(self._decided)))
+            out.to_all += map(Final, _shared(self._decided))
             self._decided = []
 
     def _next_mid(self) -> tuple[int, ...]:
@@ -162,3 +167,8 @@ class Tomp(Stamped):
             if ahead >= 0:
                 counter, rank = row.max_next_ts[k]
                 self._queue.lift((k, number), (counter + ahead, rank))
+
+
+def _shared(rows: list[RowT]) -> list[tuple[RowT, ...]]:
+    """A turn's rows, in as few packets as can travel."""
+    return [tuple(rows[at : at + ROWS_MAX]) for at in range(0, len(rows), ROWS_MAX)]
