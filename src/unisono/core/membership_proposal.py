@@ -242,6 +242,8 @@ class Attempt:
             parcel = self._parcels[sender, piece.topic] = Parcel(self.ballot, piece.topic, piece.total)
         if parcel.add(piece):
             self._heard[sender] = self.host.now
+            self._retry_ns = self.host.settings.retry_ns  # it moves: wait for the rest as for the first piece
+            self.retry_at = min(self.retry_at, self.host.now + self._retry_ns)
         if not parcel.is_whole:
             pull = parcel.pull(self._reach)
             if pull is not None:

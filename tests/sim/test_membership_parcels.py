@@ -1,0 +1,93 @@
+"""Reports and cuts in many small pieces, in virtual time: no storm, and patience as long as something moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from tests.membership_harness import World
+from tests.unit.test_parcels import PullsForEveryPiece
+from unisono.core import membership_participant, membership_proposal, membership_ring
+from unisono.core.config import MILLISECOND, SECOND
+from unisono.core.control import ANSWER, Control, Piece
+from unisono.core.membership_settings import MembershipSettings
+from unisono.core.types import MemberId
+
+PIECE_BYTES = 64
+
+
+def times_sent(collect: str) -> float:
+    """One crashes, and another lacks much: how often a piece came, in the parcel for which that was most."""
+    world = World("abcast", settings=MembershipSettings(piece_bytes_max=PIECE_BYTES, collect=collect))
+    nodes = world.group("abcde")
+    came: Counter[tuple[object, ...]] = Counter()
+
+    def count(sender: MemberId, to: MemberId, message: Control) -> bool:
+        if isinstance(message, Piece) and message.total > 10 * PIECE_BYTES:
+            came[sender, to, message.ballot, message.topic, message.total] += 1
+        return True
+
+    world.filter = count
+    world.cut("a", "c")
+    for number in range(40):
+        nodes[number % 4].cast(bytes(100))
+    world.run(0.05)
+    world.heal()
+    world.crash("e")
+    assert world.run(20, lambda: world.is_one("abcd")), world.story()
+    world.run(1)  # what was called up and is still under way
+    return max(count * PIECE_BYTES / parcel[-1] for parcel, count in came.items())  # type: ignore[operator]
+
+
+def is_storm(collect: str) -> bool:
+    try:
+        return times_sent(collect) > 8
+    except AssertionError as error:
+        return "a storm of control messages" in str(error)  # of the whole run: the world has a limit of its own
+
+
+@pytest.mark.parametrize("collect", ["star", "ring"])
+def test_a_piece_that_comes_does_not_call_up_all_the_others(collect: str) -> None:
+    assert not is_storm(collect)
+
+
+@pytest.mark.parametrize("collect", ["star", "ring"])
+def test_a_piece_that_calls_up_all_the_others_is_caught(collect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (membership_participant, membership_proposal, membership_ring):
+        monkeypatch.setattr(module, "Parcel", PullsForEveryPiece)
+    assert is_storm(collect)
+
+
+def test_a_proposer_does_not_wait_longer_and_longer_for_an_answer_that_moves() -> None:
+    """Of b's answer one piece comes, then nothing for as long as a proposer waits before it asks again, and so on."""
+    settings = MembershipSettings(piece_bytes_max=PIECE_BYTES, collect="star")
+    world = World("abcast", settings=settings)
+    a, b, _ = world.group("abc")
+    world.cut("b", "a")  # so that much is known to b alone
+    for _ in range(40):
+        b.cast(bytes(100))
+    world.run(0.05)
+    world.heal()
+    came: dict[int, int] = {}  # offsets of b's answer, and when
+
+    def one_at_a_time(sender: MemberId, to: MemberId, message: Control) -> bool:
+        if not isinstance(message, Piece) or message.topic != ANSWER or sender != b.id:
+            return True
+        if message.offset in came or world.now - max(came.values(), default=-SECOND) < settings.retry_ns:
+            return False
+        came[message.offset] = world.now
+        return True
+
+    world.filter = one_at_a_time
+    before = a.view
+    world.crash("c")
+    assert world.run(20, lambda: world.is_one("ab")), world.story()
+    assert before is not None
+    assert a.view is not None
+    assert a.view.id.number == before.id.number + 1, "b was given up"
+    times = sorted(came.values())
+    assert len(times) > 4, "the answer is too small for this story"
+    waits = [late - early for early, late in pairwise(times)]
+    assert max(waits) < 2 * settings.retry_ns + 20 * MILLISECOND
