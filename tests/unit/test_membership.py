@@ -11,7 +11,17 @@ from tests.harness import make_view
 from tests.membership_harness import World
 from unisono.core import control
 from unisono.core.config import SECOND, Config
-from unisono.core.control import CONTROL_WIRE, PARCEL_WIRE, Confirm, ControlCodec, Hello, Piece, Quorum, Standing
+from unisono.core.control import (
+    CONTROL_WIRE,
+    PARCEL_WIRE,
+    Confirm,
+    ControlCodec,
+    Hello,
+    Moved,
+    Piece,
+    Quorum,
+    Standing,
+)
 from unisono.core.departure import Cause, Departure
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.membership import Membership
@@ -334,6 +344,32 @@ def test_a_switch_to_an_unknown_order_is_misuse() -> None:
     (a,) = world.start("a")
     with pytest.raises(Misuse, match="no order"):
         a.membership.switch("alphabetical")
+
+
+def test_who_is_greeted_from_a_view_that_it_has_left_behind_says_so() -> None:
+    """It confirmed that view, and then another one was installed late. To the others it is there: it greets them, and may be the
+    one that is to propose."""
+    world = World("fifo")
+    a, b = world.group("ab")
+    assert a.view is not None
+    mine, higher = a.view.id, ViewId(a.view.id.number + 1, b.id)
+    greeting = a.membership._discovery.hello(answer=True)._replace(view=higher, members=(a.id, b.id))
+    a.membership.receive(b.id, greeting._replace(members=(b.id,)))
+    assert (b.id, Moved(higher, mine)) not in a.membership._host.out.sends
+    a.membership.receive(b.id, greeting)
+    assert (b.id, Moved(higher, mine)) in a.membership._host.out.sends
+
+
+def test_a_view_goes_on_without_one_that_says_that_it_is_elsewhere() -> None:
+    world = World("fifo")
+    a, b, c = world.group("abc")
+    assert b.view is not None
+    before, elsewhere = b.view, ViewId(b.view.id.number - 1, a.id)
+    for node in (b, c):
+        node.turn(lambda node=node: node.membership.receive(a.id, Moved(before.id, elsewhere)))  # type: ignore[misc]
+    assert world.run(5, lambda: b.view is not None and b.view.id > before.id and len(b.view) == 2)
+    assert world.run(10, lambda: world.is_one("abc"))
+    assert world.finish().result is Result.PASS
 
 
 def test_explain_says_who_is_waited_for() -> None:

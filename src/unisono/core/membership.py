@@ -34,7 +34,8 @@ answers *Moved*: somebody is in V', which proves that all confirmed it, so B ins
 reports that it holds nothing of V'; m reaches it through the cut. Other proofs are a greeting from V', or a proposal that takes B
 to be in V'. 4. If nobody that B reaches has V', B goes on from V with those who closed with the same cut. V' then has members that
 never install it; P's transitional set is still true (I3), and nothing that P did in V' was promised to anyone but members of
-V' that came along with P further.
+V' that came along with P further. P may take B for alive, even for the one that is to propose, because B greets it: so whoever
+is greeted from a view that it has left behind says *Moved*, and that view goes on without it.
 
 A partition in mid-flush can close one view with two cuts. Groups keep them apart, in the merge too: each group is its own
 transitional set, and one that has not closed joins only a cut that counted its report.
@@ -263,6 +264,7 @@ class Membership:
             if not p.gone and self._discovery.fits(sender, message):  # who is gone does not pose as a newcomer
                 self._top = max(self._top, 0 if message.view is None else message.view.number)
                 self._notice_view(sender, message.view)
+                self._deny(sender, message)
                 self._discovery.hear(sender, message)
         elif isinstance(message, Confirm):
             if mine and attempt is not None:
@@ -345,6 +347,15 @@ class Membership:
         if self._attempt is not None and message.ballot == self._attempt.ballot and sender != self.id:
             self._known.moved(sender)
             self._abandon()
+        elif self.view is not None and message.ballot == self.view.id and message.view != self.view.id:
+            if sender in self.view.members:
+                self._known.depart(sender)
+
+    def _deny(self, sender: MemberId, hello: Hello) -> None:
+        """Somebody is in a higher view that lists me. All had confirmed it, so I would be in it by now, had I not left it behind."""
+        view = self.view
+        if view is not None and hello.view is not None and hello.view > view.id and self.id in hello.members:
+            self._host.send(sender, Moved(hello.view, view.id))
 
     def _remind(self, sender: MemberId, ballot: ViewId) -> None:
         """Somebody waits for an install: it is mine too, or I have moved on."""
