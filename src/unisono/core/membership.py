@@ -347,12 +347,14 @@ class Membership:
         if self._attempt is not None and message.ballot == self._attempt.ballot and sender != self.id:
             self._known.moved(sender)
             self._abandon()
-        elif self.view is not None and message.ballot == self.view.id and message.view != self.view.id:
-            if sender in self.view.members:
-                self._known.depart(sender)
+            return
+        view = self.view
+        is_mine = view is not None and message.ballot == view.id and sender in view.members
+        if is_mine and message.view != message.ballot:
+            self._known.depart(sender)
 
     def _deny(self, sender: MemberId, hello: Hello) -> None:
-        """Somebody is in a higher view that lists me. All had confirmed it, so I would be in it by now, had I not left it behind."""
+        """Somebody is in a higher view that lists me. All had confirmed it, so I would be in it, had I not left it behind."""
         view = self.view
         if view is not None and hello.view is not None and hello.view > view.id and self.id in hello.members:
             self._host.send(sender, Moved(hello.view, view.id))
