@@ -69,6 +69,21 @@ MEMBERSHIPS = [
         Story(MEMBERSHIP + "[KeepsItsBallotWhenLeaving]"),
     ),
     Row(
+        "membership_mutants.NeverDenies",
+        "is listed in a view that it has left behind, and says nothing",
+        Story(MEMBERSHIP + "[NeverDenies]"),
+    ),
+    Row(
+        "membership_mutants.MergesWithTheAccused",
+        "merges with those whom their own view suspects",
+        Story(MEMBERSHIP + "[MergesWithTheAccused]"),
+    ),
+    Row(
+        "membership_mutants.WaitsForTheForsaken",
+        "waits for a ballot that its proposer has given up",
+        Story(MEMBERSHIP + "[WaitsForTheForsaken]"),
+    ),
+    Row(
         "ring_mutants.PassesOnBeforeClosing",
         "passes a decree on before it has closed",
         Story(RING + "test_one_that_passes_the_decree_on_before_closing_is_caught"),

@@ -34,6 +34,15 @@ and what C cast is lost for it, although all the time it could be reached.
 
 **Keep a ballot when leaving without a view.** 1. A proposes its first view {A, B}, confirms it and leaves, which needs nobody.
 2. B's confirmation comes: A installs, and acknowledges what B casts. 3. B shows as safe what nobody at A receives any more.
+
+**Never say that a view was left behind.** 1. A confirms {A, B}, and then another view is installed late at A. 2. A greets B: to
+B it lives, and is even the one to propose. 3. B's view never changes.
+
+**Merge with whom its own view suspects.** 1. D and E are in one view, E has crashed and D suspects it. 2. A proposes to both and
+waits for E in vain; D, engaged, cannot go on without E. 3. A gives E up for a while, and asks again.
+
+**Wait for a ballot that was given up.** 1. D promises A's ballot, which fails without D's doing. 2. A goes on in another view, D
+waits.
 """
 
 from __future__ import annotations
@@ -41,7 +50,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.membership_harness import Chair
-from unisono.core.control import Answer, Flush, Propose, RollCall, Standing
+from unisono.core.control import Answer, Control, Flush, Hello, Propose, RollCall, Standing
 from unisono.core.membership import Membership
 from unisono.core.membership_contacts import Contacts
 from unisono.core.membership_host import Host
@@ -203,3 +212,24 @@ class KeepsItsBallotWhenLeaving(Membership):
         attempt, confirmed = self._attempt, self._participant.confirmed
         super().leave()
         self._attempt, self._participant.confirmed = attempt, confirmed
+
+
+class NeverDenies(Membership):
+    def _deny(self, sender: MemberId, hello: Hello) -> None:
+        pass
+
+
+class MergesWithTheAccused(Membership):
+    def receive(self, sender: MemberId, message: Control) -> None:
+        if isinstance(message, Hello):
+            message = message._replace(suspects=tuple(one for one in message.suspects if one not in message.members))
+        super().receive(sender, message)
+
+
+class FaithfulParticipant(Participant):
+    def notice(self, member: MemberId, view: ViewId | None) -> None:
+        pass
+
+
+class WaitsForTheForsaken(Membership):
+    participant_type = FaithfulParticipant

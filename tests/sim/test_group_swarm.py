@@ -21,6 +21,8 @@ REGRESSIONS = {
     # a life that wrote no record, restarted, lost the one that it had begun with, and two primaries followed the same one
     # one that confirmed a view and then installed another one late was listed there for ever, and was even to propose
     "toto": (0, 351, 723),
+    # a merge asked for one whom that view's own coordinator suspected, and kept it from going on without that one
+    "abcast": (956,),
     "fifo-total": (584,),  # the watch asked an ordering what waits when its view was closed
 }
 

@@ -12,6 +12,7 @@ from tests.membership_swarm import run
 from tests.mutants import membership_mutants as mutants
 from tests.sim import test_membership_faults as faults
 from tests.sim import test_membership_partitions as partitions
+from tests.unit import test_membership as pieces
 from unisono.core.membership import Membership
 from unisono.trace.checks import Result
 
@@ -64,6 +65,12 @@ STORIES: list[tuple[type[Membership], Callable[[], None]]] = [
     (
         mutants.KeepsItsBallotWhenLeaving,
         lambda: faults.test_c8_one_that_leaves_before_it_has_a_view_installs_none("a"),
+    ),
+    (mutants.NeverDenies, pieces.test_who_is_greeted_from_a_view_that_it_has_left_behind_says_so),
+    (mutants.MergesWithTheAccused, pieces.test_a_view_that_is_about_to_lose_somebody_is_not_merged_with),
+    (
+        mutants.WaitsForTheForsaken,
+        pieces.test_who_promised_a_ballot_that_its_proposer_has_left_behind_does_not_wait_for_it,
     ),
 ]
 

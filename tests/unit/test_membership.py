@@ -372,6 +372,36 @@ def test_a_view_goes_on_without_one_that_says_that_it_is_elsewhere() -> None:
     assert world.finish().result is Result.PASS
 
 
+def test_a_view_that_is_about_to_lose_somebody_is_not_merged_with() -> None:
+    """Its coordinator suspects one of its own: a ballot with all of them waits for that one in vain, and keeps the others from
+    going on without it."""
+    world = World("fifo")
+    (a,) = world.group("a")
+    greeting = a.membership._discovery.hello(answer=True)._replace(view=ViewId(7, D), members=(D, E), coordinator=D)
+    a.membership.receive(D, greeting._replace(suspects=(E, B)))
+    assert a.membership._known.newcomers() == {}
+    a.membership.receive(D, greeting._replace(suspects=(B,)))  # of those outside of a view nobody has to wait
+    assert set(a.membership._known.newcomers()) == {D, E}
+
+
+def test_who_promised_a_ballot_that_its_proposer_has_left_behind_does_not_wait_for_it() -> None:
+    world = World("fifo")
+    (a,) = world.group("a")
+    assert a.view is not None
+    ballot = ViewId(a.view.id.number + 1, D)
+    a.membership.receive(D, control.Propose(ballot, a.view.id, (a.id, D, E)))
+    patient = a.membership._due()
+    assert patient is not None
+    assert patient > world.now
+    a.membership.contact(E, ViewId(ballot.number + 1, E))  # the proposer may still be at work
+    a.membership.contact(D, None)
+    assert a.membership._due() == patient
+    a.membership.contact(D, ViewId(ballot.number + 1, D))
+    due = a.membership._due()
+    assert due is not None
+    assert due <= world.now
+
+
 def test_explain_says_who_is_waited_for() -> None:
     world = World("fifo")
     nodes = world.group("abc")

@@ -394,6 +394,7 @@ class Membership:
         """A member is in that view: perhaps one that I confirmed, perhaps one without me."""
         if self._participant.knows_installed(theirs):
             self._entered()
+        self._participant.notice(member, theirs)
         view = self.view
         if view is not None and member in view.members and theirs is not None and theirs > view.id:
             self._known.depart(member)

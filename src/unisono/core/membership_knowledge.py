@@ -182,6 +182,8 @@ class Knowledge:
             return {member: None} if is_welcome and member not in self._mine else {}
         if hello.coordinator != member or (view is not None and hello.view == view.id):
             return {}
+        if not set(hello.suspects).isdisjoint(hello.members):
+            return {}  # that view is about to lose somebody: a ballot with all of them would wait in vain, and be in its way
         added: dict[MemberId, ViewId | None] = {}
         for one in hello.members:
             is_mine = view is not None and one in view.members and hello.view < view.id and self.is_active(one)

@@ -98,7 +98,7 @@ class Pace:
 
     def _is_waiting_in_vain(self, proposer: MemberId) -> bool:
         view, known = self._participant.view, self._known
-        if proposer == self._host.id:
+        if proposer == self._host.id or self._participant.is_forsaken:
             return True
         is_mine = view is not None and proposer in view.members
         return not known.is_active(proposer) if is_mine else known.is_lost(proposer)

@@ -59,6 +59,7 @@ class Participant:
         self._report: bytes | None = None  # made once a view (I1)
         self._held: tuple[int, ...] = ()
         self._handed: dict[Slot, Packet] = {}  # what the cut brought, for others who still miss it
+        self._forsaken: ViewId | None = None  # a ballot of which I know that its proposer has given it up
         self._answer = b""
         self._flush: Parcel | None = None
         self._decree: Decree | None = None  # waits here until I have closed
@@ -72,6 +73,16 @@ class Participant:
     def latest(self) -> ViewId | None:
         """The last ballot that was confirmed here and not installed."""
         return max(self.confirmed, default=None)
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether the ballot that I promised came to nothing: its proposer is in a higher view."""
+        return self._forsaken == self.promised
+
+    def notice(self, member: MemberId, view: ViewId | None) -> None:
+        """A member is in that view."""
+        if view is not None and member == self.promised.proposer and view > self.promised:
+            self._forsaken = self.promised
 
     # Promise and report.
 
