@@ -132,7 +132,7 @@ class Net:
         at, turns = self._turns_at
         self._turns_at = (self.now, turns + 1 if at == self.now else 0)
         assert turns < 10_000, f"member {rank} spins"
-        self.got[rank] += node.arrived()
+        self.got[rank] += [(origin, bytes(packet)) for origin, packet in node.arrived()]
         if rank in self.takes:
             node.take_all()
         for to, datagram in node.drain(self.now):

@@ -15,6 +15,7 @@ from unisono.core.envelope import (
     HEAD,
     PIECE,
     SEND,
+    SHARED_BYTES,
     VERSION,
     Piece,
     Plain,
@@ -145,6 +146,7 @@ def test_the_replay_window_is_wide_enough_and_refuses_a_leap() -> None:
         ([b"a", b"bb", b"ccc"], []),
         ([b"a", b"bb", b"ccc"], [0, 2]),
         ([bytes(60_000)], [0]),
+        ([bytes(60_000)], []),
         ([b"z"] * COUNT_MAX, []),
     ],
 )
@@ -164,9 +166,11 @@ def test_pieces_come_back_as_they_were() -> None:
     assert max(map(len, bodies)) == BODY.size + 1_000
 
 
-@pytest.mark.parametrize("packets", [[b"abc"] * 5, [b"a", b"bb", b"ccc"]])
-def test_a_body_of_another_length_is_refused(packets: list[bytes]) -> None:
-    body = plain(packets, [1])
+@pytest.mark.parametrize(
+    ("packets", "marks"), [([b"abc"] * 5, [1]), ([b"a", b"bb", b"ccc"], [1]), ([bytes(SHARED_BYTES)], [])]
+)
+def test_a_body_of_another_length_is_refused(packets: list[bytes], marks: list[int]) -> None:
+    body = plain(packets, marks)
     assert parse(body) is not None
     for size in range(BODY.size + 1, len(body)):
         assert parse(body[:size]) is None

@@ -31,15 +31,19 @@ The head up to `counter` is what a seal leaves readable; the rest of the datagra
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from unisono.core.fields import array_of
 from unisono.core.types import Rank, View
+
+Octets: TypeAlias = bytes | memoryview
+"""What never changes: bytes, or a look into bytes."""
 
 VERSION = 1
 
@@ -193,7 +197,7 @@ def make_pieces(kind: int, origin: Rank, seq: int, packet: bytes, marked: bool, 
 class Plain(NamedTuple):
     """A body of whole packets, taken apart."""
 
-    packets: tuple[bytes, ...] | list[bytes]
+    packets: Sequence[Octets]
     marks: tuple[int, ...]
 
 
@@ -204,6 +208,10 @@ class Piece(NamedTuple):
     total: int
     offset: int
     marked: bool
+
+
+SHARED_BYTES = 4_096
+"""A packet alone in its body that is so large is not copied: it looks into the body, which never changes."""
 
 
 @lru_cache(maxsize=512)
@@ -224,6 +232,8 @@ def take_plain(body: bytes, count: int, marks: int, count_max: int) -> Plain | N
         if indexes[-1] >= count or any(a >= b for a, b in pairwise(indexes)):
             return None
     length = table[0] | table[1] << 8
+    if length >= SHARED_BYTES and count == 1 and not marks:
+        return Plain((memoryview(body)[at:],), indexes) if at + length == len(body) else None
     if table == table[:2] * count:  # packets of one length are cut by one call
         if not length or at + length * count != len(body):
             return None
@@ -253,7 +263,7 @@ def mark_header(header: bytes, to: tuple[Rank, ...]) -> bytes:
     return array_of(1 + len(to), "H").pack(len(to), *to) + header
 
 
-def unmark_header(packet: bytes, members: int) -> tuple[bytes, tuple[Rank, ...]] | None:
+def unmark_header(packet: Octets, members: int) -> tuple[Octets, tuple[Rank, ...]] | None:
     """A header and its addressees; None if it is malformed."""
     if len(packet) < 2:
         return None
@@ -272,7 +282,7 @@ def mark_full(full: bytes, number: int) -> bytes:
     return NUMBER.pack(number & _LOW) + full
 
 
-def unmark_full(packet: bytes, near: int) -> tuple[bytes, int] | None:
+def unmark_full(packet: Octets, near: int) -> tuple[Octets, int] | None:
     """An addressee's half and which packet of the cast stream it stands for; None if it is malformed."""
     if len(packet) <= NUMBER.size:
         return None

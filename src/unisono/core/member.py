@@ -350,7 +350,7 @@ class Member(MemberQuestions):
         members = len(self._members)
         for sender, data in streams.arrived():
             if data[:1] == ASIDE:
-                self._events.append(Aside(self._members[sender], data[1:]))
+                self._events.append(Aside(self._members[sender], bytes(data[1:])))
                 continue
             if self._is_blocked:
                 continue

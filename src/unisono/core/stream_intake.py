@@ -20,6 +20,7 @@ from unisono.core.envelope import (
     SEND,
     TO_ALL,
     VERSION,
+    Octets,
     Piece,
     Plain,
     Refusal,
@@ -356,13 +357,13 @@ class StreamIntake(StreamState):
             else:
                 self._show(origin, (packet,))
 
-    def _show_joined(self, origin: Rank, shown: tuple[list[bytes], int]) -> None:
+    def _show_joined(self, origin: Rank, shown: tuple[list[Octets], int]) -> None:
         packets, faults = shown
         self.counters.refused[Refusal.PART] += faults
         if packets:
             self._show(origin, packets)
 
-    def _show(self, origin: Rank, packets: Sequence[bytes]) -> None:
+    def _show(self, origin: Rank, packets: Sequence[Octets]) -> None:
         self._arrived.extend(zip(repeat(origin), packets))
         self.counters.packets_received += len(packets)
         shown = self._joins[origin].shown

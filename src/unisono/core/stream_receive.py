@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from unisono.core.envelope import Piece, Plain, Refusal, unmark_full, unmark_header
+from unisono.core.envelope import Octets, Piece, Plain, Refusal, unmark_full, unmark_header
 from unisono.core.stream_settings import StreamSettings
 from unisono.core.types import Rank
 
@@ -192,9 +192,9 @@ class Join:
         self._members = members
         self._limit = limit
         self.shown = first  # packets of the cast stream that left here, in order
-        self._waiting: deque[tuple[bytes, bool]] = deque()  # from number `shown` on; whether it needs its full half
+        self._waiting: deque[tuple[Octets, bool]] = deque()  # from number `shown` on; whether it needs its full half
         self._waiting_bytes = 0
-        self.fulls: dict[int, bytes] = {}
+        self.fulls: dict[int, Octets] = {}
         self._full_bytes = 0
 
     @property
@@ -208,7 +208,7 @@ class Join:
     def admits_full(self) -> bool:
         return self._full_bytes <= self._limit
 
-    def cast(self, packets: Sequence[bytes], marks: Sequence[int]) -> tuple[list[bytes], int]:
+    def cast(self, packets: Sequence[Octets], marks: Sequence[int]) -> tuple[list[Octets], int]:
         """Take packets of the cast stream. Returns what can be shown now, and how many made no sense."""
         faults = 0
         marked = frozenset(marks)
@@ -224,7 +224,7 @@ class Join:
             self._waiting_bytes += len(packet)
         return self._show(), faults
 
-    def full(self, packet: bytes) -> tuple[list[bytes], int]:
+    def full(self, packet: Octets) -> tuple[list[Octets], int]:
         """Take a full half from the unicast stream. Returns what can be shown now, and how many made no sense."""
         parts = unmark_full(packet, self.shown)
         if parts is None or parts[1] < self.shown or parts[1] in self.fulls:
@@ -233,7 +233,7 @@ class Join:
         self._full_bytes += len(parts[0])
         return self._show(), 0
 
-    def _show(self) -> list[bytes]:
+    def _show(self) -> list[Octets]:
         result = []
         while self._waiting:
             packet, needs = self._waiting[0]

@@ -16,6 +16,7 @@ from unisono.core.envelope import (
     SEND,
     TO_ALL,
     VERSION,
+    Octets,
     ReplayWindow,
     view_tag,
 )
@@ -156,7 +157,7 @@ class StreamState:
         self._receives = [Inflow(origin, SEND, settings, self._memory) for origin in range(members)]
         self._joins = [Join(rank, members, settings.ahead_bytes_max, first) for _ in range(members)]
         self._gapped: dict[Inflow, None] = {}  # streams that may have a gap
-        self._arrived: list[tuple[Rank, bytes]] = []
+        self._arrived: list[tuple[Rank, Octets]] = []
         self._replay = list(replay) if replay is not None else [ReplayWindow() for _ in range(members)]
 
         # How far everyone is.

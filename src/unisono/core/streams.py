@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from unisono.core.envelope import NAK, NAKS_MAX, NO_LIMIT, POLL, PUSH, ROW, SEND, mark_full, mark_header
+from unisono.core.envelope import NAK, NAKS_MAX, NO_LIMIT, POLL, PUSH, ROW, SEND, Octets, mark_full, mark_header
 from unisono.core.errors import Misuse
 from unisono.core.stream_intake import StreamIntake
 from unisono.core.stream_receive import NEVER, Inflow
@@ -94,7 +94,7 @@ class Streams(StreamIntake):
 
     # Receiving: `receive` is in StreamIntake.
 
-    def arrived(self) -> list[tuple[Rank, bytes]]:
+    def arrived(self) -> list[tuple[Rank, Octets]]:
         """The packets since the last call: in order per stream, each exactly once."""
         arrived, self._arrived = self._arrived, []
         return arrived
