@@ -19,7 +19,7 @@ import platform
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,10 +31,11 @@ from benchmarks.network_cases import BASE, COMMON, OWN, Case
 from benchmarks.network_judge import Sample, is_disturbed, settle
 from benchmarks.network_peers import find_peers
 from benchmarks.network_run import ROOT, System, measure
-from benchmarks.network_table import show, verdicts
+from benchmarks.network_table import ITERATES, OURS, show, verdicts
 
 PEERS_PYTHON = ROOT / ".cache/peers-env/bin/python"
 UNISONO = System("unisono", "benchmarks.network_member", sys.executable, lambda members: members, udp=True)
+ITERATING = replace(UNISONO, name=ITERATES, module="benchmarks.network_iterating")
 
 
 TRIES_MAX = 3
@@ -119,11 +120,11 @@ class Bench:
 
 def find_systems(with_peers: bool) -> tuple[list[System], dict[str, str]]:
     if not with_peers:
-        return [UNISONO], {}
+        return [UNISONO, ITERATING], {}
     if not Path(PEERS_PYTHON).exists():
         sys.exit("./dev bench network: the peers' packages are not there; `./dev bench network --peers` installs them.")
     peers, missing = find_peers(str(PEERS_PYTHON))
-    return [UNISONO, *peers], missing
+    return [UNISONO, ITERATING, *peers], missing
 
 
 def main() -> None:
@@ -153,7 +154,7 @@ def main() -> None:
         print(json.dumps(as_json(results, missing, names, bench.scale)))
     else:
         show(Console(), results, missing, names)
-    if any(found["faults"] for found in results.get("unisono", {}).values()):
+    if any(found["faults"] for name in OURS for found in results.get(name, {}).values()):
         sys.exit(1)
 
 

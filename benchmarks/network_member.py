@@ -1,23 +1,31 @@
-"""One unisono member of the network benchmark, through the public interface alone: single casts, single deliveries."""
+"""One unisono member of the network benchmark, through the public interface alone: single casts, single deliveries.
+
+It casts without waiting where there is room (`try_cast`), and takes by a function that is called with every message (`each`).
+`network_iterating` is the same with `await cast` and `async for`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from time import monotonic_ns
-from typing import Any
+from typing import Any, TypeAlias
 
 import unisono
 from benchmarks.peers.common import Line, Pace, Plan, Taken, make_payload, padding_of
 from unisono.core.member import Settings
 from unisono.runtime.loop import run as run_loop
 
+Cast: TypeAlias = Callable[[unisono.Group, Plan, int, int], Awaitable[int]]
+Take: TypeAlias = Callable[[unisono.Group, Taken], Coroutine[Any, Any, None]]
+
 JOIN_S = 20.0
 FRAME_BYTES = 10  # a frame's own head, and its checksum
 
 
-async def run(plan: Plan) -> None:
+async def run(plan: Plan, cast: Cast, take: Take) -> None:
     line = Line()
     addresses = [f"127.0.0.1:{port}" for port in plan.ports]
     async with unisono.join(
@@ -60,23 +68,26 @@ async def cast(group: unisono.Group, plan: Plan, rank: int, start_ns: int) -> in
     while (now := monotonic_ns()) < stop_ns:
         if is_paced and (wait_ns := pace.wait_ns(index, now)):
             await asyncio.sleep(wait_ns / 1e9)
-            continue
-        await group.cast(make_payload(rank, index, now, padding))
-        index += 1
+        elif group.try_cast(make_payload(rank, index, now, padding)) is None:
+            await group.room()
+        else:
+            index += 1
     return index
 
 
 async def take(group: unisono.Group, taken: Taken) -> None:
-    take_one, delivery = taken.take, unisono.Delivery
-    async for event in group:
-        if type(event) is delivery:
-            take_one(event.payload)
+    take_one = taken.take
+
+    def deliver(sender: unisono.MemberId, payload: bytes) -> None:
+        take_one(payload)
+
+    await group.each(deliver)
 
 
-def main() -> None:
+def main(cast: Cast = cast, take: Take = take) -> None:
     plan = Plan.from_line(sys.argv[1])
     try:
-        run_loop(run(plan))
+        run_loop(run(plan, cast, take))
     except unisono.UnisonoError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(1)

@@ -12,6 +12,8 @@ from benchmarks.network_cases import BASE, LATENCIES, MEMBERS, OWN, RATES, SIZES
 from benchmarks.network_judge import Results, Verdict, compare
 from benchmarks.network_peers import BATCHED
 
+ITERATES = "unisono, async for"
+OURS = ("unisono", ITERATES)
 COLUMNS = [f"N={members} {size}" for members in MEMBERS for size in SIZES.values()]
 NOTHING = "–"
 WIDTH = 120
@@ -20,7 +22,7 @@ WIDTH = 120
 
 def verdicts(results: Results, systems: Sequence[str]) -> dict[str, dict[str, Verdict]]:
     """How unisono compares, by row and column: the last rows of the table."""
-    unbatched = [name for name in systems if name not in ("unisono", BATCHED)]
+    unbatched = [name for name in systems if name not in (*OURS, BATCHED)]
     rows: dict[str, dict[str, Verdict]] = {}
     for row, peers, senders in (
         ("to the best unbatched", unbatched, "all"),

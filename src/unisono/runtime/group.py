@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse, UnisonoError
@@ -18,7 +19,7 @@ from unisono.runtime.clients import Answer, Desk
 from unisono.runtime.errors import Closed, NotFlushed, TimedOut
 from unisono.runtime.events import Delivery, Event, View, view_of
 from unisono.runtime.hooks import Carrier
-from unisono.runtime.inbox import Inbox
+from unisono.runtime.inbox import Deliver, Handle, Inbox
 from unisono.runtime.receipts import Receipt, Receipts
 from unisono.services.transfer import Status, Transfer
 
@@ -155,7 +156,34 @@ class Group:
         service: Service | str | None = None,
     ) -> Receipt:
         """Cast a message to the group. Waits only while there is no room, or for the event loop to breathe."""
-        if self._budget > 0 and to is None and safe is None and service is None and type(payload) is bytes:
+        is_plain = to is None and safe is None and service is None
+        options = DEFAULT if is_plain else options_of(to, safe, service)
+        while (receipt := self._cast(payload, options)) is None:
+            await self.room()
+        return receipt
+
+    def try_cast(
+        self,
+        payload: bytes,
+        *,
+        to: Iterable[MemberId] | None = None,
+        safe: bool | None = None,
+        service: Service | str | None = None,
+    ) -> Receipt | None:
+        """Cast without waiting, for code that is no coroutine. None: there is no room now; `room` waits until there is."""
+        is_plain = to is None and safe is None and service is None
+        return self._cast(payload, DEFAULT if is_plain else options_of(to, safe, service))
+
+    async def room(self) -> None:
+        """Wait until there may be room again, or for the event loop to breathe."""
+        if self._is_breathless:
+            await self._breathe()
+        else:
+            await self._wait_for_room()
+
+    def _cast(self, payload: bytes, options: CastOptions) -> Receipt | None:
+        """Without asking the member while there is a budget, which is what makes single casts cheap. None: it has to wait."""
+        if options is DEFAULT and type(payload) is bytes:
             budget = self._budget - len(payload) - MESSAGE_COST
             if budget >= 0:
                 self._budget = budget
@@ -165,24 +193,17 @@ class Group:
                 driver.casting.append(payload)
                 self._index = index = self._index + 1
                 return Receipt(self._receipts, index - 1)
-        return await self._cast_slowly(payload, options_of(to, safe, service))
-
-    async def _cast_slowly(self, payload: bytes, options: CastOptions) -> Receipt:
-        """A message with options, or when what could be cast without asking is used up."""
         if not isinstance(payload, bytes):
             raise Misuse(f"a payload is bytes, not {type(payload).__name__}: encode it first.")
-        while True:
-            if self._is_leaving or self._inbox.is_over:
-                self._raise_closed()
-            if self._is_breathless:
-                await self._breathe()
-                continue
-            if self._driver.casting:
-                self._driver.hand_in()
-            key = self._driver.member.cast(payload, options)
-            if key is not None:
-                break
-            await self._wait_for_room()
+        if self._is_leaving or self._inbox.is_over:
+            self._raise_closed()
+        if self._is_breathless:
+            return None
+        if self._driver.casting:
+            self._driver.hand_in()
+        key = self._driver.member.cast(payload, options)
+        if key is None:
+            return None
         self._driver.wake()
         self._budget = max(0, self._budget - len(payload) - MESSAGE_COST)
         self._is_breathless = self._budget == 0
@@ -250,6 +271,18 @@ class Group:
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._inbox.events()
+
+    async def each(self, deliver: Deliver, handle: Handle = lambda event: None) -> None:
+        """Call `deliver(sender, payload)` with every message and `handle(event)` with every other event, until the group is left.
+
+        They are called in the order of the stream, as soon as something is there. No other way to take messages is as fast.
+
+        Like iterating, it is the one reader. Both are plain functions, which the member waits for; they cast with `try_cast`.
+        What they raise ends this call, and nothing behind that event is lost.
+        """
+        if iscoroutinefunction(deliver) or iscoroutinefunction(handle):
+            raise Misuse("each calls plain functions: iterate with `async for` to await something for every event.")
+        await self._inbox.each(deliver, handle)
 
     def batches(self) -> AsyncIterator[Sequence[Delivery] | Event]:
         """Deliveries of one origin that came together as lists, and all other events as they are, in the same stream."""
@@ -433,8 +466,6 @@ class Group:
 
 
 def options_of(to: Iterable[MemberId] | None, safe: bool | None, service: Service | str | None) -> CastOptions:
-    if to is None and safe is None and service is None:
-        return DEFAULT
     if isinstance(service, str):
         try:
             service = Service[service.upper()]

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
+from operator import length_hint
+from typing import TypeAlias
 
 from unisono.core.errors import Misuse
 from unisono.core.happenings import Entered, Happening, Moving, Stalled
 from unisono.core.membership_host import Evicted, Refused
 from unisono.core.types import Batch, MemberId
 from unisono.runtime.events import Delivery, Event, View, deliveries, view_of
+
+Deliver: TypeAlias = Callable[[MemberId, bytes], object]
+Handle: TypeAlias = Callable[[Event], object]
 
 QUEUE_BYTES_MAX = 16 << 20
 """Beyond so much that the application has not taken, the others are asked to wait …"""
@@ -32,6 +37,7 @@ class Inbox:
         self._sizes: deque[int] = deque()  # of the batches in it
         self._current: Iterator[Event] = iter(())  # the rest of the batch that the application is at
         self._waiter: asyncio.Future[None] | None = None  # of the task that takes
+        self._takers: tuple[Deliver, Handle] | None = None  # `each` takes, with these
         self._members: tuple[MemberId, ...] = ()  # at the application's place in the stream
         self.bytes = 0
         self.is_full = False
@@ -43,8 +49,8 @@ class Inbox:
         """Nothing more will come."""
         self.tell_room: Callable[[bool], None] = lambda is_free: None
         self.expand: Callable[[Batch, tuple[MemberId, ...]], Iterator[Event]] = deliveries
-        self.go_on: Callable[[], None] = lambda: None
-        """The application is done with everything that it has taken."""
+        self.go_on: Callable[[], None] | None = None
+        """The application is done with everything that it has taken: this wants to know."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -52,16 +58,22 @@ class Inbox:
     # In.
 
     def put(self, events: Iterable[Happening]) -> None:
+        is_taken_now = self._takers is not None and self.go_on is None
         for event in events:
             if isinstance(event, Batch):
-                size = size_of(event)
+                size = 0 if is_taken_now else size_of(event)
                 self._sizes.append(size)
                 self.bytes += size
             self._queue.append(event)
         if not self.is_full and (self.bytes > QUEUE_BYTES_MAX or len(self._queue) > QUEUE_BATCHES_MAX):
             self.is_full = True
             self.tell_room(False)
-        self.wake()
+        if is_taken_now:
+            self._hand_out_in_turn()
+        elif self._takers is not None:  # whoever wants to know when it is done may be at work, and be the one that puts
+            self._loop.call_soon(self._hand_out_in_turn)
+        else:
+            self.wake()
 
     def wake(self) -> None:
         """Let the task that waits look again."""
@@ -69,6 +81,58 @@ class Inbox:
             self._waiter.set_result(None)
 
     # Out.
+
+    async def each(self, deliver: Deliver, handle: Handle) -> None:
+        """Call `deliver` with every message and `handle` with all else, in the turn that brings it, until nothing will come."""
+        waiter = self._claim()
+        self._takers = (deliver, handle)
+        try:
+            self._hand_out()
+            if not self.is_over:
+                await waiter
+                self._hand_out()
+        finally:
+            self._takers = self._waiter = None
+        if self.failure is not None:
+            raise self.failure
+
+    def _hand_out(self) -> None:
+        """If a call fails, what lies behind that event stays here."""
+        if self._takers is None:
+            return
+        deliver, handle = self._takers
+        is_plain = self.expand is deliveries
+        while True:
+            for event in self._current:
+                if isinstance(event, Delivery):
+                    deliver(event.sender, event.payload)
+                else:
+                    handle(event)
+            happened = self._advance()
+            if happened is None:
+                break
+            if is_plain and isinstance(happened, Batch):
+                self._hand_out_batch(happened, deliver)
+
+    def _hand_out_batch(self, batch: Batch, deliver: Deliver) -> None:
+        """A loop without a line of Python: it runs once a message."""
+        payloads = batch.payloads or ()
+        rest = iter(payloads)
+        try:
+            deque(map(deliver, repeat(self._members[batch.origin]), rest), maxlen=0)
+            self._current = iter(())
+        except BaseException:
+            self._current = islice(self._current, len(payloads) - length_hint(rest), None)
+            raise
+
+    def _hand_out_in_turn(self) -> None:
+        """An error of the application's is raised where it waits, and not in the turn."""
+        try:
+            self._hand_out()
+        except Exception as error:
+            self._takers = None
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_exception(error)
 
     async def events(self) -> AsyncIterator[Event]:
         taken = 0
@@ -79,7 +143,7 @@ class Inbox:
             if taken >= BREATH_MESSAGES:
                 taken = 0
                 await asyncio.sleep(0)
-            if not self._advance():
+            if self._advance() is None:
                 taken = 0
                 if not await self._more():
                     return
@@ -94,7 +158,7 @@ class Inbox:
             if taken >= BREATH_MESSAGES:
                 taken = 0
                 await asyncio.sleep(0)
-            if not self._advance():
+            if self._advance() is None:
                 taken = 0
                 if not await self._more():
                     return
@@ -103,13 +167,13 @@ class Inbox:
         events: list[Event] = []
         while len(events) < most:
             events += islice(self._current, most - len(events))
-            if len(events) < most and not self._advance():
+            if len(events) < most and self._advance() is None:
                 break
         return events
 
-    def _advance(self) -> bool:
-        """Go to the next batch or other event. False: there is none yet."""
-        if not self._queue:
+    def _advance(self) -> Happening | None:
+        """Go to the next batch or other event. None: there is none yet."""
+        if not self._queue and self.go_on is not None:
             self.go_on()
         while self._queue:
             happened = self._queue.popleft()
@@ -127,8 +191,8 @@ class Inbox:
             if self.is_full and self._is_low():
                 self.is_full = False
                 self.tell_room(True)
-            return True
-        return False
+            return happened
+        return None
 
     async def _more(self) -> bool:
         """Wait until something happens. False: nothing will."""
@@ -137,14 +201,19 @@ class Inbox:
                 raise self.failure
             if self.is_over:
                 return False
-            if self._waiter is not None:
-                raise Misuse("another task waits for this group's next event already: one stream has one reader.")
-            self._waiter = self._loop.create_future()
+            waiter = self._claim()
             try:
-                await self._waiter
+                await waiter
             finally:
                 self._waiter = None
         return True
+
+    def _claim(self) -> asyncio.Future[None]:
+        """From now on this task waits for what comes."""
+        if self._waiter is not None:
+            raise Misuse("another task waits for this group's next event already: one stream has one reader.")
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
 
     def _is_low(self) -> bool:
         return self.bytes <= QUEUE_BYTES_MAX // 2 and len(self._queue) <= QUEUE_BATCHES_MAX // 2
