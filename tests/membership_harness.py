@@ -38,6 +38,10 @@ class Chair:
         self._node = node
         self.member: Seat | None = None
 
+    def approach(self, wanted: bool) -> bool:
+        assert self.member is not None
+        return self.member.approach(wanted)
+
     def block(self) -> Report:
         assert self.member is not None
         return self.member.block()

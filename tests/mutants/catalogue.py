@@ -185,6 +185,11 @@ ORDERINGS = [
     Row("rmp_mutants.ForgetsUnsent", "forgets what waits for the lock", Explorer((1, 0))),
     Row("rmp_mutants.DeliversWhatItHas", "delivers what others lack", Explorer((1, 0))),
     Row("rmp_mutants.CommitsUnheard", "commits without a vote", Swarm("rmp")),
+    Row(
+        "rmp_mutants.ProposesUnlocked",
+        "proposes a view in the middle of a hold",
+        Story("tests/sim/test_boundaries.py::test_a_proposer_without_the_lock_is_found"),
+    ),
 ]
 
 STREAMS = [
@@ -342,6 +347,7 @@ NOT_ALONE = {
     "membership_mutants.ShortStanding": "part of ForgetsConfirmedPrimaries",
     "membership_mutants.Forgetful": "part of ForgetsTheRecord",
     "membership_mutants.PunctualParticipant": "part of NeverInstallsLate",
+    "membership_mutants.FaithfulParticipant": "part of WaitsForTheForsaken",
     "ring_mutants.HastyParticipant": "part of PassesOnBeforeClosing",
     "ring_mutants.OnceRing": "part of PassesOnOnce",
     "ring_mutants.ForgetfulRing": "part of TakesTokensTwice",

@@ -19,6 +19,9 @@
   - Everyone delivers what it withholds (`DeliversWhatItHas`): A's message reached B, and not C.
   - A message that did not reach all is dropped, whoever cast it (`AbortsTheLiving`): C crashes, and A never delivers its own.
   - What waits for the lock is forgotten (`ForgetsUnsent`): A never delivers its own message.
+
+**Joins and leaves.**
+  - Whoever coordinates proposes at once (`ProposesUnlocked`): B is transmitting, and its message has reached A and not C.
 """
 
 from __future__ import annotations
@@ -162,3 +165,8 @@ class CommitsUnheard(Rmp):
         silent = Outbox()
         super()._vote(silent)
         out.to_one += silent.to_one
+
+
+class ProposesUnlocked(Rmp):
+    def approach(self, wanted: bool) -> bool:
+        return True

@@ -34,7 +34,7 @@ def clean(scope: Scope) -> ViewsReport:
 # What holds.
 
 
-@pytest.mark.parametrize("order", ["fifo", "sequencer"])
+@pytest.mark.parametrize("order", ["fifo", "sequencer", "rmp"])
 def test_a_crash_at_every_point_with_a_message_under_way(order: str) -> None:
     report = clean(replace(CRASH, order=order))
     assert report.states > 1_000
@@ -47,6 +47,18 @@ def test_whatever_is_lost_the_survivors_come_together() -> None:
 
 def test_a_join() -> None:
     clean(replace(JOIN, order="sequencer", losses=1))
+
+
+def test_a_join_that_waits_for_the_lock() -> None:
+    """Under `rmp` the coordinator asks for the lock before it proposes, gets it or not, and time passes at any point."""
+    report = clean(replace(JOIN, order="rmp", casts=1))
+    assert report.states > 1_000
+    clean(replace(JOIN, order="rmp", members=2, casts=1, ticks=2))
+
+
+@pytest.mark.slow
+def test_a_join_that_waits_for_the_lock_and_a_crash() -> None:
+    clean(Scope("rmp", members=2, casts=1, crashes=1, joins=1, ticks=1))
 
 
 @pytest.mark.slow

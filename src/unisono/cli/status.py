@@ -94,6 +94,8 @@ def _lines(one: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if one["suspects"]:
         lines.append(("suspects", ", ".join(one["suspects"])))
+    if one["undecided"]:
+        lines.append(("undecided", f"{one['undecided']}, for which an earlier life voted"))
     lines += [("drops", f"{reason}: {count}") for reason, count in one["drops"].items()]
     lines += [("waits", sentence) for sentence in one["waits"]]
     return lines

@@ -16,8 +16,14 @@ class Chair:
     def __init__(self, member: Member) -> None:
         self._member = member
 
+    def approach(self, wanted: bool) -> bool:
+        assert self._member._seat is not None
+        return self._member._seat.approach(wanted)
+
     def block(self) -> Report:
-        return self._member._block()
+        assert self._member._seat is not None
+        self._member._is_blocked = True
+        return self._member._seat.block()
 
     def retained(self, slot: Slot) -> Packet | None:
         assert self._member._seat is not None

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 from unisono.core.control import Charter
 from unisono.core.departure import Cause, Departure
 from unisono.core.membership_host import Evicted, Left, Refused
-from unisono.core.outbox import Note
+from unisono.core.outbox import Note, Pledge
 from unisono.core.types import Batch, MemberId, View
 
 
@@ -57,10 +57,11 @@ Happening: TypeAlias = Batch | Entered | Aside | Refused | Evicted | Stalled | M
 class Effects:
     """What a driver must do after a turn, strictly top to bottom."""
 
-    __slots__ = ("datagrams", "deadline", "events", "notes", "records")
+    __slots__ = ("datagrams", "deadline", "events", "notes", "pledge", "records")
 
     def __init__(self) -> None:
         self.records: list[bytes] = []  # 1 write to stable storage before anything leaves
+        self.pledge: Pledge | None = None  # 1 likewise, if it is new that this member has voted
         self.datagrams: list[tuple[tuple[str, ...], bytes]] = []  # 2 send: to these addresses
         self.events: list[Happening] = []  # 3 show the application
         self.deadline: int | None = None  # 4 take a turn by then, in ns of the driver's clock

@@ -31,7 +31,7 @@ from unisono.core.member_questions import MemberQuestions
 from unisono.core.member_settings import Settings as Settings
 from unisono.core.membership import Membership
 from unisono.core.membership_host import Installed
-from unisono.core.ordering import AnyOrdering, Report
+from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Note, NoteKind
 from unisono.core.seat import Seat
 from unisono.core.streams import Streams
@@ -245,6 +245,8 @@ class Member(MemberQuestions):
             if not self._is_blocked:
                 self._forget(seat, streams)
             streams.settle(self._now)
+        if self._membership.is_approaching:
+            self._plan_at = _or_never(self._membership.deadline)  # this turn may have got there
         return self._deadline()
 
     # Inside a turn.
@@ -365,6 +367,7 @@ class Member(MemberQuestions):
         turn = seat.drain(self._now)
         effects.events += self._happenings(turn.events)
         effects.notes = turn.notes
+        effects.pledge = turn.pledge
         self._quiet_at = turn.deadline
         encode = self._codec.encode
         for packet in turn.casts:
@@ -437,11 +440,6 @@ class Member(MemberQuestions):
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
     # What membership asks for.
-
-    def _block(self) -> Report:
-        assert self._seat is not None
-        self._is_blocked = True
-        return self._seat.block()
 
     def _install(
         self,

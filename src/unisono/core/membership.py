@@ -3,8 +3,9 @@
 One procedure serves joins, leaves, crashes and merges. A **ballot** is the id of the view that it proposes, (number, proposer); a
 member's ballots never repeat, and a restarted process is another member, so a ballot has one proposer and one charter.
 
-1. The lowest active member of a view proposes. Participants **promise** the ballot (refuse lower ones from then on), **block**
-   their seat, and **answer** with the report of their view and the cut that they closed it with, if they did.
+1. The lowest active member of a view proposes; unless a failure forces it, at a boundary between messages (`Ordering.approach`).
+   Participants **promise** the ballot (refuse lower ones from then on), **block** their seat, and **answer** with the report
+   of their view and the cut that they closed it with, if they did.
 2. The proposer groups the answers by view and closed cut, merges those that no cut covers, fetches what somebody lacks, and
    sends each its cut with exactly the packets that it misses (`membership_proposal`).
 3. Participants **close**, once a view, and **confirm**.
@@ -468,6 +469,11 @@ class Membership:
 
     def _has_waited_to_leave(self) -> bool:
         return self._leave_at is not None and self._host.now - self._leave_at >= self._settings.leave_wait_ns
+
+    @property
+    def is_approaching(self) -> bool:
+        """Whether `deadline` may change with the seat's turn: I want to propose, and wait for a boundary between messages."""
+        return self._pace.is_approaching
 
     @property
     def deadline(self) -> int | None:

@@ -18,6 +18,9 @@ from unisono.core.wire import Codec
 class Holder(Protocol):
     """Who holds the current view: the member below membership. `core.member.Member` is one, by way of its seat."""
 
+    def approach(self, wanted: bool) -> bool:
+        """I want to propose a view, or do not any more. True: the current view is at a boundary between messages."""
+
     def block(self) -> Report:
         """Stop the view and say what is held of it. Nothing more of it is taken in."""
 

@@ -139,7 +139,11 @@ class Knowledge:
 
     def must_shrink(self) -> bool:
         """Whether my view must lose somebody."""
-        if any(not self.is_active(member) or self.is_leaving(member) for member in self._mine):
+        return any(map(self.is_leaving, self._mine)) or self.is_broken()
+
+    def is_broken(self) -> bool:
+        """Whether somebody of my view cannot be expected to answer, or to get on with all others."""
+        if not all(map(self.is_active, self._mine)):
             return True
         return len(self.compatible(self._mine)) < len(self._mine)
 

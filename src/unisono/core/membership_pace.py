@@ -1,4 +1,4 @@
-"""When a member is to propose a view: how long it waits for others, and how it gives way to them.
+"""When a member is to propose a view: how long it waits for others and for a boundary between messages, and how it gives way.
 
 Nothing here is needed for safety: a ballot too early costs messages, one too late costs time.
 """
@@ -26,6 +26,7 @@ class Pace:
         self._trouble_at: int | None = None  # since when the view has to change
         self._lost_at: int | None = None  # since when the proposer that I wait for is lost
         self._newcomers_at: int | None = None
+        self._approached_at: int | None = None  # since when I wait for a boundary between messages
 
     # What happened.
 
@@ -34,11 +35,11 @@ class Pace:
         self._outbid = 0
         self._abandoned = 0
         self._backoff_until = 0
-        self._trouble_at = self._lost_at = self._newcomers_at = None
+        self._trouble_at = self._lost_at = self._newcomers_at = self._approached_at = None
 
     def proposed(self) -> None:
         """I propose."""
-        self._trouble_at = self._lost_at = None
+        self._trouble_at = self._lost_at = self._approached_at = None
 
     def promised(self) -> None:
         """Somebody proposes, and lives."""
@@ -62,8 +63,29 @@ class Pace:
 
     # When it is time.
 
+    @property
+    def is_approaching(self) -> bool:
+        """Whether the seat may reach a boundary in any turn, and then I am to propose."""
+        return self._approached_at is not None
+
     def due(self, wish: str, is_refused: bool) -> int | None:
-        """When I am to propose, if I am; `wish` is the order that somebody asked for. One that was refused founds nothing."""
+        """When I am to propose, if I am; `wish` is the order that somebody asked for. One that was refused founds nothing.
+
+        Where all of a view are well, its change waits for a boundary between messages. A crash may block the way there, and who
+        sleeps gives no way: so it waits for `takeover_ns` at most, as the next in line does for whoever is to propose.
+        """
+        p, now, at = self._participant, self._host.now, self._wanted_at(wish, is_refused)
+        if at is None or at > now or p.view is None or p.engaged or self._known.is_broken():
+            if self._approached_at is not None:
+                self._approached_at = None
+                self._host.seat.approach(False)
+            return at
+        if self._approached_at is None:
+            self._approached_at = now
+        return now if self._host.seat.approach(True) else self._approached_at + self._host.settings.takeover_ns
+
+    def _wanted_at(self, wish: str, is_refused: bool) -> int | None:
+        """When I would propose if there were no messages."""
         p, now, settings = self._participant, self._host.now, self._host.settings
         line = self._known.line()
         patience = settings.takeover_ns * line.index(self._host.id)

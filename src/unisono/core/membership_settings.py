@@ -32,7 +32,8 @@ class MembershipSettings:
     proposal_wait_ns: int = 3 * SECOND
     """A participant gives a proposal up that did not move for so long."""
     takeover_ns: int = 400 * MILLISECOND
-    """The next in line waits so much longer before it proposes itself, the one after it twice as much, and so on."""
+    """The next in line waits so much longer before it proposes itself, the one after it twice as much, and so on. And a change
+    that no failure forces waits for a boundary between messages so long at most, where the order has such."""
     backoff_ns: int = 150 * MILLISECOND
     """A proposer that was outbid waits so long before its next ballot, then twice as long, and so on."""
     backoff_ns_max: int = 4 * SECOND

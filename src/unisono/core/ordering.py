@@ -104,6 +104,11 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     def quiet(self, out: Outbox) -> None:
         """Called `ack_delay` after a received packet unless something was cast since. Emits nothing when nothing is owed."""
 
+    def approach(self, wanted: bool) -> bool:
+        """A view change is planned here, or is not any more. True: this order is at a boundary between messages, as far as it
+        knows any. It is asked again, every turn; an answer later than `takeover_ns` comes too late."""
+        return True
+
     @abstractmethod
     def waits(self) -> Sequence[Wait]:
         """What is held back here, for what, and for whom."""

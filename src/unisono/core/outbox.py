@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from unisono.core.types import Batch, Packet, Rank, View
+from unisono.core.types import Batch, Packet, Rank, View, ViewId
 
 
 class NoteKind(StrEnum):
@@ -35,13 +35,29 @@ class Note(NamedTuple):
     attributes: Mapping[str, object] | None = None
 
 
+class Pledge(NamedTuple):
+    """How far a member has come in the two-phase commits of a view: what it must not forget.
+
+    It has voted for all positions below `voted`, and knows what became of those below `decided`, or of all if that is no less.
+    """
+
+    view: ViewId
+    voted: int
+    decided: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has voted for something whose outcome it does not know."""
+        return self.decided < self.voted
+
+
 class Outbox:
     """What an ordering wants done. Everything in `to_all` reaches the *others* only: own effects happen in the call itself.
 
     `noting` is False unless someone records; an ordering asks it before it spends anything on a note.
     """
 
-    __slots__ = ("deliver", "notes", "noting", "to_all", "to_one")
+    __slots__ = ("deliver", "notes", "noting", "pledge", "to_all", "to_one")
 
     def __init__(self, noting: bool = False) -> None:
         self.to_all: list[Packet] = []
@@ -49,6 +65,7 @@ class Outbox:
         self.deliver: list[Batch] = []
         self.notes: list[Note] = []
         self.noting = noting
+        self.pledge: Pledge | None = None  # the last one counts
 
     def ordered(self, batch: Batch, position: int | None = None, **attributes: object) -> None:
         """Note that the place of `batch` in the order is now known here (the end of t1). Call it only if `noting`."""
@@ -70,10 +87,11 @@ class Effects:
     The lists are the driver's to keep; the object itself is used again for the member's next turn.
     """
 
-    __slots__ = ("casts", "deadline", "events", "notes", "partial", "records", "sends")
+    __slots__ = ("casts", "deadline", "events", "notes", "partial", "pledge", "records", "sends")
 
     def __init__(self) -> None:
         self.records: list[bytes] = []  # 1 write to stable storage before anything leaves
+        self.pledge: Pledge | None = None  # 1 likewise, if it is new that this member has voted
         self.casts: list[Packet] = []  # 2 send: on the cast stream, to every other member
         self.partial = False  # some cast is not addressed to everyone: see `member.packet_for`
         self.sends: list[tuple[Rank, Packet]] = []  # 2 send: on the unicast stream of one peer

@@ -130,11 +130,16 @@ class Seat:
         effects.events, self._events = self._events, []
         effects.casts, out.to_all = out.to_all, []
         effects.sends, out.to_one = out.to_one, []
+        effects.pledge, out.pledge = out.pledge, None
         effects.notes, out.notes = out.notes, []
         effects.deadline = self._quiet_at
         return effects
 
     # The view change.
+
+    def approach(self, wanted: bool) -> bool:
+        """Somebody here plans a view change, or does not any more: whether it may begin."""
+        return self._blocked or self._ordering.approach(wanted)
 
     def block(self) -> Report:
         """Stop the view: nothing more of it is submitted or taken in. What is cast from now on waits for the next view."""

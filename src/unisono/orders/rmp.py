@@ -20,6 +20,8 @@ I1  everyone holds a prefix of the positions, and receives them in order, whoeve
 I2  committed <= position of every member's vote: nobody delivers what some member may lack.
 I3  whoever takes the lock holds everything that was transmitted, and knows that it is committed (L3 and I1).
 I4  a transmitter sends at most `hold_batches_max` batches in a hold once another waits for the lock.
+I5  who plans a view change that no failure forces takes the lock for it, ends the hold with the batch that it is in, and keeps
+    the lock. So a member joins or leaves between two messages, after one that all hold (`approach`).
 
 Votes and commits are counters that only grow, so one packet stands for any number of batches. The commit of the last hold may
 reach C after the first Data of the next one, from another member; that Data says the same, and the late commit changes nothing.
@@ -28,14 +30,19 @@ The order is total and FIFO, and uniform: by I2 what a member delivered is held 
 also if that member is gone. A cast waits for the lock, and is transmitted after all that its caster had delivered,
 so reliable messages are causal among themselves; semi-reliable ones in the same stream are not, so it is not promised.
 
+What a member has voted for, and what it knows the outcome of, it hands out as a `Pledge`: whoever keeps a journal writes it down
+before the vote leaves. Nothing here reads it again; it is for those who must judge when all members have failed.
+
 What waits for the lock is on no stream, and in none of their windows. While C sleeps and does not accept, A's streams are
 all but empty and take more; and with the lock all of it leaves in one turn, perhaps more than they may keep. So it is counted
 (`unsent_bytes`), and the member takes casts only while that is less than a window.
 
 Deviations: requests are stamped, and stamps decide (the paper is silent); the lock stays with its holder until another asks, and
 a hold is bounded then; positions are numbered, so that commits are cumulative across transmitters; every receiver
-that holds a message votes yes, so "abort" is a decision of recovery alone. Join, leave and failure are the
-membership's, for every order alike. A datagram that is older than one already shown of its origin is dropped, so none comes twice.
+that holds a message votes yes, so "abort" is a decision of recovery alone. Joins and leaves go through a transmitter as in the
+paper (I5), but that is the membership's coordinator, not the member that joins or leaves; and if it does not get the lock in time,
+it proposes all the same: recovery settles what is in flight, as after a failure. A datagram that is older than one already shown
+of its origin is dropped, so none comes twice.
 """
 
 from __future__ import annotations
@@ -46,7 +53,7 @@ from typing import NamedTuple
 
 from unisono.core.config import Config
 from unisono.core.ordering import Ordering, Wait, weigh
-from unisono.core.outbox import Outbox
+from unisono.core.outbox import Outbox, Pledge
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.wire import BATCH, SLOT, U64, Layout
 from unisono.orders.rmp_lock import GroupLock
@@ -126,6 +133,8 @@ class Rmp(Ordering[RmpReport, RmpCut]):
         self._voted = 0  # positions below are voted for
         self._announced = 0  # as transmitter: what the others were told is committed
         self._sent = 0  # batches of this hold
+        self._pledge = Pledge(view.id, 0, 0)  # what was handed out last
+        self._is_wanted = False  # the lock, for a view change: nothing more is transmitted
         self._shown = [0] * len(view)  # by origin: datagrams below this index are old
 
     def submit(self, batch: Batch, out: Outbox) -> None:
@@ -164,6 +173,8 @@ class Rmp(Ordering[RmpReport, RmpCut]):
                     out.deliver.append(packet.batch)
 
     def end_turn(self, out: Outbox) -> None:
+        if self._queue and self._lock.held:
+            self._transmit(out)  # what waited for a view change that does not come
         if self._voted < self._placed:
             self._vote(out)
         if self._announced < self._committed and self._transmitter == self._rank:
@@ -172,8 +183,15 @@ class Rmp(Ordering[RmpReport, RmpCut]):
         if self._lock.waiting and self._may_release():
             for rank, stamp in self._lock.release():
                 out.to_one.append((rank, Accept(stamp)))
-        if self._queue and not self._lock.held and self._lock.asked is None:
+        if (self._queue or self._is_wanted) and not self._lock.held and self._lock.asked is None:
             out.to_all.append(Request(self._lock.request()))
+        if self._voted > self._pledge.voted or self._committed > self._pledge.decided:
+            self._hand_out_pledge(self._committed, out)
+
+    def approach(self, wanted: bool) -> bool:
+        """I5. True: I have the lock, and all hold all that was transmitted, so recovery finds nothing to complete or abort."""
+        self._is_wanted = wanted
+        return self._lock.held and self._committed == self._placed
 
     def waits(self) -> Sequence[Wait]:
         result = []
@@ -183,7 +201,10 @@ class Rmp(Ordering[RmpReport, RmpCut]):
                 result.append(Wait(batch, "not all have voted for it", silent))
             else:
                 result.append(Wait(batch, "its transmitter has not committed it here", (slot[0],)))
-        if self._lock.held:
+        whom: tuple[Rank, ...] = ()
+        if self._lock.held and self._is_wanted:
+            reason = "a view change is about to begin"
+        elif self._lock.held:
             reason, whom = "others wait for the lock, so this hold ends", tuple(self._lock.waiting)
         else:
             reason, whom = "it needs the lock on the group", self._lock.lacking()
@@ -223,11 +244,13 @@ class Rmp(Ordering[RmpReport, RmpCut]):
                 out.decided(batches[slot], "abort", recovery=True)
         for slot in cut.order[self._committed - cut.first :]:
             self._deliver(batches[slot], out, recovery=True)
+        if self._voted:
+            self._hand_out_pledge(max(self._placed, self._committed), out)  # the cut decides all that there is
 
     # Transmitting.
 
     def _transmit(self, out: Outbox) -> None:
-        while self._queue and self._lock.held and not self._is_spent():
+        while self._queue and self._lock.held and not self._is_wanted and not self._is_spent():
             batch = self._queue.popleft()
             self.unsent_bytes -= weigh(batch)
             number = self._next_number()
@@ -251,7 +274,8 @@ class Rmp(Ordering[RmpReport, RmpCut]):
 
     def _may_release(self) -> bool:
         everything = self._committed == self._placed
-        return self._lock.held and everything and (not self._queue or self._is_spent())
+        is_done = not self._is_wanted and (not self._queue or self._is_spent())
+        return self._lock.held and everything and is_done
 
     def _count_vote(self, voter: Rank, position: int, out: Outbox) -> None:
         self._votes[voter] = position
@@ -286,6 +310,9 @@ class Rmp(Ordering[RmpReport, RmpCut]):
             out.ordered(batch, self._committed)
         self._committed += 1
         out.deliver.append(batch)
+
+    def _hand_out_pledge(self, decided: int, out: Outbox) -> None:
+        self._pledge = out.pledge = self._pledge._replace(voted=self._voted, decided=decided)
 
     # Slots: a member's numbered casts, in the order in which they leave.
 

@@ -15,6 +15,7 @@ from unisono.core.config import MILLISECOND
 from unisono.core.errors import PeerFault, UnisonoError
 from unisono.core.happenings import Happening
 from unisono.core.member import Member
+from unisono.core.outbox import Pledge
 from unisono.runtime.checksum import Checksum
 from unisono.runtime.hub import Port
 from unisono.runtime.seal import Seal
@@ -30,6 +31,8 @@ class Keeper(Protocol):
     """Where records go that must outlive the process."""
 
     def keep(self, records: Sequence[bytes]) -> None: ...
+
+    def pledge(self, pledge: Pledge) -> None: ...
 
 
 class Driver:
@@ -136,6 +139,8 @@ class Driver:
             effects = self.member.act(now)
             if effects.records and self._keeper is not None:
                 self._keeper.keep(effects.records)
+            if effects.pledge is not None and self._keeper is not None:
+                self._keeper.pledge(effects.pledge)
         except Exception as error:
             self._break(error)
             return

@@ -128,6 +128,7 @@ class Group:
         """How this member stands, in plain values."""
         member, entered = self._driver.member, self._entered
         view = None if entered is None else entered.view
+        undecided = None if self._journal is None else self._journal.undecided
         return {
             "group": self.name,
             "member": str(self._id),
@@ -143,6 +144,7 @@ class Group:
             "turns": self._driver.turns,
             "waits": self.explain()[:8],
             "leaving": self._is_leaving,
+            "undecided": None if undecided is None else str(undecided),
         }
 
     # Casting.

@@ -3,7 +3,7 @@
 | file | what |
 |---|---|
 | `lock` | held by the process that writes |
-| `records` | which life this is, and what membership confirmed: on stable storage before anything leaves (`journal_records`) |
+| `records` | which life this is, what membership confirmed, votes and decisions: before anything leaves (`journal_records`) |
 | `deliveries.<number>.journal` | if wanted, every delivery and view in order (`journal_deliveries`), for `read` and `Reader` |
 | `gap` | room for the note that deliveries could not be written |
 | `readers/<name>` | which segments a registered reader has passed |
@@ -18,11 +18,12 @@ from time import time_ns
 
 from unisono.core.errors import Misuse
 from unisono.core.happenings import Happening
+from unisono.core.outbox import Pledge
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal_deliveries import FSYNC, SEGMENT_BYTES_MAX, Deliveries, Retention
 from unisono.runtime.journal_disk import Disk, Lock, why
 from unisono.runtime.journal_reader import Reader, read
-from unisono.runtime.journal_records import Records
+from unisono.runtime.journal_records import Records, Undecided
 
 __all__ = ["Journal", "Retention", "Reader", "read"]
 
@@ -74,6 +75,11 @@ class Journal:
         return self._records.record
 
     @property
+    def undecided(self) -> Undecided | None:
+        """What an earlier life had voted for and whose decision it did not write down; under `rmp` alone there are votes."""
+        return self._records.undecided
+
+    @property
     def torn_bytes(self) -> int:
         """How much a killed process had begun to write: it was cut off, and nobody had seen it."""
         return self._records.torn_bytes + (0 if self._deliveries is None else self._deliveries.torn_bytes)
@@ -101,6 +107,10 @@ class Journal:
     def keep(self, records: Sequence[bytes]) -> None:
         """Put records on stable storage; raises `JournalError` if that is not certain, and the member must not go on."""
         self._records.keep(records)
+
+    def pledge(self, pledge: Pledge) -> None:
+        """Write down votes and decisions; a new vote is on stable storage when this returns. Raises `JournalError` like `keep`."""
+        self._records.pledge(pledge)
 
     def deliver(self, events: Sequence[Happening]) -> None:
         """Journal the deliveries and views of a turn, if wanted. Does not fail: what cannot be written becomes a gap."""

@@ -21,6 +21,7 @@ from struct import Struct, pack, unpack_from
 from typing import Final, NamedTuple, TypeAlias
 from zlib import crc32
 
+from unisono.core.outbox import Pledge
 from unisono.core.types import Batch, MemberId, View, ViewId
 
 MAGIC: Final = b"unisonoJ"
@@ -39,6 +40,7 @@ _CONTEXT = Struct("<QQQH")
 _VIEW = Struct("<BQQQQHH")
 _MEMBER = Struct("<QH")
 _GAP = Struct("<BQqqH")
+_PLEDGE = Struct("<QQ")
 
 FILE_BYTES: Final = _FILE.size + _CHECK.size
 FRAME_BYTES: Final = _FRAME.size + _CHECK.size
@@ -164,6 +166,20 @@ def frames(data: Bytes, at: int, base: int = 0) -> Iterator[tuple[int, int, memo
             raise Damage(base + at, "a frame has a wrong checksum")
         yield at, at + length, body
         at += length
+
+
+# Pledges.
+
+
+def encode_pledge(pledge: Pledge) -> bytes:
+    return _PLEDGE.pack(pledge.voted, pledge.decided) + context_of(pledge.view, MemberId(""))
+
+
+def decode_pledge(data: bytes) -> Pledge:
+    if len(data) < _PLEDGE.size + _CONTEXT.size:
+        raise Damage(0, "a vote is not one")
+    view, _ = read_context(data[_PLEDGE.size :])
+    return Pledge(view, *_PLEDGE.unpack_from(data))
 
 
 # Deliveries.

@@ -1,28 +1,58 @@
-"""What a member must not forget: which life it lives, and what it confirmed (`core.incarnation`, `core.membership_primary`).
+"""What a member must not forget: which life it lives, what it confirmed, and what it voted for.
 
-One small file. A life begins by replacing it whole; records of that life are appended, each on stable storage before `keep`
-returns, and so before anything leaves that depends on it. Only the last record counts.
+One small file. A life begins by replacing it whole; what that life must remember is appended, each on stable storage before the
+call returns, and so before anything leaves that depends on it. Of each kind the last one counts.
 
-Votes of the two-phase commit in `rmp` are not here, and need not be: a vote says what one life holds in one view, and both end with
-the process. Recovery asks the survivors alone, and who comes back is a new member that voted for nothing.
+- A **record** is what membership confirmed (`core.membership_primary`), a **life** its number (`core.incarnation`).
+- A **pledge** (`core.outbox`) says how far votes and decisions of the two-phase commit have come in one view. It is synced if it
+  says that this member has voted for more than was known, and that this is open. A decision alone is written and not synced:
+  nobody waits for it, the next vote brings it to the disk, and if a power cut comes first it is taken for open, which is
+  the safe side. The process may be killed: what is written is there.
+
+No member asks a pledge of an earlier life: recovery asks the survivors alone, and who comes back is a new member that voted for
+nothing. But if all have failed, nothing else tells what each had promised; so the next life says it (`undecided`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from unisono.core.incarnation import begin_life, read_record
+from unisono.core.outbox import Pledge
+from unisono.core.types import ViewId
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal_disk import Disk, why
-from unisono.runtime.journal_format import FILE_BYTES, RECORDS, Damage, check_file_head, file_head, frame, frames
+from unisono.runtime.journal_format import (
+    FILE_BYTES,
+    RECORDS,
+    Damage,
+    check_file_head,
+    decode_pledge,
+    encode_pledge,
+    file_head,
+    frame,
+    frames,
+)
 
 LIFE: Final = 1
 RECORD: Final = 2
 GROUP: Final = 3
+PLEDGE: Final = 4
 FILE_BYTES_MAX: Final = 1 << 20
-"""A file that has grown beyond is replaced by one with the last record alone."""
+"""A file that has grown beyond is replaced by one with the last of each kind alone."""
+
+
+class Undecided(NamedTuple):
+    """A life voted for these positions of a view, the first to the last, and did not write down what became of them."""
+
+    view: ViewId
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"positions {self.first} to {self.last} of view {self.view}"
 
 
 class Records:
@@ -39,8 +69,14 @@ class Records:
         """… and what it, or one before, persisted last."""
         self.group = ""
         """Whose member it is."""
+        self._pledge: Pledge | None = None
         self.torn_bytes = 0
         self._read()
+        left = self._pledge
+        self.undecided = (
+            Undecided(left.view, left.decided, left.voted - 1) if left is not None and left.is_open else None
+        )
+        """What an earlier life had voted for and whose decision it did not write down."""
 
     def _read(self) -> None:
         try:
@@ -70,6 +106,8 @@ class Records:
             self.record = data
         elif kind == GROUP:
             self.group = data.decode(errors="replace")
+        elif kind == PLEDGE:
+            self._pledge = decode_pledge(data)
         else:
             raise Damage(0, f"a record is of the unknown kind {kind}")
 
@@ -87,27 +125,37 @@ class Records:
 
     def keep(self, records: Sequence[bytes]) -> None:
         """Return when the records are on stable storage. Raises `JournalError` if they may not be; then none is kept after it."""
+        data = b"".join(frame(bytes((RECORD,)) + record) for record in records)
+        self.record = records[-1] if records else self.record
+        self._append(data, is_synced=True)
+
+    def pledge(self, pledge: Pledge) -> None:
+        """Write down how far votes and decisions have come. A vote that is news is on stable storage when this returns."""
+        is_new_vote = self._pledge is None or pledge[:2] != self._pledge[:2]
+        self._pledge = pledge
+        self._append(frame(bytes((PLEDGE,)) + encode_pledge(pledge)), is_synced=is_new_vote and pledge.is_open)
+
+    def _append(self, data: bytes, is_synced: bool) -> None:
         if self._file is None:
             raise JournalError(
                 f"the journal {self._path.parent} is closed, or its last write failed: start the member again."
             )
-        data = b"".join(frame(bytes((RECORD,)) + record) for record in records)
         if not data:
             return
+        if self._size + len(data) > FILE_BYTES_MAX:
+            self._replace()
+            return
         try:
-            if self._size + len(data) > FILE_BYTES_MAX:
-                self.record = records[-1]
-                self._replace()
-                return
             self._disk.write_all(self._file, data, self._size)
-            self._disk.sync(self._file)
+            if is_synced:
+                self._disk.sync(self._file)
         except OSError as error:
             self._fail(error)
         self._size += len(data)
-        self.record = records[-1]
 
     def _replace(self) -> None:
-        known = ((GROUP, self.group.encode()), (LIFE, self.life), (RECORD, self.record))
+        pledge = encode_pledge(self._pledge) if self._pledge is not None and self._pledge.is_open else None
+        known = ((GROUP, self.group.encode()), (LIFE, self.life), (RECORD, self.record), (PLEDGE, pledge))
         data = file_head(RECORDS, 0) + b"".join(frame(bytes((kind,)) + some) for kind, some in known if some)
         try:
             self.close()

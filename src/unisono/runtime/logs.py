@@ -20,6 +20,7 @@ from unisono.runtime.observe import call_at_end, count_drops, observe_turns
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
+    from unisono.runtime.journal_records import Undecided
 
 LOGGER = logging.getLogger("unisono")
 LOGGER.addHandler(logging.NullHandler())
@@ -90,6 +91,14 @@ class Reporter:
         members = [str(member) for member in event.view.members]
         self._log(logging.INFO, text, view=str(event.view.id), members=members, gone=left, order=event.charter.order)
 
+    def tell_undecided(self, votes: Undecided) -> None:
+        """At the start: an earlier life left votes behind whose outcome this one does not know."""
+        text = (
+            f"an earlier life voted for {votes} and did not learn the decision, which whoever lived on knows: join them, and their "
+            "state or deliveries bring it; if all failed, compare the journals of all"
+        )
+        self._log(logging.WARNING, text, undecided={"view": str(votes.view), "first": votes.first, "last": votes.last})
+
     def tell_drops(self) -> None:
         """What was dropped since the last time: one line, with a count for each reason."""
         drops = count_drops(self._group)
@@ -112,6 +121,8 @@ def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger
     if not logger.isEnabledFor(logging.WARNING) or not _is_read(logger):
         return None
     reporter = Reporter(group, logger)
+    if group._journal is not None and group._journal.undecided is not None:
+        reporter.tell_undecided(group._journal.undecided)
     if group._entered is not None:  # alone at once
         reporter.tell([group._entered], 0)
     observe_turns(group, reporter.tell)

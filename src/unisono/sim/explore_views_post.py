@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from functools import cache
 from hashlib import blake2b
 from operator import is_
 from types import MethodType
@@ -30,6 +31,7 @@ from unisono.core.wire import Codec
 from unisono.orders.registry import ORDERS
 from unisono.sim.explore_case import NAMES
 from unisono.sim.explore_state import _attributes
+from unisono.trace.promises import promises
 
 PATIENCE = MembershipSettings(
     retry_ns=1,
@@ -61,6 +63,10 @@ class Chair:
         self._id = member
         self._scope = scope
         self.seat: Seat | None = None
+
+    def approach(self, wanted: bool) -> bool:
+        assert self.seat is not None
+        return self.seat.approach(wanted)
 
     def block(self) -> Report:
         assert self.seat is not None
@@ -160,6 +166,12 @@ class Act(NamedTuple):
 
 
 KEPT = frozenset({NoteKind.CAST, NoteKind.DELIVER, NoteKind.BLOCK, NoteKind.VIEW, NoteKind.VOTE, NoteKind.DECIDE})
+
+
+@cache
+def kept(order: str) -> frozenset[NoteKind]:
+    """What a history consists of. Two-phase commit is judged by who holds what, so there receipts belong to it too (P18)."""
+    return KEPT | {NoteKind.RECEIVE} if "P18" in promises(order) else KEPT
 
 
 class Do(StrEnum):
@@ -276,7 +288,7 @@ class Post:
         seat = self.chair.seat
         if seat is not None:
             effects = seat.drain(seat_now)
-            acts = [_act(note) for note in effects.notes if note.kind in KEPT]
+            acts = [_act(note) for note in effects.notes if note.kind in kept(self.scope.order)]
             for packet in effects.casts:
                 for rank, member in enumerate(seat.view.members):
                     if member != seat.id:
