@@ -92,6 +92,35 @@ async def test_what_a_handler_raises_is_raised_where_it_was_given_and_the_rest_s
 
 
 @real
+async def test_a_handler_that_raises_stop_iteration_loses_nothing() -> None:
+    """To the loop that calls it, StopIteration says that there is nothing more to call it with."""
+    async with gathered(2) as (a, b):
+        handled: list[bytes] = []
+
+        def deliver(sender: unisono.MemberId, payload: bytes) -> None:
+            handled.append(payload)
+            if payload == b"17":
+                next(iter(()))
+
+        handling = asyncio.create_task(b.each(deliver))
+        for i in range(50):
+            await a.cast(b"%d" % i)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await handling
+        assert handled + await payloads(b, 50 - len(handled)) == [b"%d" % i for i in range(50)]
+
+        def handle(event: unisono.Event) -> None:
+            next(iter(()))
+
+        handling = asyncio.create_task(b.each(ignore, handle))
+        await asyncio.sleep(0)
+        await a.leave()
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await handling
+        assert b.status()["members"] == [str(b.id)]  # the member goes on
+
+
+@real
 async def test_a_cancelled_handler_loses_no_event() -> None:
     async with gathered(2) as (a, b):
         log = Log(50)

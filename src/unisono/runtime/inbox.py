@@ -120,6 +120,8 @@ class Inbox:
         rest = iter(payloads)
         try:
             deque(map(deliver, repeat(self._members[batch.origin]), rest), maxlen=0)
+            if length_hint(rest):  # to such a loop it says that there is nothing more
+                raise RuntimeError("what is called with every message raised StopIteration.")
             self._current = iter(())
         except BaseException:
             self._current = islice(self._current, len(payloads) - length_hint(rest), None)
@@ -131,6 +133,8 @@ class Inbox:
             self._hand_out()
         except Exception as error:
             self._takers = None
+            if isinstance(error, StopIteration):  # which no future can hold
+                error = RuntimeError("what is called with every event raised StopIteration.")
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_exception(error)
 
