@@ -201,22 +201,18 @@ class Group:
             self._raise_closed()
         if self._is_breathless:
             return None
+        key = self._cast_now(payload, options)
+        if key is None:
+            return None
+        self._budget = max(0, self._budget - len(payload) - MESSAGE_COST)
+        self._is_breathless = self._budget == 0
+        return Receipt(self._receipts, key.index)
+
+    def _cast_now(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
+        """Ask the member. None: there is no room."""
         if self._driver.casting:
             self._driver.hand_in()
         key = self._driver.member.cast(payload, options)
-        if key is None:
-            return None
-        self._driver.wake()
-        self._budget = max(0, self._budget - len(payload) - MESSAGE_COST)
-        self._is_breathless = self._budget == 0
-        self._index = key.index + 1
-        return Receipt(self._receipts, key.index)
-
-    def _cast_now(self, payload: bytes) -> Key | None:
-        """Cast without waiting; None: there is no room."""
-        if self._driver.casting:
-            self._driver.hand_in()
-        key = self._driver.member.cast(payload)
         if key is not None:
             self._index = key.index + 1
             self._driver.wake()
