@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unisono.core.envelope import DELAY_MAX, Piece, Plain, Refusal
+from unisono.core.envelope import DELAY_MAX, Octets, Piece, Plain, Refusal
 from unisono.core.stream_receive import Inflow
 from unisono.core.stream_send import Outflow
 from unisono.core.stream_state import SENT_TIMES, Datagrams
@@ -49,7 +49,7 @@ class PutsOff(Streams):
 class NoAckOfDuplicates(NoPoll):
     """Takes a duplicate for a mistake and says nothing. (A poll would heal that.)"""
 
-    def _offer(self, sender: Rank, body: bytes, parsed: Plain | Piece, tries: int, now: int) -> Refusal | None:
+    def _offer(self, sender: Rank, body: Octets, parsed: Plain | Piece, tries: int, now: int) -> Refusal | None:
         dirty, due = dict(self._dirty), self._ack_at
         duplicates = self.counters.duplicates
         result = super()._offer(sender, body, parsed, tries, now)
@@ -61,7 +61,7 @@ class NoAckOfDuplicates(NoPoll):
 class TakesDuplicates(Streams):
     """Shows a resent body again."""
 
-    def _offer(self, sender: Rank, body: bytes, parsed: Plain | Piece, tries: int, now: int) -> Refusal | None:
+    def _offer(self, sender: Rank, body: Octets, parsed: Plain | Piece, tries: int, now: int) -> Refusal | None:
         duplicates = self.counters.duplicates
         result = super()._offer(sender, body, parsed, tries, now)
         if self.counters.duplicates > duplicates and isinstance(parsed, Plain):
@@ -200,7 +200,7 @@ class BelievesAcks(Streams):
 class Greedy(Streams):
     """Holds whatever comes, however far ahead."""
 
-    def _offer(self, sender: Rank, body: bytes, parsed: Plain | Piece, tries: int, now: int) -> Refusal | None:
+    def _offer(self, sender: Rank, body: Octets, parsed: Plain | Piece, tries: int, now: int) -> Refusal | None:
         result = super()._offer(sender, body, parsed, tries, now)
         if result is Refusal.AHEAD:
             inflow = self._casts[sender]
@@ -217,5 +217,5 @@ class NoReplayWindow(Streams):
 class TrustsForwards(Streams):
     """Takes another origin's casts from anyone, asked for or not."""
 
-    def _offer(self, sender: Rank, body: bytes, parsed: Plain | Piece, tries: int, now: int) -> Refusal | None:
+    def _offer(self, sender: Rank, body: Octets, parsed: Plain | Piece, tries: int, now: int) -> Refusal | None:
         return super()._offer(body[1] | body[2] << 8, body, parsed, tries, now)

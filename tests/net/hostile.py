@@ -18,6 +18,7 @@ from unisono.core.frame import CONTROL, HEAD_BYTES, STREAM, VERSION, Frames, gro
 from unisono.core.types import MemberId
 from unisono.runtime.addresses import sockaddr_of
 from unisono.runtime.checksum import Checksum
+from unisono.runtime.udp import Datagram
 
 GROUP = "besieged"
 PACE = 0.3
@@ -57,10 +58,10 @@ class Besieged:
         port = group._driver._port
         send = port.send
 
-        def tapped(datagrams: Sequence[tuple[tuple[str, ...], bytes]]) -> None:
-            out: list[tuple[tuple[str, ...], bytes]] = []
+        def tapped(datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None:
+            out: list[tuple[tuple[str, ...], Datagram]] = []
             for to, data in datagrams:
-                sent = Sent(group.id, to, bytes(data))
+                sent = Sent(group.id, to, data if isinstance(data, bytes) else b"".join(data))
                 self.seen.append(sent)
                 out += [(to, data)] if self.change is None else self.change(sent)
             send(out)

@@ -15,6 +15,7 @@ from unisono.core.types import Batch, Service
 from unisono.runtime.addresses import Endpoint
 from unisono.runtime.driver import Driver
 from unisono.runtime.hub import Receiver
+from unisono.runtime.udp import Datagram
 
 BATCH = Batch(0, 0, (b"x",), Service.TOTAL)
 
@@ -57,7 +58,7 @@ class Wire:
     def release(self) -> None:
         pass
 
-    def send(self, datagrams: Sequence[tuple[tuple[str, ...], bytes]]) -> None:
+    def send(self, datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None:
         self._log.append("send")
 
     def counters(self) -> dict[str, int]:

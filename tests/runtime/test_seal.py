@@ -32,7 +32,7 @@ def refusals(seal: Seal) -> dict[str, int]:
 
 def test_what_one_closes_the_other_opens() -> None:
     a, b = pair()
-    frames = [Frames("g", A).stream(os.urandom(size)) for size in (1, 100, 60_000)] + [control(A)]
+    frames = [Frames("g", A).stream_head + os.urandom(size) for size in (1, 100, 60_000)] + [control(A)]
     sealed = [a.close(frame) for frame in frames]
     assert [len(one) - len(frame) for one, frame in zip(sealed, frames, strict=True)] == [overhead(A.address)] * 4
     assert [b.open(one) for one in sealed] == frames
@@ -63,7 +63,7 @@ def test_f7_a_replay_is_refused_whatever_came_between() -> None:
 def test_f5_an_unsealed_datagram_is_refused() -> None:
     _, b = pair()
     assert b.open(control(A)) is None
-    assert b.open(Frames("g", A).stream(b"x" * 100)) is None
+    assert b.open(Frames("g", A).stream_head + b"x" * 100) is None
     assert b.open(b"") is None
     assert refusals(b) == {"unsealed": 3}
 
@@ -146,7 +146,7 @@ def test_what_is_no_key_is_refused_with_a_cure(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [0, 1, 100, CHECKED_BYTES_MAX, 60_000])
 def test_a_checksum_lets_whole_datagrams_pass_and_finds_every_wrong_bit_that_a_network_could_make(size: int) -> None:
     checksum = Checksum("g")
-    frame = Frames("g", A).stream(os.urandom(size))
+    frame = Frames("g", A).stream_head + os.urandom(size)
     datagram = checksum.close(frame)
     assert len(datagram) == len(frame) + CHECKSUM_BYTES
     assert checksum.open(memoryview(datagram)) == frame
@@ -165,6 +165,6 @@ def test_a_checksum_lets_whole_datagrams_pass_and_finds_every_wrong_bit_that_a_n
 
 
 def test_a_checksum_leaves_what_is_of_another_group_to_whoever_knows_groups() -> None:
-    foreign = Checksum("other").close(Frames("other", A).stream(b"x"))
+    foreign = Checksum("other").close(Frames("other", A).stream_head + b"x")
     assert Checksum("g").open(foreign) == foreign
     assert Checksum("g").open(b"") == b""

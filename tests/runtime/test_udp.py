@@ -22,7 +22,7 @@ from unisono.runtime.addresses import (
     sockaddr_of,
     split,
 )
-from unisono.runtime.udp import SEGMENTS_MAX, UdpSocket, runs_of
+from unisono.runtime.udp import BUFFERS, LARGE_BYTES, SEGMENTS_MAX, UdpSocket, runs_of
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
 
@@ -107,6 +107,37 @@ def test_datagrams_arrive_as_they_were(segments: bool) -> None:
     assert drain(other) == datagrams
     assert one.datagrams_out == other.datagrams_in == len(datagrams)
     assert one.bytes_out == other.bytes_in == sum(map(len, datagrams))
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("segments", [True, False])
+def test_pieces_arrive_as_one_datagram(segments: bool) -> None:
+    one, other, address = pair(segments)
+    large = (b"head", bytes(50_000), b"tail")
+    one.send([((address,), large)])
+    one.send([((address,), b"before"), ((address,), large), ((address,), b"after")])
+    assert drain(other) == [b"".join(large), b"before", b"".join(large), b"after"]
+    assert one.datagrams_out == other.datagrams_in == 4
+    assert one.bytes_out == other.bytes_in == 2 * 50_008 + 11
+    one.close()
+    other.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all are copied")
+def test_a_read_only_view_is_good_for_ever() -> None:
+    """After a large datagram the next has memory of its own; a view into a buffer says that it is one."""
+    one, other, address = pair()
+    held: list[memoryview] = []
+    sent = [bytes([i]) * LARGE_BYTES for i in range(5)] + [b"small", b"small again"]
+    for datagram in sent:
+        one.send([((address,), datagram)])
+        held += other.receive()
+    assert [view.readonly for view in held] == [False, True, True, True, True, True, False]
+    for _ in range(BUFFERS):
+        one.send([((address,), b"z" * LARGE_BYTES)])
+    drain(other)
+    assert held[1:6] == sent[1:6]
     one.close()
     other.close()
 

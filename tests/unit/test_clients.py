@@ -86,7 +86,7 @@ def test_a_frame_of_a_client_is_nothing_for_a_member_and_the_other_way_round() -
     assert not frames.is_client(frames.control(b"m"))
     assert not Frames("other", A).is_client(datagram)
     desk, _ = make_desk()
-    rest = [frames.control(b"m"), frames.stream(b"s"), b"", b"\1"]
+    rest = [frames.control(b"m"), frames.stream_head + b"s", b"", b"\1"]
     assert desk.receive(rest) == rest
 
 

@@ -21,6 +21,7 @@ from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal
 from unisono.runtime.journal_disk import Disk, Locked
 from unisono.runtime.journal_records import FILE_BYTES_MAX, Records
+from unisono.runtime.udp import Datagram
 
 NOON = 1_000_000
 
@@ -219,7 +220,7 @@ class Wire:
 
     def release(self) -> None: ...
 
-    def send(self, datagrams: Sequence[tuple[tuple[str, ...], bytes]]) -> None:
+    def send(self, datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None:
         self._log.append("send")
 
     def counters(self) -> dict[str, int]:

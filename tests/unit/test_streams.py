@@ -78,8 +78,10 @@ def test_an_acknowledgement_alone_waits_a_little_and_goes_to_all() -> None:
     assert b.counters.acks_alone == 1
 
 
-def test_what_arrives_shares_no_memory_with_the_drivers_buffer() -> None:
-    a, b, buffer = streams(0), streams(1), bytearray(65_536)
+@pytest.mark.parametrize("datagram_bytes", [1_400, 60_000])
+def test_what_arrives_shares_no_memory_with_the_drivers_buffer(datagram_bytes: int) -> None:
+    settings = replace(SETTINGS, datagram_bytes=datagram_bytes)
+    a, b, buffer = streams(0, settings=settings), streams(1, settings=settings), bytearray(65_536)
     packets = [b"small", bytes(range(256)) * 20]
     for packet in packets:
         a.cast(packet)
@@ -89,6 +91,18 @@ def test_what_arrives_shares_no_memory_with_the_drivers_buffer() -> None:
         buffer[:] = bytes(len(buffer))
     assert b.arrived() == [(0, packet) for packet in packets]
     assert all(body in b"".join(a._cast.bodies) for body in b._casts[0].kept)
+
+
+def test_a_large_body_of_a_datagram_that_never_changes_is_not_copied() -> None:
+    settings = replace(SETTINGS, datagram_bytes=60_000)
+    a, b = streams(0, settings=settings), streams(1, settings=settings)
+    a.cast(bytes(range(256)) * 20)
+    ((_, datagram),) = a.drain(0)
+    b.receive(0, memoryview(datagram), 0)
+    assert b.arrived() == [(0, bytes(range(256)) * 20)]
+    (kept,) = b._casts[0].kept
+    assert isinstance(kept, memoryview)
+    assert kept.obj is datagram
 
 
 def test_nobody_is_slow_when_nothing_is_under_way() -> None:

@@ -211,7 +211,8 @@ class Piece(NamedTuple):
 
 
 SHARED_BYTES = 4_096
-"""A packet alone in its body that is so large is not copied: it looks into the body, which never changes."""
+"""What is so large is not copied where it need not be: a body looks into its datagram if that never changes, and a packet
+alone in its body into the body."""
 
 
 @lru_cache(maxsize=512)
@@ -219,12 +220,12 @@ def _alike(count: int, length: int) -> Struct:
     return Struct(f"{length}s" * count)
 
 
-def take_plain(body: bytes, count: int, marks: int, count_max: int) -> Plain | None:
+def take_plain(body: Octets, count: int, marks: int, count_max: int) -> Plain | None:
     """Take a body of packets apart; None if it is malformed. Nothing is made before the lengths add up."""
     at = BODY.size + 2 * count
     if not 1 <= count <= count_max or marks > count or at + 2 * marks > len(body):
         return None
-    table = body[BODY.size : at]
+    table = bytes(body[BODY.size : at])
     indexes: tuple[int, ...] = ()
     if marks:
         indexes = array_of(marks, "H").unpack_from(body, at)
@@ -241,10 +242,10 @@ def take_plain(body: bytes, count: int, marks: int, count_max: int) -> Plain | N
     lengths = array_of(count, "H").unpack(table)
     if 0 in lengths or at + sum(lengths) != len(body):
         return None
-    return Plain([body[a:b] for a, b in pairwise(accumulate(lengths, initial=at))], indexes)
+    return Plain([bytes(body[a:b]) for a, b in pairwise(accumulate(lengths, initial=at))], indexes)
 
 
-def take_piece(body: bytes, count: int, marks: int, total_max: int) -> Piece | None:
+def take_piece(body: Octets, count: int, marks: int, total_max: int) -> Piece | None:
     """Take a fragment; None if it is malformed."""
     at = BODY.size + PIECE.size
     if count or marks > 1 or len(body) <= at:

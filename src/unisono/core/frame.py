@@ -34,21 +34,19 @@ def group_tag(name: str) -> int:
 class Frames:
     """Makes and opens the frames of one member of one group; what is refused is counted by reason."""
 
-    __slots__ = ("_client", "_control", "_stream", "refused")
+    __slots__ = ("_client", "_control", "refused", "stream_head")
 
     def __init__(self, group: str, member: MemberId) -> None:
         tag = group_tag(group)
         address = member.address.encode()
         if not 0 < len(address) <= ADDRESS_BYTES_MAX:
             raise Misuse(f"the address {member.address!r} has {len(address)} bytes: 1 to {ADDRESS_BYTES_MAX} can be.")
-        self._stream = _HEAD.pack(VERSION, STREAM, tag)
+        self.stream_head = _HEAD.pack(VERSION, STREAM, tag)
+        """What a datagram of the view's streams begins with."""
         sender = _SENDER.pack(member.incarnation, len(address)) + address
         self._control = _HEAD.pack(VERSION, CONTROL, tag) + sender
         self._client = _HEAD.pack(VERSION, CLIENT, tag) + sender
         self.refused = {"version": 0, "group": 0, "kind": 0, "sender": 0}
-
-    def stream(self, datagram: bytes) -> bytes:
-        return self._stream + datagram
 
     def control(self, message: bytes) -> bytes:
         return self._control + message
@@ -69,7 +67,7 @@ class Frames:
         if len(datagram) < HEAD_BYTES or datagram[0] != VERSION:
             self.refused["version"] += 1
             return None
-        if datagram[2:HEAD_BYTES] != self._stream[2:HEAD_BYTES]:
+        if datagram[2:HEAD_BYTES] != self.stream_head[2:HEAD_BYTES]:
             self.refused["group"] += 1
             return None
         if datagram[1] == STREAM:

@@ -421,9 +421,9 @@ class Member(MemberQuestions):
         for to, datagram in streams.act(self._now):
             if to is None:
                 self._detector.sent(self._now)
-                effects.datagrams.append((self._others, self._frames.stream(datagram)))
+                effects.datagrams.append((self._others, datagram))
             else:
-                effects.datagrams.append(((self._peers[to],), self._frames.stream(datagram)))
+                effects.datagrams.append(((self._peers[to],), datagram))
         self._counter = streams.counter
 
     def _deadline(self) -> int | None:
@@ -476,9 +476,8 @@ class Member(MemberQuestions):
         self._others = tuple(member.address for member in view.members if member != self.id)
         self._replay = {member: self._replay.get(member) or ReplayWindow() for member in view.members}
         windows = [self._replay[member] for member in view.members]
-        self._streams = Streams(
-            view, self._rank, self.settings.streams, self._random, self._now, self._counter, windows
-        )
+        settings, prefix = self.settings.streams, self._frames.stream_head
+        self._streams = Streams(view, self._rank, settings, self._random, self._now, self._counter, windows, prefix)
         self._streams.set_free_room(self._room)
         self._tag = view_tag(view)
         self._marks = [deque() for _ in view.members]

@@ -18,6 +18,7 @@ from unisono.core.envelope import (
     PUSH,
     ROW,
     SEND,
+    SHARED_BYTES,
     TO_ALL,
     VERSION,
     Octets,
@@ -77,7 +78,7 @@ class StreamIntake(StreamState):
         acknowledged: list[Row] = []
         requested: list[Nak] = []
         parsed: Plain | Piece | None = None
-        body = b""
+        body: Octets = b""
         if rows:
             checked = self._check_rows(sender, datagram[HEAD.size : rows_end])
             if isinstance(checked, Refusal):
@@ -89,7 +90,9 @@ class StreamIntake(StreamState):
                 return asked
             requested = asked
         if body_bytes:
-            body = bytes(datagram[naks_end:])
+            body = datagram[naks_end:]
+            if body_bytes < SHARED_BYTES or not isinstance(body, memoryview) or not body.readonly:
+                body = bytes(body)
             taken_apart = self._check_body(sender, body)
             if isinstance(taken_apart, Refusal):
                 return taken_apart
@@ -165,7 +168,7 @@ class StreamIntake(StreamState):
             result.append((kind, origin, first, count))
         return result
 
-    def _check_body(self, sender: Rank, body: bytes) -> Plain | Piece | Refusal:
+    def _check_body(self, sender: Rank, body: Octets) -> Plain | Piece | Refusal:
         if len(body) <= BODY.size:
             return Refusal.BODY
         kind, origin = body[0], body[1] | body[2] << 8
@@ -176,7 +179,7 @@ class StreamIntake(StreamState):
         parsed = self._parse(body)
         return parsed if parsed is not None else Refusal.BODY
 
-    def _parse(self, body: bytes) -> Plain | Piece | None:
+    def _parse(self, body: Octets) -> Plain | Piece | None:
         kind, _, _, count, marks = BODY.unpack_from(body)
         if kind & FRAGMENT:
             return take_piece(body, count, marks, self._piece_max)
@@ -261,7 +264,7 @@ class StreamIntake(StreamState):
                 inflow.fresh_at = now + self._settings.nak_delay_ns + inflow.patience
                 inflow.fresh_to = inflow.known
 
-    def _offer(self, sender: Rank, body: bytes, parsed: Plain | Piece, tries: int, now: int) -> Refusal | None:
+    def _offer(self, sender: Rank, body: Octets, parsed: Plain | Piece, tries: int, now: int) -> Refusal | None:
         """Put a well-formed body where it belongs: next in its stream, behind a gap, or nowhere."""
         kind, origin, low, _, _ = BODY.unpack_from(body)
         inflow = self._receives[origin] if kind & SEND else self._casts[origin]
@@ -308,7 +311,7 @@ class StreamIntake(StreamState):
                 break
             inflow.drop_held(inflow.next - 1)
 
-    def _take(self, inflow: Inflow, body: bytes, parsed: Plain | Piece) -> Refusal | None:
+    def _take(self, inflow: Inflow, body: Octets, parsed: Plain | Piece) -> Refusal | None:
         """The next body of a stream: keep it for others, show its packets."""
         origin, sending = inflow.origin, inflow.kind == SEND
         join = self._joins[origin]

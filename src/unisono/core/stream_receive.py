@@ -64,8 +64,8 @@ class Inflow:
         self._memory = memory
         self.next = self.known = self.rumour = settings.numbering_first
         self.rumour_at = NEVER
-        self.ahead: dict[int, bytes] = {}
-        self.kept: list[bytes] = []  # bodies from `kept_base` on, for members that lack them
+        self.ahead: dict[int, Octets] = {}
+        self.kept: list[Octets] = []  # bodies from `kept_base` on, for members that lack them
         self.kept_base = self.next
         self.asked = self.next  # gaps below this number were asked for
         self.fresh_at = NEVER  # when to ask for the gaps beyond
@@ -81,7 +81,7 @@ class Inflow:
 
     # Order and gaps.
 
-    def hold(self, seq: int, body: bytes) -> bool:
+    def hold(self, seq: int, body: Octets) -> bool:
         """Keep a body that came before its turn; False if there is no room for it."""
         if seq - self.next >= self._settings.ahead_datagrams_max:
             return False
@@ -125,7 +125,7 @@ class Inflow:
 
     # What is kept for others.
 
-    def keep(self, body: bytes) -> bool:
+    def keep(self, body: Octets) -> bool:
         """Keep the next body until all have it. At the limit nothing more is kept, so that a prefix stays contiguous."""
         if self.kept_base + len(self.kept) != self.next:
             return False

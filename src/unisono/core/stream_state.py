@@ -73,6 +73,7 @@ class StreamState:
         "_peers",
         "_poll_at",
         "_poll_doublings",
+        "_prefix",
         "_piece_max",
         "_polled",
         "_random",
@@ -115,6 +116,7 @@ class StreamState:
         now: int,
         first_counter: int = 1,
         replay: Sequence[ReplayWindow] | None = None,
+        prefix: bytes = b"",
     ) -> None:
         members = len(view)
         if not 0 <= rank < members:
@@ -130,6 +132,7 @@ class StreamState:
         self._rank = rank
         self._members = members
         self._view = view_tag(view)
+        self._prefix = prefix  # every datagram begins with it
         self._peers = tuple(peer for peer in range(members) if peer != rank)
         first = settings.numbering_first
         self.counters = Counters()
@@ -287,7 +290,7 @@ class StreamState:
         out: Datagrams,
         to: Rank | None,
         now: int,
-        body: bytes = b"",
+        body: Octets = b"",
         tries: int = 0,
         rows: Sequence[bytes] = (),
         naks: Sequence[bytes] = (),
@@ -312,7 +315,7 @@ class StreamState:
             self._cast.sent & LOW,
             0 if to is None else self._sends[to].sent & LOW,
         )
-        datagram = b"".join((head, *rows, *naks, body))
+        datagram = b"".join((self._prefix, head, *rows, *naks, body))
         out.append((to, datagram))
         if to is not None and rows:
             self._ack_ones.pop(to, None)  # its own row is always among them

@@ -25,7 +25,12 @@ class Checksum:
         self.refused = {"damaged": 0}
 
     def close(self, frame: bytes) -> bytes:
-        return frame + crc32(frame[:CHECKED_BYTES_MAX], len(frame)).to_bytes(CHECKSUM_BYTES, "little")
+        return b"".join(self.pieces(frame))
+
+    def pieces(self, frame: bytes) -> tuple[bytes, ...]:
+        """The same datagram, not yet put together."""
+        checked = crc32(memoryview(frame)[:CHECKED_BYTES_MAX], len(frame))
+        return frame, checked.to_bytes(CHECKSUM_BYTES, "little")
 
     def open(self, datagram: memoryview | bytes) -> memoryview | bytes | None:
         """The frame in a datagram; None, and counted, if it is damaged. What is of another group or version is not judged here:

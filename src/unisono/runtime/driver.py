@@ -19,6 +19,7 @@ from unisono.core.outbox import Pledge
 from unisono.runtime.checksum import Checksum
 from unisono.runtime.hub import Port
 from unisono.runtime.seal import Seal
+from unisono.runtime.udp import LARGE_BYTES
 from unisono.trace.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -149,8 +150,10 @@ class Driver:
         if self.desk is not None:
             effects.datagrams += self.desk.drain()
         if effects.datagrams:
-            close = self.seal.close
-            self._port.send([(addresses, close(frame)) for addresses, frame in effects.datagrams])
+            close, pieces = self.seal.close, self.seal.pieces
+            self._port.send(
+                [(to, close(frame) if len(frame) < LARGE_BYTES else pieces(frame)) for to, frame in effects.datagrams]
+            )
         self._is_unsettled = True
         self._show(effects.events, now)
         if effects.events:  # the application comes first

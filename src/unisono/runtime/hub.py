@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from unisono.core.errors import Misuse
 from unisono.core.frame import HEAD_BYTES, group_tag
 from unisono.runtime.addresses import Endpoint, bind, bind_first, bound_endpoint
-from unisono.runtime.udp import UdpSocket
+from unisono.runtime.udp import Datagram, UdpSocket
 
 if TYPE_CHECKING:
     import socket
@@ -29,7 +29,7 @@ class Port(Protocol):
 
     def release(self) -> None: ...
 
-    def send(self, datagrams: Sequence[tuple[tuple[str, ...], bytes]]) -> None: ...
+    def send(self, datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None: ...
 
     def counters(self) -> dict[str, int]: ...
 

@@ -16,7 +16,7 @@ from struct import Struct
 from unisono.core.errors import Misuse
 from unisono.runtime.addresses import Endpoint, split
 from unisono.runtime.hub import Hub, Receiver
-from unisono.runtime.udp import UdpSocket
+from unisono.runtime.udp import Datagram, UdpSocket
 
 _MREQ = Struct("=4s4s")
 
@@ -82,7 +82,7 @@ class MulticastPort:
     def release(self) -> None:
         self._hub.release()
 
-    def send(self, datagrams: Sequence[tuple[tuple[str, ...], bytes]]) -> None:
+    def send(self, datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None:
         self._hub.send([(self._all if len(to) > 1 else to, datagram) for to, datagram in datagrams])
 
     def counters(self) -> dict[str, int]:

@@ -124,9 +124,13 @@ class Seal:
         return AESGCM(HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=salt, info=about).derive(self._key))
 
     def close(self, frame: bytes) -> bytes:
+        return b"".join(self.pieces(frame))
+
+    def pieces(self, frame: bytes) -> tuple[bytes, ...]:
+        """The same datagram, not yet put together."""
         self._counter = counter = self._counter + 1
         head = self._prefix + _COUNTER.pack(counter)
-        return head + self._box.encrypt(head[-8:] + b"\0\0\0\0", frame, head)
+        return head, self._box.encrypt(head[-8:] + b"\0\0\0\0", frame, head)
 
     def open(self, datagram: memoryview | bytes) -> bytes | None:
         """The frame in a datagram; None, and counted, if it is not authentic or not fresh."""

@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Iterable, Sequence
 from struct import Struct
+from typing import TypeAlias
 
 from unisono.core.errors import Misuse
 from unisono.runtime.addresses import SockAddr, sockaddr_of
@@ -25,8 +26,13 @@ BUFFER_BYTES = 65_536
 BUFFERS = 48
 """So many calls a turn at most, so that one busy socket does not shut out everything else in the process."""
 SOCKET_BUFFER_BYTES = 4 << 20
+LARGE_BYTES = 4_096
+"""So large a datagram is put together by the kernel alone, and one that follows one of that size arrives in memory of its own."""
 _SIZE = Struct("=H")
 _GRO_SIZE = Struct("=i")
+
+Datagram: TypeAlias = bytes | tuple[bytes, ...]
+"""One datagram, whole or in pieces."""
 
 
 class UdpSocket:
@@ -39,6 +45,7 @@ class UdpSocket:
         self._views = [memoryview(buffer) for buffer in self._buffers]
         self._ancillary_bytes = socket.CMSG_SPACE(_GRO_SIZE.size) if hasattr(socket, "CMSG_SPACE") else 0
         self._sockaddrs: dict[str, SockAddr] = {}
+        self._is_large = False  # the last datagram that arrived
         self.segments_out = segments and sys.platform == "linux"
         self.segments_in = self.segments_out and self._ask_for_segments()
         self.datagrams_in = self.datagrams_out = self.bytes_in = self.bytes_out = 0
@@ -78,7 +85,7 @@ class UdpSocket:
     # In.
 
     def receive(self) -> list[memoryview]:
-        """What has arrived, up to a limit. The views are good until the next call."""
+        """What has arrived, up to a limit. The views are good until the next call, and those that are read-only for ever."""
         return self._receive_segments() if self.segments_in else self._receive_plain()
 
     def _receive_plain(self) -> list[memoryview]:
@@ -104,7 +111,12 @@ class UdpSocket:
         receive, ancillary_bytes, not_from = self._udp.recvmsg_into, self._ancillary_bytes, self._not_from
         for view in self._views:
             try:
-                length, ancillary, _, source = receive((view,), ancillary_bytes)
+                if self._is_large:  # it need not be copied out of a buffer that others will use
+                    data, ancillary, _, source = self._udp.recvmsg(BUFFER_BYTES, ancillary_bytes)
+                    length, view = len(data), memoryview(data)
+                else:
+                    length, ancillary, _, source = receive((view,), ancillary_bytes)
+                self._is_large = length >= LARGE_BYTES
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
@@ -126,24 +138,22 @@ class UdpSocket:
 
     # Out.
 
-    def send(self, datagrams: Sequence[tuple[tuple[str, ...], bytes]]) -> None:
+    def send(self, datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None:
         """Send each datagram to its addresses."""
         if self.segments_out and len(datagrams) > 1:
             self._send_segments(datagrams)
             return
-        send, known = self._udp.sendto, self._sockaddrs
         for addresses, datagram in datagrams:
             for address in addresses:
                 try:
-                    send(datagram, known.get(address) or self._find(address))
+                    sockaddr = self._sockaddrs.get(address) or self._find(address)
                 except OSError as error:
                     self._lose(error)
                 else:
-                    self.datagrams_out += 1
-                    self.bytes_out += len(datagram)
+                    self._send_run([datagram], sockaddr)
 
-    def _send_segments(self, datagrams: Iterable[tuple[tuple[str, ...], bytes]]) -> None:
-        queues: dict[str, list[bytes]] = {}
+    def _send_segments(self, datagrams: Iterable[tuple[tuple[str, ...], Datagram]]) -> None:
+        queues: dict[str, list[Datagram]] = {}
         for addresses, datagram in datagrams:
             for address in addresses:
                 queues.setdefault(address, []).append(datagram)
@@ -156,12 +166,15 @@ class UdpSocket:
             for run in runs_of(queue):
                 self._send_run(run, sockaddr)
 
-    def _send_run(self, run: list[bytes], sockaddr: SockAddr) -> None:
+    def _send_run(self, run: list[Datagram], sockaddr: SockAddr) -> None:
+        first = run[0]
         try:
-            if len(run) == 1:
-                self._udp.sendto(run[0], sockaddr)
+            if len(run) > 1:
+                self._udp.sendmsg(run, ((SOL_UDP, UDP_SEGMENT, _SIZE.pack(len(first))),), 0, sockaddr)  # type: ignore[arg-type]
+            elif isinstance(first, bytes) or sys.platform == "win32":
+                self._udp.sendto(first if isinstance(first, bytes) else b"".join(first), sockaddr)
             else:
-                self._udp.sendmsg(run, ((SOL_UDP, UDP_SEGMENT, _SIZE.pack(len(run[0]))),), 0, sockaddr)
+                self._udp.sendmsg(first, (), 0, sockaddr)
         except OSError as error:
             if len(run) > 1 and error.errno in (errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOPROTOOPT):
                 self.segments_out = False  # the path or the kernel cannot: one by one from now on
@@ -171,7 +184,7 @@ class UdpSocket:
             self._lose(error, len(run))
         else:
             self.datagrams_out += len(run)
-            self.bytes_out += sum(map(len, run))
+            self.bytes_out += sum(map(len, run if isinstance(first, bytes) else first))
 
     def _find(self, address: str) -> SockAddr:
         try:
@@ -187,12 +200,17 @@ class UdpSocket:
         self.lost[reason] = self.lost.get(reason, 0) + count
 
 
-def runs_of(datagrams: Iterable[bytes]) -> list[list[bytes]]:
-    """Cut a queue into runs that one call can send: all of one length, but the last of a run may be shorter."""
-    runs: list[list[bytes]] = []
+def runs_of(datagrams: Iterable[Datagram]) -> list[list[Datagram]]:
+    """Cut a queue into runs that one call can send: all of one length, but the last of a run may be shorter. What comes in pieces
+    is large and goes alone."""
+    runs: list[list[Datagram]] = []
     size = total = 0
     is_open = False
     for datagram in datagrams:
+        if not isinstance(datagram, bytes):
+            runs.append([datagram])
+            is_open = False
+            continue
         length = len(datagram)
         run = runs[-1] if is_open else []
         if is_open and length <= size and len(run) < SEGMENTS_MAX and total + length <= SEGMENTS_BYTES_MAX:

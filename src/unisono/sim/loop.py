@@ -176,8 +176,9 @@ class SimulatedPort:
         if not self._receivers:
             self._network.forget(self)
 
-    def send(self, datagrams: Iterable[tuple[tuple[str, ...], bytes]]) -> None:
-        for addresses, datagram in datagrams:
+    def send(self, datagrams: Iterable[tuple[tuple[str, ...], bytes | tuple[bytes, ...]]]) -> None:
+        for addresses, pieces in datagrams:
+            datagram = pieces if isinstance(pieces, bytes) else b"".join(pieces)
             for address in addresses:
                 self._counted["datagrams sent"] += 1
                 try:
