@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.net.programs import Done, Program, free_ports
 
 NAMES = ("alpha", "beta", "gamma")
@@ -107,8 +109,8 @@ def test_a_bad_members_file_is_told_with_its_line(folder: Path) -> None:
     assert "it names alpha" in Done("causal", "-S", "zeta", folder=folder).err
 
 
-def ptp(folder: Path, own: int, other: int, *options: str) -> Program:
-    return Program("ptp", "-H", "127.0.0.1", "-P", str(other), "-p", str(own), *options, folder=folder)
+def ptp(folder: Path, own: int, other: int, *options: str, host: str = "127.0.0.1") -> Program:
+    return Program("ptp", "-H", host, "-P", str(other), "-p", str(own), *options, folder=folder)
 
 
 def test_two_parties_talk(folder: Path) -> None:
@@ -133,7 +135,12 @@ def test_two_parties_talk(folder: Path) -> None:
         a.expect("ACK 0 received\n")
         assert b.wait() == 0
         assert b.text.count("\nhello\n") == 1
-    with ptp(folder, here, there) as a, ptp(folder, there, here) as b:
+
+
+@pytest.mark.parametrize("host", ["localhost", "::1"])
+def test_two_parties_talk_by_name_and_over_ipv6(folder: Path, host: str) -> None:
+    here, there = free_ports(2)
+    with ptp(folder, here, there, host=host) as a, ptp(folder, there, here, host=host) as b:
         a.say("x" * 5_000)
         b.expect("x" * 5_000 + "\n")
         b.say("thanks")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.net.programs import Done, Program, addresses
+from tests.runtime.ports import free_addresses
 
 
 def test_all_pairs_of_one_machine_hear_each_other(folder: Path) -> None:
@@ -39,8 +43,24 @@ def test_two_checks_find_each_other_and_a_third_is_missed(folder: Path) -> None:
     assert "not among --peers" in taken.err
 
 
-def test_managers_agree_on_names(folder: Path) -> None:
-    managers = addresses(2)
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_seven_checks_learn_of_all_pairs(folder: Path, host: str) -> None:
+    """More than the rows that a probe has room for, and more large probes than a socket holds by default."""
+    peers = free_addresses(7, host)
+    shared = ("check-net", "--peers", ",".join(peers), "--for", "2s", "--json")
+    with ExitStack() as stack:
+        others = [stack.enter_context(Program(*shared, "--listen", peer, folder=folder)) for peer in peers[1:]]
+        answer = Done(*shared, "--listen", peers[0], folder=folder)
+        assert [other.wait() for other in others] == [0] * 6
+    assert answer.code == 0
+    pairs = json.loads(answer.out)
+    assert len(pairs) == 42
+    assert {one["largest_bytes"] for one in pairs} == {60_000}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_managers_agree_on_names(folder: Path, host: str) -> None:
+    managers = free_addresses(2, host)
     (folder / "permanent.txt").write_text("board 17\n", "utf-8")
     shared = ("directory", "run", "--managers", ",".join(managers))
     with (

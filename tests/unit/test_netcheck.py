@@ -15,9 +15,11 @@ PEERS = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]
 A, B, C = PEERS
 
 
-def probe(rounds: int, passes: Callable[[str, str, int, int], bool], up: list[str] | None = None) -> dict[str, Prober]:
+def probe(
+    rounds: int, passes: Callable[[str, str, int, int], bool], up: list[str] | None = None, peers: list[str] = PEERS
+) -> dict[str, Prober]:
     """Rounds of probes, 20 ms apart, each 3 ms on its way; `passes(source, target, bytes, round)` says what arrives."""
-    probers = {name: Prober(name, PEERS) for name in up or PEERS}
+    probers = {name: Prober(name, peers) for name in up or peers}
     for number in range(rounds):
         now = (1 + number) * 20 * MILLISECOND
         sent = [(name, to, data) for name, prober in probers.items() for to, data in prober.probe(now)]
@@ -57,6 +59,44 @@ def test_a_cut_between_two_is_known_through_the_third() -> None:
         pairs = by_pair(prober)
         assert pairs[A, B].verdict == pairs[B, A].verdict == "nothing arrives"
         assert pairs[A, C].is_good
+
+
+MANY = [f"[2001:db8::{number:x}]:65{number:03}" for number in range(1, 41)]
+
+
+def test_a_large_group_learns_of_all_pairs() -> None:
+    """Forty rows do not fit into a probe; two that hear nothing of each other are known to all the same."""
+    source, target = MANY[3], MANY[17]
+    probers = probe(60, lambda one, other, *_: (one, other) != (source, target), peers=MANY)
+    for prober in probers.values():
+        pairs = by_pair(prober)
+        assert sum(one.is_good for one in pairs.values()) == 40 * 39 - 1
+        assert pairs[source, target].verdict == "nothing arrives, though the way back is open"
+
+
+def test_no_probe_is_larger_than_it_says() -> None:
+    sizes = []
+
+    def passes(source: str, target: str, size: int, number: int) -> bool:
+        sizes.append(size)
+        return True
+
+    probe(60, passes, peers=MANY)
+    assert set(sizes) == {netcheck.SMALL_BYTES, *netcheck.SIZES_BYTES}
+
+
+def test_large_probes_do_not_come_all_at_once() -> None:
+    """A socket holds a few of the largest; eight addresses that begin together would lose them, and say that none passes."""
+    came: dict[tuple[str, int], int] = {}
+    peers = MANY[:8]
+
+    def passes(source: str, target: str, size: int, number: int) -> bool:
+        came[target, number] = came.get((target, number), 0) + (size > netcheck.SMALL_BYTES)
+        return True
+
+    probers = probe(60, passes, peers=peers)
+    assert max(came.values()) <= 2
+    assert all(one.largest == 60_000 for one in by_pair(probers[peers[0]]).values())
 
 
 def test_one_that_is_not_up_is_said() -> None:
@@ -104,12 +144,25 @@ def test_probes_that_nobody_understands_are_counted() -> None:
 class ForgetsToPassOn(Prober):
     """Tells of itself alone."""
 
-    def _make(self, peer: str, number: int, size: int, now: int) -> bytes:
-        rows, self.rows = self.rows, {self.own: self.rows[self.own]}
-        try:
-            return super()._make(peer, number, size, now)
-        finally:
-            self.rows = rows
+    def _some_rows(self) -> netcheck.Rows:
+        return {self.own: super()._some_rows()[self.own]}
+
+
+class BeginsAnew(Prober):
+    """Tells what has room in a probe, and always the same."""
+
+    def _some_rows(self) -> netcheck.Rows:
+        self._told = [0, 0]
+        return super()._some_rows()
+
+
+class FillsSockets(Prober):
+    """Sends large probes to all in the same round."""
+
+    def probe(self, now: int) -> list[tuple[str, bytes]]:
+        out = super().probe(now)
+        small = [one for one in out if len(one[1]) == netcheck.SMALL_BYTES]
+        return small + [(peer, self._make(peer, 0, 60_000, now, {})) for peer in self.others if self._rounds % 5 == 0]
 
 
 class CountsLarge(Prober):
@@ -126,6 +179,8 @@ class CountsLarge(Prober):
     [
         (ForgetsToPassOn, test_a_cut_between_two_is_known_through_the_third),
         (CountsLarge, test_loss_is_counted_by_direction),
+        (BeginsAnew, test_a_large_group_learns_of_all_pairs),
+        (FillsSockets, test_large_probes_do_not_come_all_at_once),
     ],
 )
 def test_a_planted_fault_is_found(

@@ -20,6 +20,7 @@ from unisono.runtime.addresses import Endpoint, NotLocal, PortTaken, bind, resol
 from unisono.runtime.loop import run
 from unisono.runtime.netcheck import Pair, Prober, judge
 from unisono.runtime.seal import Seal, find_key
+from unisono.runtime.udp import enlarge_buffers
 from unisono.sim.units import format_duration, parse_duration
 
 ROUND_S = 0.02
@@ -105,6 +106,7 @@ async def _check(
         prober = Prober(str(endpoint), names)
         seal = None if key is None else Seal("check-net", MemberId(str(endpoint), time_ns()), key)
         _never_cut(udp, endpoint)
+        enlarge_buffers(udp)
         probers.append((prober, udp, seal))
         loop.add_reader(udp.fileno(), _read, prober, udp, seal)
     began, end = loop.time(), None

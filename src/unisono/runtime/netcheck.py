@@ -1,11 +1,13 @@
 """Do all members of a group-to-be hear each other? Probes between every pair of addresses, both ways.
 
-Each address sends small probes to all others, now and then large ones (never cut on the way), and with each probe its row: what it
-has heard of whom. Rows are passed on, so that a pair which hears nothing of each other is still known to whoever hears a third.
+Each address sends small probes to all others, now and then large ones (never cut on the way), and with each probe some of its row:
+what it has heard of whom. Rows are passed on, so that a pair which hears nothing of each other is still known to whoever hears
+a third.
 
     probe   4 u8 · 0x20 u8 · length u16 · JSON · zeros up to the probe's size
 
-A row is sent whole, so it is never half of one moment and half of another; of two rows of one address the later one counts.
+What is said of a pair has the round in which it was true; the latest counts. In a large group a probe has room for a part of a row,
+and the next one goes on where it ended.
 """
 
 from __future__ import annotations
@@ -15,16 +17,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 VERSION, KIND = 4, 0x20
 _HEAD = Struct("<BBH")
 SMALL_BYTES = 1_000
+CONTENT_BYTES_MAX = 160
+"""What a probe says besides rows and names: five numbers, and what is around them."""
 SIZES_BYTES = (1_200, 1_452, 1_472, 8_952, 8_972, 60_000)
 """Beyond the small ones: IPv6's least, Ethernet, jumbo frames, loopback; payloads of UDP over IPv6 and IPv4."""
 LARGE_EVERY = 5
+"""To each address a large one goes every so many rounds; not to all in the same one, which would fill their sockets."""
 LOSS_MAX = 0.05
 """More than this is worth a warning: the streams heal it, slowly."""
+
+
+Rows: TypeAlias = dict[str, dict[str, list[int]]]
+"""By who has heard, then by whom: the round, and the values of a `Heard`."""
+VALUES = 6
 
 
 @dataclass(slots=True)
@@ -63,10 +73,10 @@ class Prober:
 
     own: str
     peers: Sequence[str]
-    rows: dict[str, tuple[int, dict[str, list[int]]]] = field(default_factory=dict)
+    rows: Rows = field(default_factory=dict)
     refused: int = 0
-    _sent: int = 0
     _rounds: int = 0
+    _told: list[int] = field(default_factory=lambda: [0, 0])  # of the own row, and of the others': where to go on
     _heard: dict[str, Heard] = field(default_factory=dict)
     _last_at: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -77,24 +87,39 @@ class Prober:
     def probe(self, now: int) -> list[tuple[str, bytes]]:
         """A round: a small probe to each other address, and every few rounds a large one."""
         self._rounds += 1
-        self._sent += 1
         self._write_row()
-        out = [(peer, self._make(peer, self._sent, SMALL_BYTES, now)) for peer in self.others]
-        if self._rounds % LARGE_EVERY == 0:
-            size = SIZES_BYTES[self._rounds // LARGE_EVERY % len(SIZES_BYTES)]
-            out += [(peer, self._make(peer, 0, size, now)) for peer in self.others]
-        return out
+        rows = self._some_rows()
+        out = [(peer, self._make(peer, self._rounds, SMALL_BYTES, now, rows)) for peer in self.others]
+        size = SIZES_BYTES[self._rounds // LARGE_EVERY % len(SIZES_BYTES)]
+        turn = self._rounds + self.peers.index(self.own)
+        large = [peer for place, peer in enumerate(self.others) if (turn + place) % LARGE_EVERY == 0]
+        return out + [(peer, self._make(peer, 0, size, now, {})) for peer in large]
 
     def _write_row(self) -> None:
-        row = {
-            peer: [one.first, one.highest, one.received, one.largest, one.rtt_ns] for peer, one in self._heard.items()
+        self.rows[self.own] = {
+            peer: [self._rounds, one.first, one.highest, one.received, one.largest, one.rtt_ns]
+            for peer, one in self._heard.items()
         }
-        self.rows[self.own] = (self._rounds, row)
 
-    def _make(self, peer: str, number: int, size: int, now: int) -> bytes:
-        names = list(self.rows)
-        passed_on = names[self._rounds % len(names)]
-        rows = {name: self.rows[name] for name in dict.fromkeys((self.own, passed_on))}
+    def _some_rows(self) -> Rows:
+        """What a small probe has room for: of the own row, and in every other round of the rows that others have told."""
+        is_passing_on = self._rounds % 2
+        names = [name for name in self.rows if (name != self.own) == is_passing_on]
+        known = [(name, peer) for name in names for peer in (None, *self.rows[name])]  # None: that there is such a row
+        some: Rows = {self.own: {}}
+        room = SMALL_BYTES - _HEAD.size - CONTENT_BYTES_MAX - len(self.own)
+        told = 0
+        for told in range(len(known)):
+            name, peer = known[(self._told[is_passing_on] + told) % len(known)]
+            entry = {peer: self.rows[name][peer]} if peer is not None else {}
+            room -= len(json.dumps({name: entry}))
+            if room < 0:
+                break
+            some.setdefault(name, {}).update(entry)
+        self._told[is_passing_on] += max(told, 1)
+        return some
+
+    def _make(self, peer: str, number: int, size: int, now: int, rows: Rows) -> bytes:
         at, taken = self._last_at.get(peer, (0, 0))
         content: dict[str, Any] = {
             "from": self.own,
@@ -105,9 +130,6 @@ class Prober:
             "rows": rows,
         }
         text = json.dumps(content, separators=(",", ":")).encode()
-        if _HEAD.size + len(text) > SMALL_BYTES:  # a large group: the own row alone, and that only if it fits
-            content["rows"] = {}
-            text = json.dumps(content, separators=(",", ":")).encode()
         return (_HEAD.pack(VERSION, KIND, len(text)) + text).ljust(size, b"\0")
 
     def receive(self, datagram: bytes, now: int) -> None:
@@ -118,11 +140,11 @@ class Prober:
             sender, number, at = str(content["from"]), int(content["n"]), int(content["at"])
             echo, held = int(content["echo"]), int(content["held"])
             rows = {
-                str(name): (int(stamp), {str(peer): [int(value) for value in values] for peer, values in row.items()})
-                for name, (stamp, row) in content["rows"].items()
+                str(name): {str(peer): [int(value) for value in values] for peer, values in row.items()}
+                for name, row in content["rows"].items()
             }
             is_sound = (version, kind) == (VERSION, KIND) and all(
-                len(values) == 5 for _, row in rows.values() for values in row.values()
+                len(values) == VALUES for row in rows.values() for values in row.values()
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ArithmeticError, StructError):
             is_sound = False
@@ -139,41 +161,44 @@ class Prober:
             sample = now - echo - held
             heard.rtt_ns = sample if not heard.rtt_ns else min(sample, heard.rtt_ns)
         self._last_at[sender] = (at, now)
-        for name, (stamp, row) in rows.items():
-            if name in self.peers and name != self.own and stamp > self.rows.get(name, (-1, {}))[0]:
-                self.rows[name] = (stamp, row)
+        learn(self.rows, {name: row for name, row in rows.items() if name in self.others})
 
     @property
     def has_heard_all(self) -> bool:
         """Whether every address was heard here, and says that it has heard every other."""
         self._write_row()
         return all(
-            name in self.rows and all(peer in self.rows[name][1] for peer in self.peers if peer != name)
+            name in self.rows and all(peer in self.rows[name] for peer in self.peers if peer != name)
             for name in self.peers
         )
+
+
+def learn(known: Rows, told: Rows) -> None:
+    """Take over what is new, or newer."""
+    for name, row in told.items():
+        mine = known.setdefault(name, {})
+        mine.update((peer, values) for peer, values in row.items() if peer not in mine or values[0] > mine[peer][0])
 
 
 def judge(probers: Sequence[Prober]) -> list[Pair]:
     """Every direction, from all rows that are known here."""
     peers = probers[0].peers
-    rows: dict[str, tuple[int, dict[str, list[int]]]] = {}
+    rows: Rows = {}
     for prober in probers:
         prober._write_row()
-        for name, (stamp, row) in prober.rows.items():
-            if stamp > rows.get(name, (-1, {}))[0]:
-                rows[name] = (stamp, row)
+        learn(rows, prober.rows)
     return [_judge_pair(source, target, rows) for source in peers for target in peers if source != target]
 
 
-def _judge_pair(source: str, target: str, rows: dict[str, tuple[int, dict[str, list[int]]]]) -> Pair:
+def _judge_pair(source: str, target: str, rows: Rows) -> Pair:
     if target not in rows:
         return Pair(source, target, f"unknown: {target} was not heard by anyone here")
-    values = rows[target][1].get(source)
+    values = rows[target].get(source)
     if values is None:
-        back = rows.get(source, (0, {}))[1].get(target)
+        back = rows.get(source, {}).get(target)
         if source not in rows:
             return Pair(source, target, f"nothing arrives: {source} may not be up")
         return Pair(source, target, "nothing arrives, though the way back is open" if back else "nothing arrives")
-    heard = Heard(*values)
+    heard = Heard(*values[1:])
     verdict = "ok" if heard.loss <= LOSS_MAX else "lossy"
     return Pair(source, target, verdict, heard.loss, heard.largest, heard.rtt_ns or None)

@@ -51,7 +51,7 @@ class UdpSocket:
         self.datagrams_in = self.datagrams_out = self.bytes_in = self.bytes_out = 0
         self.lost: dict[str, int] = {}
         """Datagrams that could not be sent or received, by the system's reason."""
-        self._enlarge_buffers()
+        enlarge_buffers(udp)
 
     def _ask_for_segments(self) -> bool:
         try:
@@ -59,16 +59,6 @@ class UdpSocket:
         except OSError:
             return False
         return True
-
-    def _enlarge_buffers(self) -> None:
-        """As large as allowed; a privileged process may have more than the system's limit."""
-        for option, forced in ((socket.SO_RCVBUF, 33), (socket.SO_SNDBUF, 32)):
-            for choice in (forced, option) if sys.platform == "linux" else (option,):
-                try:
-                    self._udp.setsockopt(socket.SOL_SOCKET, choice, SOCKET_BUFFER_BYTES)
-                    break
-                except OSError:
-                    continue
 
     def set_options(self, *options: tuple[int, int, int | bytes]) -> None:
         for level, name, value in options:
@@ -198,6 +188,17 @@ class UdpSocket:
     def _lose(self, error: OSError, count: int = 1) -> None:
         reason = errno.errorcode.get(error.errno or 0, "unknown")
         self.lost[reason] = self.lost.get(reason, 0) + count
+
+
+def enlarge_buffers(udp: socket.socket) -> None:
+    """As large as allowed; a privileged process may have more than the system's limit."""
+    for option, forced in ((socket.SO_RCVBUF, 33), (socket.SO_SNDBUF, 32)):
+        for choice in (forced, option) if sys.platform == "linux" else (option,):
+            try:
+                udp.setsockopt(socket.SOL_SOCKET, choice, SOCKET_BUFFER_BYTES)
+                break
+            except OSError:
+                continue
 
 
 def runs_of(datagrams: Iterable[Datagram]) -> list[list[Datagram]]:
