@@ -139,6 +139,10 @@ def test_probes_that_nobody_understands_are_counted() -> None:
     prober.receive(good, 2)
     assert prober.refused == len(bad)
     assert B in prober._heard
+    prober.receive(
+        packed(rows={B: {"198.51.100.7:1": [1] * netcheck.VALUES}, "198.51.100.7:1": {B: [1] * netcheck.VALUES}}), 3
+    )
+    assert prober.rows == {B: {}}  # what nobody asked about is not kept
 
 
 class ForgetsToPassOn(Prober):

@@ -161,7 +161,7 @@ class Prober:
             sample = now - echo - held
             heard.rtt_ns = sample if not heard.rtt_ns else min(sample, heard.rtt_ns)
         self._last_at[sender] = (at, now)
-        learn(self.rows, {name: row for name, row in rows.items() if name in self.others})
+        learn(self.rows, {name: row for name, row in rows.items() if name in self.others}, self.peers)
 
     @property
     def has_heard_all(self) -> bool:
@@ -173,11 +173,13 @@ class Prober:
         )
 
 
-def learn(known: Rows, told: Rows) -> None:
-    """Take over what is new, or newer."""
+def learn(known: Rows, told: Rows, peers: Sequence[str]) -> None:
+    """Take over what is new, or newer, of addresses that are checked."""
     for name, row in told.items():
         mine = known.setdefault(name, {})
-        mine.update((peer, values) for peer, values in row.items() if peer not in mine or values[0] > mine[peer][0])
+        for peer, values in row.items():
+            if peer in peers and (peer not in mine or values[0] > mine[peer][0]):
+                mine[peer] = values
 
 
 def judge(probers: Sequence[Prober]) -> list[Pair]:
@@ -186,7 +188,7 @@ def judge(probers: Sequence[Prober]) -> list[Pair]:
     rows: Rows = {}
     for prober in probers:
         prober._write_row()
-        learn(rows, prober.rows)
+        learn(rows, prober.rows, peers)
     return [_judge_pair(source, target, rows) for source in peers for target in peers if source != target]
 
 
