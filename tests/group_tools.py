@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from unisono.core.config import Config
 from unisono.core.control import CUT, Control, ControlCodec, Piece
 from unisono.core.envelope import BODY, HEAD, NAK, ROW, SEND
+from unisono.core.frame import HEAD_BYTES, Frames
 from unisono.core.frame import Control as ControlFrame
-from unisono.core.frame import Frames
-from unisono.core.frame import Stream as StreamFrame
 from unisono.core.member import Settings
 from unisono.core.membership_participant import Participant
 from unisono.core.membership_settings import MembershipSettings
@@ -100,13 +99,13 @@ class Body(NamedTuple):
 
 def body_in(datagram: bytes) -> Body | None:
     """The body in a datagram; None for control messages and bare acknowledgements."""
-    frame = _FRAMES.open(datagram)
-    if not isinstance(frame, StreamFrame):
+    if not datagram.startswith(_FRAMES.stream_head):
         return None
-    naks, rows, size = HEAD.unpack_from(frame.datagram)[7:10]
+    naks, rows, size = HEAD.unpack_from(datagram, HEAD_BYTES)[7:10]
     if not size:
         return None
-    kind, origin, seq, _, _ = BODY.unpack_from(frame.datagram, HEAD.size + rows * ROW.size + naks * NAK.size)
+    at = HEAD_BYTES + HEAD.size + rows * ROW.size + naks * NAK.size
+    kind, origin, seq, _, _ = BODY.unpack_from(datagram, at)
     return Body(not kind & SEND, origin, seq)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.core.envelope import DELAY_MAX, Octets, Piece, Plain, Refusal
-from unisono.core.stream_receive import Inflow
+from unisono.core.stream_receive import NEVER, Inflow
 from unisono.core.stream_send import Outflow
 from unisono.core.stream_state import SENT_TIMES, Datagrams
 from unisono.core.streams import Streams
@@ -133,8 +133,9 @@ class IgnoresRumours(Streams):
 
 
 class IgnoresRoom(Streams):
-    def _apply_room(self, sender: Rank, room: int) -> None:
-        return
+    def receive(self, sender: Rank, datagram: bytes | memoryview, now: int) -> None:
+        super().receive(sender, datagram, now)
+        self._room_until[sender] = NEVER
 
 
 class NeverShrinks(Streams):
@@ -189,11 +190,11 @@ class BelievesAcks(Streams):
 
     def _check_rows(self, sender: Rank, table: bytes | memoryview) -> list[tuple[int, ...]] | Refusal:  # type: ignore[override]
         sent, self._cast.sent = self._cast.sent, 1 << 40
-        packets, self._packets = self._packets, 1 << 40
+        packets, self.packets_cast = self.packets_cast, 1 << 40
         stream = self._sends[sender]
         stream_sent, stream.sent = stream.sent, 1 << 40
         result = super()._check_rows(sender, table)
-        self._cast.sent, self._packets, stream.sent = sent, packets, stream_sent
+        self._cast.sent, self.packets_cast, stream.sent = sent, packets, stream_sent
         return result  # type: ignore[return-value]
 
 

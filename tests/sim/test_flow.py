@@ -173,7 +173,7 @@ def test_rates_and_timers_are_computed_anew_with_every_view() -> None:
     world.gather("abcd")
 
     def rates() -> set[int | None]:
-        return {process.member._streams._window._rate for process in world.up if process.member._streams is not None}
+        return {process.member._streams._window.rate for process in world.up if process.member._streams is not None}
 
     assert rates() == {300_000}
     world.crash("d")

@@ -299,7 +299,8 @@ def random_datagram(random: Random, forger: Forger, node: Streams) -> bytes:
 
     def number(end: int) -> int:
         return (
-            random.choice([random.randrange(end), random.randrange(8), end - 1, node._cast.sent, node._packets]) % end
+            random.choice([random.randrange(end), random.randrange(8), end - 1, node._cast.sent, node.packets_cast])
+            % end
         )
 
     rows = tuple(

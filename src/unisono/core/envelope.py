@@ -48,6 +48,8 @@ Octets: TypeAlias = bytes | memoryview
 VERSION = 1
 
 HEAD = Struct("<BBHHQQBBHHIII")
+ROUTE = Struct("<BxHxxQ")
+"""Of a head: version, sender, view."""
 ROW = Struct("<HIIIIIH")
 NAK = Struct("<HBII")
 BODY = Struct("<BHIHH")
@@ -107,22 +109,6 @@ def view_tag(view: View) -> int:
     for text in (str(view.id.number), str(view.id.proposer), *map(str, view.members)):
         state.update(len(text).to_bytes(4, "little") + text.encode())
     return int.from_bytes(state.digest(), "little")
-
-
-class Peek(NamedTuple):
-    """What a driver needs in order to route a datagram before it has the view's streams."""
-
-    sender: Rank
-    view: int
-    counter: int
-
-
-def peek(datagram: bytes | memoryview) -> Peek | None:
-    """Look at the readable part of a datagram; None if it cannot be one."""
-    if len(datagram) < HEAD.size or datagram[0] != VERSION:
-        return None
-    fields = HEAD.unpack_from(datagram)
-    return Peek(fields[2], fields[4], fields[5])
 
 
 class ReplayWindow:

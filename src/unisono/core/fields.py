@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import Enum, StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from struct import Struct
 from typing import Any
 
@@ -127,7 +127,8 @@ class Scalar(Field):
         return self.least * len(values)
 
     def put_many(self, values: Sequence[int], out: list[bytes], config: Config) -> None:
-        self.demand(values)
+        if self.low:
+            self.demand(values)
         out.append(array_of(len(values), self.code).pack(*values))
 
     def take_many(self, reader: Reader, count: int) -> tuple[int, ...]:
@@ -135,7 +136,8 @@ class Scalar(Field):
         if at < 0:
             return ()
         values = array_of(count, self.code).unpack_from(reader.data, at)
-        self.check(values, reader)
+        if self.low or self.ranks:
+            self.check(values, reader)
         return values
 
     def check(self, values: Sequence[int], reader: Reader) -> None:
@@ -162,7 +164,7 @@ class Row(Field):
         self.fields = fields
         self.names = names
         self.type = type
-        self._make: Callable[[Sequence[Any]], Any] = getattr(type, "_make", type)
+        self._make: Callable[[Sequence[Any]], Any] = type if type is tuple else partial(tuple.__new__, type)
         lead: list[Scalar] = []
         for field in fields:
             if not isinstance(field, Scalar):
@@ -184,7 +186,8 @@ class Row(Field):
         if len(value) != len(self.fields):
             raise Misuse(f"a row of {len(value)} values, where {len(self.fields)} belong")
         for i, scalar in self._bounded:
-            scalar.demand(value[i : i + 1])
+            if value[i] < scalar.low:
+                scalar.demand(value[i : i + 1])
         out.append(self._head.pack(*value[: self._lead]))
         for i, field in self._rest:
             field.put(value[i], out, config)
@@ -195,7 +198,8 @@ class Row(Field):
             return None
         values = self._head.unpack_from(reader.data, at)
         for i, scalar in self._bounded:
-            scalar.check(values[i : i + 1], reader)
+            if scalar.ranks or values[i] < scalar.low:
+                scalar.check(values[i : i + 1], reader)
         if not self._rest:
             return self._make(values)
         mixed = list(values)

@@ -62,16 +62,17 @@ class Frames:
         """What a datagram for which `is_client` holds says; None if it is no use."""
         return self._open_control(memoryview(datagram))
 
-    def open(self, datagram: bytes | memoryview) -> Stream | Control | None:
-        """What a datagram holds; None if it is nothing for this group."""
+    def open(self, datagram: bytes | memoryview) -> Control | None:
+        """What a datagram of membership says; None if it is nothing for this group.
+
+        Whoever calls it has looked for `stream_head` before, which most datagrams begin with.
+        """
         if len(datagram) < HEAD_BYTES or datagram[0] != VERSION:
             self.refused["version"] += 1
             return None
         if datagram[2:HEAD_BYTES] != self.stream_head[2:HEAD_BYTES]:
             self.refused["group"] += 1
             return None
-        if datagram[1] == STREAM:
-            return Stream(memoryview(datagram)[HEAD_BYTES:])
         if datagram[1] != CONTROL:
             self.refused["kind"] += 1
             return None
@@ -90,12 +91,6 @@ class Frames:
                     return Control(MemberId(address, incarnation), datagram[start + length :])
         self.refused["sender"] += 1
         return None
-
-
-class Stream(NamedTuple):
-    """A datagram of a view's streams."""
-
-    datagram: memoryview
 
 
 class Control(NamedTuple):

@@ -22,10 +22,10 @@ from unisono.core.control import Charter, ControlCodec
 from unisono.core.departure import Cause
 from unisono.core.detector import Detector
 from unisono.core.early import Early
-from unisono.core.envelope import ReplayWindow, peek, view_tag
+from unisono.core.envelope import HEAD, ROUTE, ReplayWindow, view_tag
+from unisono.core.envelope import VERSION as STREAM_VERSION
 from unisono.core.errors import Misuse
-from unisono.core.frame import Frames
-from unisono.core.frame import Stream as StreamFrame
+from unisono.core.frame import HEAD_BYTES, Frames
 from unisono.core.happenings import Aside, Effects, Entered, Happening
 from unisono.core.member_questions import MemberQuestions
 from unisono.core.member_settings import Settings as Settings
@@ -87,6 +87,7 @@ class Member(MemberQuestions):
         self._peers: tuple[str, ...] = ()  # addresses of the members of the view, by rank
         self._others: tuple[str, ...] = ()  # without the own one
         self._heard_from: dict[Rank, None] = {}  # in this turn; the detector is told when it ends
+        self._has_told_all = False  # something, in this turn: likewise
         self._detector = Detector(settings.detector, now)
         self._replay: dict[MemberId, ReplayWindow] = {}
         self._counter = 1  # of the next transmission on a stream
@@ -192,12 +193,9 @@ class Member(MemberQuestions):
         """Take datagrams from the network."""
         self.tick(now)
         for datagram in datagrams:
-            frame = self._frames.open(datagram)
-            if frame is None:
-                continue
-            if isinstance(frame, StreamFrame):
-                self._take_stream(frame.datagram, now)
-            else:
+            if datagram[:HEAD_BYTES] == self._frames.stream_head:
+                self._take_stream(memoryview(datagram)[HEAD_BYTES:], now)
+            elif (frame := self._frames.open(datagram)) is not None:
                 self._take_control(frame.sender, frame.message, now)
 
     def tick(self, now: int) -> None:
@@ -227,7 +225,8 @@ class Member(MemberQuestions):
             self._plan(effects)  # may block, close and install
         seat, streams = self._seat, self._streams
         if seat is not None and streams is not None:
-            self._hand_over(seat, streams)
+            if streams.arrivals:
+                self._hand_over(seat, streams)
             self._take_seat_turn(seat, streams, effects)
             self._drain_streams(streams, effects)
         if self._notes:
@@ -255,6 +254,9 @@ class Member(MemberQuestions):
         for rank in self._heard_from:
             self._detector.heard(self._members[rank], self._now)
         self._heard_from.clear()
+        if self._has_told_all:
+            self._has_told_all = False
+            self._detector.sent(self._now)
 
     def _detect(self) -> None:
         self._tell_detector()
@@ -306,20 +308,21 @@ class Member(MemberQuestions):
                 self._events.append(event)
 
     def _take_stream(self, datagram: memoryview, now: int) -> None:
-        seen = peek(datagram)
-        if seen is None:
+        if len(datagram) < HEAD.size or datagram[0] != STREAM_VERSION:
             self._drop("short datagram")
-        elif seen.view != self._tag:
-            self._keep_early(seen.view, datagram)
-        elif self._streams is not None and seen.sender < len(self._members):
+            return
+        _, sender, view = ROUTE.unpack_from(datagram)
+        if view != self._tag:
+            self._keep_early(view, datagram)
+        elif self._streams is not None and sender < len(self._members):
             counters = self._streams.counters
             before = counters.datagrams_received
-            self._streams.receive(seen.sender, datagram, now)
+            self._streams.receive(sender, datagram, now)
             if counters.datagrams_received > before:  # authentic and well-formed
                 if self._suspected:
-                    self._heard(self._members[seen.sender], now)
+                    self._heard(self._members[sender], now)
                 else:
-                    self._heard_from[seen.sender] = None
+                    self._heard_from[sender] = None
 
     def _take_control(self, sender: MemberId, data: memoryview, now: int) -> None:
         message = self._control.read(data)
@@ -365,7 +368,8 @@ class Member(MemberQuestions):
 
     def _take_seat_turn(self, seat: Seat, streams: Streams, effects: Effects) -> None:
         turn = seat.drain(self._now)
-        effects.events += self._happenings(turn.events)
+        if turn.events:
+            effects.events += self._happenings(turn.events)
         effects.notes = turn.notes
         effects.pledge = turn.pledge
         self._quiet_at = turn.deadline
@@ -416,11 +420,11 @@ class Member(MemberQuestions):
                 seat.trim(origin, enough)
 
     def _drain_streams(self, streams: Streams, effects: Effects) -> None:
-        if self._detector.wants_heartbeat(self._now):
+        if self._detect_at <= self._now and self._detector.wants_heartbeat(self._now):
             streams.announce()
         for to, datagram in streams.act(self._now):
             if to is None:
-                self._detector.sent(self._now)
+                self._has_told_all = True
                 effects.datagrams.append((self._others, datagram))
             else:
                 effects.datagrams.append(((self._peers[to],), datagram))

@@ -17,12 +17,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from operator import attrgetter
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.ordering import MESSAGE_HEAD_BYTES, PACKET_HEAD_BYTES, AnyOrdering, Cut, Report, Wait
 from unisono.core.outbox import Effects, Note, NoteKind, Outbox
 from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Packet, Rank, Slot, View, ViewId
+
+_is_safe = attrgetter("safe")
 
 
 class Seat:
@@ -120,7 +123,7 @@ class Seat:
         out, effects = self._out, self._effects
         if not self._blocked:
             self._take_turn(now, out)
-            if not self._noting:
+            if out.deliver and not self._noting:
                 self._pass_gate(0)
         if out.deliver:
             self._show(out)
@@ -324,29 +327,24 @@ class Seat:
             self._pass_gate(delivered)
 
     def _submit(self, out: Outbox) -> None:
-        for batch in self._batches():
-            mark, delivered = len(out.notes), len(out.deliver)
-            self._ordering.submit(batch, out)
-            if self._noting:
-                self._note_cast(batch, mark, delivered)
-        self._quiet_at = None  # an own cast acknowledges whatever was received before this turn
-
-    def _batches(self) -> list[Batch]:
-        """Cut what was cast into batches: one where options and limits allow it."""
+        """What was cast becomes batches: one where options and limits allow it."""
         casting, self._casting = self._casting, []
         first = self._index - self._casting_count
         self._casting_count = self._casting_bytes = 0
-        result = []
         for options, payloads in casting:
-            for some in self._cut(payloads):
-                result.append(self._batch(first, some, options))
+            for some in (payloads,) if len(payloads) == 1 else self._cut(payloads):
+                batch = self._batch(first, some, options)
                 first += len(some)
-        return result
+                mark, delivered = len(out.notes), len(out.deliver)
+                self._ordering.submit(batch, out)
+                if self._noting:
+                    self._note_cast(batch, mark, delivered)
+        self._quiet_at = None  # an own cast acknowledges whatever was received before this turn
 
     def _cut(self, payloads: list[bytes]) -> list[list[bytes]]:
         """Cut one run of messages where the limits of a batch are."""
         messages_max, bytes_max = self.config.batch_messages_max, self.batch_bytes_max
-        if len(payloads) == 1 or (len(payloads) <= messages_max and sum(map(len, payloads)) <= bytes_max):
+        if len(payloads) <= messages_max and sum(map(len, payloads)) <= bytes_max:
             return [payloads]
         ends = list(accumulate(map(len, payloads)))
         pieces: list[list[bytes]] = []
@@ -391,7 +389,7 @@ class Seat:
     def _pass_gate(self, start: int) -> None:
         """What the ordering has delivered from `start` on is shown now, unless it is safe or behind something that is."""
         deliver = self._out.deliver
-        if not self._gate and not any(batch.safe for batch in deliver[start:]):
+        if not self._gate and not any(map(_is_safe, deliver[start:])):
             if self._noting:
                 self._note_deliveries(start)
             return

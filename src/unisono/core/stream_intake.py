@@ -71,7 +71,9 @@ class StreamIntake(StreamState):
         if size != naks_end + body_bytes:
             return Refusal.LENGTH
         replay = self._replay[sender]
-        if not replay.fresh(counter):
+        if not 0 < counter - replay.highest <= replay.LEAP_MAX and not replay.fresh(
+            counter
+        ):  # mostly it is the next one
             return Refusal.REPLAYED
 
         # Check every part before using any.
@@ -115,7 +117,7 @@ class StreamIntake(StreamState):
             self._apply_rows(sender, acknowledged, now)
         if counter > self._newest[sender]:
             self._newest[sender] = counter
-            self._apply_room(sender, room)
+            self._room_until[sender] = NEVER if room == NO_LIMIT else self._shown[self._rank][sender] + room
         if requested:
             self.counters.naks_received += len(requested)
             for kind, wanted, first, count in requested[: REQUESTS_MAX - len(self._requests)]:
@@ -144,7 +146,7 @@ class StreamIntake(StreamState):
             if origin == own:  # the numbers of the stream to the sender mean something to me alone
                 stream = self._sends[sender]
                 send = extend(send, stream.base)
-                if send > stream.sent or cast > self._cast.sent or arrived > self._packets:
+                if send > stream.sent or cast > self._cast.sent or arrived > self.packets_cast:
                     return Refusal.FORGED
             if taken > arrived:
                 return Refusal.FORGED
@@ -169,21 +171,17 @@ class StreamIntake(StreamState):
         return result
 
     def _check_body(self, sender: Rank, body: Octets) -> Plain | Piece | Refusal:
+        """Take a body apart."""
         if len(body) <= BODY.size:
             return Refusal.BODY
-        kind, origin = body[0], body[1] | body[2] << 8
+        kind, origin, _, count, marks = BODY.unpack_from(body)
         if kind > KIND_MAX:
             return Refusal.BODY
         if origin >= self._members or origin == self._rank or (kind & SEND and origin != sender):
             return Refusal.RANK
-        parsed = self._parse(body)
-        return parsed if parsed is not None else Refusal.BODY
-
-    def _parse(self, body: Octets) -> Plain | Piece | None:
-        kind, _, _, count, marks = BODY.unpack_from(body)
         if kind & FRAGMENT:
-            return take_piece(body, count, marks, self._piece_max)
-        return take_plain(body, count, marks, self._settings.packets_per_datagram_max)
+            return take_piece(body, count, marks, self._piece_max) or Refusal.BODY
+        return take_plain(body, count, marks, self._settings.packets_per_datagram_max) or Refusal.BODY
 
     # Acknowledgements.
 
@@ -218,8 +216,8 @@ class StreamIntake(StreamState):
         if number > old:
             row[peer] = number
             inflow = self._casts[origin]
-            if old == inflow.kept_base:
-                inflow.release(min(row))
+            if old == inflow.kept_base and (least := min(row)) > old:
+                inflow.release(least)
 
     def _acknowledged(self, peer: Rank, cast: int, send: int, now: int) -> None:
         """`peer` has so many bodies of my streams."""
@@ -243,9 +241,6 @@ class StreamIntake(StreamState):
             self._due[peer] = NEVER
         elif cast_moves >= cast_waits and send_moves >= send_waits:  # a stream that stands still must not be put off
             self._arm(peer, now)
-
-    def _apply_room(self, sender: Rank, room: int) -> None:
-        self._room_until[sender] = NEVER if room == NO_LIMIT else self._shown[self._rank][sender] + room
 
     # Bodies.
 
@@ -271,7 +266,7 @@ class StreamIntake(StreamState):
         seq = extend(low, inflow.next)
         if seq < inflow.next or (seq in inflow.ahead and seq > inflow.next):
             self.counters.duplicates += 1
-            self._owe_for(kind, origin, now)  # its acknowledgement was lost, or late
+            self._owe(kind, origin, now)  # its acknowledgement was lost, or late
             return None
         if seq < inflow.asked:
             if tries:
@@ -284,7 +279,7 @@ class StreamIntake(StreamState):
             if not inflow.hold(seq, body):
                 return Refusal.AHEAD
             self._learn(inflow, seq + 1, now)
-            self._owe_for(kind, origin, now + self._settings.ack_delay_ns)
+            self._owe(kind, origin, now + self._settings.ack_delay_ns)
             return None
         refusal = self._take(inflow, body, parsed)
         if refusal is not None:
@@ -298,15 +293,15 @@ class StreamIntake(StreamState):
         inflow.asks = 0
         settings = self._settings
         late = tries or self._unacked >= settings.ack_datagrams_max or self._unacked_bytes >= settings.ack_bytes_max
-        self._owe_for(kind, origin, now if late else now + settings.ack_delay_ns)
+        self._owe(kind, origin, now if late else now + settings.ack_delay_ns)
         return None
 
     def _take_ahead(self, inflow: Inflow) -> None:
         """A gap has closed: what waited behind it follows. What finds no room stays, and its resend tries again."""
         inflow.drop_held(inflow.next - 1)
         while (body := inflow.ahead.get(inflow.next)) is not None:
-            parsed = self._parse(body)
-            assert parsed is not None, "it was checked when it came"
+            parsed = self._check_body(inflow.origin, body)
+            assert not isinstance(parsed, Refusal), "it was checked when it came"
             if self._take(inflow, body, parsed) is not None:
                 break
             inflow.drop_held(inflow.next - 1)
@@ -321,7 +316,8 @@ class StreamIntake(StreamState):
                 return Refusal.MEMORY
         else:
             marked = bool(parsed.marks)
-        if (marked and not join.admits_full()) if sending else not join.admits_cast():
+        is_idle = join.idle
+        if not is_idle and ((marked and not join.admits_full()) if sending else not join.admits_cast()):
             return Refusal.MEMORY
 
         if not sending and self._members > 2 and not inflow.keep(body):
@@ -341,7 +337,7 @@ class StreamIntake(StreamState):
             self.counters.refused[Refusal.FRAGMENT] += 1
         if sending:
             self._show_sent(origin, parsed)
-        elif parsed.marks or not join.idle:
+        elif parsed.marks or not is_idle:
             self._show_joined(origin, join.cast(parsed.packets, parsed.marks))
         else:
             join.shown += len(parsed.packets)
@@ -367,7 +363,7 @@ class StreamIntake(StreamState):
             self._show(origin, packets)
 
     def _show(self, origin: Rank, packets: Sequence[Octets]) -> None:
-        self._arrived.extend(zip(repeat(origin), packets))
+        self.arrivals.extend(zip(repeat(origin), packets))
         self.counters.packets_received += len(packets)
         shown = self._joins[origin].shown
         if shown > self._own_shown[origin]:

@@ -64,7 +64,7 @@ class Outflow:
         marks, self._marks = self._marks, []
         size, self.waiting_bytes = self.waiting_bytes, 0
         self.kept_bytes -= size
-        lengths = [len(packet) for packet in waiting]
+        lengths = list(map(len, waiting))
         if not marks and size + 2 * len(waiting) <= self._capacity and len(waiting) <= self._count_max:
             self._append(make_plain(self._kind, self._origin, self.end, waiting, lengths, marks))
         else:

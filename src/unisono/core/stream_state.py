@@ -48,7 +48,6 @@ class StreamState:
         "_acked",
         "_announce",
         "_answers",
-        "_arrived",
         "_busy",
         "_cast",
         "_casts",
@@ -59,6 +58,7 @@ class StreamState:
         "_echo_at",
         "_echoed",
         "_gapped",
+        "_has_cast",
         "_is_urged",
         "_joins",
         "_kept_max",
@@ -69,7 +69,6 @@ class StreamState:
         "_own_taken",
         "_paced_until",
         "_packet_max",
-        "_packets",
         "_peers",
         "_poll_at",
         "_poll_doublings",
@@ -100,9 +99,11 @@ class StreamState:
         "_view",
         "_watched",
         "_window",
+        "arrivals",
         "counter",
         "counters",
         "deadline",
+        "packets_cast",
         "stable",
         "taken_by_all",
     )
@@ -148,11 +149,13 @@ class StreamState:
         self._sends = [Outflow(SEND, rank, first, capacity, settings.packets_per_datagram_max) for _ in range(members)]
         self._sends_bytes = 0  # kept in all of these
         self._busy: dict[Rank, None] = {}  # peers whose unicast stream has something to send
-        self._packets = first  # cast so far
+        self.packets_cast = first
+        """So far."""
         self._window = Window(settings, now)
         self.counter = first_counter  # of the next transmission; the streams of the next view go on from here
         self._sent_at = [0] * SENT_TIMES
         self._paced_until = NEVER  # when the rate limit lets the next body pass
+        self._has_cast = False  # in this turn
 
         # Receiving.
         self._memory = Memory()
@@ -160,7 +163,8 @@ class StreamState:
         self._receives = [Inflow(origin, SEND, settings, self._memory) for origin in range(members)]
         self._joins = [Join(rank, members, settings.ahead_bytes_max, first) for _ in range(members)]
         self._gapped: dict[Inflow, None] = {}  # streams that may have a gap
-        self._arrived: list[tuple[Rank, Octets]] = []
+        self.arrivals: list[tuple[Rank, Octets]] = []
+        """What `arrived` returns next."""
         self._replay = list(replay) if replay is not None else [ReplayWindow() for _ in range(members)]
 
         # How far everyone is.
@@ -217,16 +221,12 @@ class StreamState:
             if old == floors[origin]:
                 floors[origin] = min(row)
 
-    def _owe(self, origin: Rank, due: int) -> None:
-        """All members must hear how far I am with `origin`, by `due`."""
-        self._dirty[origin] = None
-        if due < self._ack_at:
-            self._ack_at = due
-
-    def _owe_for(self, kind: int, origin: Rank, due: int) -> None:
-        """A body of `origin` came: all must hear of a cast, only the origin of what it sent to me."""
+    def _owe(self, kind: int, origin: Rank, due: int) -> None:
+        """A body of `origin` came. By `due` all must hear how far I am with its casts, only the origin with what it sent to me."""
         if not kind & SEND:
-            self._owe(origin, due)
+            self._dirty[origin] = None
+            if due < self._ack_at:
+                self._ack_at = due
         elif due < self._ack_ones.get(origin, NEVER):
             self._ack_ones[origin] = due
 

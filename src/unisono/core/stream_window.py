@@ -61,7 +61,7 @@ class Counters:
 class Window:
     """Bytes in flight (additive increase, multiplicative decrease, doubling at the start) and bytes a second."""
 
-    __slots__ = ("_datagram", "_max", "_min", "_rate", "_recovered_at", "_refilled_at", "_threshold", "_tokens", "size")
+    __slots__ = ("_datagram", "_max", "_min", "_recovered_at", "_refilled_at", "_threshold", "_tokens", "rate", "size")
 
     def __init__(self, settings: StreamSettings, now: int) -> None:
         self._datagram = settings.datagram_bytes
@@ -70,7 +70,7 @@ class Window:
         self.size = settings.window_bytes_start
         self._threshold = self._max  # below it the window doubles each round trip
         self._recovered_at = now
-        self._rate = settings.rate_bytes_per_s
+        self.rate = settings.rate_bytes_per_s  # None: no limit, and nothing to ask
         self._tokens = settings.datagram_bytes * SECOND  # in bytes × ns, so that nothing is rounded
         self._refilled_at = now
 
@@ -91,7 +91,7 @@ class Window:
 
     def affords(self, size: int, now: int) -> bool:
         """Whether the rate limit lets so many bytes pass now. The bucket holds 10 ms, and one datagram at least."""
-        rate = self._rate
+        rate = self.rate
         if rate is None:
             return True
         full = max(self._datagram * SECOND, rate * (SECOND // 100))
@@ -101,13 +101,13 @@ class Window:
 
     def spend(self, size: int) -> None:
         """So many bytes leave. Resends may overdraw, and new data waits until that is paid."""
-        if self._rate is not None:
+        if self.rate is not None:
             self._tokens -= size * SECOND
 
     def affordable_at(self, size: int) -> int:
         """When the rate limit would let so many bytes pass."""
-        assert self._rate is not None
-        return self._refilled_at + -(-(size * SECOND - self._tokens) // self._rate)
+        assert self.rate is not None
+        return self._refilled_at + -(-(size * SECOND - self._tokens) // self.rate)
 
 
 class Answers:

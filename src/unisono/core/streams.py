@@ -54,7 +54,7 @@ class Streams(StreamIntake):
         stream, size = self._cast, len(packet)
         if not 0 < size <= self._packet_max or stream.kept_bytes + self._sends_bytes + size > self._kept_max:
             self._demand(packet)
-        self._packets += 1
+        self.packets_cast += 1
         if self._peers:  # the one call that is made for every packet: `put`, written out
             stream.waiting.append(packet)
             stream.waiting_bytes += size
@@ -67,8 +67,8 @@ class Streams(StreamIntake):
             raise Misuse(f"addressees {addressees} are not all in a view of {self._members} members.")
         self._demand(header)
         self._demand(full, max(len(addressees), 1))  # before anything is queued: half a cast would block its stream
-        half = mark_full(full, self._packets)
-        self._packets += 1
+        half = mark_full(full, self.packets_cast)
+        self.packets_cast += 1
         if self._peers:
             self._cast.put_marked(mark_header(header, addressees))
         for rank in addressees:
@@ -96,7 +96,7 @@ class Streams(StreamIntake):
 
     def arrived(self) -> list[tuple[Rank, Octets]]:
         """The packets since the last call: in order per stream, each exactly once."""
-        arrived, self._arrived = self._arrived, []
+        arrived, self.arrivals = self.arrivals, []
         return arrived
 
     def take_all(self) -> None:
@@ -131,19 +131,15 @@ class Streams(StreamIntake):
 
     def held(self) -> tuple[int, ...]:
         """By origin: how many packets of its cast stream have arrived without a gap; of one's own, how many were cast."""
-        return tuple(self._packets if o == self._rank else shown for o, shown in enumerate(self._own_shown))
-
-    @property
-    def packets_cast(self) -> int:
-        return self._packets
+        return tuple(self.packets_cast if o == self._rank else shown for o, shown in enumerate(self._own_shown))
 
     def writable(self) -> bool:
         """Whether data may be cast. An empty window takes a packet of any size."""
         settings, kept = self._settings, self._cast.kept_bytes + self._sends_bytes
         return (
             kept < min(settings.window_bytes, 2 * self._window.size)
-            and self._packets - self.stable[self._rank] < settings.window_packets
-            and self._packets < min(self._room_until)
+            and self.packets_cast - self.stable[self._rank] < settings.window_packets
+            and self.packets_cast < min(self._room_until)
         ) or not self._peers
 
     def slowest(self) -> tuple[Rank, Slowness] | None:
@@ -151,7 +147,7 @@ class Streams(StreamIntake):
         if not self._peers:
             return None
         room = min(self._peers, key=self._room_until.__getitem__)
-        if self._room_until[room] <= self._packets:
+        if self._room_until[room] <= self.packets_cast:
             return room, Slowness.ROOM
         acked = self._acked[self._rank]
         last = min(self._peers, key=lambda peer: (acked[peer], self._shown[self._rank][peer], -self._tries[peer]))
@@ -187,7 +183,7 @@ class Streams(StreamIntake):
     def window_use(self) -> dict[Rank, int]:
         """By peer: how many packets of my cast stream it has not yet acknowledged."""
         row = self._shown[self._rank]
-        return {peer: self._packets - row[peer] for peer in self._peers}
+        return {peer: self.packets_cast - row[peer] for peer in self._peers}
 
     def silent_tries(self, rank: Rank) -> int:
         """How often something was sent again to a member, or it was polled, since anything authentic came from it."""
@@ -205,11 +201,11 @@ class Streams(StreamIntake):
         """The half of `drain` that somebody waits for. `settle` must follow before anything else comes in."""
         out: Datagrams = []
         own = self._rank
-        if self._own_shown[own] != self._packets:
-            self.counters.packets_sent += self._packets - self._own_shown[own]
-            self._own_shown[own] = self._own_taken[own] = self._packets
+        if self._own_shown[own] != self.packets_cast:
+            self.counters.packets_sent += self.packets_cast - self._own_shown[own]
+            self._own_shown[own] = self._own_taken[own] = self.packets_cast
             if not self._peers:
-                self.stable[own] = self.taken_by_all[own] = self._packets
+                self.stable[own] = self.taken_by_all[own] = self.packets_cast
         if self._gapped:
             self._ask(now, out)
         for peer in self._polled:
@@ -229,11 +225,15 @@ class Streams(StreamIntake):
             self._transmit_sends(now, out)
         if self._is_urged:
             self._ask_for_acknowledgements(now, out)
-        self._acknowledge(now, out)
+        if self._dirty or self._ack_ones or self._announce or self._room != self._room_told or self._ack_at <= now:
+            self._acknowledge(now, out)
         return out
 
     def settle(self, now: int) -> None:
         """The other half: look after what is not stable, and see when something is due."""
+        if self._has_cast:
+            self._has_cast = False
+            self._expect(self._peers, now)
         self._watch_stability(now)
         self._set_deadline()
 
@@ -254,9 +254,9 @@ class Streams(StreamIntake):
             self._settle()
         else:  # the acknowledgements of a large view go alone
             self._emit(out, None, now, body, flags=self._push(stream))
-        while (body := self._admit(stream, now)) is not None:
+        while stream.sent != stream.end and (body := self._admit(stream, now)) is not None:
             self._emit(out, None, now, body, flags=self._push(stream))
-        self._expect(self._peers, now)
+        self._has_cast = True
 
     def _transmit_sends(self, now: int, out: Datagrams) -> None:
         for peer in list(self._busy):
@@ -278,14 +278,15 @@ class Streams(StreamIntake):
         place = stream.sent - stream.base
         if place == len(stream.bodies):
             return None
-        body = stream.bodies[place]
+        body, window = stream.bodies[place], self._window
         size = len(body)
-        if stream.flight_bytes and stream.flight_bytes + size > self._window.size:
+        if stream.flight_bytes and stream.flight_bytes + size > window.size:
             return None
-        if not self._window.affords(size, now):
-            self._paced_until = min(self._paced_until, self._window.affordable_at(size))
-            return None
-        self._window.spend(size)
+        if window.rate is not None:
+            if not window.affords(size, now):
+                self._paced_until = min(self._paced_until, window.affordable_at(size))
+                return None
+            window.spend(size)
         stream.flight_bytes += size
         stream.tries[place] = 1
         stream.sent += 1
@@ -423,13 +424,13 @@ class Streams(StreamIntake):
         """Somebody waits. A body that leaves in this turn has asked already."""
         self._is_urged = False
         if not any(to is None for to, _ in out):
-            for peer in self.behind(self._rank, self._packets):
+            for peer in self.behind(self._rank, self.packets_cast):
                 self._emit(out, peer, now, rows=self._rows((peer,), now), flags=POLL)
 
     def _lags(self, peer: Rank) -> bool:
         """Whether `peer` has not told that it has, and has taken in, what was here when the watch began."""
         shown, taken = self._watched
-        return self._room_until[peer] <= self._packets or any(
+        return self._room_until[peer] <= self.packets_cast or any(
             self._shown[origin][peer] < shown[origin] or self._taken[origin][peer] < taken[origin]
             for origin in range(self._members)
         )
@@ -438,7 +439,7 @@ class Streams(StreamIntake):
         if (
             self.stable == self._own_shown
             and self.taken_by_all == self._own_taken
-            and min(self._room_until) > self._packets
+            and min(self._room_until) > self.packets_cast
         ):
             self._poll_at = NEVER
             self._poll_doublings = 0
@@ -456,9 +457,10 @@ class Streams(StreamIntake):
         if self._dirty and self._ack_at == NEVER:
             self._ack_at = now + self._settings.ack_delay_ns
         if not self._peers or (self._ack_at > now and not self._announce):
-            for peer in [peer for peer, due in self._ack_ones.items() if due <= now]:
-                self._emit(out, peer, now, rows=self._rows((peer,), now))
-                self.counters.acks_alone += 1
+            if self._ack_ones:
+                for peer in [peer for peer, due in self._ack_ones.items() if due <= now]:
+                    self._emit(out, peer, now, rows=self._rows((peer,), now))
+                    self.counters.acks_alone += 1
             return
         alone: Datagrams = []
         self._tell(alone, None, now)

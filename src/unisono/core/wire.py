@@ -259,7 +259,7 @@ class Codec:
 
     def encode(self, packet: Packet) -> bytes:
         """The packet as bytes; `Misuse` says which field cannot travel and why."""
-        start, row = self._find(packet)
+        start, row = self._by_type.get(type(packet)) or self._find(packet)
         out = [start]
         try:
             row.put(packet, out, self._config)
