@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 import sys
@@ -22,6 +23,7 @@ from unisono.runtime.addresses import (
     sockaddr_of,
     split,
 )
+from unisono.runtime.hub import Hub
 from unisono.runtime.udp import BUFFERS, LARGE_BYTES, SEGMENTS_MAX, UdpSocket, runs_of
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
@@ -164,6 +166,41 @@ def test_many_datagrams_take_few_calls() -> None:
     assert len(calls) == 1
     one.close()
     other.close()
+
+
+@pytest.mark.parametrize("segments", [True, False])
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_whoever_was_heard_is_told_last_while_that_is_dealt_with(
+    segments: bool, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is awake. On a machine with few cores, each of the others has to be woken."""
+    told: list[Any] = []
+    monkeypatch.setattr(UdpSocket, "_send_run", lambda self, run, sockaddr: told.append(sockaddr[1]))
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        hub = Hub(loop, bind(Endpoint(host, 0)))
+        peers = [bind(Endpoint(host, 0)) for _ in range(3)]
+        addresses = tuple(str(bound_endpoint(peer)) for peer in peers)
+        hub._udp.segments_in = hub._udp.segments_in and segments
+        dealt = loop.create_future()
+
+        def deal(datagrams: list[memoryview]) -> None:
+            hub.send([(addresses, b"answer")])
+            dealt.set_result(None)
+
+        hub.open("g", deal)
+        hub.send([(addresses, b"first")])
+        peers[0].sendto(b"heard", hub.endpoint.sockaddr)
+        await asyncio.wait_for(dealt, 10)
+        hub.send([(addresses, b"later")])
+        a, b, c = (sockaddr_of(address)[1] for address in addresses)
+        assert told == [a, b, c, b, c, a, a, b, c]
+        hub.close("g")
+        for peer in peers:
+            peer.close()
+
+    asyncio.run(main())
 
 
 def test_runs_hold_one_length_and_one_shorter_end() -> None:

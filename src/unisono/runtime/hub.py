@@ -91,6 +91,7 @@ class Hub:
         if len(self._receivers) == 1:  # the member itself refuses what is of another group
             (receiver,) = self._receivers.values()
             receiver(datagrams)
+            self._udp.heard = None
             return
         sorted_out: dict[bytes, list[memoryview]] = {}
         for datagram in datagrams:
@@ -101,6 +102,7 @@ class Hub:
                 self.refused += len(some)
             else:
                 found(some)
+        self._udp.heard = None
 
 
 _HUBS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Hub]] = WeakKeyDictionary()

@@ -46,6 +46,9 @@ class UdpSocket:
         self._ancillary_bytes = socket.CMSG_SPACE(_GRO_SIZE.size) if hasattr(socket, "CMSG_SPACE") else 0
         self._sockaddrs: dict[str, SockAddr] = {}
         self._is_large = False  # the last datagram that arrived
+        self.heard: SockAddr | None = None
+        """Who sent it, while that is dealt with. What goes to several goes to this one last: where members share cores, whoever is
+        woken may push the sender off its own, and the one that spoke needs it the least."""
         self.segments_out = segments and sys.platform == "linux"
         self.segments_in = self.segments_out and self._ask_for_segments()
         self.datagrams_in = self.datagrams_out = self.bytes_in = self.bytes_out = 0
@@ -91,6 +94,7 @@ class UdpSocket:
                 continue
             if source == not_from:
                 continue
+            self.heard = source
             self.bytes_in += length
             arrived.append(view[:length])
         self.datagrams_in += len(arrived)
@@ -114,6 +118,7 @@ class UdpSocket:
                 continue
             if source == not_from:
                 continue
+            self.heard = source
             self.bytes_in += length
             size = length
             for level, kind, data in ancillary:
@@ -134,13 +139,19 @@ class UdpSocket:
             self._send_segments(datagrams)
             return
         for addresses, datagram in datagrams:
+            last = None
             for address in addresses:
                 try:
                     sockaddr = self._sockaddrs.get(address) or self._find(address)
                 except OSError as error:
                     self._lose(error)
+                    continue
+                if sockaddr == self.heard:
+                    last = sockaddr
                 else:
                     self._send_run([datagram], sockaddr)
+            if last is not None:
+                self._send_run([datagram], last)
 
     def _send_segments(self, datagrams: Iterable[tuple[tuple[str, ...], Datagram]]) -> None:
         queues: dict[str, list[Datagram]] = {}
