@@ -1,7 +1,8 @@
 """Drives one member on an event loop: datagrams and time go in, effects are performed strictly in their order.
 
 Everything that was cast or received since the last turn is one turn's input. Whoever casts calls `wake`, which makes one turn due
-at the end of this pass of the loop, however often it is called; what the socket brings is a turn at once.
+at the end of this pass of the loop, however often it is called; what the socket brings is a turn at once, and so is what is cast
+after a quiet moment (`is_calm`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from unisono.runtime.clients import Desk
 
 Clock = Callable[[], int]
+
+CALM_NS = MILLISECOND
+"""After so long without a turn, a message does not wait for others to share one with."""
 
 
 class Keeper(Protocol):
@@ -67,6 +71,8 @@ class Driver:
         self.clock = clock
         self._is_due = False  # a turn, at the end of this pass of the loop
         self._is_unsettled = False  # the last turn has left something to do
+        self._is_busy = False  # with a turn
+        self._turned_at = clock()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0  # by the member's clock
         self._deadline: int | None = None  # of the member, as the last turn left it
@@ -96,6 +102,7 @@ class Driver:
         """Take datagrams from the network, and a turn."""
         if self.is_stopped:
             return
+        self._is_busy = True
         if self._frozen is not None:
             self._frozen += map(bytes, datagrams)
             return
@@ -123,6 +130,10 @@ class Driver:
         if self._is_due:
             self.turn()
 
+    def is_calm(self) -> bool:
+        """Whether a turn may be taken at once by somebody who casts: none is under way, and there was none for a while."""
+        return not self._is_busy and self.clock() - self._turned_at >= CALM_NS
+
     # A turn.
 
     def turn(self) -> None:
@@ -133,9 +144,10 @@ class Driver:
         if self._is_unsettled:
             self._settle()
         self.turns += 1
+        self._is_busy = True
         if self.casting:
             self.hand_in()
-        now = self.clock()
+        self._turned_at = now = self.clock()
         try:
             effects = self.member.act(now)
             if effects.records and self._keeper is not None:
@@ -156,6 +168,7 @@ class Driver:
             )
         self._is_unsettled = True
         self._show(effects.events, now)
+        self._is_busy = False
         if effects.events:  # the application comes first
             self._loop.call_soon(self._settle)
         else:

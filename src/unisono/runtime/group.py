@@ -189,11 +189,11 @@ class Group:
             budget = self._budget - len(payload) - MESSAGE_COST
             if budget >= 0:
                 self._budget = budget
-                driver = self._driver
-                if not driver.casting:
-                    driver.wake()
-                driver.casting.append(payload)
                 self._index = index = self._index + 1
+                casting = self._driver.casting
+                casting.append(payload)
+                if len(casting) == 1:
+                    self._leave_soon()
                 return Receipt(self._receipts, index - 1)
         if not isinstance(payload, bytes):
             raise Misuse(f"a payload is bytes, not {type(payload).__name__}: encode it first.")
@@ -207,6 +207,16 @@ class Group:
         self._budget = max(0, self._budget - len(payload) - MESSAGE_COST)
         self._is_breathless = self._budget == 0
         return Receipt(self._receipts, key.index)
+
+    def _leave_soon(self) -> None:
+        """With all else that is cast in this pass of the loop; after a quiet moment, at once. What that shows is shown later: who
+        casts does not expect to be called meanwhile."""
+        if self._transfer is None and self._driver.is_calm():
+            self._inbox.is_held = True
+            self._driver.turn()
+            self._inbox.is_held = False
+        else:
+            self._driver.wake()
 
     def _cast_now(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
         """Ask the member. None: there is no room."""

@@ -47,6 +47,8 @@ class Inbox:
         self.failure: Exception | None = None
         self.is_over = False
         """Nothing more will come."""
+        self.is_held = False
+        """What comes now is not handed out before the next pass of the loop."""
         self.tell_room: Callable[[bool], None] = lambda is_free: None
         self.expand: Callable[[Batch, tuple[MemberId, ...]], Iterator[Event]] = deliveries
         self.go_on: Callable[[], None] | None = None
@@ -58,7 +60,7 @@ class Inbox:
     # In.
 
     def put(self, events: Iterable[Happening]) -> None:
-        is_taken_now = self._takers is not None and self.go_on is None
+        is_taken_now = self._takers is not None and self.go_on is None and not self.is_held
         for event in events:
             if isinstance(event, Batch):
                 size = 0 if is_taken_now else size_of(event)
@@ -70,7 +72,7 @@ class Inbox:
             self.tell_room(False)
         if is_taken_now:
             self._hand_out_in_turn()
-        elif self._takers is not None:  # whoever wants to know when it is done may be at work, and be the one that puts
+        elif self._takers is not None:  # whoever puts it here is at work, and does not expect to be called
             self._loop.call_soon(self._hand_out_in_turn)
         else:
             self.wake()

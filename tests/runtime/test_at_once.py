@@ -1,0 +1,131 @@
+"""A message alone does not wait for company: after a quiet moment it leaves before `cast` returns. Nobody is called meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import unisono
+from unisono.runtime.driver import CALM_NS, Driver
+from unisono.runtime.inbox import Inbox
+from unisono.sim import Network, in_virtual_time
+
+ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
+QUIET_S = 2 * CALM_NS / 1e9
+Story = Callable[[Network, list[unisono.Group]], Awaitable[None]]
+
+
+def tell(story: Story) -> None:
+    """Three members that have nothing to do; the first one is the sequencer."""
+
+    async def main(network: Network) -> None:
+        joining = (unisono.join("g", listen=address, peers=ADDRESSES, min_members=3) for address in ADDRESSES)
+        groups = list(await asyncio.gather(*joining))
+        groups.sort(key=lambda group: group.members.index(group.id))
+        while any(group._driver.clock() - group._driver._turned_at < CALM_NS for group in groups):
+            await asyncio.sleep(QUIET_S)
+        await story(network, groups)
+        for group in groups:
+            await group.leave()
+
+    in_virtual_time(main, 1)
+
+
+async def first_alone(network: Network, groups: list[unisono.Group]) -> None:
+    group = groups[1]
+    sent, turns = network.sent, group._driver.turns
+    group.try_cast(b"alone")
+    assert network.sent == sent + 2, "to both others"
+    assert group._driver.turns == turns + 1
+    for _ in range(10):
+        group.try_cast(b"together")
+    assert network.sent == sent + 2
+    await asyncio.sleep(0)
+    assert group._driver.turns == turns + 2, "one turn for all that was cast in this pass of the loop"
+
+
+async def nobody_called(network: Network, groups: list[unisono.Group]) -> None:
+    """The sequencer delivers its own message in the turn that sends it."""
+    group, log = groups[0], []
+    handling = asyncio.create_task(group.each(lambda sender, payload: log.append(payload)))
+    await asyncio.sleep(QUIET_S)
+    group.try_cast(b"x")
+    assert group.status()["unfinished"] == 0, "it is ordered"
+    assert not log, "it must not be shown before its receipt is there"
+    await asyncio.sleep(0)
+    assert log == [b"x"]
+    handling.cancel()
+
+
+async def no_turn_in_a_turn(network: Network, groups: list[unisono.Group]) -> None:
+    group, depth, log = groups[0], [0], []
+
+    def answer(sender: unisono.MemberId, payload: bytes) -> None:
+        depth[0] += 1
+        assert depth[0] == 1
+        turns = group._driver.turns
+        if payload == b"question":
+            group._driver._turned_at -= CALM_NS  # it has thought for a while
+            group.try_cast(b"answer")
+        assert group._driver.turns == turns, "it is in the middle of one"
+        log.append(payload)
+        depth[0] -= 1
+
+    handling = asyncio.create_task(group.each(answer))
+    await asyncio.sleep(QUIET_S)
+    groups[1].try_cast(b"question")
+    while len(log) < 2 and not handling.done():
+        await asyncio.sleep(QUIET_S)
+    assert log == [b"question", b"answer"], "what the function raised is in the task"
+    handling.cancel()
+
+
+@pytest.mark.parametrize("story", [first_alone, nobody_called, no_turn_in_a_turn])
+def test_after_a_quiet_moment_a_message_leaves_at_once(story: Story) -> None:
+    tell(story)
+
+
+def never(driver: Driver) -> bool:
+    return False
+
+
+def always(driver: Driver) -> bool:
+    return True
+
+
+def even_in_a_turn(driver: Driver) -> bool:
+    return driver.clock() - driver._turned_at >= CALM_NS
+
+
+@pytest.mark.parametrize(
+    ("story", "owner", "name", "fault"),
+    [
+        (first_alone, Driver, "is_calm", never),
+        (first_alone, Driver, "is_calm", always),
+        (nobody_called, Inbox, "is_held", property(lambda inbox: False, lambda inbox, is_held: None)),
+        (no_turn_in_a_turn, Driver, "is_calm", even_in_a_turn),
+    ],
+)
+def test_these_can_fail(story: Story, owner: type, name: str, fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, name, fault, raising=False)
+    with pytest.raises(AssertionError):
+        tell(story)
+
+
+def test_with_state_to_hand_over_a_message_waits_for_the_end_of_the_pass() -> None:
+    """The application's hooks may be at work, and cast."""
+
+    async def main(network: Network) -> None:
+        hooks: dict[str, Any] = {"snapshot": lambda: b"", "restore": lambda state: None}
+        async with unisono.join("g", listen=ADDRESSES[0], peers=ADDRESSES[:1], **hooks) as group:
+            await asyncio.sleep(QUIET_S)
+            turns = group._driver.turns
+            group.try_cast(b"x")
+            assert group._driver.turns == turns
+            await asyncio.sleep(0)
+            assert group._driver.turns == turns + 1
+
+    in_virtual_time(main, 1)
