@@ -47,6 +47,16 @@ async def first_alone(network: Network, groups: list[unisono.Group]) -> None:
     assert group._driver.turns == turns + 2, "one turn for all that was cast in this pass of the loop"
 
 
+async def first_alone_with_options(network: Network, groups: list[unisono.Group]) -> None:
+    group = groups[1]
+    sent = network.sent
+    for _ in range(3):
+        group.try_cast(b"x", safe=True)
+    assert network.sent == sent + 2
+    await asyncio.sleep(0)
+    assert network.sent == sent + 4
+
+
 async def nobody_called(network: Network, groups: list[unisono.Group]) -> None:
     """The sequencer delivers its own message in the turn that sends it."""
     group, log = groups[0], []
@@ -83,7 +93,7 @@ async def no_turn_in_a_turn(network: Network, groups: list[unisono.Group]) -> No
     handling.cancel()
 
 
-@pytest.mark.parametrize("story", [first_alone, nobody_called, no_turn_in_a_turn])
+@pytest.mark.parametrize("story", [first_alone, first_alone_with_options, nobody_called, no_turn_in_a_turn])
 def test_after_a_quiet_moment_a_message_leaves_at_once(story: Story) -> None:
     tell(story)
 
@@ -105,6 +115,7 @@ def even_in_a_turn(driver: Driver) -> bool:
     [
         (first_alone, Driver, "is_calm", never),
         (first_alone, Driver, "is_calm", always),
+        (first_alone_with_options, Driver, "is_calm", never),
         (nobody_called, Inbox, "is_held", property(lambda inbox: False, lambda inbox, is_held: None)),
         (no_turn_in_a_turn, Driver, "is_calm", even_in_a_turn),
     ],

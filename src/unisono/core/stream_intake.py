@@ -71,9 +71,8 @@ class StreamIntake(StreamState):
         if size != naks_end + body_bytes:
             return Refusal.LENGTH
         replay = self._replay[sender]
-        if not 0 < counter - replay.highest <= replay.LEAP_MAX and not replay.fresh(
-            counter
-        ):  # mostly it is the next one
+        is_next = 0 < counter - replay.highest <= replay.LEAP_MAX  # as it mostly is
+        if not is_next and not replay.fresh(counter):
             return Refusal.REPLAYED
 
         # Check every part before using any.

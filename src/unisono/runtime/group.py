@@ -225,7 +225,7 @@ class Group:
         key = self._driver.member.cast(payload, options)
         if key is not None:
             self._index = key.index + 1
-            self._driver.wake()
+            self._leave_soon()
         return key
 
     async def cast_many(
