@@ -53,6 +53,7 @@ class Group:
         self._budget = 0  # what may be cast before the next turn without asking: bytes, and MESSAGE_COST a message
         self._is_fast = False  # a budget is given: no payload within it can be too large
         self._is_breathless = False  # the budget was used up
+        self._is_ahead = False  # a message has left before the end of this pass of the loop
         self._index = 0  # of the next own message
         self._is_leaving = False
         self._end: Callable[[], None] = lambda: None
@@ -210,13 +211,17 @@ class Group:
 
     def _leave_soon(self) -> None:
         """With all else that is cast in this pass of the loop; after a quiet moment, at once. What that shows is shown later: who
-        casts does not expect to be called meanwhile."""
-        if self._transfer is None and self._driver.is_calm():
-            self._inbox.is_held = True
-            self._driver.turn()
-            self._inbox.is_held = False
-        else:
+        casts does not expect to be called meanwhile. Once a pass: turns without reading would make the others look silent."""
+        if self._is_ahead or self._transfer is not None or not self._driver.is_calm():
             self._driver.wake()
+            return
+        self._is_ahead = self._inbox.is_held = True
+        self._loop.call_soon(self._catch_up)
+        self._driver.turn()
+        self._inbox.is_held = False
+
+    def _catch_up(self) -> None:
+        self._is_ahead = False
 
     def _cast_now(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
         """Ask the member. None: there is no room."""
@@ -225,7 +230,7 @@ class Group:
         key = self._driver.member.cast(payload, options)
         if key is not None:
             self._index = key.index + 1
-            self._leave_soon()
+            self._driver.wake()
         return key
 
     async def cast_many(
