@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], int]
 
-CALM_NS = MILLISECOND
-"""After so long without a turn, a message does not wait for others to share one with."""
+CALM_NS = 3 * MILLISECOND
+"""After so long without a turn, a message does not wait for others to share one with. Under load, cast in bunches, it should."""
 
 
 class Keeper(Protocol):
