@@ -420,7 +420,7 @@ class Member(MemberQuestions):
                 seat.trim(origin, enough)
 
     def _drain_streams(self, streams: Streams, effects: Effects) -> None:
-        if self._detect_at <= self._now and self._detector.wants_heartbeat(self._now):
+        if self._detect_at <= self._now and self._detector.wants_heartbeat(self._now):  # never earlier
             streams.announce()
         for to, datagram in streams.act(self._now):
             if to is None:
