@@ -8,6 +8,7 @@ after a quiet moment (`is_calm`).
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Protocol
@@ -30,6 +31,8 @@ Clock = Callable[[], int]
 
 CALM_NS = 3 * MILLISECOND
 """After so long without a turn, a message does not wait for others to share one with. Under load, cast in bunches, it should."""
+give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
+"""Let others run first on this core, if there are any."""
 
 
 class Keeper(Protocol):
@@ -147,7 +150,9 @@ class Driver:
         self._is_busy = True
         if self.casting:
             self.hand_in()
-        self._turned_at = now = self.clock()
+        now = self.clock()
+        is_alone = now - self._turned_at >= CALM_NS
+        self._turned_at = now
         try:
             effects = self.member.act(now)
             if effects.records and self._keeper is not None:
@@ -171,7 +176,15 @@ class Driver:
         self._is_busy = False
         if effects.events:  # the application comes first
             self._loop.call_soon(self._settle)
+        elif is_alone and effects.datagrams:
+            self._loop.call_soon(self._settle_last)
         else:
+            self._settle()
+
+    def _settle_last(self) -> None:
+        """After whoever the datagrams have woken: with more members than cores it may be waiting for this one."""
+        if self._is_unsettled:
+            give_way()
             self._settle()
 
     def _settle(self) -> None:
