@@ -11,7 +11,7 @@ from unisono.core.errors import Misuse
 from unisono.core.member import Member, Settings
 from unisono.core.membership_settings import MembershipSettings, Policy
 from unisono.core.stream_settings import StreamSettings
-from unisono.core.types import CastOptions
+from unisono.core.types import CastOptions, Service
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 
@@ -366,4 +366,46 @@ def test_explain_names_whom_a_message_waits_for() -> None:
     world.run(0.05)
     said: Iterable[str] = world.processes["b"].member.explain()
     assert any("b:0 is held back at b" in one and "waits for a" in one for one in said), list(said)
+    passes(world)
+
+
+def test_a_safe_message_of_one_who_is_alone_is_shown_in_its_turn() -> None:
+    """Found by reading: it waited for the next turn, whatever that was for."""
+    world = GroupWorld("sequencer", seed=31)
+    (a,) = world.gather("a")
+    a.cast(b"x", CastOptions(safe=True))
+    assert texts(a) == [b"x"]
+
+
+def test_a_message_to_more_than_can_be_kept_is_refused_and_harms_nobody() -> None:
+    """Found by reading: it was accepted, and stopped the member in its turn."""
+    streams = StreamSettings(
+        window_bytes=64 * 1024, window_bytes_start=64 * 1024, kept_bytes_max=400_000, packet_bytes_max=200_000
+    )
+    world = GroupWorld("fifo", seed=32, settings=Settings(QUICK.config, streams, QUICK.detector, QUICK.membership))
+    a, *others = world.gather("abcd")
+    everyone = CastOptions(to=tuple(process.id for process in others))
+    with pytest.raises(Misuse, match="a message of 100000 bytes to 3 members takes more than"):
+        a.member.cast(bytes(100_000), everyone)
+    assert a.cast(bytes(80_000), everyone)
+    passes(world)
+
+
+def test_under_rmp_a_message_that_waits_for_the_lock_is_not_stable_because_a_later_one_is() -> None:
+    """Found by reading: the receipt of a message that never left said that every member had it."""
+    world = GroupWorld("rmp", seed=33)
+    a, _, _ = world.gather("abc")
+    for name in "bc":
+        world.network.cut(name, "a")
+    assert a.cast(b"ordered")
+    world.run(0.01)
+    assert a.cast(b"at once", CastOptions(service=Service.FIFO))
+    assert a.member._own_casts._left, "the second one has left"
+    (_, first, _) = a.member._own_casts._left[-1]
+    assert first == 1
+    a.member._own_casts.taken(2**40)
+    assert a.member.stable_index == 0
+    world.network.heal()
+    world.run(1)
+    assert a.member.stable_index == 2
     passes(world)

@@ -33,6 +33,7 @@ from unisono.core.membership import Membership
 from unisono.core.membership_host import Installed
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Note, NoteKind
+from unisono.core.own_casts import OwnCasts
 from unisono.core.seat import Seat
 from unisono.core.streams import Streams
 from unisono.core.tally import Tally, Totals, tally
@@ -99,9 +100,7 @@ class Member(MemberQuestions):
         self._members: tuple[MemberId, ...] = ()
         self._rank: Rank = -1
         self._is_blocked = False
-        self._own_casts: deque[tuple[int, int]] = deque()  # own packets, and the index that all are below by then
-        self.stable_index = 0
-        """Every member that came along has taken in all own messages below this index."""
+        self._own_casts = OwnCasts()
         self._notes: list[Note] = []  # before the seat's
         self._events: list[Happening] = []  # after the seat's
         self._suspected: dict[MemberId, None] = {}
@@ -382,7 +381,7 @@ class Member(MemberQuestions):
                 header = packet._replace(batch=batch.placeholder())  # type: ignore[attr-defined]
                 streams.cast_parts(encode(header), encode(packet), batch.to)
             if batch is not None:
-                self._own_casts.append((streams.packets_cast, batch.first + batch.count))
+                self._own_casts.leave(streams.packets_cast, batch)
         for rank, packet in turn.sends:
             streams.send(rank, encode(packet))
         if self._is_blocked:
@@ -406,9 +405,7 @@ class Member(MemberQuestions):
     def _forget(self, seat: Seat, streams: Streams) -> None:
         """Forget the packets that every member's ordering has taken in."""
         held, settled = streams.held(), streams.taken_by_all
-        own_casts, taken = self._own_casts, settled[seat.rank]
-        while own_casts and own_casts[0][0] <= taken:
-            self.stable_index = own_casts.popleft()[1]
+        self._own_casts.taken(settled[seat.rank])
         for origin, marks in enumerate(self._marks):
             slots = seat.slots(origin)
             if not marks or marks[-1][1] < slots:
@@ -461,9 +458,9 @@ class Member(MemberQuestions):
             )
         else:
             self._seat.install(view, previous, transitional, parts, kind, attributes)
-            self.stable_index = self._seat.submitted  # what a view's end delivers, all who come along have
-        self._own_casts.clear()
+            self._own_casts.renew(self._seat.submitted)
         self._seat.casting_bytes_max = self.settings.streams.window_bytes
+        self._seat.copies_bytes_max = self.settings.streams.kept_bytes_max - 2 * self.settings.streams.window_bytes
         datagram_bytes = self.settings.streams.datagram_bytes
         if datagram_bytes >= LARGE_DATAGRAM_BYTES:  # a batch a datagram: nothing to cut and rebuild
             room = datagram_bytes - BATCH_HEAD_BYTES

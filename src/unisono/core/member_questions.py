@@ -5,6 +5,7 @@ from __future__ import annotations
 from unisono.core.member_settings import Settings
 from unisono.core.membership import Membership
 from unisono.core.membership_settings import Policy
+from unisono.core.own_casts import OwnCasts
 from unisono.core.seat import Seat
 from unisono.core.streams import Streams
 from unisono.core.types import Key, MemberId, View
@@ -23,6 +24,7 @@ class MemberQuestions:
     _membership: Membership
     _watch: Watch
     _suspected: dict[MemberId, None]
+    _own_casts: OwnCasts
     _is_blocked: bool
 
     @property
@@ -50,6 +52,11 @@ class MemberQuestions:
     @property
     def suspects(self) -> tuple[MemberId, ...]:
         return tuple(self._suspected)
+
+    @property
+    def stable_index(self) -> int:
+        """Every member that came along has taken in all own messages below this index."""
+        return self._own_casts.stable_index
 
     @property
     def unfinished(self) -> int:

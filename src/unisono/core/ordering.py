@@ -109,6 +109,13 @@ class Ordering(ABC, Generic[ReportT, CutT]):
         knows any. It is asked again, every turn; an answer later than `takeover_ns` comes too late."""
         return True
 
+    def mark(self) -> Any:
+        """How far this member has delivered, if what lies before that is worth forgetting; None: it is not."""
+        return None
+
+    def forget(self, mark: Any) -> None:
+        """By now every member has taken in all that this one had when it gave that mark."""
+
     @abstractmethod
     def waits(self) -> Sequence[Wait]:
         """What is held back here, for what, and for whom."""

@@ -62,6 +62,8 @@ class Seat:
         self.casting_bytes_max = 1 << 62
         """More is not accepted in one turn, during a view change, or while the ordering lets own batches wait to be cast; all
         that may then leave at once. An empty queue takes a message of any size."""
+        self.copies_bytes_max = 1 << 62
+        """What the copies of one message may take, one for each member that it is addressed to."""
         self.delivered = 0
         """Messages that the ordering has delivered here, in all views; placeholders too."""
         self._reach: list[int] = []  # by origin: beyond the last index that was delivered, or 0
@@ -84,6 +86,11 @@ class Seat:
         if options is not DEFAULT:
             self._check(options)
             copies = len(options.to or (0,))  # each addressee gets its own
+            if copies * (size + PACKET_HEAD_BYTES) > self.copies_bytes_max:
+                raise Misuse(
+                    f"a message of {size} bytes to {copies} members takes more than the {self.copies_bytes_max} bytes that can be "
+                    "kept: name fewer at a time, leave `to` out, or raise kept_bytes_max."
+                )
         self._casting_bytes += copies * (size + MESSAGE_HEAD_BYTES)
         if self._casting and self._casting[-1][0] == options:
             self._casting[-1][1].append(payload)
@@ -236,6 +243,14 @@ class Seat:
         if surplus > 0:
             del self._retained[origin][:surplus]
             self._trimmed[origin] = slots
+
+    def mark(self) -> object:
+        """How far the ordering has delivered, if what lies before that is worth forgetting."""
+        return self._ordering.mark()
+
+    def forget(self, mark: object) -> None:
+        """Every member's ordering has taken in all that this one had at that mark."""
+        self._ordering.forget(mark)
 
     @property
     def is_gated(self) -> bool:

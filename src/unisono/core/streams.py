@@ -20,7 +20,7 @@ I2  A datagram that is refused changes nothing. If only its body finds no room, 
 I3  Acknowledgements, requests and polls are never held up by window or rate.
 I4  A number acknowledged never exceeds a number sent.
 
-Deviations from SPEC 001: acknowledgements are cumulative and go to all; they name the datagram that caused them, so that a resent
+Deviations from paper 001: acknowledgements are cumulative and go to all; they name the datagram that caused them, so that a resent
 body may be measured too, and Karn's rule is kept because no sample is ambiguous; the number of tries is only reported
 (`silent_tries`), and membership decides.
 """
@@ -106,6 +106,8 @@ class Streams(StreamIntake):
             self._raise(self._taken, self.taken_by_all, origin, self._rank, count)
             self._dirty[origin] = None
         self._untaken.clear()
+        if not self._peers:
+            self.taken_by_all[self._rank] = self.packets_cast
 
     def set_free_room(self, packets: int | None) -> None:
         """How many packets of *each* origin the holdback and the application can still take; None: any number.

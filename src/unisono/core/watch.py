@@ -13,7 +13,11 @@ waits, again after twice as long, and so on; when none of those is left, `Moving
 **Slow.** Who holds the window shut is the one that the streams name at a look, if the window is shut then or a cast was refused
 since the last one. A window is full at every moment of a healthy group under full load, so time alone is no evidence:
 one is evicted that acknowledged fewer than `evict_datagrams_min` datagrams in `evict_after_ns` while casts were refused (datagrams,
-because a few large messages are much work, too). While my own rate limit holds data back, nobody is blamed.
+because a few large messages are much work, too). A caster that was refused waits until the window opens, so a refusal counts for
+as long as the window is found shut. While my own rate limit holds data back, nobody is blamed.
+
+**Forgetting.** An ordering keeps what it delivered, because somebody may lack it in a view change. At a look it is asked how far it
+is; when every member has taken in all that had arrived here by then, it is told so.
 """
 
 from __future__ import annotations
@@ -66,7 +70,7 @@ class Hold:
         self.since = now
         self.judged_at = now  # when `taken` was noted
         self.taken = taken  # datagrams that it had acknowledged
-        self.is_felt = False  # a cast was refused since then
+        self.is_felt = False  # a cast was refused since then, or before and the window has stayed shut
 
 
 class Watch:
@@ -88,6 +92,7 @@ class Watch:
         self.is_needed = self._settings.stall_ns is not None or self._settings.slow is Slow.EVICT
         """Whether the driver must wake the member for a look; else it looks when it is awake."""
         self._was_refused = False  # a cast, since the last look
+        self._marked: tuple[object, tuple[int, ...]] | None = None  # how far the ordering was, and what had arrived
         self.refused = 0
         """How many casts were refused."""
 
@@ -150,6 +155,7 @@ class Watch:
         self.look_at = now + self._settings.look_ns
         self._looks += 1
         self._look_at_window(now)
+        self._look_back()
         seat = self._member._seat
         delivered = 0 if seat is None else seat.delivered
         is_moving, self._delivered = delivered != self._delivered, delivered
@@ -169,9 +175,10 @@ class Watch:
         return self._bark(concerns, now) if self._settings.stall_ns is not None else []
 
     def renew_window(self) -> None:
-        """A view was installed: its window is a new one."""
+        """A view was installed: its window is a new one, and so is its ordering."""
         self._hold = None
         self._was_refused = False
+        self._marked = None
 
     def _date(self, concerns: list[Concern], now: int) -> None:
         old = self._since
@@ -220,4 +227,17 @@ class Watch:
         taken = streams.acknowledged_by(hold.rank)
         if hold.is_felt and taken - hold.taken < settings.evict_datagrams_min:
             member._evict(member._members[hold.rank], now - hold.since)
-        hold.judged_at, hold.taken, hold.is_felt = now, taken, False
+        hold.judged_at, hold.taken, hold.is_felt = now, taken, hold.is_felt and is_shut
+
+    def _look_back(self) -> None:
+        """Let the ordering forget what nobody can lack."""
+        seat, streams = self._member._seat, self._member._streams
+        if seat is None or streams is None or self._member._is_blocked:
+            return
+        if self._marked is not None:
+            mark, arrived = self._marked
+            if any(count > taken for count, taken in zip(arrived, streams.taken_by_all, strict=True)):
+                return
+            seat.forget(mark)
+        mark = seat.mark()
+        self._marked = None if mark is None else (mark, streams.held())

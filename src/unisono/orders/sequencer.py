@@ -21,6 +21,8 @@ holds. Survivors deliver L up to E. Nobody among them is past E: one would have 
 seen more than E follows something that is lost, and is dropped by all (`seen` grows with an origin's batches, so whole suffixes
 go). The other batches beyond E, numbered or not, were cast by members that had delivered only what lies before E, so
 they are concurrent or of one origin: any order that keeps each origin's is legal, and all take (origin, number).
+What every member has delivered is forgotten (`mark`, `forget`): positions below a base, of which only each origin's count is kept.
+Bases differ from member to member, and none is above what any member has delivered: the highest among the reports will do for all.
 A story with two crashes shows why `seen` is needed. 1. A casts x; only the sequencer S gets it, numbers it, delivers it, and
 casts y, which follows x. 2. S and A crash. 3. B holds y and the order "x", but x is gone: delivering y would break causal order.
 """
@@ -57,18 +59,23 @@ WIRE = (Layout(0x12, Data, (SLOT, U64, BATCH)), Layout(0x13, Order, (U64, RANKS)
 
 class SequencerReport(NamedTuple):
     held: tuple[int, ...]
-    order: tuple[Rank, ...]  # all that is known of the order, from its beginning
+    order: tuple[Rank, ...]  # all that is known of the order, from `base` on
     delivered: int  # how much of it was delivered here
     seen: tuple[tuple[Rank, int, int], ...]  # held back: origin, number, what its caster had seen
+    base: int = 0  # where `order` begins: what is before it, everyone has delivered
+    before: tuple[int, ...] = ()  # by origin: batches before it
 
 
 class SequencerCut(NamedTuple):
     wanted: tuple[int, ...]
-    order: tuple[Slot, ...]  # from position 0
+    order: tuple[Slot, ...]
+    base: int = 0  # where it begins
 
 
-REPORT_WIRE = Layout(0x22, SequencerReport, (VECTOR32, ALL(RANK), U64, ALL(ROW(RANK, SLOT, U64))))
-CUT_WIRE = Layout(0x32, SequencerCut, (VECTOR32, SLOTS))
+REPORT_WIRE = Layout(0x22, SequencerReport, (VECTOR32, ALL(RANK), U64, ALL(ROW(RANK, SLOT, U64)), U64, VECTOR32))
+CUT_WIRE = Layout(0x32, SequencerCut, (VECTOR32, SLOTS, U64))
+FORGET_MIN = 4_096
+"""So many positions are forgotten at once."""
 
 
 class Sequencer(Ordering[SequencerReport, SequencerCut]):
@@ -82,7 +89,9 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         self._rank = rank
         self._held = [0] * len(view)  # by origin: batches received
         self._waiting: list[deque[Data]] = [deque() for _ in range(len(view))]  # by origin: received, not delivered
-        self._order: list[Rank] = []  # by position: whose next batch it is
+        self._base = 0  # positions below it are forgotten
+        self._before = [0] * len(view)  # by origin: batches among those
+        self._order: list[Rank] = []  # by position, from the base on: whose next batch it is
         self._next = 0  # positions below it are delivered
         self._announced = 0  # at the sequencer: positions below it were cast
         self._numbered = [0] * len(view)  # by origin: batches that have a position here
@@ -111,7 +120,7 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         else:
             assert isinstance(packet, Order)
             assert sender == SEQUENCER
-            assert packet.first == len(self._order), "I1"
+            assert packet.first == self._base + len(self._order), "I1"
             for position, origin in enumerate(packet.origins, packet.first):
                 self._numbered[origin] += 1
                 if out.noting:
@@ -120,9 +129,19 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         self._advance(out)
 
     def end_turn(self, out: Outbox) -> None:
-        if self._rank == SEQUENCER and self._announced < len(self._order):
-            out.to_all.append(Order(self._announced, tuple(self._order[self._announced :])))
-            self._announced = len(self._order)
+        end = self._base + len(self._order)
+        if self._rank == SEQUENCER and self._announced < end:
+            out.to_all.append(Order(self._announced, tuple(self._order[self._announced - self._base :])))
+            self._announced = end
+
+    def mark(self) -> int | None:
+        return self._next if self._next - self._base >= FORGET_MIN else None
+
+    def forget(self, mark: int) -> None:
+        for origin in self._order[: mark - self._base]:
+            self._before[origin] += 1
+        del self._order[: mark - self._base]
+        self._base = mark
 
     def waits(self) -> Sequence[Wait]:
         result = []
@@ -131,38 +150,41 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
                 if packet.number > self._numbered[origin]:
                     result.append(Wait(packet.batch, "the sequencer has not numbered it here", (SEQUENCER,)))
                 else:
-                    missing = self._order[self._next]
+                    missing = self._order[self._next - self._base]
                     reason = f"position {self._next} comes first and its batch is not here"
                     result.append(Wait(packet.batch, reason, (missing,)))
         return result
 
     def report(self) -> SequencerReport:
         seen = tuple((origin, p.number, p.seen) for origin, queue in enumerate(self._waiting) for p in queue)
-        return SequencerReport(tuple(self._held), tuple(self._order), self._next, seen)
+        return SequencerReport(tuple(self._held), tuple(self._order), self._next, seen, self._base, tuple(self._before))
 
     @staticmethod
     def merge(view: View, config: Config, reports: Mapping[Rank, SequencerReport]) -> SequencerCut:
         held = longest_held(reports)
-        longest = max((report.order for report in reports.values()), key=len)
+        base = max(report.base for report in reports.values())
+        assert all(report.delivered >= base for report in reports.values()), "nobody forgets what somebody lacks"
+        longest = max(reports.values(), key=lambda report: report.base + len(report.order))
         order: list[Slot] = []
-        wanted = [0] * len(view)
-        for origin in longest:
+        wanted = list(longest.before or [0] * len(view))
+        for origin in longest.order[: base - longest.base]:
+            wanted[origin] += 1
+        for origin in longest.order[base - longest.base :]:
             if wanted[origin] == held[origin]:  # this position's batch died with its holders: the end E
                 break
             wanted[origin] += 1
             order.append((origin, wanted[origin]))
-        end = len(order)
+        end = base + len(order)
         assert all(report.delivered <= end for report in reports.values()), "nobody is past what is held"
         seen = {(origin, number): value for report in reports.values() for origin, number, value in report.seen}
         for origin in range(len(view)):
             while wanted[origin] < held[origin] and seen[origin, wanted[origin] + 1] <= end:
                 wanted[origin] += 1
                 order.append((origin, wanted[origin]))
-        return SequencerCut(tuple(wanted), tuple(order))
+        return SequencerCut(tuple(wanted), tuple(order), base)
 
     def close(self, cut: SequencerCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
-        for position in range(self._next, len(cut.order)):
-            origin, number = cut.order[position]
+        for position, (origin, number) in enumerate(cut.order[self._next - cut.base :], self._next):
             queue = self._waiting[origin]
             packet: Packet = queue.popleft() if queue else missing[origin, number]
             assert isinstance(packet, Data)
@@ -174,7 +196,7 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
 
     def _sequence(self, packet: Data, out: Outbox) -> None:
         """At the sequencer: a batch is numbered the moment it is met, and so deliverable at once."""
-        assert self._next == len(self._order), "I3"
+        assert self._next == self._base + len(self._order), "I3"
         if out.noting:
             out.ordered(packet.batch, self._next)
         self._order.append(packet.batch.origin)
@@ -183,9 +205,9 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         out.deliver.append(packet.batch)
 
     def _advance(self, out: Outbox) -> None:
-        order, waiting = self._order, self._waiting
-        while self._next < len(order):
-            queue = waiting[order[self._next]]
+        order, base, waiting = self._order, self._base, self._waiting
+        while self._next < base + len(order):
+            queue = waiting[order[self._next - base]]
             if not queue:
                 return
             self._next += 1

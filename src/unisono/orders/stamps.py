@@ -124,6 +124,10 @@ REPORT_WIRE = Layout(0x23, StampReport, (VECTOR32, U64, VECTOR32, _STAMPED, _STA
 CUT_WIRE = Layout(0x33, StampCut, (VECTOR32, SLOTS))
 
 
+FORGET_MIN = 4_096
+"""So many finals are forgotten at once."""
+
+
 def merge_stamps(view: View, reports: Mapping[Rank, StampReport]) -> StampCut:
     wanted = longest_held(reports)
     finals = {(o, n): (counter, rank) for r in reports.values() for o, n, counter, rank in r.finals}
@@ -159,7 +163,19 @@ class Stamped(Ordering[StampReport, StampCut]):
         self._held = [0] * len(view)  # by origin: batches received
         self._delivered = [0] * len(view)  # by origin: batches delivered
         self._queue = StampQueue()
-        self._finals: dict[Slot, Stamp] = {}  # every final known in this view
+        self._finals: dict[Slot, Stamp] = {}  # the finals known in this view …
+        self._forgotten = [0] * len(view)  # … but not of those of each origin's first batches
+
+    def mark(self) -> tuple[int, ...] | None:
+        return tuple(self._delivered) if sum(self._delivered) - sum(self._forgotten) >= FORGET_MIN else None
+
+    def forget(self, mark: tuple[int, ...]) -> None:
+        """Whoever has not delivered up to the mark knows these finals as well, and does not forget them: it has marked less."""
+        for origin, delivered in enumerate(mark):
+            last = max(self._forgotten[origin], delivered - 1)  # the last one is a floor for what comes next
+            for number in range(self._forgotten[origin] + 1, last + 1):
+                del self._finals[origin, number]
+            self._forgotten[origin] = last
 
     def waits(self) -> Sequence[Wait]:
         result = []
