@@ -9,11 +9,11 @@ import pytest
 
 from tests.membership_harness import World
 from tests.unit.test_parcels import PullsForEveryPiece
-from unisono.core import membership_participant, membership_proposal, membership_ring
+from unisono.core import membership_merge, membership_participant, membership_proposal, membership_ring
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.control import ANSWER, Control, Piece
+from unisono.core.control import ANSWER, Control, Fetch, Piece
 from unisono.core.membership_settings import MembershipSettings
-from unisono.core.types import MemberId
+from unisono.core.types import CastOptions, MemberId
 
 PIECE_BYTES = 64
 
@@ -91,3 +91,35 @@ def test_a_proposer_does_not_wait_longer_and_longer_for_an_answer_that_moves() -
     assert len(times) > 4, "the answer is too small for this story"
     waits = [late - early for early, late in pairwise(times)]
     assert max(waits) < 2 * settings.retry_ns + 20 * MILLISECOND
+
+
+@pytest.mark.parametrize("collect", ["star", "ring"])
+def test_much_that_is_missing_is_asked_for_in_messages_that_fit_a_datagram(
+    collect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: slots that do not follow each other were asked for in one message, however many there were."""
+    monkeypatch.setattr(membership_merge, "FETCHED_AT_ONCE", 2)
+    world = World("fifo", settings=MembershipSettings(collect=collect))
+    nodes = world.group("abcd")
+    asked: list[int] = []
+
+    def look(sender: MemberId, to: MemberId, message: Control) -> bool:
+        if isinstance(message, Fetch):
+            asked.append(len(message.ranges))
+        return True
+
+    world.filter = look
+    world.cut("d", "a")
+    world.cut("d", "b")
+    for number in range(12):  # to c alone, to all, to c alone …: of the first kind a and b would hold placeholders
+        to = (nodes[2].id, nodes[1].id) if number % 2 else None
+        nodes[3].cast(b"%d" % number, CastOptions(to=to))
+    world.run(0.05)
+    world.heal()
+    world.crash("d")
+    assert world.run(20, lambda: world.is_one("abc")), world.story()
+    assert asked
+    assert max(asked) <= 2
+    member = nodes[1].seat.member
+    assert member is not None
+    assert member.delivered == 12

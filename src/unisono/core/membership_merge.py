@@ -6,7 +6,7 @@ or make the order's `merge` trip. Whoever sent it has failed: the ballot is give
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from unisono.core.control import Closed
 from unisono.core.membership_host import Host
@@ -82,6 +82,16 @@ def find_bereft(group: Group, closed: Collection[MemberId]) -> list[MemberId]:
         if told and to is not None and told.isdisjoint(to):
             found += [member for member, slots in group.lacks.items() if rank_of(member) in to and slot in slots]
     return found
+
+
+FETCHED_AT_ONCE = 1_000
+"""So many ranges are asked for in one message, which must fit into a datagram."""
+
+
+def first_ranges(slots: Sequence[Slot]) -> tuple[tuple[Slot, ...], tuple[tuple[Rank, int, int], ...]]:
+    """As many of these slots as one may ask for at once, and the same as ranges."""
+    asked = ranges(slots)[:FETCHED_AT_ONCE]
+    return tuple(slots[: sum(last - first + 1 for _, first, last in asked)]), asked
 
 
 def ranges(slots: Iterable[Slot]) -> tuple[tuple[Rank, int, int], ...]:

@@ -178,6 +178,8 @@ class Participant:
         view, host = self.view, self.host
         if view is None or message.view != view.id or message.ballot != self.promised or message.topic < FETCHED:
             return
+        if sender != message.ballot.proposer:  # a payload is nobody else's
+            return
         self._advance()
         codec = host.order_codec(self.order)
         found: list[tuple[int, int, bytes]] = []

@@ -51,7 +51,7 @@ from unisono.core.control import (
     RollCall,
 )
 from unisono.core.membership_host import Host
-from unisono.core.membership_merge import Group, find_bereft, find_culprits, find_impossible, ranges, try_merge
+from unisono.core.membership_merge import Group, find_bereft, find_culprits, find_impossible, first_ranges, try_merge
 from unisono.core.membership_participant import lacking, lacking_count
 from unisono.core.membership_ring import ring_of
 from unisono.core.ordering import Report
@@ -399,14 +399,15 @@ class Attempt:
         if self.phase is not Phase.FETCH:
             self._enter(Phase.FETCH)
         for group in self._groups:
-            under_way = {slot for r in self._requests.values() if r.group is group for slot in r.slots}
+            busy = {request.holder for request in self._requests.values()}  # each is asked for one thing at a time
             by_holder: dict[MemberId, list[Slot]] = {}
             for slot, holders in group.asking.items():
-                if slot not in under_way:
+                if holders[0] not in busy:
                     by_holder.setdefault(holders[0], []).append(slot)
             for holder, slots in sorted(by_holder.items()):
-                message = Fetch(self.ballot, self._topic, group.view.id, ranges(slots))
-                self._requests[self._topic] = Request(group, holder, tuple(slots), message)
+                some, asked = first_ranges(slots)  # the rest follows when these are here
+                message = Fetch(self.ballot, self._topic, group.view.id, asked)
+                self._requests[self._topic] = Request(group, holder, some, message)
                 self._topic += 1
                 self._heard[holder] = self.host.now
                 self.host.send(holder, message)
