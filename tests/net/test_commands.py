@@ -43,6 +43,21 @@ def test_a_member_that_is_told_to_stay_outlives_its_input(folder: Path) -> None:
         assert a.finish(signal.SIGINT) == 0
 
 
+def test_a_member_that_its_group_does_not_take_says_why(folder: Path) -> None:
+    peers = addresses(2)
+    with node(folder, peers[0], peers, "--order", "toto") as a:
+        a.expect("view 1@")
+        with node(folder, peers[1], peers) as b:
+            b.expect(
+                rf"unisono: \S+ has no view: {peers[0]}#\d+ does not take it in, because order is toto in this group and seq"
+            )
+            assert b.finish(signal.SIGINT) == 0
+        again = Done("node", "lab", "--listen", peers[1], "--peers", peers[0], "--timeout", "1s", folder=folder)
+        assert again.code == 1
+        assert "order is toto in this group" in again.err
+        assert a.finish(signal.SIGINT) == 0
+
+
 def test_a_running_member_answers(folder: Path) -> None:
     peers = addresses(2)
     with (

@@ -7,6 +7,8 @@ import gc
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ PACE = 0.5
 def real(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """A test on a real event loop, with a limit of time."""
 
+    @wraps(function)
     def wrapper(*arguments: Any, **fixtures: Any) -> None:
         async def main() -> None:
             async with asyncio.timeout(60):
@@ -30,8 +33,6 @@ def real(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
         asyncio.run(main())
 
-    wrapper.__name__ = function.__name__
-    wrapper.__doc__ = function.__doc__
     return wrapper
 
 
@@ -394,3 +395,77 @@ async def test_what_goes_to_all_leaves_once_by_multicast() -> None:
 def test_what_is_no_multicast_address_is_refused(address: str) -> None:
     with pytest.raises(unisono.Misuse, match=r"239\.1\.2\.3:7500|write host:port"):
         unisono.join("g", multicast=address)
+
+
+@real
+async def test_what_has_ended_a_member_is_told_when_it_leaves_if_nobody_has_heard_of_it() -> None:
+    """Found by reading: a program that only casts left its block as if all were well."""
+
+    async def pay() -> None:
+        async with unisono.join("g", listen=free_addresses(1)[0]) as group:
+            await group.cast(b"paid")
+            group._fail(unisono.JournalError("disk full"))
+
+    with pytest.raises(unisono.JournalError, match="disk full"):
+        await pay()
+    async with unisono.join("g", listen=free_addresses(1)[0]) as group:
+        group._fail(unisono.JournalError("disk full"))
+        with pytest.raises(unisono.JournalError):
+            await group.cast(b"x")
+
+
+@real
+async def test_of_two_that_leave_the_second_waits_for_the_first() -> None:
+    """Found by reading: a program that ended with the second one cut the first one short."""
+    group = await unisono.join("g", listen=free_addresses(1)[0])
+    await group.cast(b"x")
+    first = asyncio.create_task(group.leave())
+    await asyncio.sleep(0)
+    await group.leave()
+    assert group._driver.is_stopped
+    await first
+    await group.leave()
+
+
+@real
+async def test_nobody_waits_for_a_member_that_has_left() -> None:
+    """Found by reading: a switch that was under way, or asked for afterwards, never returned."""
+    group = await unisono.join("g", listen=free_addresses(1)[0])
+    waiting = asyncio.create_task(group._until(lambda: False, None, "never"))
+    await asyncio.sleep(0)
+    await group.leave()
+    with pytest.raises(unisono.Closed):
+        await waiting
+    with pytest.raises(unisono.Closed):
+        await group.switch("fifo")
+    with pytest.raises(unisono.Closed):
+        await group.room()
+
+
+@real
+async def test_a_join_that_fails_gives_its_port_and_its_journal_back(tmp_path: Path) -> None:
+    """Found by reading: the corrected call was told that the port, or the journal, was taken, and by this very process."""
+    port = free_addresses(1)[0].rpartition(":")[2]
+    journal = unisono.Journal(tmp_path)
+    with pytest.raises(unisono.Misuse, match="say with advertise"):
+        await unisono.join("g", listen=f"0.0.0.0:{port}", insecure=True, journal=journal)
+    with pytest.raises(unisono.Misuse, match="is not known here"):
+        await unisono.join("g", listen=f"127.0.0.1:{port}", advertise="nowhere.invalid:0", insecure=True)
+    async with unisono.join("g", listen=f"127.0.0.1:{port}", journal=unisono.Journal(tmp_path)):
+        pass
+    with pytest.raises(unisono.Misuse, match="make another `Journal`"):
+        await unisono.join("g", listen=f"127.0.0.1:{port}", journal=journal)
+    async with unisono.join("g", listen=f"127.0.0.1:{port}"):
+        pass
+
+
+@pytest.mark.parametrize("name", ["watchdog", "timeout", "leave_timeout"])
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), "soon"])
+def test_times_must_be_times(name: str, seconds: Any) -> None:
+    with pytest.raises(unisono.Misuse, match=f"{name} = .* is impossible: choose"):
+        unisono.join("g", listen="127.0.0.1:0", **{name: seconds})
+
+
+def test_safe_and_settings_must_not_contradict_each_other() -> None:
+    with pytest.raises(unisono.Misuse, match="contradict"):
+        unisono.join("g", listen="127.0.0.1:0", safe=True, settings=Settings())

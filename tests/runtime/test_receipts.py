@@ -6,6 +6,10 @@ import asyncio
 
 import pytest
 
+import unisono
+from tests.runtime.ports import free_addresses
+from tests.runtime.test_group import gathered, payloads, real
+from unisono.runtime import group as group_module
 from unisono.runtime.receipts import Receipts
 
 
@@ -41,3 +45,35 @@ def test_stability_is_answered_in_order() -> None:
         await waits[0]
 
     asyncio.run(main())
+
+
+@real
+async def test_a_message_that_is_not_for_its_caster_is_delivered_here_as_far_as_it_ever_will_be() -> None:
+    """Found by reading: its receipt waited for ever, and those of all later messages were kept."""
+    async with gathered(2) as (a, b):
+        receipts = [await a.cast(b"x", to=[b.id]), await a.cast(b"y"), await a.cast(b"z", to=[a.id, b.id])]
+        for receipt in receipts:
+            await receipt.delivered(timeout=10)
+        assert a._receipts.delivered_to == 3
+        assert not a._receipts._beyond
+        assert await payloads(a, 2) == [b"y", b"z"]
+        assert await payloads(b, 3) == [b"x", b"y", b"z"]
+
+
+@real
+async def test_who_casts_and_does_not_read_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by reading: what it had cast was kept for its reader without a limit."""
+    monkeypatch.setattr(group_module, "UNREAD_BYTES_MAX", 1_000_000)
+
+    async def cast_on(group: unisono.Group) -> None:
+        while True:
+            await group.cast(bytes(10_000))
+
+    async with unisono.join("g", listen=free_addresses(1)[0]) as group:
+        with pytest.raises(unisono.Misuse, match="does not take what is delivered"):
+            await cast_on(group)
+        assert group._inbox.bytes < 2_000_000
+        assert len(await payloads(group, 50)) == 50
+        while group.ready():
+            pass
+        await group.cast(b"again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from unisono.core.config import Config
 from unisono.core.control import Answer, Control, Hello, Propose
 from unisono.core.membership import Membership
 from unisono.core.membership_contacts import Contacts
+from unisono.core.membership_explain import explain_standing
+from unisono.core.membership_host import Refused
 from unisono.core.membership_participant import Participant
 from unisono.core.membership_settings import MembershipSettings, Policy
 from unisono.core.types import MemberId, View, ViewId
@@ -48,6 +51,10 @@ def test_a_joiner_that_is_refused_founds_no_group_of_its_own() -> None:
     x = world.nodes["x"]
     assert x.view is None
     assert any("policy" in reason for reason in x.refusals), "it says why"
+    (told,) = [one.sentence for one in x.membership.concerns()]
+    assert re.fullmatch(
+        r"x has no view: [ab] does not take it in, because policy is \S+ in this group and .* at the joiner", told
+    )
     assert 2 <= greetings["x"] <= 20, "it goes on asking, slowly"
 
 
@@ -92,6 +99,16 @@ def test_a_refusal_from_somebody_whom_nobody_asked_counts_for_nothing() -> None:
     (a,) = world.start("a", seeds=("b",))
     a.turn(lambda: a.membership.receive(MemberId("z"), Refuse("no", ViewId(1, MemberId("z")))))
     assert world.run(5, lambda: a.view is not None)
+
+
+def test_what_a_refusal_says_is_repeated_without_what_could_harm_a_terminal() -> None:
+    refusal = Refused(MemberId("b"), "\x1b[31m" + 1_000 * "no ")
+    world = World("fifo")
+    (a,) = world.start("a", seeds=("b",))
+    membership = a.membership
+    (concern,) = explain_standing(membership._host, membership._participant, 0, None, 0, refusal)
+    assert "because ?[31mno no" in concern.sentence
+    assert len(concern.sentence) < 300
 
 
 # Reports that cannot be.

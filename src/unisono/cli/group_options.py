@@ -57,6 +57,10 @@ Policy = Annotated[
 Bootstrap = Annotated[
     bool, typer.Option("--bootstrap", help="Primary: this member may be the first primary.", rich_help_panel=_GROUP)
 ]
+Slow = Annotated[
+    str,
+    typer.Option(help="What to do about a receiver that stays slow: block, shed or evict.", rich_help_panel=_GROUP),
+]
 Safe = Annotated[bool, typer.Option("--safe", help="Deliver only what every member has.", rich_help_panel=_GROUP)]
 Pace = Annotated[
     float,
@@ -90,8 +94,12 @@ Log = Annotated[
     str | None,
     typer.Option(help="Write a log to standard error: `text` or `json`.", rich_help_panel=_LOOK),
 ]
+Watchdog = Annotated[
+    str | None, typer.Option(help="Tell what has waited for so long, as in 10s.", rich_help_panel=_LOOK)
+]
 Timeout = Annotated[
-    str | None, typer.Option(help="Give up if no group is found within this, as in 10s.", rich_help_panel=_GROUP)
+    str | None,
+    typer.Option(help="Give up if no view of --min-members is there within this, as in 10s.", rich_help_panel=_GROUP),
 ]
 Stay = Annotated[
     bool, typer.Option("--stay", help="Do not leave at the end of the input, only at a signal.", rich_help_panel=_GROUP)

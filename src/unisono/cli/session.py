@@ -18,6 +18,9 @@ from unisono.runtime.join import Joining
 LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
 """Where members look for each other if nothing is said: eight of them on this machine."""
 
+WAIT_TOLD_S = 2.0
+"""Who has waited so long for the group is told why, and again after twice as long."""
+
 
 def places(listen: str | None, peers: list[str]) -> dict[str, Any]:
     """Where to listen and look, as `join` wants it."""
@@ -39,7 +42,14 @@ async def attend(
     with ending_signals() as end:
         ended = asyncio.create_task(end.wait())
         joined = asyncio.ensure_future(joining)
-        await asyncio.wait({ended, joined}, return_when=asyncio.FIRST_COMPLETED)
+        patience_s = WAIT_TOLD_S
+        while True:
+            done, _ = await asyncio.wait({ended, joined}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                break
+            for sentence in joining.explain():
+                err.print("unisono:", plain(sentence), markup=False, soft_wrap=True)
+            patience_s *= 2
         if not joined.done():
             joined.cancel()
             await asyncio.gather(joined, return_exceptions=True)

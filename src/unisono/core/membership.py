@@ -156,7 +156,8 @@ class Membership:
     def concerns(self) -> list[Concern]:
         """All that waits here, beside messages."""
         met = len(self._contacts.good(self._host.now))
-        said = explain_standing(self._host, self._participant, self._pace.joined_at, self._leave_at, met)
+        refusal = self._discovery.refusal
+        said = explain_standing(self._host, self._participant, self._pace.joined_at, self._leave_at, met, refusal)
         change = self.explain()
         return said if change is None else [Concern(("view change",), change.rstrip(".")), *said]
 

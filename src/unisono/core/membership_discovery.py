@@ -25,8 +25,12 @@ class Discovery:
         self._notice_at = 0
         self.greet_at = 0
         self.wish = ""  # the order that someone asked for
-        self.is_refused = False  # by a group that I greeted, and taken by none since
+        self.refusal: Refused | None = None  # by a group that I greeted, and taken by none since
         self._order = participant.order
+
+    @property
+    def is_refused(self) -> bool:
+        return self.refusal is not None
 
     @property
     def coordinator(self) -> MemberId:
@@ -90,15 +94,16 @@ class Discovery:
         if not hello.answer:
             host.send(sender, self.hello(answer=True))
         if hello.view is not None:
-            self.is_refused = False
+            self.refusal = None
         return True
 
     def refused(self, sender: MemberId, message: Refuse) -> None:
         """A group does not take me. Whoever has no view founds none of its own then, or there would be two under one name."""
         host = self._host
-        host.out.events.append(Refused(sender, message.reason))
+        refusal = Refused(sender, message.reason)
+        host.out.events.append(refusal)
         if self._participant.view is None and message.view is not None and self._known.contacts.knows(sender.address):
-            self.is_refused = True
+            self.refusal = refusal
             self.greet_at = host.now + host.settings.refused_probe_ns
 
     def _refusal(self, hello: Hello) -> str:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from unisono.core.concern import Concern
 
 if TYPE_CHECKING:
-    from unisono.core.membership_host import Host
+    from unisono.core.membership_host import Host, Refused
     from unisono.core.membership_participant import Participant
     from unisono.core.membership_proposal import Attempt
+
+REASON_CHARACTERS_MAX = 200
+"""Of what others give as their reason, so much is repeated."""
 
 
 def explain_change(host: Host, participant: Participant, attempt: Attempt | None) -> str | None:
@@ -28,13 +31,20 @@ def explain_change(host: Host, participant: Participant, attempt: Attempt | None
 
 
 def explain_standing(
-    host: Host, participant: Participant, joined_at: int | None, leave_at: int | None, met: int
+    host: Host,
+    participant: Participant,
+    joined_at: int | None,
+    leave_at: int | None,
+    met: int,
+    refusal: Refused | None = None,
 ) -> list[Concern]:
     """What waits beside a view change. `met`: how many others have been met that have no view either."""
     me, p, settings = host.id, participant, host.settings
     said = []
     if p.view is None and joined_at is not None and leave_at is None:
-        if settings.members_min > 1:
+        if refusal is not None:
+            sentence = f"{me} has no view: {refusal.by} does not take it in, because {_quoted(refusal.reason)}"
+        elif settings.members_min > 1:
             sentence = f"{me} has no view: it has met {met} others, and {settings.members_min} members must be there"
         else:
             sentence = f"{me} has no view: it has met {met} others, and looks for a group"
@@ -51,3 +61,8 @@ def explain_standing(
         sentence = f"view {p.charter.id} is not the primary one, so nothing can be cast: it waits for a merge"
         said.append(Concern(("read-only",), sentence))
     return said
+
+
+def _quoted(reason: str) -> str:
+    """What a stranger may have written."""
+    return "".join(one if one.isprintable() else "?" for one in reason[:REASON_CHARACTERS_MAX]).rstrip(".")

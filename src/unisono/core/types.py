@@ -10,11 +10,13 @@ A newcomer reads this file first. Inside a view everything is a small dense inte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
+
+from unisono.core.errors import Misuse
 
 Rank: TypeAlias = int
 Slot: TypeAlias = tuple[Rank, int]
@@ -88,6 +90,17 @@ class CastOptions(NamedTuple):
     to: tuple[MemberId, ...] | None = None
     service: Service | None = None
     safe: bool | None = None
+
+    @classmethod
+    def of(cls, to: Iterable[MemberId] | None, safe: bool | None, service: Service | str | None) -> CastOptions:
+        """As people give them."""
+        if isinstance(service, str):
+            try:
+                service = Service[service.upper()]
+            except KeyError:
+                names = ", ".join(one.name.lower() for one in Service)
+                raise Misuse(f"there is no service {service!r}: choose {names}.") from None
+        return cls(None if to is None else tuple(to), service, safe)
 
 
 DEFAULT = CastOptions()

@@ -32,6 +32,8 @@ BREATH_BYTES = 224 << 10
 """After so much without a pause, casting lets the event loop run once."""
 MESSAGE_COST = 64
 """What a message counts besides its bytes."""
+UNREAD_BYTES_MAX = 256 << 20
+"""Beyond so much that its own application has not taken, a member casts nothing more."""
 LINGER_S = 0.1
 """So long a member that has left still answers: whoever missed its last word can ask again."""
 
@@ -98,10 +100,12 @@ class Group:
 
     @property
     def members(self) -> tuple[MemberId, ...]:
+        """Those of `view`, by rank."""
         return self.view.members
 
     @property
     def order(self) -> str:
+        """The order of the installed view; `switch` changes it."""
         return self._driver.member.order
 
     def _is_whole(self, members_min: int) -> bool:
@@ -160,7 +164,7 @@ class Group:
     ) -> Receipt:
         """Cast a message to the group. Waits only while there is no room, or for the event loop to breathe."""
         is_plain = to is None and safe is None and service is None
-        options = DEFAULT if is_plain else options_of(to, safe, service)
+        options = DEFAULT if is_plain else CastOptions.of(to, safe, service)
         while (receipt := self._cast(payload, options)) is None:
             await self.room()
         return receipt
@@ -175,10 +179,12 @@ class Group:
     ) -> Receipt | None:
         """Cast without waiting, for code that is no coroutine. None: there is no room now; `room` waits until there is."""
         is_plain = to is None and safe is None and service is None
-        return self._cast(payload, DEFAULT if is_plain else options_of(to, safe, service))
+        return self._cast(payload, DEFAULT if is_plain else CastOptions.of(to, safe, service))
 
     async def room(self) -> None:
         """Wait until there may be room again, or for the event loop to breathe."""
+        if self._inbox.is_over:
+            self._raise_closed()
         if self._is_breathless:
             await self._breathe()
         else:
@@ -202,9 +208,17 @@ class Group:
             self._raise_closed()
         if self._is_breathless:
             return None
+        unread = self._inbox.bytes + (0 if self._transfer is None else self._transfer.queue_bytes)
+        if unread > UNREAD_BYTES_MAX:
+            raise Misuse(
+                f"{self._id} casts, and its application does not take what is delivered: {unread} bytes wait. "
+                "Read them (`async for`, `each`), or cast less."
+            )
         key = self._cast_now(payload, options)
         if key is None:
             return None
+        if options.to is not None and self._id not in options.to:
+            self._receipts.delivered(key.index, 1)  # as far as it ever will be here
         self._budget = max(0, self._budget - len(payload) - MESSAGE_COST)
         self._is_breathless = self._budget == 0
         return Receipt(self._receipts, key.index)
@@ -269,12 +283,13 @@ class Group:
         self._driver.wake()
 
     def _raise_closed(self) -> None:
-        if self._inbox.failure is not None:
-            raise self._inbox.failure
-        raise Closed(f"{self._id} has left {self.name!r}: join again to cast.")
+        self._inbox.raise_failure()
+        raise Closed(f"{self._id} has left {self.name!r}: join again.")
 
     async def switch(self, order: str, timeout: float | None = None) -> None:
         """Ask for another order, and wait until a view has it. Nothing is lost."""
+        if self._inbox.is_over:
+            self._raise_closed()
         member = self._driver.member
         member.switch(order)
         self._driver.wake()
@@ -377,7 +392,7 @@ class Group:
         member = self._driver.member
         self._receipts.stable(member.stable_index)
         if not self._is_leaving and self._is_fast:
-            self._budget = min(BREATH_BYTES, MESSAGE_COST * member.room_messages())
+            self._budget = min(BREATH_BYTES, MESSAGE_COST * (member.room_messages() - len(self._driver.casting)))
         if self._room and (member.is_writable or self._inbox.is_over):
             self._wake_casters()
         if self._watchers:
@@ -398,6 +413,8 @@ class Group:
                 future.set_exception(self._inbox.failure)
             elif condition():
                 future.set_result(None)
+            elif self._driver.is_stopped:
+                future.set_exception(Closed(f"{self._id} has left {self.name!r}."))
             else:
                 waiting.append((condition, future))
         self._watchers = waiting
@@ -410,8 +427,7 @@ class Group:
 
     async def _until(self, condition: Callable[[], bool], timeout: float | None, what: str) -> None:
         """Wait until something holds after a turn."""
-        if self._inbox.failure is not None:
-            raise self._inbox.failure
+        self._inbox.raise_failure()
         if condition():
             return
         future = self._loop.create_future()
@@ -427,9 +443,12 @@ class Group:
     async def leave(self, timeout: float = 5.0) -> None:
         """Flush own casts, then leave the group in an orderly way; both within the time given.
 
-        Raises `NotFlushed` if some of the last casts are not known to have reached all: then the member has left all the same.
+        Raises `NotFlushed` if some of the last casts are not known to have reached all: then the member has left all the same. What
+        has ended the member before is raised here if nobody has heard of it.
         """
         if self._is_leaving:
+            if not self._driver.is_stopped:  # another task is at it, within its own time
+                await self._until(lambda: self._driver.is_stopped, None, "leaving did not end")
             return
         self._is_leaving = True
         self._budget = 0
@@ -440,6 +459,8 @@ class Group:
                 await self._depart(timeout)
         finally:
             self._close()
+        if not self._inbox.is_told:
+            self._inbox.raise_failure()
         if unflushed:
             raise NotFlushed(
                 f"{self._id} left {self.name!r}, and {unflushed} of its last messages may not have reached all members: "
@@ -476,13 +497,3 @@ class Group:
         self._inbox.wake()
         end, self._end = self._end, lambda: None
         end()
-
-
-def options_of(to: Iterable[MemberId] | None, safe: bool | None, service: Service | str | None) -> CastOptions:
-    if isinstance(service, str):
-        try:
-            service = Service[service.upper()]
-        except KeyError:
-            names = ", ".join(one.name.lower() for one in Service)
-            raise Misuse(f"there is no service {service!r}: choose {names}.") from None
-    return CastOptions(None if to is None else tuple(to), service, safe)

@@ -45,6 +45,8 @@ class Inbox:
         self.view: View | None = None
         """The latest that the application has taken."""
         self.failure: Exception | None = None
+        self.is_told = False
+        """Somebody has heard of the failure."""
         self.is_over = False
         """Nothing more will come."""
         self.is_held = False
@@ -95,7 +97,11 @@ class Inbox:
                 self._hand_out()
         finally:
             self._takers = self._waiter = None
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
         if self.failure is not None:
+            self.is_told = True
             raise self.failure
 
     def _hand_out(self) -> None:
@@ -170,11 +176,10 @@ class Inbox:
                     return
 
     def ready(self, most: int) -> list[Event]:
-        events: list[Event] = []
-        while len(events) < most:
+        """Whoever asks for more is done with what it has, so where that counts (`go_on`) one batch is all there is at once."""
+        events = list(islice(self._current, most))
+        while len(events) < most and not (events and self.go_on is not None) and self._advance() is not None:
             events += islice(self._current, most - len(events))
-            if len(events) < most and self._advance() is None:
-                break
         return events
 
     def _advance(self) -> Happening | None:
@@ -203,8 +208,7 @@ class Inbox:
     async def _more(self) -> bool:
         """Wait until something happens. False: nothing will."""
         while not self._queue:
-            if self.failure is not None:
-                raise self.failure
+            self.raise_failure()
             if self.is_over:
                 return False
             waiter = self._claim()

@@ -33,7 +33,7 @@ from unisono.runtime.hub import Port, find_hub
 from unisono.runtime.journal import Journal
 from unisono.runtime.multicast import MulticastPort
 from unisono.runtime.multicast import check as check_multicast
-from unisono.runtime.pace import paced
+from unisono.runtime.pace import check_seconds, paced
 from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.trace.recorder import Recorder
 from unisono.trace.sinks import FolderSink
@@ -124,9 +124,12 @@ def join(
     - `snapshot`, `restore` and `merge` carry the application's state to joiners and through merges.
     - `answer` serves clients outside (`unisono.client`): it is called with each request at its place in the stream, and returns
       this member's answer. Give it at all members or at none.
-    - `journal` is a folder for what must outlive the process (or a `Journal`), `trace` a folder for a recording of the `run`.
+    - `journal` is a folder for what must outlive the process (or a `Journal`), `trace` a folder for a recording of the `run`,
+      which is named like the group unless told.
+    - `metrics` is an address where Prometheus finds this member's numbers; with `control` it answers `unisono status`.
     - `pace` scales all timers (0.25: failures are noticed four times as fast). `timeout` limits the wait for the first view,
       `leave_timeout` that at the end of the `async with`.
+    - `settings` replaces every default that is not an option here; datagrams are then as small as `settings.streams` says.
     """
     find_order(order)
     if isinstance(peers, str):
@@ -139,12 +142,17 @@ def join(
         raise Misuse(f"there is no policy {slow!r} for slow receivers: choose {', '.join(Slow)}.")
     if min_members < 1:
         raise Misuse(f"min_members = {min_members} is impossible: choose 1 or more.")
+    check_seconds(watchdog, "watchdog")
+    check_seconds(timeout, "timeout", 0)
+    check_seconds(leave_timeout, "leave_timeout", 0)
     addresses = ((listen, "listen"), (advertise, "advertise"), (metrics, "metrics"))
     for text, what in (*addresses, *((peer, "the peer") for peer in peers)):
         if text is not None:
             split(text, what)
     if multicast is not None:
         check_multicast(multicast)
+    if safe and settings is not None and not settings.config.safe:
+        raise Misuse("safe=True and settings contradict each other: give settings whose config has safe=True.")
     hooks = Hooks.of(snapshot, restore, merge)
     return Joining(
         Wishes(
@@ -159,14 +167,13 @@ class Joining:
 
     def __init__(self, wishes: Wishes) -> None:
         self._wishes = wishes
-        self._group: Group | None = None
+        self._group: Group | None = None  # from the start on, before its first view too
 
     def __await__(self) -> Generator[Any, None, Group]:
         return self._enter().__await__()
 
     async def __aenter__(self) -> Group:
-        self._group = await self._enter()
-        return self._group
+        return await self._enter()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -178,13 +185,17 @@ class Joining:
             if error is None:  # or else the first error is the one to tell
                 raise
 
+    def explain(self) -> list[str]:
+        """Why the group is not there yet, a sentence each."""
+        return [] if self._group is None else self._group.explain()
+
     def _prepare(self, group: Group) -> None:
         """For those who put something around a member before it meets others."""
 
     async def _enter(self) -> Group:
         wishes = self._wishes
         loop = asyncio.get_running_loop()
-        group = await start(wishes, loop)
+        self._group = group = await start(wishes, loop)
         self._prepare(group)
         try:
             await group._until(
@@ -202,14 +213,14 @@ class Joining:
 
 async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> Group:
     """Open the port, make the member and let it look for the group."""
-    port, own, peers = await open_port(wishes, loop)
-    journal = None
+    journal = find_journal(wishes)
+    port: Port | None = None
     try:
+        port, own, peers = await open_port(wishes, loop)
         key = find_key(wishes.key)
         check_reach(wishes, own, peers, key)
         clock = getattr(loop, "unisono_clock", None)
         wall = time_ns if clock is None else clock
-        journal = find_journal(wishes)
         address = str(own)
         if journal is not None:
             incarnation = journal.begin_life(wall(), wishes.group)
@@ -222,7 +233,8 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> Group:
     except BaseException:
         if journal is not None:
             journal.close()
-        port.release()  # unless others use it
+        if port is not None:
+            port.release()  # unless others use it
         raise
     try:
         await publish(wishes, group, loop)
@@ -264,14 +276,18 @@ async def open_port(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> tuple[Po
         port = network.port(listen, peers)
     else:
         port = hub = find_hub(loop, listen, peers)
-        if wishes.multicast is not None:
+    try:
+        if network is None and wishes.multicast is not None:
             port = MulticastPort(loop, hub, check_multicast(wishes.multicast))
-    own = port.endpoint
-    if wishes.advertise is not None:
-        own = await numeric(wishes.advertise, "advertise", int(port.endpoint.family))
-        own = own if own.port else own._replace(port=port.endpoint.port)
-    elif own.is_unspecified:
-        own = own._replace(host=outer_host(own, peers))
+        own = port.endpoint
+        if wishes.advertise is not None:
+            own = await numeric(wishes.advertise, "advertise", int(port.endpoint.family))
+            own = own if own.port else own._replace(port=port.endpoint.port)
+        elif own.is_unspecified:
+            own = own._replace(host=outer_host(own, peers))
+    except BaseException:
+        port.release()  # unless others use it
+        raise
     return port, own, peers
 
 

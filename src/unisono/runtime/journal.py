@@ -56,6 +56,7 @@ class Journal:
         self._disk = disk or Disk()
         self._wall = wall
         self._deliveries: Deliveries | None = None
+        self._is_closed = False
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = Lock(self.path / "lock")
@@ -91,6 +92,10 @@ class Journal:
 
     def begin_life(self, wall_ns: int, group: str = "") -> int:
         """The incarnation of the life that begins, above all before it; on stable storage when this returns."""
+        if self._is_closed:
+            raise Misuse(
+                f"the journal {self.path} was closed with the member that had it: make another `Journal` of its path."
+            )
         incarnation = self._records.begin_life(wall_ns, group)
         if self._wants_deliveries:
             self._deliveries = Deliveries(
@@ -118,6 +123,7 @@ class Journal:
             self._deliveries.write(events)
 
     def close(self) -> None:
+        self._is_closed = True
         self._records.close()
         if self._deliveries is not None:
             self._deliveries.close()

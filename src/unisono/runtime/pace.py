@@ -1,4 +1,4 @@
-"""All timers of a member faster or slower by one factor."""
+"""All timers of a member faster or slower by one factor; and times that people give, in seconds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ _KEPT = {"nak_delay_ns", "retransmit_ns_per_kib"}
 _NEVER_SLOWER = {"ack_delay_ns", "retransmit_ns_min"}
 """These wait for company on the way, and waiting longer brings no more of it."""
 T = TypeVar("T")
+
+
+SECONDS_MIN, SECONDS_MAX = 0.001, 1e9
+
+
+def check_seconds(seconds: float | None, what: str, least: float = SECONDS_MIN) -> None:
+    """None means without a limit. What is no number of seconds is refused by its name."""
+    if seconds is not None and not (isinstance(seconds, int | float) and least <= seconds <= SECONDS_MAX):
+        raise Misuse(f"{what} = {seconds!r} is impossible: choose {least:g} to {SECONDS_MAX:g} seconds.")
 
 
 def paced(settings: Settings, factor: float) -> Settings:

@@ -131,6 +131,7 @@ class Network(DatagramNetwork):
     def crash(self, group: Group) -> None:
         """The member ends here and now, without a word."""
         group._fail(Crashed(f"{group.id} was crashed."))
+        group._inbox.is_told = True  # it was on purpose, so leaving its block is no second surprise
 
     def pause(self, group: Group, seconds: float) -> None:
         """The member's process stands still for a while; what is sent to it waits in its socket."""
