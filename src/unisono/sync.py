@@ -5,7 +5,8 @@
         for event in group:
             ...
 
-Every call may be made from any thread; one thread iterates.
+Every call may be made from any thread; one thread iterates. The hooks (`snapshot`, `restore`, `merge`, `answer`) run in the
+group's own thread and must not wait for the group.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
+from unisono.core.errors import Misuse
 from unisono.core.types import Key, MemberId, Service
 from unisono.runtime import group as asynchronous
 from unisono.runtime import join as joining
@@ -42,6 +44,11 @@ class _Thread:
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise Misuse(
+                "a hook runs in the group's own thread and cannot wait for the group: let another thread do that."
+            )
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -109,11 +116,17 @@ class Group:
         safe: bool | None = None,
         service: Service | str | None = None,
     ) -> Receipt:
-        return Receipt(self._thread, self._call(self._group.cast(payload, to=to, safe=safe, service=service)))
+        return Receipt(self, self._call(self._group.cast(payload, to=to, safe=safe, service=service)))
 
     def cast_many(self, payloads: Iterable[bytes], **options: Any) -> Receipt | None:
-        receipt = self._call(self._group.cast_many(payloads, **options))
-        return None if receipt is None else Receipt(self._thread, receipt)
+        """Cast messages one after the other; the receipt is the last one's. None: there were none."""
+        if isinstance(payloads, Sequence):
+            last = self._call(self._group.cast_many(payloads, **options))
+            return None if last is None else Receipt(self, last)
+        receipt = None
+        for payload in payloads:  # made one by one, perhaps slowly: the group's thread does not wait for that
+            receipt = self.cast(payload, **options)
+        return receipt
 
     def switch(self, order: str, timeout: float | None = None) -> None:
         self._call(self._group.switch(order, timeout))
@@ -155,8 +168,8 @@ class Group:
 class Receipt:
     """Says how far one message has come."""
 
-    def __init__(self, thread: _Thread, receipt: receipts.Receipt) -> None:
-        self._thread = thread
+    def __init__(self, group: Group, receipt: receipts.Receipt) -> None:
+        self._group = group
         self._receipt = receipt
 
     @property
@@ -164,10 +177,14 @@ class Receipt:
         return self._receipt.key
 
     def delivered(self, timeout: float | None = None) -> None:
-        self._thread.call(self._receipt.delivered(timeout))
+        """Wait until the message was delivered here, in its place."""
+        if not self._receipt.is_delivered:
+            self._group._call(self._receipt.delivered(timeout))
 
     def stable(self, timeout: float | None = None) -> None:
-        self._thread.call(self._receipt.stable(timeout))
+        """Wait until every member has taken the message in."""
+        if not self._receipt.is_stable:
+            self._group._call(self._receipt.stable(timeout))
 
 
 async def _await(wanted: joining.Joining) -> asynchronous.Group:
@@ -175,5 +192,7 @@ async def _await(wanted: joining.Joining) -> asynchronous.Group:
 
 
 async def _take(group: asynchronous.Group, timeout: float | None) -> list[Event]:
-    """The next event, and those that are there besides: crossing threads once for many."""
-    return [await group.next(timeout), *group.ready(EVENTS_AT_ONCE)]
+    """The next event, and those that are there besides: crossing threads once for many. With state to carry, one by one: to ask for
+    more would say that the application is done with it."""
+    event = await group.next(timeout)
+    return [event] if group._transfer is not None else [event, *group.ready(EVENTS_AT_ONCE)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 import unisono
 from tests.runtime.ports import free_addresses
 from tests.runtime.test_group import real
+from unisono.core.types import Batch
+from unisono.runtime.clients import Desk
 from unisono.runtime.seal import make_key
-from unisono.sim import Network, test
+from unisono.sim import Network, in_virtual_time, test
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 
@@ -129,3 +132,129 @@ def test_bad_wishes() -> None:
         unisono.client("shop", contacts="127.0.0.1:1")
     with pytest.raises(unisono.Misuse, match="write host:port"):
         unisono.client("shop", contacts=["nowhere"])
+
+
+@test(seeds=3)
+async def test_a_request_at_a_full_window_that_sheds_finds_the_contact_busy_and_harms_nobody(network: Network) -> None:
+    """Found by reading: the `Shed` of the errand's cast stopped the member."""
+    groups = await asyncio.gather(
+        *(
+            unisono.join("s", listen=one, peers=ADDRESSES[:2], min_members=2, slow="shed", answer=lambda *_: b"yes")
+            for one in ADDRESSES[:2]
+        )
+    )
+
+    async def fill() -> None:  # nobody reads
+        while True:
+            await groups[0].cast(bytes(60_000))
+
+    with pytest.raises(unisono.Shed):
+        await fill()
+    async with unisono.client("s", contacts=ADDRESSES[:1], listen="10.0.0.9:1", timeout=1) as client:
+        with pytest.raises(unisono.Unanswered, match="busy"):
+            await client.request(b"?")
+    assert groups[0]._inbox.failure is None
+    for group in groups:
+        network.crash(group)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [(bytes(5_000), unisono.Misuse), ("text", unisono.Misuse), (ZeroDivisionError(), ZeroDivisionError)],
+)
+def test_an_answer_that_cannot_be_given_is_told_at_both_ends_and_loses_no_message(
+    answer: Any, error: type[Exception]
+) -> None:
+    """Found by reading: whatever shared a batch with such a request was gone, and its client waited in vain."""
+
+    def hook(client: unisono.MemberId, payload: bytes) -> Any:
+        if payload == b"fine?":
+            return b"fine"
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def main(network: Network) -> None:
+        group = await unisono.join("s", listen=ADDRESSES[0], answer=hook)
+        assert isinstance(await group.next(), unisono.View)
+        seen: list[bytes] = []
+        errors = 0
+
+        async def read() -> None:
+            nonlocal errors
+            while len(seen) < 2:
+                try:
+                    async for event in group:
+                        if isinstance(event, unisono.Delivery):
+                            seen.append(event.payload)
+                            if len(seen) == 2:
+                                break
+                except error:
+                    errors += 1
+
+        async with unisono.client("s", contacts=ADDRESSES[:1], listen="10.0.0.9:1", timeout=5) as client:
+            asking = asyncio.create_task(client.request(b"?"))
+            while not group.status()["queued_batches"]:
+                await asyncio.sleep(0.0001)
+            await group.cast(b"before")
+            await group.cast(b"behind")
+            reading = asyncio.create_task(read())
+            with pytest.raises(unisono.Unanswered, match="failed to answer"):
+                await asking
+            await reading
+            fine = asyncio.create_task(client.request(b"fine?"))
+            following = asyncio.create_task(group.next())
+            assert await fine == b"fine"
+            following.cancel()
+        assert seen == [b"before", b"behind"]
+        assert errors == 1
+        await group.leave()
+
+    in_virtual_time(main, 1)
+
+
+def test_what_lies_behind_a_request_in_its_batch_is_shown_after_its_hook_has_failed() -> None:
+    desk = Desk.__new__(Desk)
+    calls: Iterator[bool | Exception] = iter([True, ZeroDivisionError(), True])
+
+    def judge(delivery: unisono.Delivery) -> bool:
+        found = next(calls)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    desk._is_for_application = judge  # type: ignore[method-assign]
+    member = unisono.MemberId("a", 1)
+    rest = desk.deliveries(Batch(0, 0, (b"0", b"1", b"2"), unisono.Service.TOTAL), (member,))
+    assert next(rest).payload == b"0"
+    with pytest.raises(ZeroDivisionError):
+        next(rest)
+    assert next(rest).payload == b"2"
+
+
+@test()
+async def test_a_client_with_too_many_requests_hears_that_it_is_closed() -> None:
+    client = await unisono.client("s", contacts=ADDRESSES[:1], listen="10.0.0.9:1")
+    asking = [asyncio.create_task(client.request(b"?")) for _ in range(20)]
+    await asyncio.sleep(0.1)
+    client.close()
+    outcomes = await asyncio.wait_for(asyncio.gather(*asking, return_exceptions=True), 1)
+    assert {type(one) for one in outcomes} == {unisono.Unanswered, unisono.Misuse}
+
+
+@test()
+async def test_a_request_that_is_no_bytes_is_refused_and_spoils_no_other() -> None:
+    _, groups, tasks = await shop(ADDRESSES)
+    async with unisono.client("shop", contacts=ADDRESSES, listen="10.0.0.9:1") as client:
+        with pytest.raises(unisono.Misuse, match="a request is bytes, not str"):
+            await client.request("5")  # type: ignore[arg-type]
+        assert await client.request(b"5") == b"5"
+    for group in groups:
+        await group.leave()
+    await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "soon"])
+def test_a_clients_timeout_must_be_a_time(timeout: Any) -> None:
+    with pytest.raises(unisono.Misuse, match=r"timeout = .* is impossible: choose"):
+        unisono.client("s", contacts=ADDRESSES, timeout=timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ class Counter:
         assert isinstance(parts, list | tuple)
         self.words = sorted({word for part in parts for word in json.loads(part)})
 
-    async def run(self, address: str, min_members: int) -> None:
+    async def run(self, address: str, min_members: int, **wishes: Any) -> None:
         self.group = await unisono.join(
             "words",
             listen=address,
@@ -44,6 +45,7 @@ class Counter:
             snapshot=self.snapshot,
             restore=self.restore,
             merge=self.merge,
+            **wishes,
         )
         self.task = asyncio.create_task(self._follow())
 
@@ -137,3 +139,58 @@ async def test_joining_ends_when_the_state_is_there_so_no_own_message_is_missed(
 def test_half_a_pair_of_hooks_is_refused() -> None:
     with pytest.raises(unisono.Misuse, match="give snapshot and restore"):
         unisono.join("words", snapshot=lambda: b"")
+
+
+@test(seeds=3)
+async def test_a_watchdog_that_barks_before_the_first_view_does_not_keep_the_state_away() -> None:
+    """Found by reading: any event that was shown stopped state transfer, and nobody reads while a join is under way."""
+    first, second = Counter(), Counter()
+    starting = asyncio.create_task(first.run(ADDRESSES[0], 2, watchdog=0.5))
+    await asyncio.sleep(2)
+    await asyncio.wait_for(second.run(ADDRESSES[1], 2, watchdog=0.5), 20)
+    await asyncio.wait_for(starting, 20)
+    assert first.group is not None
+    await first.group.cast(b"x")
+    await until(lambda: first.words == second.words == ["x"])
+    assert "Stalled" in first.calls
+    await first.stop()
+    await second.stop()
+
+
+@test(seeds=3)
+async def test_who_leaves_while_its_application_is_busy_is_still_shown_everything() -> None:
+    """Found by reading: what state transfer held back for a slow reader was not shown any more."""
+    counter = Counter()
+    group = await unisono.join("words", listen=ADDRESSES[0], snapshot=counter.snapshot, restore=counter.restore)
+    seen = []
+
+    async def read() -> None:
+        async for event in group:
+            if isinstance(event, unisono.Delivery):
+                seen.append(event.payload)
+                await asyncio.sleep(0.3)
+
+    reading = asyncio.create_task(read())
+    for i in range(10):
+        await group.cast(b"%d" % i)
+        await asyncio.sleep(0.01)
+    await group.leave()
+    await reading
+    assert seen == [b"%d" % i for i in range(10)]
+
+
+@test()
+async def test_with_a_state_only_what_came_together_is_ready_together() -> None:
+    """To take more would say that the application is done with the rest; and then a snapshot would lack it."""
+    counter = Counter()
+    hooks = {"snapshot": counter.snapshot, "restore": counter.restore}
+    async with unisono.join("words", listen=ADDRESSES[0], **hooks) as group:  # type: ignore[arg-type]
+        assert isinstance(await group.next(), unisono.View)
+        for i in range(3):
+            await (await group.cast(b"%d" % i)).delivered()
+        assert [[event.payload for event in group.ready()] for _ in range(4)] == [[b"0"], [b"1"], [b"2"], []]  # type: ignore[union-attr]
+    async with unisono.join("plain", listen=ADDRESSES[0]) as group:
+        assert isinstance(await group.next(), unisono.View)
+        for i in range(3):
+            await (await group.cast(b"%d" % i)).delivered()
+        assert len(group.ready()) == 3

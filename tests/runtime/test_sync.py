@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -55,3 +58,80 @@ def test_a_join_that_fails_leaves_no_thread() -> None:
     with pytest.raises(unisono.Misuse, match="does not belong to this machine"):
         unisono.sync.join("sync", listen="192.0.2.1:7400", insecure=True)
     assert threading.active_count() == before
+
+
+def test_a_joiner_waits_until_the_application_is_done_with_what_it_has_taken() -> None:
+    """Found by reading: the facade asked for more at once, so a message that was taken and not yet applied was in no state and
+    came to the joiner in no event either."""
+    addresses = free_addresses(2)
+    state = [b"nothing"]
+    got: list[bytes] = []
+    wishes: dict[str, Any] = {"peers": addresses, "pace": 0.3, "timeout": 20}
+
+    def join_late() -> None:
+        with unisono.sync.join(
+            "sync", listen=addresses[1], min_members=2, snapshot=lambda: b"", restore=got.append, **wishes
+        ):
+            pass
+
+    with unisono.sync.join(
+        "sync", listen=addresses[0], snapshot=lambda: state[0], restore=lambda _: None, **wishes
+    ) as first:
+        assert isinstance(first.next(timeout=5), unisono.View)
+        first.cast(b"x")
+        event = first.next(timeout=5)
+        late = threading.Thread(target=join_late)
+        late.start()
+        while len(first.status()["members"]) < 2:
+            late.join(0.01)
+        for _ in range(50):  # a joiner that need not wait has its state long before
+            late.join(0.01)
+        assert isinstance(event, unisono.Delivery)
+        state[0] = event.payload
+        while late.is_alive():
+            with suppress(unisono.TimedOut):
+                first.next(timeout=0.05)
+    assert got == [b"x"]
+
+
+def test_receipts_outlive_the_member() -> None:
+    (address,) = free_addresses(1)
+    with unisono.sync.join("sync", listen=address) as group:
+        receipt = group.cast(b"x")
+        receipt.stable(timeout=5)
+        group.leave()
+    receipt.stable(timeout=5)
+    receipt.delivered(timeout=5)
+
+
+def test_messages_that_are_made_slowly_do_not_hold_up_the_groups_thread() -> None:
+    (address,) = free_addresses(1)
+    with unisono.sync.join("sync", listen=address) as group:
+
+        def made() -> Iterator[bytes]:
+            for i in range(3):
+                assert threading.current_thread() is threading.main_thread()
+                yield str(group.status()["view"]).encode() + b"%d" % i  # which waits for the group
+
+        receipt = group.cast_many(made())
+        assert receipt is not None
+        receipt.delivered(timeout=5)
+        assert group.cast_many([]) is None
+        assert group.cast_many(iter(())) is None
+
+
+def test_a_hook_that_waits_for_the_group_is_told_so() -> None:
+    (address,) = free_addresses(1)
+    said: list[str] = []
+    with unisono.sync.join("sync", listen=address) as group:
+
+        def ask() -> None:
+            try:
+                group.status()
+            except unisono.Misuse as error:
+                said.append(str(error))
+
+        group._thread._loop.call_soon_threadsafe(ask)
+        group.status()
+    assert said
+    assert "cannot wait for the group" in said[0]

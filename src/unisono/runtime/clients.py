@@ -20,6 +20,7 @@ from unisono.runtime.addresses import Endpoint, resolve, split
 from unisono.runtime.checksum import Checksum
 from unisono.runtime.events import Delivery, deliveries
 from unisono.runtime.hub import Port, find_hub
+from unisono.runtime.pace import check_seconds
 from unisono.runtime.seal import Seal, find_key
 from unisono.services.client import Answered, Client, ClientSettings, Failed
 from unisono.services.client_desk import ClientDesk
@@ -51,15 +52,23 @@ class Desk:
         return [((address,), frame) for address, frame in self._desk.drain()]
 
     def deliveries(self, batch: Batch, members: tuple[MemberId, ...]) -> Iterator[Delivery]:
-        """The messages of a batch for the application; a client's request is answered when its turn has come."""
-        for delivery in deliveries(batch, members):
-            if not delivery.payload.startswith(TAG):
-                yield delivery
-                continue
-            errand = self._desk.open(delivery.payload)
-            if errand is not None and errand.is_new:
-                self._desk.answer(errand, self._hook(errand.client, errand.payload))
-            self._group._driver.wake()
+        """The messages of a batch for the application. What the hook raises comes out here, and what lies behind stays."""
+        return filter(self._is_for_application, deliveries(batch, members))
+
+    def _is_for_application(self, delivery: Delivery) -> bool:
+        """Or else it is a client's request, which is answered now that its turn has come."""
+        if not delivery.payload.startswith(TAG):
+            return True
+        self._group._driver.wake()
+        errand = self._desk.open(delivery.payload)
+        if errand is not None and errand.is_new:
+            try:
+                answer = self._hook(errand.client, errand.payload)
+            except BaseException:
+                self._desk.fail(errand)
+                raise
+            self._desk.answer(errand, answer)
+        return False
 
     def snapshot(self) -> bytes:
         return self._desk.snapshot()
@@ -80,7 +89,7 @@ class _Caster:
         return self._group._driver.member.view
 
     def cast(self, payload: bytes, /) -> Key | None:
-        return self._group._cast_now(payload)
+        return None if self._group._is_leaving else self._group._cast_now(payload)
 
 
 def client(
@@ -102,6 +111,7 @@ def client(
     for text, what in ((listen, "listen"), *((contact, "the contact") for contact in contacts)):
         if text is not None:
             split(text, what)
+    check_seconds(timeout, "timeout")
     return Outside(group, tuple(contacts), listen, key, insecure, timeout)
 
 
@@ -161,13 +171,12 @@ class Outside:
                 f"{outside[0]} can be reached from outside, and there is no key: give key (`unisono keygen` makes one), "
                 "or insecure=True if everyone on the network may read and ask."
             )
+        settings = ClientSettings(wait_ns=int(self._timeout * 1e9))
         port: Port = find_hub(loop, listen, ()) if network is None else network.port(listen, ())
         self._clock = getattr(loop, "unisono_clock", monotonic_ns)
         life = time_ns() if network is None else self._clock()
         identity = MemberId(str(port.endpoint), life)
-        self._client = Client(
-            identity, self._group, [str(one) for one in contacts], ClientSettings(wait_ns=int(self._timeout * 1e9))
-        )
+        self._client = Client(identity, self._group, [str(one) for one in contacts], settings)
         self._seal = Checksum(self._group) if key is None else Seal(self._group, identity, key)
         try:
             port.open(self._group, self._receive)
@@ -198,12 +207,15 @@ class Outside:
         return dict((await self._ask(payload, Wanted.ALL)).answers)
 
     async def _ask(self, payload: bytes, wanted: Wanted) -> Answered:
-        if self._port is None:
-            raise Misuse("this client is closed, or was never opened: use `async with unisono.client(…)`.")
-        while (number := self._client.request(payload, self._clock(), wanted)) is None:
-            waiter = self._loop.create_future()
-            self._room.append(waiter)
-            await waiter
+        number = None
+        while number is None:
+            if self._port is None:
+                raise Misuse("this client is closed, or was never opened: use `async with unisono.client(…)`.")
+            number = self._client.request(payload, self._clock(), wanted)
+            if number is None:
+                waiter = self._loop.create_future()
+                self._room.append(waiter)
+                await waiter
         future: asyncio.Future[Answered] = self._loop.create_future()
         self._waiting[number] = future
         self._turn()
@@ -221,6 +233,7 @@ class Outside:
             for future in self._waiting.values():
                 if not future.done():
                     future.set_exception(Unanswered("the client was closed before an answer came."))
+            self._wake_askers()
 
     def _receive(self, datagrams: list[memoryview]) -> None:
         open_one = self._seal.open
@@ -237,15 +250,19 @@ class Outside:
         for outcome in effects.events:
             self._tell(outcome)
         if effects.events:
-            room, self._room = self._room, []
-            for waiter in room:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._wake_askers()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if effects.deadline is not None:
             self._timer = self._loop.call_later(max(0, effects.deadline - now) / 1e9, self._turn)
+
+    def _wake_askers(self) -> None:
+        """There is room for another request, or there never will be."""
+        room, self._room = self._room, []
+        for waiter in room:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _tell(self, outcome: Answered | Failed) -> None:
         future = self._waiting.get(outcome.number)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unisono.core.errors import Misuse
-from unisono.core.happenings import Happening
+from unisono.core.happenings import Entered, Happening
+from unisono.core.types import Batch
 from unisono.services.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class Carrier:
     def show(self, event: Happening) -> None:
         assert self.transfer is not None
         self._show(event)
-        self.transfer.stop()
+        if isinstance(event, Batch | Entered):  # nothing else is part of a state, or can wait for it
+            self.transfer.stop()
 
     def snapshot(self) -> bytes:
         state = self._hooks.snapshot()

@@ -1,4 +1,4 @@
-"""A client outside of a group: sends requests to it through any member, and gets an answer or a named failure (SPEC 2.7).
+"""A client outside of a group: sends requests to it through any member, and gets an answer or a named failure.
 
 It knows the addresses of some members, its **contacts**. A request goes to one of them; if that is silent for `retry_ns`, or says
 that it cannot help, to the next. The group serves it once, through however many of them it came (`client_desk`). After `wait_ns`
@@ -67,6 +67,7 @@ _REASONS = {
     Why.READ_ONLY: "the contact's view is not the primary one",
     Why.BUSY: "the contact is busy",
     Why.FORGOTTEN: "the request was served, and its answer is forgotten",
+    Why.FAILED: "the contact's application failed to answer; its program knows why",
 }
 
 
@@ -111,6 +112,8 @@ class Client:
 
     def request(self, payload: bytes, now: int, wanted: Wanted = Wanted.CONTACT) -> int | None:
         """Ask the group something; the number by which its outcome is told. None: too many requests are under way."""
+        if not isinstance(payload, bytes):
+            raise Misuse(f"a request is bytes, not {type(payload).__name__}: encode it first.")
         if len(payload) > self.settings.request_bytes_max:
             raise Misuse(f"a request of {len(payload)} bytes is too large: {self.settings.request_bytes_max} can be.")
         oldest = min(self._asked, default=self._next)
@@ -136,7 +139,7 @@ class Client:
             if sender.address != self._contacts[asked.contact] or not asked.is_sent:
                 return
             asked.reason = _REASONS.get(message.why, "the contact cannot help")  # type: ignore[call-overload]
-            if message.why == Why.FORGOTTEN:
+            if message.why in (Why.FORGOTTEN, Why.FAILED):
                 self._end(number, Failed(number, asked.reason))
                 return
             asked.refusals += 1

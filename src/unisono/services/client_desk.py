@@ -1,4 +1,4 @@
-"""The desk where a member serves clients outside of the group (SPEC 2.7). Without I/O: a runtime puts it beside a member.
+"""The desk where a member serves clients outside of the group. Without I/O: a runtime puts it beside a member.
 
     datagrams ─▶ desk.receive ─▶ the rest ─▶ member.receive
     payloads that the member delivers ─▶ desk.open ─▶ an errand ─▶ the application ─▶ desk.answer
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from unisono.core.config import Config
-from unisono.core.errors import ConfigError, Misuse
+from unisono.core.errors import ConfigError, Misuse, Shed
 from unisono.core.frame import Frames
 from unisono.core.types import Key, MemberId, View
 from unisono.core.wire import ALL, BLOB, MAYBE, ROW, TEXT, U64, Codec, Layout
@@ -150,6 +150,9 @@ class ClientDesk:
         errand = Errand(client, number, request.oldest, request.wanted, self._member.id, request.payload)
         try:
             key = self._member.cast(TAG + self._codec.encode(errand))
+        except Shed:
+            self._say(client, Sorry(number, Why.BUSY))
+            return
         except Misuse:
             self._say(client, Sorry(number, Why.READ_ONLY))
             return
@@ -192,7 +195,11 @@ class ClientDesk:
 
     def answer(self, errand: Errand, answer: bytes | None) -> None:
         """What the application says to a new errand; None: nothing. All members must call it, in the order of the errands."""
+        if answer is not None and not isinstance(answer, bytes):
+            self.fail(errand)
+            raise Misuse(f"an answer to a client is bytes or None, not {type(answer).__name__}.")
         if answer is not None and len(answer) > self.settings.answer_bytes_max:
+            self.fail(errand)
             raise Misuse(f"an answer of {len(answer)} bytes is too large: {self.settings.answer_bytes_max} can be.")
         self._serving.discard((errand.client, errand.number))
         memory = self._memories.get(errand.client)
@@ -202,6 +209,14 @@ class ClientDesk:
             return
         if answer is not None or errand.wanted != Wanted.ANY:
             self._say(errand.client, Reply(errand.number, self._size, answer))
+
+    def fail(self, errand: Errand) -> None:
+        """The application could not answer a new errand: it counts as served, and a client that waits for this member is told."""
+        self._serving.discard((errand.client, errand.number))
+        if errand.wanted == Wanted.ALL:
+            self._say(errand.client, Reply(errand.number, self._size, None))
+        elif errand.wanted == Wanted.CONTACT and errand.contact == self._member.id:
+            self._say(errand.client, Sorry(errand.number, Why.FAILED))
 
     def drain(self) -> list[tuple[str, bytes]]:
         """What is to be sent, and to which addresses."""

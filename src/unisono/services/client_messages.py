@@ -37,6 +37,7 @@ class Why(IntEnum):
     READ_ONLY = 1  # its view is not the primary one
     BUSY = 2  # it has as many requests under way as it may
     FORGOTTEN = 3  # the request was served so long ago that nobody remembers the answer
+    FAILED = 4  # its application could not answer
 
 
 class Request(NamedTuple):

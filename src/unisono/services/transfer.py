@@ -76,7 +76,7 @@ from unisono.services import transfer_messages as wire
 from unisono.services.transfer_backlog import Backlog, Reach, raise_reach
 from unisono.services.transfer_donor import Donor
 from unisono.services.transfer_fetch import Fetch, digest_of_state
-from unisono.services.transfer_merge import Merge, key_of, part_of
+from unisono.services.transfer_merge import Merge, is_merge, key_of, part_of
 from unisono.services.transfer_settings import Application, Ledger, Port, TransferSettings
 
 
@@ -198,8 +198,10 @@ class Transfer:
                 else:
                     self._backlog.append(event)
             else:
+                if isinstance(event, Left):
+                    self._is_over = True
+                    self._show_rest()
                 self._application.show(event)
-                self._is_over = self._is_over or isinstance(event, Left)
         self._work()
 
     def tick(self, now: int) -> None:
@@ -245,9 +247,15 @@ class Transfer:
         """Show what is held back, up to a merge."""
         while self.status is Status.LIVE and self._backlog and not self._is_stopped:
             event = self._backlog.first
-            if isinstance(event, Entered) and len(event.charter.parts) > 1:
+            if isinstance(event, Entered) and is_merge(event):
                 self._begin_merge(event)
                 return
+            self._backlog.pop()
+            self._show(event)
+
+    def _show_rest(self) -> None:
+        """Nobody will ask this member for its state any more, so what is held back need not wait for the application."""
+        while self.status is Status.LIVE and self._backlog and not is_merge(event := self._backlog.first):
             self._backlog.pop()
             self._show(event)
 

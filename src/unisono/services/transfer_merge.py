@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unisono.core.control import Charter, Part
-from unisono.core.happenings import Entered
+from unisono.core.happenings import Entered, Happening
 from unisono.core.types import MemberId
 from unisono.services.transfer_messages import PartKey, Values
 
@@ -11,6 +11,11 @@ from unisono.services.transfer_messages import PartKey, Values
 def part_of(charter: Charter, member: MemberId) -> Part | None:
     """The part of a view that a member came with; None: it joined."""
     return next((part for part in charter.parts if member in part.members), None)
+
+
+def is_merge(event: Happening) -> bool:
+    """Whether a view comes of several, so that their states must be merged."""
+    return isinstance(event, Entered) and len(event.charter.parts) > 1
 
 
 def key_of(part: Part) -> PartKey:
