@@ -124,6 +124,11 @@ def rogue(siege: Besieged) -> Iterator[bytes]:
                     sender,
                     Hello(settings, ballot, "sequencer", (victim, sender), sender, (other,), ("127.0.0.1:1",), False),
                 )
+    for address in ("[::1]:9", "a\0b:9", "nowhere.invalid:9", "127.0.0.1:0", "300.1.1.1:9", "%:%", ""):
+        odd = MemberId(address, 5)
+        yield siege.control(odd, Hello(settings, None, "sequencer", (), odd, (), (address,), False))
+        yield siege.control(odd, Hello(settings._replace(order="none"), None, "sequencer", (), odd, (), (), False))
+        yield siege.control(member, Notice(view.id, (), (address,), False, "", ()))
     for number in range(300):
         ghost = MemberId(f"127.0.0.1:{number + 1}", 2**63 + number)
         yield siege.control(ghost, Hello(settings, None, "sequencer", (), ghost, (), (), False))

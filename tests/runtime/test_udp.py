@@ -258,3 +258,19 @@ def test_an_address_that_a_peer_made_up_is_a_loss() -> None:
     assert sum(one.lost.values()) == 2
     one.close()
     other.close()
+
+
+@pytest.mark.parametrize("address", ["[::1]:9", "a\0b:9", "localhost:9", "300.1.1.1:9", "", "x", "[fe80::1%nowhere]:9"])
+def test_an_address_that_a_peer_made_up_is_a_loss_and_nobody_looks_a_name_up(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", None)
+    one = UdpSocket(bind(LOOPBACK))
+    other = bind(LOOPBACK)
+    try:
+        one.send([((address, str(bound_endpoint(other))), b"x")])
+        assert one.lost == {"EADDRNOTAVAIL": 1}
+        assert other.recv(10) == b"x", "the others get it"
+    finally:
+        one.close()
+        other.close()

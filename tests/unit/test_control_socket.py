@@ -153,3 +153,38 @@ def test_a_folder_that_is_not_looked_at_is_found(folder: Path, monkeypatch: pyte
     monkeypatch.setitem(globals(), "find_folder", careless)
     with pytest.raises(pytest.fail.Exception):
         test_the_folder_must_be_ours_alone(folder)
+
+
+def test_opening_several_leaves_the_process_its_umask(folder: Path) -> None:
+    """Found by reading: it was changed while others ran, and two that opened at once left it changed for good."""
+
+    async def main() -> None:
+        before = os.umask(0o022)
+        try:
+            several = [ControlSocket(find_folder() / f"{name}.sock", lambda question: 1) for name in "ab"]
+            opening = [asyncio.create_task(one.open()) for one in several]
+            await asyncio.sleep(0)
+            during = os.umask(0o022)
+            await asyncio.gather(*opening)
+            assert (during, os.umask(0o022)) == (0o022, 0o022)
+            for one in several:
+                assert stat.S_IMODE(one.path.stat().st_mode) == 0o600
+                one.close()
+        finally:
+            os.umask(before)
+
+    asyncio.run(main())
+
+
+def test_one_that_is_cancelled_while_it_opens_leaves_nothing(folder: Path) -> None:
+    async def main() -> None:
+        control = ControlSocket(find_folder() / "x.sock", lambda question: 1)
+        opening = asyncio.create_task(control.open())
+        await asyncio.sleep(0)
+        assert control.path.exists()
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+        assert opening.cancelled()
+        assert not control.path.exists()
+
+    asyncio.run(main())

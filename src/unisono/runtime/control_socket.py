@@ -66,13 +66,17 @@ class ControlSocket:
 
     async def open(self) -> None:
         remove(self.path)
-        before = os.umask(0o177)
+        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._server = await asyncio.start_unix_server(self._serve, self.path, limit=QUESTION_BYTES_MAX)
-        except OSError as error:
-            raise Misuse(f"the control socket {self.path} cannot be opened: {error.strerror or error}.") from error
-        finally:
-            os.umask(before)
+            unix.bind(str(self.path))  # in a folder that nobody else can enter
+            os.chmod(self.path, 0o600)
+            self._server = await asyncio.start_unix_server(self._serve, sock=unix, limit=QUESTION_BYTES_MAX)
+        except BaseException as error:
+            unix.close()
+            remove(self.path)
+            if isinstance(error, OSError):
+                raise Misuse(f"the control socket {self.path} cannot be opened: {error.strerror or error}.") from error
+            raise
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

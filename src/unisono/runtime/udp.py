@@ -40,6 +40,7 @@ class UdpSocket:
 
     def __init__(self, udp: socket.socket, segments: bool = True, not_from: SockAddr | None = None) -> None:
         self._udp = udp
+        self._family = udp.family
         self._not_from = not_from  # whose datagrams are left out
         self._buffers = [bytearray(BUFFER_BYTES) for _ in range(BUFFERS)]
         self._views = [memoryview(buffer) for buffer in self._buffers]
@@ -188,10 +189,13 @@ class UdpSocket:
             self.bytes_out += sum(map(len, run if isinstance(first, bytes) else first))
 
     def _find(self, address: str) -> SockAddr:
+        """Peers may make addresses up: only a number of this socket's family will do. A name would be looked up here and now."""
         try:
-            found = self._sockaddrs[address] = sockaddr_of(address)
-        except (ValueError, Misuse) as error:  # an address that a peer made up
+            found = sockaddr_of(address)
+            socket.inet_pton(self._family, found[0])
+        except (ValueError, Misuse, OSError) as error:
             raise OSError(errno.EADDRNOTAVAIL, str(error)) from error
+        self._sockaddrs[address] = found
         if len(self._sockaddrs) > 65_536:
             self._sockaddrs.pop(next(iter(self._sockaddrs)))
         return found
