@@ -5,7 +5,7 @@ Start two or three keepers, each with what it has:
     python examples/locate.py keep 127.0.0.1:7400 127.0.0.1:7401 --has printer --has scanner
     python examples/locate.py keep 127.0.0.1:7401 127.0.0.1:7400 --has plotter
 
-and ask from anywhere; the client is no member, knows one address, and is passed on if that member is gone:
+and ask from anywhere; the client is no member, knows some addresses, and tries the next if one is silent:
 
     python examples/locate.py find plotter --contact 127.0.0.1:7400 --contact 127.0.0.1:7401
     python examples/locate.py take plotter --contact 127.0.0.1:7400

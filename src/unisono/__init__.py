@@ -1,5 +1,6 @@
 """unisono: ordered, reliable group communication. This file holds the public names, nothing else."""
 
+from unisono import sim, sync
 from unisono.core.config import Config
 from unisono.core.errors import ConfigError, Misuse, PeerFault, Shed, UnisonoError
 from unisono.core.happenings import Moving, Stalled
@@ -17,6 +18,8 @@ from unisono.runtime.receipts import Receipt
 __all__ = [
     "join",
     "client",
+    "sync",
+    "sim",
     "Group",
     "Joining",
     "Outside",

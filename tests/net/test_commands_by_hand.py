@@ -1,4 +1,4 @@
-"""`unisono causal` and `unisono ptp`, the programs of paper 001, with their options under their letters (SPEC 1.7)."""
+"""`unisono causal` and `unisono ptp`, the programs of paper 001, with their options under their letters."""
 
 from __future__ import annotations
 

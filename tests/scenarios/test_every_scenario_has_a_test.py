@@ -19,11 +19,11 @@ NUMBERS = {
     "d": (1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16),
     "e": (1, 2, 4, 5, 6, 7, 8, 9),
 }
-LECTURE = ("spec_3_6_a", "spec_3_6_b", "spec_3_6_c", "spec_3_6_d")
+LECTURE = ("lectures_a", "lectures_b", "lectures_c", "lectures_d")
 IDS = (*(f"{group}{number}" for group, numbers in NUMBERS.items() for number in numbers), *LECTURE)
 
-PREFIX = re.compile(r"test_((?:[a-e]\d+_)+|spec_3_6_[a-d]_)")
-ROW = re.compile(r"^\| ([A-E]\d+|SPEC 3\.6 \([a-d]\)) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+PREFIX = re.compile(r"test_((?:[a-e]\d+_)+|lectures_[a-d]_)")
+ROW = re.compile(r"^\| ([A-E]\d+|lectures \([a-d]\)) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 TEST = re.compile(r"`(test_\w+)`")
 
 
@@ -51,7 +51,7 @@ def rows_of(page: str) -> dict[str, tuple[str, list[str]]]:
     """By id: what must hold, and the tests that the page names for it."""
     rows = {}
     for label, words, tests in ROW.findall(page):
-        key = f"spec_3_6_{label[-2]}" if label.startswith("SPEC") else label.lower()
+        key = f"lectures_{label[-2]}" if label.startswith("lectures") else label.lower()
         rows[key] = (words, TEST.findall(tests))
     return rows
 
@@ -94,7 +94,7 @@ def test_no_test_carries_the_id_of_a_scenario_that_is_none(names: list[str]) -> 
 def test_a_scenario_without_a_test_is_found() -> None:
     some = names_in("def test_a1_x(): ...\ndef test_c11_c13_y(): ...\nclass T:\n    def test_d4_z(self): ...")
     assert without_test(["a1", "c11", "c13", "d4", "a11", "d1"], some) == ["a11", "d1"]
-    assert ids_of("test_spec_3_6_c_x") == ["spec_3_6_c"]
+    assert ids_of("test_lectures_c_x") == ["lectures_c"]
     assert ids_of("test_a_member_crashes") == []
 
 

@@ -1,4 +1,4 @@
-"""Scenarios C with whole members, and the lecture's four cases (SPEC 3.6): crashes and view changes, two faults at a time.
+"""Scenarios C with whole members, and the lectures' four cases (003): crashes and view changes, two faults at a time.
 
 Membership alone is tried in `tests/sim/test_membership_faults.py`, and with a fault at every point in
 `test_membership_every_point.py`. Here the same stories run on real datagrams, and every run ends healed and judged.
@@ -49,7 +49,7 @@ def test_c1_a_sender_crashes_after_its_cast_reached_one(order: str) -> None:
     settles(world, "bcd")
     said = agree(b, c, d)
     assert said in ([b"m"], []), "by all or by none"
-    if order != "rmp":  # which discards what some survivors lack once its transmitter is gone (SPEC 2.6)
+    if order != "rmp":  # which discards what some survivors lack once its transmitter is gone
         assert said == [b"m"]
     passes(world)
 
@@ -367,7 +367,7 @@ def test_c21_stability_counts_neither_who_left_nor_who_has_not_yet_joined(order:
     passes(world)
 
 
-# SPEC 3.6: p casts m and crashes; q and r go on.
+# The lectures (003): p casts m and crashes; q and r go on.
 
 Shown = dict[str, list[str]]
 
@@ -397,7 +397,7 @@ four_orders = pytest.mark.parametrize("order", ["fifo", "causal", "sequencer", "
 
 
 @four_orders
-def test_spec_3_6_a_nobody_delivers_m_and_then_the_view(order: str) -> None:
+def test_lectures_a_nobody_delivers_m_and_then_the_view(order: str) -> None:
     world, shown = crash_of_p(order, reached="")
     assert shown == {"q": ["view"], "r": ["view"]}
     passes(world)
@@ -405,7 +405,7 @@ def test_spec_3_6_a_nobody_delivers_m_and_then_the_view(order: str) -> None:
 
 @pytest.mark.parametrize("reached", ["q", "r", "qr"])
 @four_orders
-def test_spec_3_6_b_both_deliver_m_and_then_the_view(order: str, reached: str) -> None:
+def test_lectures_b_both_deliver_m_and_then_the_view(order: str, reached: str) -> None:
     world, shown = crash_of_p(order, reached)
     assert shown == {"q": ["m", "view"], "r": ["m", "view"]}
     passes(world)
@@ -430,7 +430,7 @@ class ViewFirst(Seat):
         self._late = ([], [])
 
 
-def test_spec_3_6_c_the_view_and_then_m_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lectures_c_the_view_and_then_m_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours never shows it (b); one that does is caught."""
     monkeypatch.setattr(member_module, "Seat", ViewFirst)
     world, shown = crash_of_p("fifo", reached="q")
@@ -438,7 +438,7 @@ def test_spec_3_6_c_the_view_and_then_m_is_not_allowed(monkeypatch: pytest.Monke
     assert world.finish().result == "FAIL"
 
 
-def test_spec_3_6_d_m_at_one_and_not_at_the_other_is_not_allowed() -> None:
+def test_lectures_d_m_at_one_and_not_at_the_other_is_not_allowed() -> None:
     """Ours never shows it (b); a flush that takes one report for the whole truth does, and is caught."""
     world, shown = crash_of_p("fifo", "r", FirstReportWins)
     assert shown == {"q": ["view"], "r": ["m", "view"]}

@@ -1,6 +1,6 @@
 """Joins and leaves between two messages: under `rmp` whoever proposes a view that no failure forces has the lock.
 
-Paper 002, section 3; SPEC 2.5. Whole groups are watched when they report: what each holds, and who has the lock.
+Paper 002, section 3. Whole groups are watched when they report: what each holds, and who has the lock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients outside of the group (SPEC 2.7), with whole members in the simulator: an answer or a named failure, an effect once."""
+"""Clients outside of the group, with whole members in the simulator: an answer or a named failure, an effect once."""
 
 from __future__ import annotations
 

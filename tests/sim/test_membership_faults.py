@@ -1,4 +1,4 @@
-"""Membership under faults: SCENARIOS C and D, the lecture's four cases (SPEC 3.6). Every story is told by star and by ring.
+"""Membership under faults: docs/scenarios.md, C and D, the lectures' four cases (003). Every story is told by star and by ring.
 
 Every run ends with a heal and the judgement of the checkers P0–P16, P22 and, with primaries, P20.
 """
@@ -476,7 +476,7 @@ def test_c21_an_order_that_needs_everyone_waits_for_joiners_and_not_for_those_wh
 
 @pytest.mark.parametrize("order", ["fifo", "causal", "sequencer"])
 @pytest.mark.parametrize("reached", ["", "q", "qr"])
-def test_spec_3_6_m_is_delivered_by_both_before_the_view_or_by_none(order: str, reached: str) -> None:
+def test_lectures_m_is_delivered_by_both_before_the_view_or_by_none(order: str, reached: str) -> None:
     """(a) nobody delivers m, or (b) both deliver it before the view; never (c) after it, never (d) only one."""
     world = World(order)
     p, q, r = world.group("pqr")

@@ -1,4 +1,4 @@
-"""Membership under false suspicion, partition and merge: SCENARIOS D, and the primary policy."""
+"""Membership under false suspicion, partition and merge: docs/scenarios.md, D, and the primary policy."""
 
 from __future__ import annotations
 

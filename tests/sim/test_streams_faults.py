@@ -1,4 +1,4 @@
-"""Streams against the faults of SCENARIOS A. Each rule is paired with a mutant that lacks it and must fail."""
+"""Streams against the faults of docs/scenarios.md, A. Each rule is paired with a mutant that lacks it and must fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams under load (SCENARIOS E), and many random runs. Each rule is paired with a mutant that lacks it and must fail."""
+"""Streams under load (docs/scenarios.md, E), and random runs. Each rule is paired with a mutant that lacks it and must fail."""
 
 from __future__ import annotations
 

@@ -148,11 +148,58 @@ def test_replay_files_can_be_replayed(path: Path) -> None:
     assert replay(path, write=lines.append) is None, "\n".join(lines)
 
 
-def test_the_protocol_of_the_architecture_page_keeps_its_promises() -> None:
-    """Explored like any order: with two and three members, and with crashes."""
-    text = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("<!-- tested: rounds -->\n")[2]
+def block_of(page: str, name: str) -> str:
+    """The code of a page that a test runs."""
+    text = (ROOT / "docs" / page).read_text("utf-8").partition(f"<!-- tested: {name} -->\n")[2]
     found = BLOCK.match(text)
     assert found is not None
+    return found[2]
+
+
+def undocumented(command: Any, words: str, page: str) -> Iterator[str]:
+    """Options of a command and those below it that neither its section nor the one on shared options names."""
+    if hasattr(command, "commands"):
+        for name, one in command.commands.items():
+            yield from undocumented(one, f"{words} {name}", page)
+        return
+    sections = re.split(r"^## ", page, flags=re.MULTILINE)
+    family, last = words.rsplit(" ", 1)
+    own = [
+        one
+        for one in sections
+        if one.startswith((f"{words}\n", f"{family}\n"))
+        or (one.startswith(f"{family} ") and f"{last}," in one.partition("\n")[0] + ",")
+    ]
+    if not own:
+        yield f"{words} has no section"
+    shared = next(one for one in sections if one.startswith("Options that several"))
+    for parameter in command.params:
+        names = [option for option in (*parameter.opts, *parameter.secondary_opts) if option.startswith("-")]
+        named = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in names))
+        if names and "--help" not in names and not any(named.search(one) for one in (*own, shared)):
+            yield f"{words} {max(names, key=len)}"
+
+
+def test_every_command_and_every_option_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    assert not list(undocumented(get_command(app), "unisono", page))
+
+
+def test_an_option_that_no_page_names_is_found() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    assert "unisono node --pace" in list(undocumented(get_command(app), "unisono", page.replace("--pace", "pace")))
+    without = page.replace("## unisono keygen", "## keygen")
+    assert "unisono keygen has no section" in list(undocumented(get_command(app), "unisono", without))
+
+
+def test_the_test_on_the_page_for_users_passes() -> None:
+    names: dict[str, Any] = {"__name__": "docs"}
+    exec(block_of("using.md", "virtual time"), names)
+    names["test_a_crash_is_noticed"]()
+
+
+def test_the_protocol_of_the_architecture_page_keeps_its_promises() -> None:
+    """Explored like any order: with two and three members, and with crashes."""
     imports = (
         "from typing import NamedTuple\n"
         "from unisono.core.types import Batch, Property, Service\n"
@@ -160,7 +207,7 @@ def test_the_protocol_of_the_architecture_page_keeps_its_promises() -> None:
         "from unisono.orders.fifo import Fifo\n"
     )
     names: dict[str, Any] = {"__name__": "docs"}
-    exec(imports + found[2], names)
+    exec(imports + block_of("architecture.md", "rounds"), names)
     for case in (Case.of(1, 2), Case.of(2, 1), Case.of(0, 0, 2)):
         report = explore(case, names["Rounds"], crashes=case.members - 1)
         assert report.complete, str(report.violation)

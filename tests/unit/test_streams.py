@@ -150,7 +150,7 @@ def test_a_heartbeat_tells_everything_to_all() -> None:
 
 
 def test_taken_by_all_waits_for_every_ordering() -> None:
-    """SPEC 3.7: that all have received a packet is not enough for `safe`."""
+    """That all have received a packet is not enough for `safe`."""
     net = Net(3)
     net.takes.remove(2)
     net.nodes[0].cast(b"x")

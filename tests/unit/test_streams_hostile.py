@@ -1,4 +1,4 @@
-"""Streams against whatever a hostile peer may send (SCENARIOS F). Each guard is paired with a mutant that lacks it."""
+"""Streams against whatever a hostile peer may send. Each guard is paired with a mutant that lacks it."""
 
 from __future__ import annotations
 

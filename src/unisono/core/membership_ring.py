@@ -1,4 +1,4 @@
-"""Reports by the ring: a token goes around the participants of a ballot, once for the reports and once for the cut (SPEC 2.6).
+"""Reports by the ring: a token goes around the participants of a ballot, for the reports and for the cut (paper 002, section 3).
 
 The ring is the participants in their order, from the proposer on and back to it. What a participant *does* with a ballot does not
 depend on how it hears of it; only the way of the answers differs:

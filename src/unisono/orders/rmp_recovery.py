@@ -1,4 +1,4 @@
-"""RMP's recovery: what becomes of messages that reached only some, when the view changes. Paper 002, section 3; SPEC 2.6.
+"""RMP's recovery: what becomes of messages that reached only some, when the view changes. Paper 002, section 3.
 
 "Failure recovery techniques must ensure that if any group member receives the 'commit' and delivers the message that all
 operational members will deliver the message as well." The paper does not say how. The reports of the survivors say it:
