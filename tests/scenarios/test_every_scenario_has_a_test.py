@@ -39,7 +39,7 @@ def names_in(source: str) -> list[str]:
 def ids_of(name: str) -> list[str]:
     """The scenarios that a test's name begins with: `test_c11_c13_…` shows two."""
     found = PREFIX.match(name)
-    return [] if found is None else [found[1][:-1]] if found[1].startswith("spec") else found[1].split("_")[:-1]
+    return [] if found is None else [found[1][:-1]] if found[1].startswith("lectures") else found[1].split("_")[:-1]
 
 
 def without_test(ids: Iterable[str], names: Iterable[str]) -> list[str]:
