@@ -124,7 +124,7 @@ def rogue(siege: Besieged) -> Iterator[bytes]:
                     sender,
                     Hello(settings, ballot, "sequencer", (victim, sender), sender, (other,), ("127.0.0.1:1",), False),
                 )
-    for address in ("[::1]:9", "a\0b:9", "nowhere.invalid:9", "127.0.0.1:0", "300.1.1.1:9", "%:%", ""):
+    for address in ("[::1]:9", "a\0b:9", "nowhere.invalid:9", "127.0.0.1:0", "300.1.1.1:9", "%:%"):
         odd = MemberId(address, 5)
         yield siege.control(odd, Hello(settings, None, "sequencer", (), odd, (), (address,), False))
         yield siege.control(odd, Hello(settings._replace(order="none"), None, "sequencer", (), odd, (), (), False))
