@@ -15,9 +15,7 @@ class OwnCasts:
     def __init__(self) -> None:
         self.stable_index = 0
         """Every member that came along has taken in all own messages below this index."""
-        self._left: deque[tuple[int, int, int]] = (
-            deque()
-        )  # own packets by then, first index of the batch, index behind it
+        self._left: deque[tuple[int, int, int]] = deque()  # own packets by then; the batch's first index, and its end
         self._beyond: dict[int, int] = {}  # taken in by all, but not all before them: first → end
 
     def leave(self, packets: int, batch: Batch) -> None:

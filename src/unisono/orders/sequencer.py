@@ -184,6 +184,7 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         return SequencerCut(tuple(wanted), tuple(order), base)
 
     def close(self, cut: SequencerCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
+        assert cut.base <= self._next, "nobody forgets what somebody lacks"
         for position, (origin, number) in enumerate(cut.order[self._next - cut.base :], self._next):
             queue = self._waiting[origin]
             packet: Packet = queue.popleft() if queue else missing[origin, number]
