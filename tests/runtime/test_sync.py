@@ -78,12 +78,13 @@ def test_a_joiner_waits_until_the_application_is_done_with_what_it_has_taken() -
         "sync", listen=addresses[0], snapshot=lambda: state[0], restore=lambda _: None, **wishes
     ) as first:
         assert isinstance(first.next(timeout=5), unisono.View)
-        first.cast(b"x")
-        event = first.next(timeout=5)
         late = threading.Thread(target=join_late)
         late.start()
         while len(first.status()["members"]) < 2:
             late.join(0.01)
+        first.cast(b"x").delivered(timeout=5)
+        assert isinstance(first.next(timeout=5), unisono.View)
+        event = first.next(timeout=5)
         for _ in range(50):  # a joiner that need not wait has its state long before
             late.join(0.01)
         assert isinstance(event, unisono.Delivery)
