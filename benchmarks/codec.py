@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 from unisono.core.types import Batch, Service
-from unisono.core.wire import BATCH, SLOT, VECTOR64, Codec, Layout
+from unisono.core.wire import BATCH, SLOT, VECTOR, Codec, Layout
 
 BATCHES = (1, 4, 16, 64, 256)
 PAYLOAD_BYTES = 100
@@ -41,7 +41,7 @@ class Cost(NamedTuple):
 
 
 def measure(messages: int) -> Cost:
-    codec = Codec((Layout(1, Data, (SLOT, VECTOR64, BATCH)),))
+    codec = Codec((Layout(1, Data, (SLOT, VECTOR, BATCH)),))
     packet = make_packet([PAYLOAD_BYTES] * messages)
     data = memoryview(codec.encode(packet))
     assert codec.decode(data, 0, MEMBERS) == packet

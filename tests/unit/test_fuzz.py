@@ -29,7 +29,7 @@ class Data(NamedTuple):
 
 
 DATA = Data(1, Batch(0, 0, (b"ab", b"cde"), Service.TOTAL))
-LENGTHS_AT = 18  # in an encoded Data: after version, kind, `number` and the batch's head
+LENGTHS_AT = 22  # in an encoded Data: after version, kind, `number` and the batch's head
 
 
 @pytest.fixture

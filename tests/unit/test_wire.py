@@ -29,8 +29,7 @@ from unisono.core.wire import (
     U16,
     U32,
     U64,
-    VECTOR32,
-    VECTOR64,
+    VECTOR,
     VERSION,
     BatchField,
     Codec,
@@ -98,11 +97,11 @@ class Deep(NamedTuple):
 OWN = (
     Layout(0xF0, Numbers, (U8, U16, SLOT, STAMP, RANK, U64)),
     Layout(0xF1, Data, (SLOT, BATCH)),
-    Layout(0xF2, Vectors, (VECTOR32, VECTOR64, STAMPS)),
+    Layout(0xF2, Vectors, (VECTOR, VECTOR, STAMPS)),
     Layout(0xF3, Order, (U64, RANKS)),
     Layout(0xF4, Flat, (LIST(ROW(SLOT, U64, RANK)),)),
-    Layout(0xF5, Nested, (LIST(ROW(SLOT, U64, VECTOR32, type=AckRow)),)),
-    Layout(0xF6, Deep, (LIST(ROW(SLOT, STAMP, VECTOR32, STAMPS, type=FinalRow)),)),
+    Layout(0xF5, Nested, (LIST(ROW(SLOT, U64, VECTOR, type=AckRow)),)),
+    Layout(0xF6, Deep, (LIST(ROW(SLOT, STAMP, VECTOR, STAMPS, type=FinalRow)),)),
 )
 TABLE = OWN + LAYOUTS
 SAMPLES = make_samples(Codec(TABLE), seed=1, each=3, members=MEMBERS)
@@ -231,10 +230,10 @@ def test_the_layout_on_the_wire_does_not_change(codec: Codec) -> None:
     """Other processes run other builds: whoever changes these bytes must change VERSION."""
     batch = a_batch(b"one", b"", b"three", first=7, to=(2,))
     assert codec.encode(Data(5, batch)).hex(" ") == (
-        "01 f1 05 00 00 00 07 00 00 00 00 00 00 00 03 00 03 01 01 00 02 00 "
+        "02 f1 05 00 00 00 00 00 00 00 07 00 00 00 00 00 00 00 03 00 03 01 01 00 02 00 "
         "03 00 00 00 00 00 00 00 05 00 00 00 6f 6e 65 74 68 72 65 65"
     )
-    assert codec.encode(Order(3, (1, 0))).hex(" ") == "01 f3 03 00 00 00 00 00 00 00 02 00 00 00 01 00 00 00"
+    assert codec.encode(Order(3, (1, 0))).hex(" ") == "02 f3 03 00 00 00 00 00 00 00 02 00 00 00 01 00 00 00"
 
 
 def test_one_value_of_any_field_for_each_member() -> None:
@@ -322,12 +321,12 @@ def test_a_count_is_refused_before_memory_is_taken(codec: Codec, count: int, rea
 def test_a_count_is_compared_with_the_bytes_left_before_any_item_is_read(codec: Codec) -> None:
     """Else a long list of rows would be read up to its end before it is refused."""
     encoded = codec.encode(Nested((AckRow(1, 0, (0,) * MEMBERS),)))
-    for count in (3, 60_000):  # the row has 30 bytes; a row of its type has at least 14
-        lie = overwrite(overwrite(encoded, 2, 4, count), 6, 4, 0)  # and the first row has a slot 0
+    for count in (3, 60_000):  # the row has 50 bytes; a row of its type has at least 18
+        lie = overwrite(overwrite(encoded, 2, 4, count), 6, 8, 0)  # and the first row has a slot 0
         refuse(codec, lie, Reason.SHORT)
 
 
-LENGTHS_AT = 18  # in an encoded Data without addressees: after version, kind, `number` and the batch's head
+LENGTHS_AT = 22  # in an encoded Data without addressees: after version, kind, `number` and the batch's head
 
 
 @pytest.mark.parametrize(
@@ -354,13 +353,13 @@ def test_lengths_are_refused_before_memory_is_taken(codec: Codec, lengths: tuple
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({2: b"\0\0\0\0"}, Reason.VALUE),  # slots are numbered from 1
-        ({6: b"\xff" * 8}, Reason.VALUE),  # the index of the second message would not fit
-        ({14: b"\0\0"}, Reason.COUNT),  # an empty batch
-        ({14: b"\xff\xff"}, Reason.COUNT),
-        ({16: b"\0"}, Reason.VALUE),  # no such service
-        ({16: b"\5"}, Reason.VALUE),
-        ({17: b"\10"}, Reason.VALUE),  # no such flag
+        ({2: bytes(8)}, Reason.VALUE),  # slots are numbered from 1
+        ({10: b"\xff" * 8}, Reason.VALUE),  # the index of the second message would not fit
+        ({18: b"\0\0"}, Reason.COUNT),  # an empty batch
+        ({18: b"\xff\xff"}, Reason.COUNT),
+        ({20: b"\0"}, Reason.VALUE),  # no such service
+        ({20: b"\5"}, Reason.VALUE),
+        ({21: b"\10"}, Reason.VALUE),  # no such flag
     ],
 )
 def test_numbers_without_a_meaning_are_refused(codec: Codec, changed: dict[int, bytes], reason: Reason) -> None:
@@ -457,7 +456,7 @@ class Stranger(NamedTuple):
     [
         (Stranger(1), "Stranger has no layout"),
         (Data(0, a_batch(b"")), "Data.number cannot be encoded"),
-        (Data(2**32, a_batch(b"")), "Data.number cannot be encoded"),
+        (Data(2**64, a_batch(b"")), "Data.number cannot be encoded"),
         (Data(-1, a_batch(b"")), "Data.number cannot be encoded"),
         (Data(1, a_batch()), "Data.batch cannot be encoded: 0 messages"),
         (Data(1, a_batch(*[b""] * 4_097)), "batch_messages_max = 4096"),

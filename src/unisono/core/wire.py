@@ -7,10 +7,10 @@ Each ordering exports its layouts as ``WIRE``, and a codec is given those of all
 | field             | value                                              | on the wire                     |
 |-------------------|----------------------------------------------------|---------------------------------|
 | U8 U16 U32 U64    | an unsigned number                                 | 1, 2, 4, 8 bytes                |
-| SLOT              | the number of a slot, from 1                       | u32                             |
+| SLOT              | the number of a slot, from 1                       | u64                             |
 | RANK              | a rank of the view                                 | u16                             |
 | STAMP             | (counter, rank)                                    | u64, u16                        |
-| VECTOR32 VECTOR64 | one number for each member (of slots, of messages) | count u16, then u32 or u64 each |
+| VECTOR            | one number for each member                         | count u16, then u64 each        |
 | STAMPS            | one stamp for each member                          | count u16, then 10 bytes each   |
 | RANKS             | ranks in any number and order, repeats allowed     | count u32, then u16 each        |
 | ROW(*fields)      | a tuple of these, or the NamedTuple given as type= | the fields                      |
@@ -22,7 +22,7 @@ Each ordering exports its layouts as ``WIRE``, and a codec is given those of all
 | MAYBE(field)      | a value or None                                    | 1 byte, then the value          |
 | BATCH             | a `Batch` of the sender                            | see `BatchField`                |
 
-TOMP's acknowledgement, for example, is ``LIST(ROW(SLOT, U64, VECTOR32, type=AckRow))``.
+TOMP's acknowledgement, for example, is ``LIST(ROW(SLOT, U64, VECTOR, type=AckRow))``.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from unisono.core.errors import Misuse
 from unisono.core.fields import Blob, Bound, Field, Flag, Many, Optional, Reader, Reason, Row, Scalar, Text, array_of
 from unisono.core.types import Batch, Packet, Rank, Service
 
-VERSION = 1
+VERSION = 2
 
 U8 = Scalar("B")
 U16 = Scalar("H")
 U32 = Scalar("I")
 U64 = Scalar("Q")
-SLOT = Scalar("I", low=1)
+SLOT = Scalar("Q", low=1)
 RANK = Scalar("H", ranks=True)
 
 
@@ -77,8 +77,7 @@ TEXT = Text()
 BLOB = Blob()
 FLAG = Flag()
 STAMP = ROW(U64, RANK)
-VECTOR32 = EACH(U32)
-VECTOR64 = EACH(U64)
+VECTOR = EACH(U64)
 STAMPS = EACH(STAMP)
 RANKS = Many(RANK, Bound.WINDOWS)
 SLOTS = ALL(ROW(RANK, SLOT))

@@ -42,7 +42,7 @@ from unisono.core.config import Config
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire import ALL, BATCH, RANK, SLOT, VECTOR32, Layout
+from unisono.core.wire import ALL, BATCH, RANK, SLOT, VECTOR, Layout
 from unisono.orders.holdback import (
     VECTOR_REPORT_WIRE,
     Held,
@@ -64,7 +64,7 @@ class Ack(NamedTuple):
     acks: tuple[int, ...]
 
 
-WIRE = (Layout(0x1A, Data, (SLOT, VECTOR32, BATCH)), Layout(0x1B, Ack, (SLOT, VECTOR32)))
+WIRE = (Layout(0x1A, Data, (SLOT, VECTOR, BATCH)), Layout(0x1B, Ack, (SLOT, VECTOR)))
 
 
 class AgreedCut(NamedTuple):
@@ -72,7 +72,7 @@ class AgreedCut(NamedTuple):
     survivors: tuple[Rank, ...]
 
 
-CUT_WIRE = Layout(0x34, AgreedCut, (VECTOR32, ALL(RANK)))
+CUT_WIRE = Layout(0x34, AgreedCut, (VECTOR, ALL(RANK)))
 
 
 class Node(NamedTuple):

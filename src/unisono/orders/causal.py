@@ -31,7 +31,7 @@ from unisono.core.config import Config
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire import BATCH, SLOT, VECTOR32, VECTOR64, Layout
+from unisono.core.wire import BATCH, SLOT, VECTOR, Layout
 from unisono.orders.holdback import (
     VECTOR_REPORT_WIRE,
     Held,
@@ -48,14 +48,14 @@ class Data(NamedTuple):
     batch: Batch
 
 
-WIRE = (Layout(0x11, Data, (SLOT, VECTOR64, BATCH)),)
+WIRE = (Layout(0x11, Data, (SLOT, VECTOR, BATCH)),)
 
 
 class CausalCut(NamedTuple):
     wanted: tuple[int, ...]
 
 
-CUT_WIRE = Layout(0x31, CausalCut, (VECTOR32,))
+CUT_WIRE = Layout(0x31, CausalCut, (VECTOR,))
 
 
 class Causal(Ordering[VectorReport, CausalCut]):

@@ -25,7 +25,7 @@ from unisono.core.config import Config
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire import BATCH, SLOT, VECTOR32, Layout
+from unisono.core.wire import BATCH, SLOT, VECTOR, Layout
 from unisono.orders.holdback import longest_held
 
 
@@ -45,8 +45,8 @@ class FifoCut(NamedTuple):
     wanted: tuple[int, ...]
 
 
-REPORT_WIRE = Layout(0x20, FifoReport, (VECTOR32,))
-CUT_WIRE = Layout(0x30, FifoCut, (VECTOR32,))
+REPORT_WIRE = Layout(0x20, FifoReport, (VECTOR,))
+CUT_WIRE = Layout(0x30, FifoCut, (VECTOR,))
 
 
 class Fifo(Ordering[FifoReport, FifoCut]):

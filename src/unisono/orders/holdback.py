@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from unisono.core.ordering import Report
 from unisono.core.types import Packet, Rank
-from unisono.core.wire import ALL, RANK, ROW, SLOT, U64, VECTOR32, VECTOR64, Layout
+from unisono.core.wire import ALL, RANK, ROW, SLOT, U64, VECTOR, Layout
 
 
 def longest_held(reports: Mapping[Rank, Report]) -> tuple[int, ...]:
@@ -107,7 +107,7 @@ class VectorReport(NamedTuple):
     waiting: tuple[tuple[Rank, int, int, tuple[int, ...]], ...]  # held back: origin, number, weight, vector
 
 
-VECTOR_REPORT_WIRE = Layout(0x21, VectorReport, (VECTOR32, VECTOR64, ALL(ROW(RANK, SLOT, U64, VECTOR64))))
+VECTOR_REPORT_WIRE = Layout(0x21, VectorReport, (VECTOR, VECTOR, ALL(ROW(RANK, SLOT, U64, VECTOR))))
 
 
 def vector_report(held: list[int], holdback: VectorHoldback) -> VectorReport:

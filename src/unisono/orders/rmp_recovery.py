@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from unisono.core.types import Rank, Slot
-from unisono.core.wire import SLOTS, U32, U64, VECTOR32, Layout
+from unisono.core.wire import SLOTS, U64, VECTOR, Layout
 from unisono.orders.holdback import longest_held
 
 
@@ -44,8 +44,8 @@ class RmpCut(NamedTuple):
     aborted: tuple[Slot, ...]  # held by some, delivered by nobody
 
 
-REPORT_WIRE = Layout(0x24, RmpReport, (VECTOR32, U64, SLOTS, U32))
-CUT_WIRE = Layout(0x35, RmpCut, (VECTOR32, U64, SLOTS, SLOTS))
+REPORT_WIRE = Layout(0x24, RmpReport, (VECTOR, U64, SLOTS, U64))
+CUT_WIRE = Layout(0x35, RmpCut, (VECTOR, U64, SLOTS, SLOTS))
 
 
 def recover(reports: Mapping[Rank, RmpReport]) -> RmpCut:

@@ -37,7 +37,7 @@ from unisono.core.config import Config
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire import ALL, BATCH, RANK, RANKS, ROW, SLOT, SLOTS, U64, VECTOR32, Layout
+from unisono.core.wire import ALL, BATCH, RANK, RANKS, ROW, SLOT, SLOTS, U64, VECTOR, Layout
 from unisono.orders.holdback import longest_held
 
 SEQUENCER: Rank = 0
@@ -72,8 +72,8 @@ class SequencerCut(NamedTuple):
     base: int = 0  # where it begins
 
 
-REPORT_WIRE = Layout(0x22, SequencerReport, (VECTOR32, ALL(RANK), U64, ALL(ROW(RANK, SLOT, U64)), U64, VECTOR32))
-CUT_WIRE = Layout(0x32, SequencerCut, (VECTOR32, SLOTS, U64))
+REPORT_WIRE = Layout(0x22, SequencerReport, (VECTOR, ALL(RANK), U64, ALL(ROW(RANK, SLOT, U64)), U64, VECTOR))
+CUT_WIRE = Layout(0x32, SequencerCut, (VECTOR, SLOTS, U64))
 FORGET_MIN = 4_096
 """So many positions are forgotten at once."""
 

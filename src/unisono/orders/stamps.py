@@ -28,7 +28,7 @@ from unisono.core.config import Config
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire import ALL, RANK, ROW, SLOT, SLOTS, U64, VECTOR32, Layout
+from unisono.core.wire import ALL, RANK, ROW, SLOT, SLOTS, U64, VECTOR, Layout
 from unisono.orders.holdback import longest_held
 
 Stamp: TypeAlias = tuple[int, Rank]
@@ -120,8 +120,8 @@ class StampCut(NamedTuple):
 
 
 _STAMPED = ALL(ROW(RANK, SLOT, U64, RANK))
-REPORT_WIRE = Layout(0x23, StampReport, (VECTOR32, U64, VECTOR32, _STAMPED, _STAMPED))
-CUT_WIRE = Layout(0x33, StampCut, (VECTOR32, SLOTS))
+REPORT_WIRE = Layout(0x23, StampReport, (VECTOR, U64, VECTOR, _STAMPED, _STAMPED))
+CUT_WIRE = Layout(0x33, StampCut, (VECTOR, SLOTS))
 
 
 FORGET_MIN = 4_096

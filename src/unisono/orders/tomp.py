@@ -33,7 +33,7 @@ from typing import NamedTuple, TypeVar
 from unisono.core.config import Config
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Rank, View
-from unisono.core.wire import BATCH, LIST, ROW, SLOT, STAMP, STAMPS, U64, VECTOR32, Layout
+from unisono.core.wire import BATCH, LIST, ROW, SLOT, STAMP, STAMPS, U64, VECTOR, Layout
 from unisono.orders.stamps import Stamp, Stamped
 
 
@@ -65,8 +65,8 @@ class Final(NamedTuple):
 
 WIRE = (
     Layout(0x17, Data, (SLOT, BATCH)),
-    Layout(0x18, Acknowledge, (LIST(ROW(SLOT, U64, VECTOR32, type=AckRow)),)),
-    Layout(0x19, Final, (LIST(ROW(SLOT, STAMP, VECTOR32, STAMPS, type=FinalRow)),)),
+    Layout(0x18, Acknowledge, (LIST(ROW(SLOT, U64, VECTOR, type=AckRow)),)),
+    Layout(0x19, Final, (LIST(ROW(SLOT, STAMP, VECTOR, STAMPS, type=FinalRow)),)),
 )
 
 
