@@ -210,6 +210,39 @@ def test_an_answer_that_is_too_large_is_misuse() -> None:
         serve(desk, member, b"four")
 
 
+@pytest.mark.parametrize(
+    ("wanted", "first", "again"),
+    [
+        (Wanted.CONTACT, [Sorry(1, Why.FAILED)], [Sorry(1, Why.FAILED)]),
+        (Wanted.ALL, [Reply(1, 2, None)], [Reply(1, 2, None)]),
+        (Wanted.ANY, [], [Reply(1, 2, None)]),
+    ],
+)
+def test_a_failure_that_got_lost_is_told_again(wanted: Wanted, first: list[object], again: list[object]) -> None:
+    """Found by reading: who asked again was told that the member had nothing to say."""
+    desk, member = make_desk()
+    ask(desk, Request(1, 1, wanted, b"p"))
+    errand = desk.open(member.cast_payloads.pop())
+    assert errand is not None
+    desk.fail(errand)
+    assert [message for _, message in said(desk)] == first
+    ask(desk, Request(1, 1, wanted, b"p"))
+    assert [message for _, message in said(desk)] == again
+
+
+def test_a_failure_is_forgotten_with_its_answer() -> None:
+    desk, member = make_desk(answers_max=1)
+    for number in (1, 2):
+        ask(desk, Request(number, 1, Wanted.CONTACT, b"p"))
+        errand = desk.open(member.cast_payloads.pop())
+        assert errand is not None
+        desk.fail(errand)
+    said(desk)
+    for number, why in ((1, Why.FORGOTTEN), (2, Why.FAILED)):
+        ask(desk, Request(number, 1, Wanted.CONTACT, b"p"))
+        assert said(desk) == [("x", Sorry(number, why))]
+
+
 @pytest.mark.parametrize("kind", [DeskSettings, ClientSettings])
 def test_settings_that_cannot_be_are_refused(kind: type) -> None:
     for name in kind.__slots__:  # type: ignore[attr-defined]

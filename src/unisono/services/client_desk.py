@@ -68,11 +68,12 @@ class DeskSettings:
 class _Memory:
     """What is remembered of one client."""
 
-    __slots__ = ("answers", "floor")
+    __slots__ = ("answers", "failed", "floor")
 
     def __init__(self) -> None:
         self.floor = 0  # what is below was served, and its answer is not needed any more
         self.answers: dict[int, bytes | None] = {}
+        self.failed: set[int] = set()  # among these: a contact's, and the application here could not answer
 
     def settle(self, oldest: int, answers_max: int) -> None:
         """The client waits for nothing below `oldest`; and it may keep only so many answers here."""
@@ -82,6 +83,7 @@ class _Memory:
             del self.answers[min(self.answers)]
         for number in [number for number in self.answers if number < self.floor]:
             del self.answers[number]
+        self.failed &= self.answers.keys()
 
 
 class _Remembered(NamedTuple):
@@ -215,7 +217,12 @@ class ClientDesk:
         self._serving.discard((errand.client, errand.number))
         if errand.wanted == Wanted.ALL:
             self._say(errand.client, Reply(errand.number, self._size, None))
-        elif errand.wanted == Wanted.CONTACT and errand.contact == self._member.id:
+        if errand.wanted != Wanted.CONTACT:
+            return
+        memory = self._memories.get(errand.client)
+        if memory is not None and errand.number in memory.answers:
+            memory.failed.add(errand.number)
+        if errand.contact == self._member.id:
             self._say(errand.client, Sorry(errand.number, Why.FAILED))
 
     def drain(self) -> list[tuple[str, bytes]]:
@@ -252,7 +259,9 @@ class ClientDesk:
     def _say_again(self, client: MemberId, number: int, memory: _Memory) -> None:
         if (client, number) in self._serving:
             return
-        if number in memory.answers:
+        if number in memory.failed:
+            self._say(client, Sorry(number, Why.FAILED))
+        elif number in memory.answers:
             self._say(client, Reply(number, self._size, memory.answers[number]))
         else:
             self._say(client, Sorry(number, Why.FORGOTTEN))
