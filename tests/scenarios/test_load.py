@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
 from random import Random
@@ -26,7 +27,7 @@ from unisono.core.ordering import AnyOrdering, weigh
 from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId
 from unisono.orders.registry import ORDERS
 from unisono.orders.rmp import Rmp
-from unisono.sim.group_world import ALSO_OWED, GroupWorld, Process
+from unisono.sim.group_world import ALSO_OWED, QUICK, GroupWorld, Process
 from unisono.trace.checks import judge
 from unisono.trace.promises import promises
 from unisono.trace.schema import Event
@@ -402,12 +403,13 @@ def test_e9_casts_without_end_in_one_turn_stay_within_the_window(blocked: bool) 
 
 
 TIGHT: dict[str, Any] = {"window_bytes": 65_536, "window_bytes_start": 65_536, "packet_bytes_max": 131_072}
+SMALL_CONFIG = replace(QUICK.config, payload_bytes_max=65_536, batch_bytes_max=65_536)
 TIGHT["kept_bytes_max"] = 4 * 65_536  # two windows and one packet, the least that is allowed
 
 
 def gather_tight(order: str, kind: type[AnyOrdering] | None = None) -> GroupWorld:
     known = {**ORDERS, order: kind or ORDERS[order]}
-    world = GroupWorld(order, seed=11, settings=with_streams(**TIGHT), orders=known)
+    world = GroupWorld(order, seed=11, settings=with_streams(SMALL_CONFIG, **TIGHT), orders=known)
     world.gather("abc")
     return world
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from unisono.core.config import MILLISECOND, SECOND
+from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.departure import Cause
 from unisono.core.errors import ConfigError, Misuse, Shed
 from unisono.core.happenings import Effects, Entered
@@ -407,6 +407,9 @@ def test_settings_that_do_not_fit_each_other_are_refused() -> None:
         Settings(flow=FlowSettings(slow=Slow.EVICT, evict_after_ns=SECOND, look_ns=MILLISECOND))
     with pytest.raises(ConfigError, match="two windows and one packet"):
         Settings(streams=StreamSettings(kept_bytes_max=20 << 20))
+    for config in (Config(payload_bytes_max=17 << 20), Config(batch_bytes_max=17 << 20), Config(members_max=60_000)):
+        with pytest.raises(ConfigError, match="packet_bytes_max = 16842752 cannot hold"):
+            Settings(config)
     with pytest.raises(ConfigError, match="rest_ns_max"):
         replace(QUICK.membership, rest_ns=SECOND, rest_ns_max=MILLISECOND)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -382,7 +383,8 @@ def test_a_message_to_more_than_can_be_kept_is_refused_and_harms_nobody() -> Non
     streams = StreamSettings(
         window_bytes=64 * 1024, window_bytes_start=64 * 1024, kept_bytes_max=400_000, packet_bytes_max=200_000
     )
-    world = GroupWorld("fifo", seed=32, settings=Settings(QUICK.config, streams, QUICK.detector, QUICK.membership))
+    config = replace(QUICK.config, payload_bytes_max=150_000, batch_bytes_max=150_000)
+    world = GroupWorld("fifo", seed=32, settings=Settings(config, streams, QUICK.detector, QUICK.membership))
     a, *others = world.gather("abcd")
     everyone = CastOptions(to=tuple(process.id for process in others))
     with pytest.raises(Misuse, match="a message of 100000 bytes to 3 members takes more than"):

@@ -76,6 +76,16 @@ class Settings:
     flow: FlowSettings = field(default_factory=FlowSettings)
 
     def __post_init__(self) -> None:
+        config = self.config
+        heads = (
+            4 * config.batch_messages_max + 10 * config.members_max + 64
+        )  # lengths, vectors, addressees, and small things
+        largest = max(config.payload_bytes_max, config.batch_bytes_max) + heads
+        if self.streams.packet_bytes_max < largest:
+            raise ConfigError(
+                f"packet_bytes_max = {self.streams.packet_bytes_max} cannot hold what payload_bytes_max, batch_bytes_max, "
+                f"batch_messages_max and members_max allow: choose {largest} at least, or less of those."
+            )
         needed = 2 * self.streams.window_bytes + self.streams.packet_bytes_max
         if self.streams.kept_bytes_max < needed:
             raise ConfigError(
