@@ -55,7 +55,7 @@ async def test_a_message_that_is_not_for_its_caster_is_delivered_here_as_far_as_
         for receipt in receipts:
             await receipt.delivered(timeout=10)
         assert a._receipts.delivered_to == 3
-        assert not a._receipts._beyond
+        assert not a._receipts._delivered.beyond
         assert await payloads(a, 2) == [b"y", b"z"]
         assert await payloads(b, 3) == [b"x", b"y", b"z"]
 

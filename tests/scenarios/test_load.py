@@ -403,20 +403,19 @@ def test_e9_casts_without_end_in_one_turn_stay_within_the_window(blocked: bool) 
 
 
 TIGHT: dict[str, Any] = {"window_bytes": 65_536, "window_bytes_start": 65_536, "packet_bytes_max": 131_072}
-SMALL_CONFIG = replace(QUICK.config, payload_bytes_max=65_536, batch_bytes_max=65_536)
 TIGHT["kept_bytes_max"] = 4 * 65_536  # two windows and one packet, the least that is allowed
+TIGHT["config"] = replace(QUICK.config, payload_bytes_max=65_536, batch_bytes_max=65_536)
 
 
 def gather_tight(order: str, kind: type[AnyOrdering] | None = None) -> GroupWorld:
     known = {**ORDERS, order: kind or ORDERS[order]}
-    world = GroupWorld(order, seed=11, settings=with_streams(SMALL_CONFIG, **TIGHT), orders=known)
+    world = GroupWorld(order, seed=11, settings=with_streams(**TIGHT), orders=known)
     world.gather("abc")
     return world
 
 
 def fill_while_one_sleeps(world: GroupWorld, size: int) -> tuple[int, int]:
-    """b sleeps, too short to be suspected, and a casts until it is refused, a message a turn. How many were taken, and for how
-    many there was room then."""
+    """b naps, unsuspected, and a casts until it is refused, a message a turn. How many were taken, and the room left then."""
     a = world.processes["a"]
     world.pause("b", 80 * MILLISECOND)
     taken, room = fill(a, 10_000, size), a.member.room_messages()

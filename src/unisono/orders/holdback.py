@@ -10,6 +10,9 @@ from unisono.core.ordering import Report
 from unisono.core.types import Packet, Rank
 from unisono.core.wire import ALL, RANK, ROW, SLOT, U64, VECTOR, Layout
 
+FORGET_MIN = 4_096
+"""So many batches are forgotten at once, by an order that keeps some of what everyone has delivered."""
+
 
 def longest_held(reports: Mapping[Rank, Report]) -> tuple[int, ...]:
     """By origin: the longest prefix of its slots that any survivor holds."""

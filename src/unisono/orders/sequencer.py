@@ -38,7 +38,7 @@ from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.wire import ALL, BATCH, RANK, RANKS, ROW, SLOT, SLOTS, U64, VECTOR, Layout
-from unisono.orders.holdback import longest_held
+from unisono.orders.holdback import FORGET_MIN, longest_held
 
 SEQUENCER: Rank = 0
 
@@ -74,8 +74,6 @@ class SequencerCut(NamedTuple):
 
 REPORT_WIRE = Layout(0x22, SequencerReport, (VECTOR, ALL(RANK), U64, ALL(ROW(RANK, SLOT, U64)), U64, VECTOR))
 CUT_WIRE = Layout(0x32, SequencerCut, (VECTOR, SLOTS, U64))
-FORGET_MIN = 4_096
-"""So many positions are forgotten at once."""
 
 
 class Sequencer(Ordering[SequencerReport, SequencerCut]):

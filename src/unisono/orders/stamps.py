@@ -29,7 +29,7 @@ from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.wire import ALL, RANK, ROW, SLOT, SLOTS, U64, VECTOR, Layout
-from unisono.orders.holdback import longest_held
+from unisono.orders.holdback import FORGET_MIN, longest_held
 
 Stamp: TypeAlias = tuple[int, Rank]
 
@@ -122,10 +122,6 @@ class StampCut(NamedTuple):
 _STAMPED = ALL(ROW(RANK, SLOT, U64, RANK))
 REPORT_WIRE = Layout(0x23, StampReport, (VECTOR, U64, VECTOR, _STAMPED, _STAMPED))
 CUT_WIRE = Layout(0x33, StampCut, (VECTOR, SLOTS))
-
-
-FORGET_MIN = 4_096
-"""So many finals are forgotten at once."""
 
 
 def merge_stamps(view: View, reports: Mapping[Rank, StampReport]) -> StampCut:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
+from unisono.core.prefix import Prefix
 from unisono.core.types import Key, MemberId
 from unisono.runtime.errors import TimedOut
 
@@ -17,25 +18,23 @@ class Receipts:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.member: MemberId  # whose messages
-        self.delivered_to = 0
-        """All own messages below this index were delivered here …"""
+        self._delivered = Prefix()  # out of order if an order of several services does so
         self.stable_to = 0
-        """… and all below this one have been taken in by every member of their view that came along."""
-        self._beyond: dict[int, int] = {}  # delivered out of order, as an order of several services may: first → end
+        """All own messages below this index have been taken in by every member of their view that came along."""
         self._waiting: dict[bool, list[tuple[int, int, asyncio.Future[None]]]] = {True: [], False: []}  # stable or not
         self._tie = count()
         self._failure: Exception | None = None
         self.urge: Callable[[], None] = lambda: None
         """Somebody waits for a message to be stable."""
 
+    @property
+    def delivered_to(self) -> int:
+        """All own messages below this index were delivered here."""
+        return self._delivered.end
+
     def delivered(self, first: int, messages: int) -> None:
         """Own messages from `first` on were delivered here."""
-        if first != self.delivered_to:
-            self._beyond[first] = first + messages
-        else:
-            self.delivered_to = first + messages
-            while self._beyond and (end := self._beyond.pop(self.delivered_to, None)) is not None:
-                self.delivered_to = end
+        self._delivered.add(first, first + messages)
         if self._waiting[False]:
             self._answer(False)
 
@@ -47,11 +46,7 @@ class Receipts:
                 self._answer(True)
 
     def has(self, index: int, stable: bool) -> bool:
-        if stable:
-            return index < self.stable_to
-        if index < self.delivered_to:
-            return True
-        return any(first <= index < end for first, end in self._beyond.items())
+        return index < self.stable_to if stable else index in self._delivered
 
     async def wait(self, index: int, stable: bool, timeout: float | None) -> None:
         if self.has(index, stable):
@@ -91,7 +86,7 @@ class Receipts:
                 future.set_result(None)
                 continue
             later.append(entry)
-            if stable or not self._beyond:  # whoever comes after it waits too
+            if stable or not self._delivered.beyond:  # whoever comes after it waits too
                 break
         for entry in later:
             heappush(waiting, entry)
