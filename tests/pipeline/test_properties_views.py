@@ -16,7 +16,7 @@ from tests.view_damage import COMMON, FOCUS, histories
 from tests.view_stories import Trace, told
 from unisono.pipeline.explain import sentence
 from unisono.pipeline.properties.registry import check
-from unisono.pipeline.tables import tables_of
+from unisono.pipeline.tables import keeping, tables_of
 from unisono.trace.checks import CHECKERS
 from unisono.trace.checks.checker import VIOLATIONS_MAX
 from unisono.trace.checks.p24_determinism import judge_twins
@@ -42,9 +42,8 @@ def traces() -> dict[str, Trace]:
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession, traces: dict[str, Trace]) -> Iterator[Tables]:
-    tables = tables_of(spark.createDataFrame(as_arrow(traces))).cached()
-    yield tables
-    tables.release()
+    with keeping() as keep:
+        yield tables_of(spark.createDataFrame(as_arrow(traces))).cached(keep)
 
 
 def by_oracle(property: str, traces: dict[str, Trace]) -> Found:

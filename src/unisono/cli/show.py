@@ -58,7 +58,7 @@ def verdict_lines(outcome: Outcome) -> Iterator[str]:
     yield f"[bold {colour}]{verdict.result}[/]  {len(verdict.owed)} properties owed by {outcome.measures.order}"
     for violation in verdict.violations[:VIOLATIONS_SHOWN]:
         yield f"  [red]{violation.property}[/] {violation.sentence}"
-    hidden = len(verdict.violations) - VIOLATIONS_SHOWN
+    hidden = sum(verdict.counts.values()) - VIOLATIONS_SHOWN
     if hidden > 0:
         yield f"  ... and {hidden} more violations"
     for member, why in verdict.unknown.items():

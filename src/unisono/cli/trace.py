@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +13,8 @@ from unisono.cli import trace_spark
 from unisono.cli.show import VIOLATIONS_SHOWN, out, print_json
 from unisono.core.errors import Misuse
 from unisono.sim.files import write_whole
-from unisono.trace.checks.judge import judge
+from unisono.trace.checks.judge import Verdict, judge_all
 from unisono.trace.diagram import render
-from unisono.trace.promises import promises
 from unisono.trace.reader import close_killed, read
 
 app = typer.Typer(help="Look at recorded runs: judge them, measure them, draw them.", no_args_is_help=True)
@@ -30,15 +30,17 @@ def check(paths: Paths, json: o.Json = False) -> None:
     trace = read(paths)
     if not trace.runs:
         raise Misuse(f"there is no run in {', '.join(map(str, paths))}: name a folder that `--trace` has written.")
-    verdicts = {}
-    for name in trace.runs:
-        events = list(trace.events(name))
-        verdicts[name] = judge(events, promises(events[0].protocol))
+    verdicts = _named(judge_all(trace.events()))
     if json:
         print_json(
             {
-                name: {"verdict": v.result, "violations": [str(x) for x in v.violations], "unknown": dict(v.unknown)}
-                for name, v in verdicts.items()
+                name: {
+                    "verdict": verdict.result,
+                    "violations": [str(violation) for violation in verdict.violations],
+                    "counts": verdict.counts,
+                    "unknown": dict(verdict.unknown),
+                }
+                for name, verdict in verdicts.items()
             }
         )
     else:
@@ -48,11 +50,19 @@ def check(paths: Paths, json: o.Json = False) -> None:
             out.print(f"{verdict.result:8}{name}", markup=False)
             for violation in verdict.violations[:VIOLATIONS_SHOWN]:
                 out.print(f"  {violation}", markup=False)
+            if (hidden := sum(verdict.counts.values()) - VIOLATIONS_SHOWN) > 0:
+                out.print(f"  … and {hidden} more", markup=False)
             for member, why in verdict.unknown.items():
                 out.print(f"  unknown {member}: {why}", markup=False)
     results = {verdict.result for verdict in verdicts.values()}
     if results != {"PASS"}:
         raise typer.Exit(1 if "FAIL" in results else 2)
+
+
+def _named(verdicts: dict[tuple[str, str], Verdict]) -> dict[str, Verdict]:
+    """By run; where a run holds several groups, by run and group."""
+    runs = Counter(run for run, _ in verdicts)
+    return {run if runs[run] == 1 else f"{run} {group}": verdict for (run, group), verdict in verdicts.items()}
 
 
 @app.command("close")

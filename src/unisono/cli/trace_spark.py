@@ -64,15 +64,20 @@ def verify(
 
 def write_report(spark: Any, paths: list[Path], judgement: Judgement, folder: Path, title: str = "") -> Path:
     """Measure what was judged, and write the page."""
-    from unisono.pipeline.bronze import Segments, list_segments
+    from unisono.pipeline.bronze import Segments, list_segments, rows_in
     from unisono.pipeline.report import build, collect
     from unisono.pipeline.tables import load
+    from unisono.pipeline.whole import BYTES_MAX, ROWS_MAX
     from unisono.trace.reader import read
+    from unisono.trace.schema import TraceError
 
     segments = Segments(list_segments(paths))
 
     def events_of(run: str) -> Any:
-        return read(segments.of_runs([run])).events(run)
+        files = segments.of_runs([run])
+        if sum(map(rows_in, files)) > ROWS_MAX or sum(file.stat().st_size for file in files) > BYTES_MAX:
+            raise TraceError("there are too many for one process.")
+        return read(files).events(run)
 
     return build(collect(judgement, load(spark, paths), events_of, title), folder)
 
@@ -138,6 +143,8 @@ def _show(judgement: Judgement) -> None:
         out.print(f"{run.result:8}{run.run}  {run.protocol}, {len(run.owed)} properties, by {run.by}", markup=False)
         for violation in run.violations[:VIOLATIONS_SHOWN]:
             out.print(f"  {violation.property} {violation.explain()}", markup=False)
+        if (hidden := sum(run.counts.values()) - VIOLATIONS_SHOWN) > 0:
+            out.print(f"  … and {hidden} more", markup=False)
         for member, why in run.unknown.items():
             out.print(f"  unknown {member}: {why}", markup=False)
     for problem in judgement.problems[:VIOLATIONS_SHOWN]:
@@ -163,6 +170,7 @@ def _as_json(judgement: Judgement) -> dict[str, Any]:
                     {"property": v.property, "members": list(v.members), "sentence": v.explain()}
                     for v in run.violations
                 ],
+                "counts": dict(run.counts),
                 "unknown": dict(run.unknown),
             }
             for run in judgement.runs

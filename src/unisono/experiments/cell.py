@@ -54,12 +54,12 @@ def run_cell(id: str, scenario: Scenario, traces: str | None = None) -> dict[str
     row: dict[str, Any] = {"id": id, **_axes(scenario)}
     try:
         if traces is None:
-            return row | _measure(scenario, None)
+            return row | _measure(id, scenario, None)
         final, partial = Path(traces) / id, Path(traces) / f".{id}"
         for leftover in (final, partial):
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
-        row |= _measure(scenario, partial)
+        row |= _measure(id, scenario, partial)
         partial.rename(final)
         return row
     except Exception as error:  # a broken invariant is a result like any other: the grid goes on, the page says so
@@ -83,8 +83,8 @@ def _axes(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def _measure(scenario: Scenario, folder: Path | None) -> dict[str, Any]:
-    outcome = simulate(scenario, folder=folder)
+def _measure(id: str, scenario: Scenario, folder: Path | None) -> dict[str, Any]:
+    outcome = simulate(scenario, folder=folder, run=id)
     verdict, measures, world = outcome.verdict, outcome.measures, outcome.world
     first = verdict.violations[0] if verdict.violations else None
     row: dict[str, Any] = {

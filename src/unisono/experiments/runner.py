@@ -58,6 +58,12 @@ def run_grid(
         finished = {row["id"] for row in read_rows(folder)}
         todo = [cell for cell in grid.cells if cell.id not in finished]
         done = len(grid.cells) - len(todo)
+        bare = [cell.id for cell in grid.cells if cell.id in finished and not (folder / "traces" / cell.id).is_dir()]
+        if traces and bare:
+            raise Misuse(
+                f"{len(bare)} cells in {folder} were run without traces, {bare[0]} for one: "
+                "choose another folder, or start afresh."
+            )
         cores = spark.sparkContext.defaultParallelism
         for chunk in chunks(todo, chunk_s * cores):
             if progress is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -103,13 +103,13 @@ def run_of(file: Path) -> str | None:
 
 
 class Segments:
-    """The files of many runs, found by run. A file with a name of its own may hold rows of any."""
+    """The files of many runs, found by run. A file with a name of its own may hold rows of any, and so may a misnamed one."""
 
-    def __init__(self, files: Iterable[Path]) -> None:
+    def __init__(self, files: Iterable[Path], misnamed: Container[str] = ()) -> None:
         self._named: dict[str, list[Path]] = {}
         self.nameless: list[Path] = []
         for file in files:
-            life = life_of(file)
+            life = None if str(file.resolve()) in misnamed else life_of(file)
             (self.nameless if life is None else self._named.setdefault(life.split(".")[0], [])).append(file)
 
     def of_runs(self, runs: Iterable[str]) -> list[Path]:
@@ -128,9 +128,22 @@ def _read_files(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Reco
 
 
 def read_file(path: Path) -> Iterator[pyarrow.RecordBatch]:
+    """The rows of a file; whatever it does to a reader ends as a row that says so."""
+    try:
+        yield from read_now(path)
+    except OSError as error:
+        yield _problem(path, f"{path}: {str(error).strip() or type(error).__name__}")
+
+
+def read_now(path: Path) -> Iterator[pyarrow.RecordBatch]:
+    """Likewise, but `OSError` says that it cannot be read now, which says nothing of what is in it."""
     try:
         yield from (_read_parquet if path.name.endswith(".parquet") else _read_lines)(path)
-    except Exception as error:  # whatever a damaged file does to a reader, it must end as a row that says so
+    except MemoryError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:  # pyarrow has some without, for damage
+            raise
         yield _problem(path, f"{path}: {str(error).strip() or type(error).__name__}")
 
 
@@ -162,6 +175,16 @@ def require_known(schema: pyarrow.Schema) -> set[str]:
     if missing:
         raise TraceError(f"this is not a trace: the column {missing[0]} is missing.")
     return have
+
+
+def rows_in(path: Path) -> int:
+    """How many rows a segment says that it holds; 0 if it does not say."""
+    import pyarrow.parquet
+
+    try:
+        return int(pyarrow.parquet.read_metadata(path).num_rows) if path.name.endswith(".parquet") else 0
+    except Exception:  # it may be the damaged one
+        return 0
 
 
 def _with_problems(path: Path, table: pyarrow.Table) -> Iterator[pyarrow.RecordBatch]:

@@ -47,7 +47,7 @@ NO_RUN = "?"
 """The partition of rows that could not be told to belong to any run."""
 VERDICT_DDL = (
     "run string, `group` string, protocol string, result string, by string, owed array<string>, "
-    "unknown map<string,string>, segments bigint"
+    "counts map<string,bigint>, unknown map<string,string>, segments bigint"
 )
 VIOLATION_DDL = (
     "run string, `group` string, property string, members array<string>, view string, witness map<string,string>, "
@@ -95,6 +95,7 @@ def write_gold(
             v.result,
             v.by,
             sorted(v.owed),
+            dict(v.counts),
             dict(v.unknown),
             known.get(v.run, {}).get("segments"),
         )

@@ -21,11 +21,11 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unisono.pipeline.bronze import read_file
+from unisono.pipeline.bronze import read_now
 from unisono.pipeline.gold import NO_RUN, escape
 from unisono.trace.files import write_whole
 from unisono.trace.schema import ENDINGS, member_name
@@ -49,6 +49,8 @@ class Entry:
     rows: int
     problems: tuple[str, ...]
     """What could not be used, the first few."""
+    size_bytes: int | None = None
+    """Of the file as it was read; None: an older program did not say."""
 
     @property
     def is_open(self) -> bool:
@@ -80,23 +82,33 @@ def read_ledger(silver: Path) -> dict[str, Entry]:
 
 
 def missing(found: Mapping[str, Path], ledger: Mapping[str, Entry]) -> dict[str, Path]:
-    """The segments that are not in yet, or only as they were while they were being written."""
-    return {
-        key: path
-        for key, path in found.items()
-        if key not in ledger or (ledger[key].is_open and not path.name.endswith(OPEN))
-    }
+    """The segments that are not in yet, or only as they were while they were being written or copied."""
+    return {key: path for key, path in found.items() if key not in ledger or _has_changed(path, ledger[key])}
+
+
+def _has_changed(path: Path, entry: Entry) -> bool:
+    if entry.is_open and not path.name.endswith(OPEN):
+        return True
+    try:
+        return entry.size_bytes is not None and path.stat().st_size != entry.size_bytes
+    except OSError:  # it was taken away, and stays what it was
+        return False
+
+
+class Unreadable(Exception):
+    """A segment cannot be read just now."""
 
 
 def take_in(path: Path, key: str, silver: Path) -> Entry:
-    """Bring one segment into silver. This is what a worker does."""
+    """Bring one segment into silver. This is what a worker does. Raises `Unreadable`, and then has changed nothing."""
     name = segment_id(key)
     marker = silver / "_segments" / f"{name}.json"
     before = _load(marker) if marker.exists() else None
+    size_bytes = _size(path)  # before it is read: one that grows meanwhile is read again
     temporary = f".{name}.{uuid.uuid4().hex}.tmp"
     content = _Content(silver, temporary)
     try:
-        for batch in read_file(path):
+        for batch in _read(path):
             content.take(batch)
         places = content.finish(f"part-{name}.parquet")
     except BaseException:
@@ -108,8 +120,8 @@ def take_in(path: Path, key: str, silver: Path) -> Entry:
                 place = silver / table / f"run={escape(run)}" / f"part-{name}.parquet"
                 if place not in places:
                     place.unlink(missing_ok=True)
-    entry = Entry(key, str(path), content.runs, content.rows, tuple(content.problems[:5]))
-    text = {"key": key, "path": str(path), "rows": entry.rows, "problems": entry.problems, "runs": entry.runs}
+    entry = Entry(key, str(path), content.runs, content.rows, tuple(content.problems[:5]), size_bytes)
+    text = asdict(entry)
     write_whole(marker, json.dumps(text, ensure_ascii=False, indent=1))
     return entry
 
@@ -135,7 +147,7 @@ class RunState:
     @property
     def digest(self) -> str:
         """Changes whenever the run gets another segment, or one in another form."""
-        text = "\n".join(f"{entry.key} {entry.is_open} {entry.rows}" for entry in self.entries)
+        text = "\n".join(f"{entry.key} {entry.is_open} {entry.rows} {entry.size_bytes}" for entry in self.entries)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
@@ -178,13 +190,27 @@ def _waits_for(run: str, entries: Sequence[Entry], unfinished: Mapping[str, str]
 # Inside.
 
 
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise Unreadable(f"it cannot be read: {error}") from error
+
+
+def _read(path: Path) -> Iterator[pyarrow.RecordBatch]:
+    try:
+        yield from read_now(path)
+    except OSError as error:
+        raise Unreadable(f"it cannot be read: {error}") from error
+
+
 def _form(path: Path) -> int:
     return next(number for number, form in reversed(list(enumerate(FORMS))) if path.name.endswith(form))
 
 
 def _load(path: Path) -> Entry:
     said = json.loads(path.read_text(encoding="utf-8"))
-    return Entry(said["key"], said["path"], said["runs"], said["rows"], tuple(said["problems"]))
+    return Entry(said["key"], said["path"], said["runs"], said["rows"], tuple(said["problems"]), said.get("size_bytes"))
 
 
 class _Content:
@@ -257,14 +283,18 @@ class _Content:
 
 
 def take_in_all(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """For `mapInArrow`: path, key and folder in; key, rows and problems out."""
+    """For `mapInArrow`: path, key and folder in; key out, and why the segment could not be read, if so."""
     import pyarrow
 
     for batch in batches:
-        done = [take_in(Path(row["path"]), row["key"], Path(row["silver"])) for row in batch.to_pylist()]
-        arrays = [
-            pyarrow.array([entry.key for entry in done], pyarrow.string()),
-            pyarrow.array([entry.rows for entry in done], pyarrow.int64()),
-            pyarrow.array([len(entry.problems) for entry in done], pyarrow.int64()),
-        ]
-        yield pyarrow.RecordBatch.from_arrays(arrays, names=["key", "rows", "problems"])
+        keys: list[str] = []
+        whys: list[str | None] = []
+        for row in batch.to_pylist():
+            keys.append(row["key"])
+            try:
+                take_in(Path(row["path"]), row["key"], Path(row["silver"]))
+                whys.append(None)
+            except Unreadable as error:
+                whys.append(str(error))
+        arrays = [pyarrow.array(keys, pyarrow.string()), pyarrow.array(whys, pyarrow.string())]
+        yield pyarrow.RecordBatch.from_arrays(arrays, names=["key", "unreadable"])

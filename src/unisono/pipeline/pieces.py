@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from unisono.pipeline.bronze import read_file, require_known, run_of
+from unisono.pipeline.bronze import read_file, require_known, rows_in, run_of
 from unisono.pipeline.scan import NEEDED, SCAN_DDL, LifeScan
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def scan_piece(piece: Piece) -> Iterator[tuple[Any, ...]]:
     except Exception as error:  # a damaged file may raise anything
         trouble = f"{piece.before[0]} or a later segment: {str(error).strip() or type(error).__name__}"
     scan = LifeScan(piece.number, piece.is_last, inherited)
+    unread = list(piece.paths)
     for path in piece.paths if trouble is None else ():
         try:
             for table in read_columns(Path(path)):
@@ -59,11 +60,17 @@ def scan_piece(piece: Piece) -> Iterator[tuple[Any, ...]]:
         except Exception as error:  # likewise
             trouble = f"{path}: {str(error).strip() or type(error).__name__}"
             break
+        finally:
+            if (named := run_of(Path(path))) is not None and scan.runs - {named}:
+                scan.misnamed(path)
+            scan.runs.clear()
+        unread.remove(path)
     if trouble is not None:
         if scan.identity is None:
             first = Path(piece.paths[0])
             scan.identity = (run_of(first) or "?", "?", "?", first.name)
         scan.suspect("unreadable", trouble)
+        scan.unread_rows = sum(rows_in(Path(path)) for path in unread)
     yield from scan.finish()
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unisono.trace.schema import ENDINGS, KINDS, TOTAL, member_name, view_number
+from unisono.trace.schema import ENDINGS, KINDS, REQUIRED, TOTAL, member_name, view_number
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,7 +39,7 @@ SCAN_DDL = (
     "run string, `group` string, protocol string, who string, what string, view string, name string, number bigint, "
     "count bigint, xor bigint, sum bigint, note string"
 )
-"""One row is one fact: `what` says which (life, stay, order, block, origin, cast, edge, suspect)."""
+"""One row is one fact: `what` says which (life, stay, order, block, origin, cast, edge, suspect, misnamed)."""
 
 
 def _mix(x: Words) -> Words:
@@ -59,10 +59,14 @@ class LifeScan:
     def __init__(self, piece: int = 0, is_last: bool = True, inherited: tuple[str, list[str]] | None = None) -> None:
         self._piece, self._is_last = piece, is_last
         self._is_whole = piece == 0 and is_last
+        self._is_new = piece == 0  # no row has been seen yet
         self._inherits = piece > 0  # still in the view that the rows before had installed, or before any
         self.facts: list[tuple[Any, ...]] = []
         self.identity: tuple[str, str, str, str] | None = None  # run, group, protocol, who
         self.suspicions: dict[str, str] = {}
+        self.runs: set[str] = set()  # of which there are rows
+        self.unread_rows = 0
+        """How many rows lie in segments that were not scanned, because something in them or before them could not be read."""
         self._strangers: dict[tuple[str, str, str], int] = {}  # of a file with several lives: run, group, protocol
         self._expected = -1 if piece else 0  # -1: whatever comes
         self._ended: str | None = None
@@ -98,6 +102,8 @@ class LifeScan:
             self.suspect("P0", "its local indices are not 0, 1, 2, …")
         self._expected = int(index[-1]) + 1
         kinds, kind_names = _codes(columns["kind"])
+        if self._is_new:
+            self._begin(kind_names[kinds[0]])
         if self._ended is not None:
             self.suspect("P0", "there are rows after the end")
         if unknown := sorted({kind_names[i] for i in np.flatnonzero(np.bincount(kinds, minlength=1))} - KINDS):
@@ -111,6 +117,10 @@ class LifeScan:
             if at < len(index):
                 self._turning_point(columns, kind_names[kinds[at]], at)
             start = at + 1
+
+    def misnamed(self, path: str) -> None:
+        """A segment holds rows of other runs than its name says."""
+        self.facts.append(self._fact("misnamed", note=path))
 
     def finish(self) -> Iterator[tuple[Any, ...]]:
         """All facts of the life."""
@@ -128,7 +138,7 @@ class LifeScan:
             self._tell_digests()
         yield from self.facts
         for what, note in self.suspicions.items():
-            yield self._fact("suspect", name=what, note=note)
+            yield self._fact("suspect", name=what, note=note, number=self.unread_rows if what == "unreadable" else None)
         for (run, group, protocol), rows in self._strangers.items():
             if (run, group) != self.identity[:2]:
                 self.identity = (run, group, protocol, self.identity[3])
@@ -172,18 +182,25 @@ class LifeScan:
         identity = (row[0], row[1], row[2], member_name(row[3], row[4]))
         if self.identity is None:
             self.identity = identity
+        self.runs.update(columns["run"].unique().to_pylist())
         for name in ("run", "group", "protocol", "member", "incarnation"):
             if len(columns[name].unique()) != 1:
                 self.suspect("mixed", f"one file holds several lives: {name} differs")
                 self._note_strangers(columns)
         if identity != self.identity:
             self.suspect("mixed", "the segments of one life disagree about whose they are")
+            self._note_strangers(columns)
 
     def _note_strangers(self, columns: dict[str, Any]) -> None:
         """Every run that a mixed file holds is a run to be judged, not only the one of its first row."""
         for row in zip(*(columns[name].to_pylist() for name in ("run", "group", "protocol")), strict=True):
             self._strangers.setdefault(row, 0)
             self._strangers[row] += 1
+
+    def _begin(self, kind: str) -> None:
+        self._is_new = False
+        if kind not in ("JOIN", "VIEW"):
+            self.suspect("P0", f"its trace begins with {kind}")
 
     def _turning_point(self, columns: dict[str, Any], kind: str, at: int) -> None:
         if self._ended is not None:
@@ -240,7 +257,7 @@ class LifeScan:
         for kind, scan in (("CAST", self._scan_casts), ("DELIVER", self._scan_deliveries)):
             rows = np.flatnonzero(part == names.index(kind)) + start if kind in names else np.empty(0, np.int64)
             if len(rows):
-                taken = _Rows(columns, rows, start, stop)
+                taken = _Rows(columns, rows, start, stop, kind)
                 if not taken.all_of_view(self._view):
                     self.suspect("views", f"a {kind} names another view than the one installed")
                 scan(taken, index[rows])
@@ -353,7 +370,7 @@ class LifeScan:
 class _Rows:
     """The columns of some CAST or DELIVER rows as numpy arrays, with a hash of each message."""
 
-    def __init__(self, columns: dict[str, Any], rows: Longs, start: int, stop: int) -> None:
+    def __init__(self, columns: dict[str, Any], rows: Longs, start: int, stop: int, kind: str) -> None:
         import pyarrow
 
         whole = len(rows) == stop - start and stop - start == len(columns["first"])
@@ -363,16 +380,24 @@ class _Rows:
             return columns[name] if select is None else columns[name].take(select)
 
         self._column = column
+        for name in REQUIRED[kind]:
+            if column(name).null_count:
+                raise ValueError(f"a {kind} row without {name}.")
         self.first, self.count = _longs(column("first")), _longs(column("count"))
         self.ordinal = _longs(column("ordinal"))
         self.digest = _longs(column("digest"))
         self.has_destinations = column("destinations").null_count < len(rows)
         addresses, names = _codes(column("origin"))
         lives = _longs(column("origin_incarnation"))
-        if np.any(lives != 0):
-            pairs = addresses.astype(np.int64) * (1 << 40) + lives
-            unique, addresses = np.unique(pairs, return_inverse=True)
-            names = [member_name(names[int(p) >> 40], int(p) & ((1 << 40) - 1)) for p in unique]
+        if np.any(
+            lives != 0
+        ):  # of a real group they are times in nanoseconds, so they are counted before they are packed
+            incarnations, codes = np.unique(lives, return_inverse=True)
+            unique, addresses = np.unique(addresses * len(incarnations) + codes, return_inverse=True)
+            pairs = (divmod(int(pair), len(incarnations)) for pair in unique)
+            names = [member_name(names[address], int(incarnations[code])) for address, code in pairs]
+        if np.any(self.first < 0) or np.any(self.count < 1) or np.any(lives < 0) or np.any(self.ordinal < 0):
+            raise ValueError(f"a {kind} row with a negative number, or without messages.")
         self.origin, self.origin_names = addresses, names
         self.origins_used = [names[i] for i in np.flatnonzero(np.bincount(addresses, minlength=len(names)))]
         seeds = np.array([_seed(name) for name in names], np.uint64)

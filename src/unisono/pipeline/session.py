@@ -123,12 +123,20 @@ def _own_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        logging.getLogger().addFilter(_not_of_the_bridge)
+        _quiet_the_bridge()
+
+
+def _quiet_the_bridge() -> None:
+    """Py4J and PySpark write the tracebacks of what they raise to everybody's log, too."""
+    from pyspark.logger import PySparkLogger
+
+    for name in (None, "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logger = logging.getLogger() if name is None else PySparkLogger.getLogger(name)
+        logger.addFilter(_not_of_the_bridge)
 
 
 def _not_of_the_bridge(record: logging.LogRecord) -> bool:
-    """Py4J writes tracebacks of what it raises, too, to everybody's log."""
-    return _debug() or "py4j" not in Path(record.pathname).parts
+    return _debug() or not {"py4j", "pyspark"}.intersection(Path(record.pathname).parts)
 
 
 def _of_spark(error: BaseException) -> bool:

@@ -19,13 +19,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from unisono.pipeline.bronze import EVENT_DDL
 from unisono.pipeline.gold import manifests, write_gold, writing
 from unisono.pipeline.ledger import Entry, RunState, find_segments, missing, read_ledger, run_states, sweep, take_in_all
 from unisono.pipeline.session import PipelineError, plain_errors
-from unisono.pipeline.tables import Tables, tables_of
+from unisono.pipeline.tables import Tables, keeping, tables_of
 from unisono.pipeline.verify import RunVerdict, verify
 from unisono.trace.schema import NAMES
 from unisono.trace.sinks import OPEN
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 LOOK_EVERY = "1 second"
 QUARANTINE = ("run", "group", "member", "incarnation", "local_index", "file", "problem")
 Progress = Callable[[str], None]
+Measure: TypeAlias = "Callable[..., Mapping[str, DataFrame]]"
+"""Called with tables, and with `keep=` for what several measures ask for."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Status:
     results: Mapping[str, str]
     """By run: PASS, FAIL or UNKNOWN."""
     waiting: Mapping[str, str]
-    """By run that is still open: what it waits for."""
+    """By run that is still open: what it waits for; by segment that could not be read just now: why."""
 
 
 class Pipeline:
@@ -58,7 +60,7 @@ class Pipeline:
         watched: Path,
         out: Path,
         *,
-        measure: Callable[[Tables], Mapping[str, DataFrame]] | None = None,
+        measure: Measure | None = None,
         progress: Progress = lambda text: None,
     ) -> None:
         if not watched.is_dir():
@@ -71,6 +73,7 @@ class Pipeline:
         self.silver, self.gold = self.out / "silver", self.out / "gold"
         self._measure, self._progress = measure, progress
         self._ledger = read_ledger(self.silver)
+        self._unreadable: dict[str, str] = {}
 
     def look(self, final: bool = False) -> Status:
         """Do whatever there is to do. Doing it again changes nothing."""
@@ -93,10 +96,11 @@ class Pipeline:
         states = run_states(self._ledger.values()) if states is None else states
         results = {run: _worst(manifest["results"].values()) for run, manifest in manifests(self.gold).items()}
         waiting = {run: state.waits_for for run, state in states.items() if state.waits_for and run not in results}
-        return Status(len(self._ledger), results, waiting)
+        return Status(len(self._ledger), results, waiting | self._unreadable)
 
     def _take_in(self, found: Mapping[str, Path]) -> None:
         new = missing(found, self._ledger)
+        self._unreadable = {}
         if not new:
             return
         self._progress(f"taking in {len(new)} segments")
@@ -106,15 +110,20 @@ class Pipeline:
             todo = self.spark.createDataFrame(
                 self.spark.sparkContext.parallelize(rows, tasks), "path string, key string, silver string"
             )
-            todo.mapInArrow(take_in_all, "key string, rows bigint, problems bigint").collect()
+            for row in todo.mapInArrow(take_in_all, "key string, unreadable string").collect():
+                if row["unreadable"] is not None:
+                    self._unreadable[row["key"]] = row["unreadable"]
         self._ledger = read_ledger(self.silver)
 
     def _write(self, due: Mapping[str, RunState]) -> None:
         with plain_errors("judging"):
             verdicts = self._judge(due)
             inputs = {run: {"digest": state.digest, "segments": len(state.entries)} for run, state in due.items()}
-            measures = self._measure(read_silver(self.spark, self.out).of_runs(due)) if self._measure else {}
-            write_gold(self.spark, self.gold, verdicts, measures, inputs)
+            with keeping() as keep:
+                measures = (
+                    self._measure(read_silver(self.spark, self.out).of_runs(due), keep=keep) if self._measure else {}
+                )
+                write_gold(self.spark, self.gold, verdicts, measures, inputs)
 
     def _judge(self, due: Mapping[str, RunState]) -> list[RunVerdict]:
         """Judge some runs together. Where the input of one is refused, find out whose by halves; it gets no verdict."""
@@ -144,7 +153,7 @@ def run_pipeline(
     *,
     once: bool = False,
     final: bool = False,
-    measure: Callable[[Tables], Mapping[str, DataFrame]] | None = None,
+    measure: Measure | None = None,
     progress: Progress = lambda text: None,
 ) -> Status:
     """Watch until interrupted; `once`: until everything that is there has been seen; `final`: and judge open runs too."""

@@ -21,10 +21,11 @@ belongs to: stays of one view with the same way went on together; it is null for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from unisono.pipeline.bronze import read_bronze
 from unisono.trace.schema import NAMES
@@ -64,6 +65,15 @@ KINDS = {
 }
 
 
+Keep: TypeAlias = "Callable[[DataFrame], DataFrame]"
+"""Keeps a table in memory or on disk, as soon as it is made, until whoever made it has no more questions."""
+
+
+def keep_for_good(table: DataFrame) -> DataFrame:
+    """For whoever has one question in its life."""
+    return table.persist()
+
+
 @dataclass(frozen=True)
 class Tables:
     """The silver tables of one or many runs."""
@@ -88,21 +98,32 @@ class Tables:
         wanted = list(runs)
         return replace(self, **{f.name: getattr(self, f.name).where(F.col("run").isin(wanted)) for f in fields(self)})
 
-    def cached(self) -> Tables:
-        """Keep the events, and what takes joins to make, in memory or on disk for several questions."""
-        return tables_of(self.events.persist(), self.quarantine, lambda table: table.persist())
-
-    def release(self) -> None:
-        """Keep nothing any more."""
-        for table in fields(self):
-            getattr(self, table.name).unpersist()
+    def cached(self, keep: Keep = keep_for_good) -> Tables:
+        """Keep the events, and what takes joins to make, for several questions."""
+        return tables_of(keep(self.events), self.quarantine, keep)
 
 
-def load(spark: SparkSession, paths: Iterable[str | Path]) -> Tables:
+@contextmanager
+def keeping() -> Iterator[Keep]:
+    """What is kept in here is released behind it. Spark would find it again for the same files, however they have grown since."""
+    kept: list[DataFrame] = []
+
+    def keep(table: DataFrame) -> DataFrame:
+        kept.append(table.persist())
+        return table
+
+    try:
+        yield keep
+    finally:
+        for table in kept:
+            table.unpersist()
+
+
+def load(spark: SparkSession, paths: Iterable[str | Path], keep: Keep = keep_for_good) -> Tables:
     """The tables of trace folders or files."""
     from pyspark.sql import functions as F
 
-    bronze = read_bronze(spark, paths).persist()
+    bronze = keep(read_bronze(spark, paths))
     usable = bronze.where(F.col("problem").isNull()).select(*NAMES)
     bad = bronze.where(F.col("problem").isNotNull()).select(
         "run", "group", "member", "incarnation", "local_index", "file", "problem"
@@ -110,9 +131,7 @@ def load(spark: SparkSession, paths: Iterable[str | Path]) -> Tables:
     return tables_of(usable, bad)
 
 
-def tables_of(
-    events: DataFrame, quarantine: DataFrame | None = None, keep: Callable[[DataFrame], DataFrame] = lambda table: table
-) -> Tables:
+def tables_of(events: DataFrame, quarantine: DataFrame | None = None, keep: Keep = lambda table: table) -> Tables:
     """The silver tables of events with the columns of `trace.schema`; `keep` is applied to those that take joins to make."""
     from pyspark.sql import functions as F
 

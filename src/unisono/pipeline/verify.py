@@ -30,8 +30,9 @@ from unisono.pipeline.properties.registry import check
 from unisono.pipeline.scan import SCAN_DDL
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.stitch import loose_ends
-from unisono.pipeline.tables import Tables, load
-from unisono.pipeline.whole import BYTES_MAX, ROWS_MAX, Bundle, Whose, judge_whole
+from unisono.pipeline.tables import Tables, keeping, load
+from unisono.pipeline.whole import BYTES_MAX, NOTHING_USABLE, ROWS_MAX, Bundle, Whose, judge_whole
+from unisono.trace.checks.checker import VIOLATIONS_MAX
 from unisono.trace.promises import owed_by
 from unisono.trace.schema import TOTAL
 
@@ -72,9 +73,12 @@ class RunVerdict:
     result: str
     owed: frozenset[str]
     violations: tuple[Violation, ...] = ()
+    """The first ones of each property."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     by: str = "digests"
     """Whether digests sufficed, or rows were looked at: of the run as a `whole` in one task, or `rows` by joins."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many violations of each broken property there are."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,7 @@ def verify(
             raise PipelineError("there is no run in these files: are they a trace?")
         progress(f"comparing digests of {len(runs)} runs")
         doubts = doubtful(facts)
+        misnamed = {row["note"] for row in facts.where("what = 'misnamed'").select("note").collect()}
     finally:
         facts.unpersist()
     for run in [run for run, group in runs if group == "?" and run != "?"]:
@@ -132,7 +137,7 @@ def verify(
             rest[run, group] = open_properties
         else:
             verdicts.append(RunVerdict(run, group, about.protocol, "PASS", owed))
-    segments = Segments(files)
+    segments = Segments(files, misnamed)
     small, large = _by_size(segments, rest, runs, whole_rows_max)
     problems: list[str] = []
     for some, judged in ((small, _judge_whole), (large, _judge_rows)):
@@ -354,7 +359,7 @@ def _judge_whole(
         ]
         for (run, group), some in found.violations.items()
     }
-    return _verdicts(rest, runs, violations, found.unknown, "whole", also), found.problems
+    return _verdicts(rest, runs, violations, found.counts, found.unknown, "whole", also), found.problems
 
 
 def _judge_rows(
@@ -365,27 +370,49 @@ def _judge_rows(
     also: frozenset[str],
 ) -> tuple[list[RunVerdict], list[str]]:
     """Verdicts on runs of any size, by the properties' own formulations, and what could not be read of them."""
-    tables = load(spark, segments.of_runs({run for run, _ in rest}))
-    owed_of: dict[frozenset[str], list[str]] = {}
-    for (run, _), owed in rest.items():
-        owed_of.setdefault(owed, []).append(run)
+    owed_of: dict[frozenset[str], list[Whose]] = {}
+    for whose, owed in rest.items():
+        owed_of.setdefault(owed, []).append(whose)
     violations: dict[Whose, list[Violation]] = {}
-    for owed, some in owed_of.items():
-        for start in range(0, len(some), RUNS_AT_ONCE):
-            part = tables.of_runs(some[start : start + RUNS_AT_ONCE]).cached()
-            for row in check(part, owed).collect():
-                found = Violation(
-                    row["run"], row["group"], row["property"], tuple(row["members"] or ()), row["view"], row["witness"]
-                )
-                violations.setdefault((row["run"], row["group"]), []).append(found)
-    problems = [row["problem"] for row in tables.quarantine.select("problem").collect()]
-    return _verdicts(rest, runs, violations, _unknown(tables), "rows", also), problems
+    counts: dict[Whose, dict[str, int]] = {}
+    with keeping() as keep:
+        tables = load(spark, segments.of_runs({run for run, _ in rest}), keep)
+        for owed, some in owed_of.items():
+            for start in range(0, len(some), RUNS_AT_ONCE):
+                chosen = set(some[start : start + RUNS_AT_ONCE])
+                with keeping() as keep_part:
+                    part = tables.of_runs({run for run, _ in chosen}).cached(keep_part)
+                    rows = _first_ones(check(part, owed)).collect()
+                for row in rows:
+                    whose = (row["run"], row["group"])
+                    if whose not in chosen:  # another group of the same run, which owes something else
+                        continue
+                    counts.setdefault(whose, {})[row["property"]] = row["of"]
+                    members = tuple(row["members"] or ())
+                    found = Violation(*whose, row["property"], members, row["view"], row["witness"])
+                    violations.setdefault(whose, []).append(found)
+        problems = [row["problem"] for row in tables.quarantine.select("problem").collect()]
+        unknown = _unknown(tables, rest)
+    return _verdicts(rest, runs, violations, counts, unknown, "rows", also), problems
+
+
+def _first_ones(violations: DataFrame) -> DataFrame:
+    """So many of each run, group and property as the plain checkers tell, with how many there are: a million would not fit here."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    alike = Window.partitionBy("run", "group", "property")
+    numbered = violations.withColumn("of", F.count("*").over(alike)).withColumn(
+        "place", F.row_number().over(alike.orderBy("view", "members", F.col("witness").cast("string")))
+    )
+    return numbered.where(F.col("place") <= VIOLATIONS_MAX).drop("place")
 
 
 def _verdicts(
     rest: Iterable[Whose],
     runs: Mapping[Whose, _About],
     violations: Mapping[Whose, Sequence[Violation]],
+    counts: Mapping[Whose, Mapping[str, int]],
     unknown: Mapping[Whose, Mapping[str, str]],
     by: str,
     also: frozenset[str],
@@ -395,13 +422,14 @@ def _verdicts(
         broken, missing = violations.get((run, group), ()), unknown.get((run, group), {})
         result = "FAIL" if broken else "UNKNOWN" if missing or "?" in (run, group) else "PASS"
         ranked = tuple(sorted(broken, key=lambda v: (_rank(v.property), v.members)))
-        about = runs[run, group]
-        verdicts.append(RunVerdict(run, group, about.protocol, result, about.owed | also, ranked, missing, by))
+        about, how_many = runs[run, group], counts.get((run, group), {})
+        owed = about.owed | also
+        verdicts.append(RunVerdict(run, group, about.protocol, result, owed, ranked, missing, by, how_many))
     return verdicts
 
 
-def _unknown(tables: Tables) -> dict[Whose, dict[str, str]]:
-    """The lives of which something is missing; members of views without a trace too."""
+def _unknown(tables: Tables, rest: Iterable[Whose]) -> dict[Whose, dict[str, str]]:
+    """The lives of which something is missing; members of views without a trace too, and runs without any life."""
     from pyspark.sql import functions as F
 
     holed = tables.lives.where(F.col("unknown").isNotNull()).select("run", "group", "who", "unknown")
@@ -412,6 +440,10 @@ def _unknown(tables: Tables) -> dict[Whose, dict[str, str]]:
     result: dict[Whose, dict[str, str]] = {}
     for row in holed.unionByName(absent).collect():
         result.setdefault((row["run"], row["group"]), {})[row["who"]] = row["unknown"]
+    alive = {(row["run"], row["group"]) for row in tables.lives.select("run", "group").distinct().collect()}
+    for whose in rest:
+        if whose not in alive:
+            result.setdefault(whose, {})["?"] = NOTHING_USABLE
     return result
 
 

@@ -26,6 +26,8 @@ ROWS_MAX = 200_000
 BYTES_MAX = 32 << 20
 """And of at most so many bytes in files, because a file may hold more than what could be read of it."""
 
+NOTHING_USABLE = "none of its rows can be used"
+
 Whose = tuple[str, str]
 """A run and its group."""
 
@@ -34,7 +36,8 @@ WHOLE_DDL = (
     "run string, `group` string, what string, name string, members array<string>, view string, "
     "witness map<string,string>, text string"
 )
-"""One row is one thing said of a run: a `violation`, a life that is `unknown`, or a `problem` with a row or file."""
+"""One row is one thing said of a run: a `violation`, how many there are of a property (`count`), a life that is `unknown`, or a
+`problem` with a row or file."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Found:
     """What the workers say of each run."""
 
     violations: dict[Whose, list[dict[str, Any]]] = field(default_factory=dict)
+    counts: dict[Whose, dict[str, int]] = field(default_factory=dict)
     unknown: dict[Whose, dict[str, str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     """One for each row or file that could not be used."""
@@ -74,6 +78,8 @@ def judge_whole(spark: SparkSession, bundles: Sequence[Bundle]) -> Found:
         whose = (row["run"], row["group"])
         if row["what"] == "problem":
             found.problems.append(row["text"])
+        elif row["what"] == "count":
+            found.counts.setdefault(whose, {})[row["name"]] = int(row["text"])
         elif row["what"] == "unknown":
             found.unknown.setdefault(whose, {})[row["name"]] = row["text"]
         else:
@@ -112,6 +118,8 @@ def _judge_bundle(owed: Mapping[Whose, frozenset[str]], files: Sequence[Path]) -
                 troubled.setdefault(row["run"], {}).setdefault(who, row["problem"])
             yield (row["run"], row["group"], "problem", None, None, None, None, row["problem"])
     for whose, rows in lives.items():
+        if not rows:
+            yield (*whose, "unknown", "?", None, None, None, NOTHING_USABLE)
         ordered = [sorted(rows[life], key=lambda event: (event.local_index, event.time_ns)) for life in sorted(rows)]
         verdict = judge(chain.from_iterable(ordered), owed[whose])
         yield from _said(whose, verdict, troubled.get(whose[0], {}))
@@ -145,6 +153,8 @@ def _said(whose: Whose, verdict: Verdict, troubled: Mapping[str, str]) -> Iterat
             list(witness.items()),
             violation.sentence,
         )
+    for name, count in verdict.counts.items():
+        yield (*whose, "count", name, None, None, None, str(count))
     for member in sorted(verdict.unknown.keys() | troubled.keys()):
         yield (*whose, "unknown", member, None, None, None, troubled.get(member) or verdict.unknown[member])
 

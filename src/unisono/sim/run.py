@@ -79,9 +79,13 @@ def simulate(
     folder: Path | None = None,
     keep: bool = False,
     progress: Callable[[World], None] | None = None,
+    run: str | None = None,
 ) -> Outcome:
-    """Run a scenario and judge what it owes. With `folder`, the trace is written there; with `keep`, it is returned."""
-    run = f"{scenario.order}-{scenario.members}-{scenario.seed}"
+    """Run a scenario and judge what it owes. With `folder`, the trace is written there; with `keep`, it is returned.
+
+    `run` names it where its order, size and seed do not tell it from others.
+    """
+    run = run or f"{scenario.order}-{scenario.members}-{scenario.seed}"
     observer, digest, memory, meter = Observer(promises(scenario.order)), TraceDigest(), MemorySink(), Meter()
     sinks: list[Sink] = [observer, digest]
     if keep:

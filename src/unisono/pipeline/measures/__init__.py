@@ -26,11 +26,12 @@ from unisono.pipeline.measures.journeys import journeys_of
 from unisono.pipeline.measures.latency import holdback, latency, latency_by_member, t1, t2
 from unisono.pipeline.measures.spread import fitting_accuracy
 from unisono.pipeline.measures.throughput import throughput
+from unisono.pipeline.tables import keep_for_good
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import Keep, Tables
 
 __all__ = [
     "cost",
@@ -48,9 +49,9 @@ __all__ = [
 ]
 
 
-def measure_all(tables: Tables, accuracy: int | None = None) -> dict[str, DataFrame]:
+def measure_all(tables: Tables, accuracy: int | None = None, keep: Keep = keep_for_good) -> dict[str, DataFrame]:
     """Every measure by name. Percentiles are exact; with `accuracy` their rank may be off by 1/accuracy of the whole."""
-    journeys = journeys_of(tables).persist()  # five of them ask for it
+    journeys = keep(journeys_of(tables))  # five of them ask for it
     return {
         "latency": latency(journeys, accuracy),
         "latency_by_member": latency_by_member(journeys, accuracy),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from unisono.pipeline.measures.latency import RUN
+from unisono.pipeline.properties.attributes import whole
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -39,8 +40,8 @@ def cost(tables: Tables) -> DataFrame:
         tables.events.where((F.col("kind") == "COUNTERS") & attributes["packets"].isNotNull())
         .groupBy(*RUN, "member", "incarnation")
         .agg(
-            F.max(attributes["packets"].cast("bigint")).alias("packets"),
-            F.max(attributes["bytes"].cast("bigint")).alias("bytes"),
+            F.max(whole(attributes["packets"])).alias("packets"),
+            F.max(whole(attributes["bytes"])).alias("bytes"),
         )
         .groupBy(*RUN)
         .agg(F.sum("packets").alias("packets"), F.sum("bytes").alias("bytes"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from unisono.pipeline.measures.latency import RUN
+from unisono.pipeline.properties.attributes import whole as number_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,8 +22,8 @@ def joint_distribution(tables: Tables) -> DataFrame:
     return (
         tables.orderings.select(
             *RUN,
-            F.col("attributes")["index_of_latency"].cast("int").alias("tau"),
-            F.col("attributes")["concurrency"].cast("int").alias("omega"),
+            number_in(F.col("attributes")["index_of_latency"]).alias("tau"),
+            number_in(F.col("attributes")["concurrency"]).alias("omega"),
             "count",
         )
         .where(F.col("tau").isNotNull() & F.col("omega").isNotNull())

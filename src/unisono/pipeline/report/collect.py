@@ -97,7 +97,8 @@ def _run(verdict: RunVerdict, sizes: Sizes, reading: _Reading) -> Run:
     size = sizes.of(verdict.run, verdict.group)
     events = reading.events(verdict.run, verdict.group) if size is None or verdict.result != PASS else []
     told = [(v.property, v.explain(), v.members, v.witness) for v in verdict.violations]
-    broken = dict(sorted(Counter(v.property for v in verdict.violations).items(), key=lambda pair: in_order(pair[0])))
+    counts = Counter(verdict.counts) | Counter(v.property for v in verdict.violations)
+    broken = dict(sorted(counts.items(), key=lambda pair: in_order(pair[0])))
     return Run(
         name=verdict.run,
         group=verdict.group,

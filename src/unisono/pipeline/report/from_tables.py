@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unisono.pipeline.measures import cost, fitting_accuracy, joint_distribution, latency, t1, t2
 from unisono.pipeline.measures.journeys import journeys_of
 from unisono.pipeline.measures.latency import RUN
-from unisono.pipeline.tables import LIFE
+from unisono.pipeline.tables import LIFE, keeping
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,10 +25,10 @@ APPROXIMATE = 2_000
 
 def measured(tables: Tables) -> dict[str, list[dict[str, Any]]]:
     """Everything that a report shows besides verdicts, fetched from Spark as plain rows. The journeys are made only once."""
-    kept = tables.cached()
-    accuracy = fitting_accuracy(kept)
-    journeys = journeys_of(kept).persist()
-    try:
+    with keeping() as keep:
+        kept = tables.cached(keep)
+        accuracy = fitting_accuracy(kept)
+        journeys = keep(journeys_of(kept))
         frames = {
             "latency": latency(journeys, accuracy),
             "latency_quantiles": latency_quantiles(journeys, kept),
@@ -39,9 +39,6 @@ def measured(tables: Tables) -> dict[str, list[dict[str, Any]]]:
             "stays": stays_in_time(kept),
         }
         return {name: [row.asDict(recursive=True) for row in frame.collect()] for name, frame in frames.items()}
-    finally:
-        journeys.unpersist()
-        kept.events.unpersist()
 
 
 def latency_quantiles(journeys: DataFrame, tables: Tables) -> DataFrame:

@@ -40,7 +40,7 @@ from unisono.trace.checks.p20_primary_component import PrimaryComponent
 from unisono.trace.checks.p21_security import Security
 from unisono.trace.checks.p22_bounded_liveness import BoundedLiveness
 from unisono.trace.checks.p23_resources import Resources
-from unisono.trace.promises import excused, promises
+from unisono.trace.promises import excused, owed_by
 from unisono.trace.schema import Event, TraceError
 
 CHECKERS: dict[str, type[Checker]] = {
@@ -182,13 +182,13 @@ def judge(events: Iterable[Event], owed: Iterable[str]) -> Verdict:
 
 
 def judge_all(events: Iterable[Event], owed: Iterable[str] | None = None) -> dict[tuple[str, str], Verdict]:
-    """The verdict on every (run, group) in the rows; what is owed is what the order in `protocol` promises."""
+    """The verdict on every (run, group) in the rows; what is owed is what the order in `protocol` promises, or all do."""
     owed = None if owed is None else frozenset(owed)
     observers: dict[tuple[str, str], Observer] = {}
     for event in events:
         observer = observers.get((event.run, event.group))
         if observer is None:
-            owes = promises(event.protocol) if owed is None else owed
+            owes = owed_by(event.protocol) if owed is None else owed
             observer = observers[event.run, event.group] = Observer(owes)
         observer.history.observe(event)
     return {whose: observers[whose].finish() for whose in sorted(observers)}
