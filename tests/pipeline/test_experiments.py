@@ -28,6 +28,7 @@ from unisono.experiments.model import deviation, index_histogram, periodic_laten
 from unisono.experiments.pages import Row, page
 from unisono.experiments.runner import chunks, read_rows, run_grid
 from unisono.experiments.speedup import fit_logarithm
+from unisono.pipeline.bronze import list_segments, run_of
 from unisono.sim.run import simulate
 from unisono.sim.scenario import Scenario
 from unisono.trace.reader import read
@@ -170,6 +171,21 @@ def test_a_cell_says_what_the_simulator_says(tmp_path: Path) -> None:
     assert sum(entry["messages"] for entry in row["joint"]) == sum(1 for e in outcome.events if e.kind == "ORDERED")
     assert sum(map(len, read(tmp_path / cell.id).lives.values())) == len(outcome.events)
     assert os.listdir(tmp_path) == [cell.id]
+
+
+def test_traces_of_cells_can_be_judged_together(tmp_path: Path) -> None:
+    """Found by reading: cells that differ in their rate alone had the same run and the same files."""
+    for cell in make_grid("two", {"order": "fifo", "members": 2, "rate": [100, 200], "messages": 5}).cells:
+        run_cell(cell.id, cell.scenario, str(tmp_path))
+    files = list_segments([tmp_path])
+    assert {run_of(file) for file in files} == set(os.listdir(tmp_path))
+    assert len(files) == 4
+
+
+def test_cells_that_were_run_without_traces_are_not_passed_over(spark: SparkSession, undisturbed: Path) -> None:
+    """Found by reading: no trace was written, and nothing said so."""
+    with pytest.raises(Misuse, match="were run without traces"):
+        run_grid(spark, read_grid(undisturbed / GRID), undisturbed, traces=True)
 
 
 def test_a_run_that_breaks_is_a_row_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

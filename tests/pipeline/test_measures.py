@@ -213,9 +213,16 @@ def test_cost_stands_beside_the_theory_where_counters_were_recorded(
     for row in measured["cost"]:
         assert 0 < row["packets_per_message"] < 4 * row["packets_theory"], "of the size of the theory"
     events = tables.events.where((F.col("run") == "tomp-3-3") & (F.col("kind") != "COUNTERS"))
-    sent = F.create_map(F.lit("packets"), F.lit("300"), F.lit("bytes"), F.lit("9000"))
-    ends = events.where(F.col("kind") == "END").withColumn("kind", F.lit("COUNTERS")).withColumn("attributes", sent)
-    rows = collect(measure_all(tables_of(events.unionByName(ends)))["cost"])
+    ends = events.where(F.col("kind") == "END").withColumn("kind", F.lit("COUNTERS"))
+
+    def counting(packets: str, bytes: str) -> DataFrame:
+        sent = F.create_map(F.lit("packets"), F.lit(packets), F.lit("bytes"), F.lit(bytes))
+        return ends.withColumn("attributes", sent)
+
+    told = events.unionByName(counting("300", "9000")).unionByName(
+        counting("1.5e3", "many")
+    )  # what is no number counts not
+    rows = collect(measure_all(tables_of(told))["cost"])
     assert len(rows) == 1
     assert (rows[0]["messages"], rows[0]["members"], rows[0]["packets_theory"]) == (100, 3, 6)
     assert (rows[0]["packets_per_message"], rows[0]["bytes_per_message"]) == (9, 270)

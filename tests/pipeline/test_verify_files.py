@@ -1,0 +1,285 @@
+"""What a file holds counts, not what it is called; what it lacks is never a reason to pass. All found by reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unisono.pipeline import bronze
+from unisono.pipeline import verify as verify_module
+from unisono.pipeline.gold import read_gold
+from unisono.pipeline.ledger import Unreadable, find_segments, missing, read_ledger, run_states, take_in
+from unisono.pipeline.measures import latency
+from unisono.pipeline.measures.journeys import journeys_of
+from unisono.pipeline.pieces import Piece, scan_piece
+from unisono.pipeline.stream import Pipeline
+from unisono.pipeline.tables import Keep, Tables
+from unisono.pipeline.verify import Judgement, RunVerdict, verify
+from unisono.sim.run import simulate
+from unisono.sim.scenario import Scenario, Source
+from unisono.trace.parquet import arrow_schema, write_parquet
+from unisono.trace.schema import END, VIEW, Event, member_name, to_line
+from unisono.trace.sinks import stem_of
+from unisono.trace.story import tell
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+APART = """
+    a,b VIEW 1@a a b
+    a CAST x
+    b CAST y
+    a DELIVER x
+    a DELIVER y
+    b DELIVER y
+    b DELIVER x
+    all END"""
+TWICE = """
+    a VIEW 1@a a
+    a CAST x
+    a DELIVER x
+    a DELIVER x
+    all END"""
+SOUND = TWICE.replace("    a DELIVER x\n", "", 1)
+
+
+def told(story: str, run: str) -> list[Event]:
+    return [replace(event, run=run) for event in tell(story)]
+
+
+def write_lives(folder: Path, name: str, events: Iterable[Event]) -> list[Path]:
+    """One file a life, by that name instead of the run's."""
+    lives: dict[tuple[str, int], list[Event]] = {}
+    for event in events:
+        lives.setdefault((event.member, event.incarnation), []).append(event)
+    paths = [folder / f"{stem_of(name, *life)}.000000.parquet" for life in lives]
+    for path, rows in zip(paths, lives.values(), strict=True):
+        write_parquet(path, rows)
+    return paths
+
+
+def suspicions(path: Path) -> set[str]:
+    return {fact[6] for fact in scan_piece(Piece([str(path)], [], 0, True)) if fact[4] == "suspect"}
+
+
+def results(judgement: Judgement) -> dict[str, str]:
+    return {run.run: run.result for run in judgement.runs}
+
+
+by_both_ways = pytest.mark.parametrize(
+    "whole_rows_max", [10**6, pytest.param(0, marks=pytest.mark.slow)], ids=["whole", "joins"]
+)
+
+
+def test_a_run_is_found_in_files_that_bear_another_name(spark: SparkSession, tmp_path: Path) -> None:
+    """It was judged on the rows of the files that bear its own name, which were none, and passed."""
+    write_lives(tmp_path, "copy-r1", told(APART, "r1"))
+    judgement = verify(spark, [tmp_path])
+    assert results(judgement) == {"r1": "FAIL"}
+    assert {violation.property for violation in judgement.runs[0].violations} >= {"P9a", "P9c"}
+
+
+@by_both_ways
+def test_a_run_without_rows_does_not_pass(
+    spark: SparkSession, tmp_path: Path, whole_rows_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted fault: misnamed files are not told of, so that no row of a doubtful run is found."""
+    write_lives(tmp_path, "copy-r1", told(APART, "r1"))
+    write_lives(tmp_path, "r2", told(SOUND, "r2"))
+    monkeypatch.setattr(verify_module, "Segments", lambda files, misnamed: bronze.Segments(files))
+    found = results(verify(spark, [tmp_path], whole_rows_max=whole_rows_max, also=frozenset({"P15"})))
+    assert found == {"r1": "UNKNOWN", "r2": "PASS"}
+
+
+def test_a_second_run_in_a_later_part_of_a_file_is_judged(spark: SparkSession, tmp_path: Path) -> None:
+    """Its rows began where a batch did, and were taken for more of the first."""
+    import pyarrow.parquet
+
+    one, other = write_lives(tmp_path, "one", told(SOUND, "r1"))[0], write_lives(tmp_path, "two", told(TWICE, "r2"))[0]
+    with pyarrow.parquet.ParquetWriter(tmp_path / "both.parquet", arrow_schema()) as writer:
+        for path in (one, other):
+            writer.write_table(pyarrow.parquet.read_table(path).cast(arrow_schema()))
+            path.unlink()
+    assert results(verify(spark, [tmp_path])) == {"r1": "PASS", "r2": "FAIL"}
+
+
+@pytest.mark.parametrize("column", ["service", "view", "first", "count", "origin"])
+def test_a_row_that_lacks_what_its_kind_needs_is_not_passed_over(tmp_path: Path, column: str) -> None:
+    """Rows without a service had no digest, so that nothing could differ."""
+    import pyarrow
+    import pyarrow.parquet
+
+    path = write_lives(tmp_path, "r1", told(SOUND, "r1"))[0]
+    assert not suspicions(path)
+    table = pyarrow.parquet.read_table(path)
+    at = table.schema.get_field_index(column)
+    kept = [None if kind == "DELIVER" else value for kind, value in rows_of(table, "kind", column)]
+    pyarrow.parquet.write_table(table.set_column(at, column, pyarrow.array(kept, table.schema.field(at).type)), path)
+    assert "unreadable" in suspicions(path)
+
+
+def rows_of(table: object, *columns: str) -> list[tuple[object, ...]]:
+    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("first", -1), ("count", 0), ("ordinal", -1), ("origin_incarnation", -1)]
+)
+def test_a_number_that_cannot_be_is_not_passed_over(tmp_path: Path, column: str, value: int) -> None:
+    events = [replace(event, **{column: value}) if event.kind == "DELIVER" else event for event in told(SOUND, "r1")]  # type: ignore[arg-type]
+    assert "unreadable" in suspicions(write_lives(tmp_path, "r1", events)[0])
+
+
+def test_a_life_that_begins_with_its_end_is_not_passed_over(tmp_path: Path) -> None:
+    alone = Event("r", "g", "sequencer", "z", 0, 0, 0, "simulated", END)
+    assert suspicions(write_lives(tmp_path, "r", [alone])[0]) == {"P0"}
+
+
+def test_lives_of_real_groups_are_judged_by_digests(spark: SparkSession, tmp_path: Path) -> None:
+    """Their incarnations are times in nanoseconds, which did not fit; every one of them was judged row by row."""
+    outcome = simulate(Scenario(order="sequencer", members=3, source=Source(messages=20)), keep=True)
+    lives = {
+        event.member: 1_790_000_000_000_000_000 + 12_345 * i for i, event in enumerate(outcome.events) if event.members
+    }
+
+    def names(some: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if some is None else tuple(member_name(one, lives[one]) for one in some)
+
+    events = [
+        replace(
+            event,
+            incarnation=lives[event.member],
+            origin_incarnation=None if event.origin is None else lives[event.origin],
+            members=names(event.members),
+            transitional=names(event.transitional),
+        )
+        for event in outcome.events
+    ]
+    write_lives(tmp_path, events[0].run, events)
+    (run,) = verify(spark, [tmp_path]).runs
+    assert (run.result, run.by) == ("PASS", "digests")
+
+
+def test_rows_that_could_not_be_scanned_count_for_the_size_of_a_run(tmp_path: Path) -> None:
+    paths = [write_lives(tmp_path, "r1", told(SOUND, "r1"))[0], tmp_path / "r1.a.0.000001.parquet"]
+    rows = [replace(event, origin="") for event in told(SOUND, "r1")]
+    write_parquet(paths[1], rows)
+    paths[0].write_bytes(b"damaged")
+    facts = list(scan_piece(Piece([str(path) for path in paths], [], 0, True)))
+    assert [fact[7] for fact in facts if fact[4] == "suspect" and fact[6] == "unreadable"] == [len(rows)]
+
+
+CAUSAL = """
+    a,b,c VIEW 1@a a b c
+    a CAST x
+    a,b,c DELIVER x
+    b CAST y
+    a,b DELIVER y
+    c CRASH
+    a,b VIEW 2@a a b from a b
+    all END"""
+OVERTAKEN = """
+    d,e,f VIEW 1@d d e f
+    d CAST x
+    d,e DELIVER x
+    e CAST y
+    d,e,f DELIVER y
+    f DELIVER x
+    d,e,f VIEW 2@d d e f from d e f
+    f CAST z
+    f,d DELIVER z
+    e CRASH
+    d,f VIEW 3@d d f from d f
+    d,f END"""
+
+
+MISSED = "a,b VIEW 1@a a b\n" + "\n".join(f"a CAST m{i}\n a DELIVER m{i}" for i in range(60)) + "\n all END"
+
+
+def test_large_runs_are_judged_each_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    """By joins, all at once because that takes long. What the causal group of r owes was asked of the other one, too, where an
+    answer may overtake; as many violations came to one process as there were; what was kept for joins was kept for good."""
+    groups = (("r", "g1", "causal", CAUSAL), ("r", "g2", "fifo", OVERTAKEN), ("missed", "g", "fifo", MISSED))
+    for run, group, order, story in groups:
+        rows = told(story, run)
+        own = [replace(row, group=group, protocol=order, service=order if row.service else None) for row in rows]
+        write_lives(tmp_path, run, own)
+    before = spark.sparkContext._jsc.getPersistentRDDs().size()
+    judgement = verify(spark, [tmp_path], whole_rows_max=0)
+    assert {(run.group, run.result, run.by) for run in judgement.runs if run.run == "r"} == {
+        ("g1", "PASS", "rows"),
+        ("g2", "PASS", "rows"),
+    }
+    assert spark.sparkContext._jsc.getPersistentRDDs().size() == before, "nothing is kept"
+    counted(next(run for run in judgement.runs if run.run == "missed"))
+
+
+def test_all_violations_are_counted_and_the_first_told(spark: SparkSession, tmp_path: Path) -> None:
+    """Those that were told were taken for all."""
+    write_lives(tmp_path, "r", told(MISSED, "r"))
+    counted(verify(spark, [tmp_path]).runs[0])
+
+
+def counted(run: RunVerdict) -> None:
+    assert run.result == "FAIL"
+    assert run.counts["P5"] == 60
+    assert sum(violation.property == "P5" for violation in run.violations) == 50
+
+
+def test_figures_follow_a_run_that_has_grown(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark remembered what it had read of the same folder, so that the figures of before were written again."""
+    watched, out = tmp_path / "watched", tmp_path / "out"
+    watched.mkdir()
+
+    def measure(tables: Tables, keep: Keep) -> dict[str, DataFrame]:
+        return {"latency": latency(keep(journeys_of(tables)))}
+
+    pipeline = Pipeline(spark, watched, out, measure=measure)
+    found = []
+    for name in "ab":
+        write_lives(watched, "chat", told(SOUND.replace("a", name).replace(f"{name}ll", "all"), "chat"))
+        pipeline.look()
+        found.append({row["messages"] for row in read_gold(spark, out / "gold", "latency").collect()})
+    assert found == [{1}, {2}]
+
+
+# The ledger.
+
+
+def test_a_segment_that_was_seen_while_it_was_copied_is_read_again(tmp_path: Path) -> None:
+    """Half of it was quarantined for ever."""
+    source = write_lives(tmp_path, "r", told(SOUND, "r"))[0]
+    watched, silver = tmp_path / "watched", tmp_path / "silver"
+    watched.mkdir()
+    copy = watched / source.name
+    copy.write_bytes(source.read_bytes()[:-30])
+    key = next(iter(find_segments(watched)))
+    assert take_in(copy, key, silver).problems
+    assert not missing(find_segments(watched), read_ledger(silver)), "it is what it was"
+    copy.write_bytes(source.read_bytes())
+    assert missing(find_segments(watched), read_ledger(silver)) == {key: copy}
+    before = run_states(read_ledger(silver).values())["r"].digest
+    assert not take_in(copy, key, silver).problems
+    state = run_states(read_ledger(silver).values())["r"]
+    assert (state.waits_for, state.digest == before) == (None, False)
+    assert not missing(find_segments(watched), read_ledger(silver))
+
+
+def test_an_open_segment_that_has_grown_is_read_again(tmp_path: Path) -> None:
+    view = Event("r", "g", "sequencer", "z", 0, 0, 0, "simulated", VIEW, "1@z", ("z",))
+    segment = tmp_path / "r.z.0.000000.open.jsonl"
+    segment.write_text(to_line(view))
+    take_in(segment, "r.z.0.000000", tmp_path / "silver")
+    segment.write_text(to_line(view) + to_line(replace(view, local_index=1, kind=END, view=None, members=None)))
+    assert missing(find_segments(tmp_path, with_open=True), read_ledger(tmp_path / "silver"))
+
+
+def test_a_segment_that_cannot_be_read_now_is_not_in(tmp_path: Path) -> None:
+    """That a disk does not answer says nothing of what is in a file."""
+    with pytest.raises(Unreadable, match="cannot be read"):
+        take_in(tmp_path / "r.z.0.000000.parquet", "r.z.0.000000", tmp_path / "silver")
+    assert not read_ledger(tmp_path / "silver")
