@@ -106,14 +106,14 @@ class MajorityCommits(Rmp):
 
 def _without(reports: Mapping[Rank, RmpReport], *dropped: Slot) -> RmpCut:
     """The cut of production without these slots."""
-    cut = recover(reports)
+    cut = recover(reports, 2**20)
     order = tuple(slot for slot in cut.order if slot not in dropped)
     return RmpCut(longest_held(reports), cut.first, order, (*cut.aborted, *dropped))
 
 
 def _orphans(reports: Mapping[Rank, RmpReport], end: int) -> list[Slot]:
     """From position `end` on, what production commits although its transmitter is gone."""
-    cut = recover(reports)
+    cut = recover(reports, 2**20)
     return [slot for slot in cut.order[end - cut.first :] if slot[0] not in reports]
 
 
@@ -141,7 +141,9 @@ class ForgetsUnsent(Rmp):
     @staticmethod
     def merge(view: View, config: Config, reports: Mapping[Rank, RmpReport]) -> RmpCut:
         last = {rank: report.held[rank] - report.unsent for rank, report in reports.items()}
-        return _without(reports, *(slot for slot in recover(reports).order if slot[1] > last.get(slot[0], slot[1])))
+        return _without(
+            reports, *(slot for slot in recover(reports, 2**20).order if slot[1] > last.get(slot[0], slot[1]))
+        )
 
 
 class DeliversWhatItHas(Rmp):

@@ -150,6 +150,8 @@ class Stage:
             number = "abcdefgh".index(name)
             address = self.addresses[number]
             wishes = {"listen": address, "peers": self.addresses, **self.common, **options}
+            if wishes.get("policy") == "primary":
+                wishes["journal"] = str(self.traces.parent / f"journal-{name}")
             process = Process(name, address, wishes, self.prefixes[number])
             self.processes[name] = process
             self.all.append(process)

@@ -353,6 +353,7 @@ async def test_bad_wishes_are_refused_before_anything_is_opened() -> None:
     for wishes, words in (
         ({"order": "chaos"}, "no order 'chaos'"),
         ({"policy": "anarchy"}, "partitionable or primary"),
+        ({"policy": "primary"}, "needs a journal"),
         ({"slow": "shout"}, "block, shed, evict"),
         ({"min_members": 0}, "choose 1 or more"),
         ({"peers": "127.0.0.1:1"}, "list of addresses"),

@@ -238,6 +238,7 @@ def report(
 def test_final_stamps_stay() -> None:
     cut = merge_stamps(
         make_view(3),
+        Config(),
         {
             A: report((1, 1, 0), 9, (0, 0, 0), finals=(((A, 1), (5, C)),), waiting=(((B, 1), (2, A)),)),
             B: report((1, 1, 0), 3, (0, 0, 0), waiting=(((A, 1), (1, B)), ((B, 1), (3, B)))),
@@ -250,6 +251,7 @@ def test_b3_one_who_never_stamped_it_contributes_its_counter_plus_one() -> None:
     """B has delivered y, whose final stamp is 2.c, and never saw x: it must come behind y."""
     cut = merge_stamps(
         make_view(3),
+        Config(),
         {
             B: report((0, 1, 0), 2, (0, 1, 0), finals=(((B, 1), (2, C)),)),
             C: report((1, 1, 0), 2, (0, 0, 0), finals=(((B, 1), (2, C)),), waiting=(((A, 1), (1, C)),)),
@@ -262,6 +264,7 @@ def test_a_message_never_comes_before_its_origins_previous_one() -> None:
     """The final stamp 9.d of B's first came from D, which is gone; the floor holds B's second behind it, the final one first."""
     cut = merge_stamps(
         make_view(4),
+        Config(),
         {
             A: report((0, 2, 0, 0), 2, (0, 0, 0, 0), waiting=(((B, 1), (1, A)), ((B, 2), (2, A)))),
             B: report((0, 2, 0, 0), 2, (0, 0, 0, 0), finals=(((B, 1), (9, D)),), waiting=(((B, 2), (2, B)),)),
@@ -275,6 +278,7 @@ def test_the_floor_counts_from_what_everyone_delivered() -> None:
     finals = (((B, 1), (9, D)),)
     cut = merge_stamps(
         make_view(4),
+        Config(),
         {
             A: report((0, 2, 1, 0), 9, (0, 1, 0, 0), finals, waiting=(((B, 2), (8, A)), ((C, 1), (9, A)))),
             C: report((0, 2, 1, 0), 9, (0, 1, 0, 0), finals, waiting=(((B, 2), (7, C)), ((C, 1), (9, C)))),
@@ -285,7 +289,9 @@ def test_the_floor_counts_from_what_everyone_delivered() -> None:
 
 def test_what_everyone_delivered_is_not_in_the_cut() -> None:
     finals = (((A, 1), (1, B)),)
-    cut = merge_stamps(make_view(2), {A: report((1, 0), 1, (1, 0), finals), B: report((1, 0), 1, (1, 0), finals)})
+    cut = merge_stamps(
+        make_view(2), Config(), {A: report((1, 0), 1, (1, 0), finals), B: report((1, 0), 1, (1, 0), finals)}
+    )
     assert cut == StampCut((1, 0), ())
 
 

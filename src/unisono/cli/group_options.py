@@ -52,7 +52,10 @@ MinMembers = Annotated[
 ]
 Policy = Annotated[
     str,
-    typer.Option(help="What a partition may do: partitionable, or primary (one part goes on).", rich_help_panel=_GROUP),
+    typer.Option(
+        help="What a partition may do: partitionable, or primary (one part goes on; with --journal).",
+        rich_help_panel=_GROUP,
+    ),
 ]
 Bootstrap = Annotated[
     bool, typer.Option("--bootstrap", help="Primary: this member may be the first primary.", rich_help_panel=_GROUP)

@@ -209,9 +209,15 @@ class Detector:
         known.deviation += (abs(error) - known.deviation) >> 2
 
     def _notice(self, now: int) -> None:
-        """Look for a leap: it means that this process was stopped, and says nothing about the others."""
-        if now - self._called_at > self._settings.pause_ns:
+        """Look for a leap: it means that this process was stopped, and says nothing about the others.
+
+        The silence before it still counts, or a process that is stopped now and then would wait for ever; but everyone is
+        given the time for a heartbeat, and those that came meanwhile are about to be read.
+        """
+        leap = now - self._called_at
+        if leap > self._settings.pause_ns:
             self.pauses += 1
             for known in self._peers.values():
-                known.heard_at = now
+                grace = now - self._timeout(known) + self._settings.heartbeat_ns
+                known.heard_at = min(now, max(known.heard_at + leap, grace))
         self._called_at = max(self._called_at, now)

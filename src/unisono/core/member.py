@@ -356,10 +356,11 @@ class Member(MemberQuestions):
             if data[:1] == ASIDE:
                 self._events.append(Aside(self._members[sender], bytes(data[1:])))
                 continue
-            if self._is_blocked:
+            if self._is_blocked or sender in seat.faulty:
                 continue
             packet = self._codec.decode(data, sender, members)
             if packet is None:
+                seat.faulty.add(sender)
                 self._drop("packet")
                 self._suspect(self._members[sender], Cause.FAULTY)
                 continue

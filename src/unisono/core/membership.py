@@ -36,7 +36,7 @@ reports that it holds nothing of V'; m reaches it through the cut. Other proofs 
 to be in V'. 4. If nobody that B reaches has V', B goes on from V with those who closed with the same cut. V' then has members that
 never install it; P's transitional set is still true (I3), and nothing that P did in V' was promised to anyone but members of
 V' that came along with P further. P may take B for alive, even for the one that is to propose, because B greets it: so whoever
-is greeted from a view that it has left behind says *Moved*, and that view goes on without it.
+is greeted from a view that it has left behind, or told of one, says *Moved*, and that view goes on without it.
 
 A partition in mid-flush can close one view with two cuts. Groups keep them apart, in the merge too: each group is its own
 transitional set, and one that has not closed joins only a cut that counted its report.
@@ -304,6 +304,7 @@ class Membership:
         elif isinstance(message, Moved):
             self._moved(sender, message)
         elif isinstance(message, Notice):
+            self._notice_view(sender, message.view)
             self._discovery.noticed(sender, message)
         elif isinstance(message, Dismiss):
             self._known.dismissed(sender, message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from unisono.core.control import Hello
+from unisono.core.frame import ADDRESS_BYTES_MAX
 from unisono.core.membership_settings import MembershipSettings
 from unisono.core.types import MemberId, View, ViewId
 
@@ -33,8 +34,9 @@ class Contacts:
         # In the order in which they are greeted; True: from the operator or a view, not hearsay.
         self._addresses: dict[str, bool] = {}
         self._newest: dict[str, int] = {}  # by address: the highest incarnation heard of
-        self._inside: frozenset[str] = frozenset()  # addresses in the view
+        self.inside: frozenset[str] = frozenset()  # addresses in the view
         self.contacts: dict[MemberId, Contact] = {}
+        self.meet(member)
 
     # Incarnations: of one address only the newest counts.
 
@@ -53,7 +55,7 @@ class Contacts:
 
     def _forget_a_life(self) -> None:
         """The oldest outside of the view: should an old life of it speak again, it fails as one that does not answer."""
-        oldest = next((address for address in self._newest if address not in self._inside), None)
+        oldest = next((address for address in self._newest if address not in self.inside), None)
         if oldest is not None:
             del self._newest[oldest]
 
@@ -65,7 +67,7 @@ class Contacts:
     def learn(self, addresses: Iterable[str], is_firm: bool = False) -> None:
         """Remember where members may be. At the limit hearsay is not taken in, and gives way to what is firm."""
         for address in addresses:
-            if address == self._id.address:
+            if address == self._id.address or not 0 < len(address.encode()) <= ADDRESS_BYTES_MAX:
                 continue
             if address not in self._addresses and len(self._addresses) >= self._settings.addresses_max:
                 hearsay = next((one for one, firm in self._addresses.items() if not firm), None) if is_firm else None
@@ -127,7 +129,7 @@ class Contacts:
 
     def installed(self, view: View) -> None:
         """Those who are in the view now are no strangers; all addresses are worth remembering."""
-        self._inside = frozenset(member.address for member in view.members)
+        self.inside = frozenset(member.address for member in view.members)
         for member in view.members:
             self.contacts.pop(member, None)
             self.learn((member.address,), is_firm=True)

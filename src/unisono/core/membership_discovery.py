@@ -7,11 +7,14 @@ strangers' addresses on to the one that does, and answers with its name, so that
 
 from __future__ import annotations
 
-from unisono.core.control import Hello, Notice, Refuse, Settings
+from unisono.core.control import Hello, Moved, Notice, Refuse, Settings
 from unisono.core.membership_host import Host, Refused
 from unisono.core.membership_knowledge import Knowledge
 from unisono.core.membership_participant import Participant
 from unisono.core.types import MemberId
+
+REASON_LETTERS_MAX = 200
+"""So much of a refusal's reason is shown: it comes from outside."""
 
 
 class Discovery:
@@ -26,6 +29,7 @@ class Discovery:
         self.greet_at = 0
         self.wish = ""  # the order that someone asked for
         self.refusal: Refused | None = None  # by a group that I greeted, and taken by none since
+        self._refused_at: dict[str, int] = {}  # by address: when it last refused me
         self._order = participant.order
 
     @property
@@ -79,9 +83,10 @@ class Discovery:
             for address in self._known.contacts.next_addresses(view):
                 host.send(address, self.hello(answer=False))
             return
-        for member in list(self._known.suspects)[: host.settings.probe_addresses_max]:
-            if member not in view.members:
-                host.send(member.address, self.hello(answer=False))
+        suspects = self._known.suspects
+        for member in [one for one in suspects if one not in view.members][: host.settings.probe_addresses_max]:
+            suspects[member] = suspects.pop(member)  # to the end of the line
+            host.send(member.address, self.hello(answer=False))
 
     def fits(self, sender: MemberId, hello: Hello) -> bool:
         """Answer a greeting; False if its settings are not ours, which a joiner is told."""
@@ -91,18 +96,40 @@ class Discovery:
             if not hello.answer:
                 host.send(sender, Refuse(self._refusal(hello), self._participant.base))
             return False
+        if not hello.answer and self._is_full_for(sender, hello):
+            host.refuse("full")
+            reason = f"the group is full: {host.config.members_max} members, as members_max says, can be in a view."
+            host.send(sender, Refuse(reason, self._participant.base))
+            return False
         if not hello.answer:
             host.send(sender, self.hello(answer=True))
         if hello.view is not None:
             self.refusal = None
         return True
 
+    def _is_full_for(self, sender: MemberId, hello: Hello) -> bool:
+        """Whether somebody without a view cannot be taken in; a new life of a member takes the place of the old one."""
+        view = self._participant.view
+        is_joiner = view is not None and hello.view is None and sender.address not in self._known.contacts.inside
+        return is_joiner and len(view or ()) >= self._host.config.members_max
+
     def refused(self, sender: MemberId, message: Refuse) -> None:
-        """A group does not take me. Whoever has no view founds none of its own then, or there would be two under one name."""
-        host = self._host
-        refusal = Refused(sender, message.reason)
+        """A group does not take me. Whoever has no view founds none of its own then, or there would be two under one name.
+
+        Only those that I may have greeted can refuse me, each now and then: anyone can send such a message.
+        """
+        host, address = self._host, sender.address
+        is_early = host.now - self._refused_at.get(address, -host.settings.refused_probe_ns) < host.settings.probe_ns
+        if is_early or not self._known.contacts.knows(address):
+            host.refuse("refusal")
+            return
+        self._refused_at.pop(address, None)
+        self._refused_at[address] = host.now
+        while len(self._refused_at) > host.settings.probe_addresses_max:
+            del self._refused_at[next(iter(self._refused_at))]
+        refusal = Refused(sender, message.reason[:REASON_LETTERS_MAX])
         host.out.events.append(refusal)
-        if self._participant.view is None and message.view is not None and self._known.contacts.knows(sender.address):
+        if self._participant.view is None and message.view is not None:
             self.refusal = refusal
             self.greet_at = host.now + host.settings.refused_probe_ns
 
@@ -162,13 +189,17 @@ class Discovery:
     def noticed(self, sender: MemberId, notice: Notice) -> None:
         """A member of my view told me something."""
         view, known = self._participant.view, self._known
-        known.contacts.learn(notice.addresses)
-        for address in notice.addresses:
-            if all(contact.address != address for contact in known.contacts.contacts):
-                self._host.send(address, self.hello(answer=False))
+        if view is not None and notice.view > view.id:  # it lists me, and I have left it behind
+            self._host.send(sender, Moved(notice.view, view.id))
+            return
         if view is None or notice.view != view.id or sender not in view.members:
             self._host.send(sender, self.hello(answer=True))  # it does not know yet that I am elsewhere
             return
+        addresses = notice.addresses[: self._host.settings.probe_addresses_max]
+        known.contacts.learn(addresses)
+        for address in addresses:
+            if all(contact.address != address for contact in known.contacts.contacts):
+                self._host.send(address, self.hello(answer=False))
         known.complaints[sender] = frozenset(notice.suspects)
         self._host.departures.hear(sender, notice.grounds, view)
         if notice.leaving:

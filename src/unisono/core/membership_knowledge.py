@@ -168,8 +168,8 @@ class Knowledge:
             return result
         for member, contact in self.contacts.good(now):
             added = self._added_by(member, contact.hello)
-            if not added:
-                continue
+            if not added or len({self._id, *self._mine, *result, *added}) > self._host.config.members_max:
+                continue  # a merge takes whole views, or nothing
             if not self._leads(member, contact.hello) and now - contact.since < self._host.settings.merge_wait_ns:
                 return {}
             for one, base in added.items():
@@ -211,9 +211,8 @@ class Knowledge:
         return self._view is not None
 
     def _one_life_each(self, found: dict[MemberId, ViewId | None]) -> dict[MemberId, ViewId | None]:
-        """Of one address the newest life, and not more than a view may hold."""
+        """Of one address the newest life."""
         newest: dict[str, MemberId] = {}
         for one in (*self._mine, *found):
             newest[one.address] = max(one, newest.get(one.address, one))
-        room = self._host.config.members_max - len(self._mine)
-        return dict([(one, base) for one, base in found.items() if newest[one.address] == one][:room])
+        return {one: base for one, base in found.items() if newest[one.address] == one}

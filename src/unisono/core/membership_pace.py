@@ -89,7 +89,13 @@ class Pace:
         p, now, settings = self._participant, self._host.now, self._host.settings
         line = self._known.line()
         patience = settings.takeover_ns * line.index(self._host.id)
+        if p.view is None and is_refused:
+            return None
+        newcomers = self._known.newcomers() if line[0] == self._host.id else {}
+        is_enough = p.view is not None or len(newcomers) + 1 >= settings.members_min
         if p.engaged:
+            if not is_enough:  # what was begun with more is not finished with fewer
+                return None
             if self._is_waiting_in_vain(p.promised.proposer):
                 if self._lost_at is None:
                     self._lost_at = now
@@ -98,13 +104,10 @@ class Pace:
                 self._lost_at = None
                 at = p.progress_at + settings.proposal_wait_ns + patience
             return max(at, self._backoff_until)
-        if p.view is None and is_refused:
-            return None
         times = []
-        newcomers = self._known.newcomers() if line[0] == self._host.id else {}
         if newcomers:
             self._newcomers_at = now if self._newcomers_at is None else self._newcomers_at
-            if p.view is not None or len(newcomers) + 1 >= settings.members_min:
+            if is_enough:
                 times.append(self._newcomers_at + settings.gather_ns)
         else:
             self._newcomers_at = None

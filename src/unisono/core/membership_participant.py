@@ -62,6 +62,7 @@ class Participant:
         self._forsaken: ViewId | None = None  # a ballot of which I know that its proposer has given it up
         self._answer = b""
         self._flush: Parcel | None = None
+        self._refused: ViewId | None = None  # a ballot whose cut does not fit here
         self._decree: Decree | None = None  # waits here until I have closed
         self._served: dict[MemberId, tuple[ViewId, int, bytes]] = {}  # the last fetch of each proposer
 
@@ -220,6 +221,8 @@ class Participant:
         if piece.ballot in self.confirmed:
             host.send(sender, Confirm(piece.ballot))
             return
+        if piece.ballot == self._refused:
+            return
         if not self.engaged:
             host.send(sender, Moved(piece.ballot, self.base))  # a view was installed since the answer
             return
@@ -241,6 +244,7 @@ class Participant:
         if isinstance(flush, Flush) and self._close(flush):
             self._confirm(flush.charter)
         else:
+            self._refused = piece.ballot  # once is enough: it would not fit the next time either
             host.refuse("flush")
 
     def has_seen(self, piece: Piece) -> bool:

@@ -106,6 +106,7 @@ class Attempt:
         self._apart: set[MemberId] = set()  # who adopts no cut, because payloads for it are not here
         self._topic = FETCHED
         self._flushes: dict[MemberId, bytes] = {}
+        self._pulled: dict[MemberId, int] = {}  # how far each has asked for its cut
         self._confirmed: set[MemberId] = set()
         self._retry_ns = host.settings.retry_ns
         self.retry_at = host.now + self._retry_ns
@@ -260,7 +261,9 @@ class Attempt:
 
     def pull(self, sender: MemberId, message: Pull) -> None:
         if self.phase is Phase.CUT and message.topic == CUT and sender in self._flushes:
-            self._heard[sender] = self.host.now
+            if message.offset > self._pulled.get(sender, -1):  # who asks for the same again and again does not get on
+                self._pulled[sender] = message.offset
+                self._heard[sender] = self.host.now
             settings = self.host.settings
             for piece in pieces(
                 self.ballot, CUT, self._flushes[sender], message.offset, settings.piece_bytes_max, settings.pieces_max
@@ -310,7 +313,7 @@ class Attempt:
 
     def _make_groups(self, answers: Mapping[MemberId, Answer]) -> None:
         """The groups of one view: one for each cut that somebody closed with, and one for those that none covers."""
-        some = next(iter(answers.values()))
+        some = answers.get(self.host.id) or next(iter(answers.values()))
         view, order = View(some.view, some.members), some.order  # type: ignore[arg-type]
         reports = self._reports(view, order, answers)
         if not self.failed:
@@ -331,10 +334,8 @@ class Attempt:
                     self._fail(member, "cut")
                     return
                 group = groups[answer.closed.id] = Group(view, order, answer.closed, wanted)  # type: ignore[arg-type]
-                if (
-                    max(lacking_count(report.held, group.wanted) for report in reports.values())
-                    > self.host.settings.missing_max
-                ):
+                most = max(lacking_count(report.held, group.wanted) for report in reports.values())
+                if most > self.host.settings.missing_max:
                     self._fail(member, "cut")
                     return
             group.lacks[member] = []
@@ -352,9 +353,11 @@ class Attempt:
     def _reports(self, view: View, order: str, answers: Mapping[MemberId, Answer]) -> dict[MemberId, Report]:
         reports: dict[MemberId, Report] = {}
         for member, answer in answers.items():
+            if (answer.members, answer.order) != (view.members, order):  # before its rank is asked for
+                self._fail(member, "report")
+                continue
             report = self.host.order_codec(order).decode(answer.report, view.rank_of(member), len(view))
-            fits = type(report) is self.host.orders[order].report_wire.type and answer.members == view.members
-            if not fits or answer.order != order:
+            if type(report) is not self.host.orders[order].report_wire.type:
                 self._fail(member, "report")
             else:
                 reports[member] = report  # type: ignore[assignment]

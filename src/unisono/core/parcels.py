@@ -25,7 +25,18 @@ from unisono.core.types import ViewId
 class Parcel:
     """A parcel on its way in. Memory is taken for what has arrived, never for what a header promises."""
 
-    __slots__ = ("_is_ended", "_is_news", "_is_urged", "_pieces", "_pulled", "ballot", "gap", "topic", "total")
+    __slots__ = (
+        "_is_ended",
+        "_is_news",
+        "_is_urged",
+        "_kept_bytes",
+        "_pieces",
+        "_pulled",
+        "ballot",
+        "gap",
+        "topic",
+        "total",
+    )
 
     def __init__(self, ballot: ViewId, topic: int, total: int) -> None:
         self.ballot = ballot
@@ -33,6 +44,7 @@ class Parcel:
         self.total = total
         self.gap = 0  # everything below it is here
         self._pieces: dict[int, bytes] = {}
+        self._kept_bytes = 0  # never more than the whole, however pieces overlap
         self._pulled = 0  # everything below it was asked for
         # Since the last request:
         self._is_ended = False  # the end of what was asked for has come
@@ -49,6 +61,9 @@ class Parcel:
         if piece.offset in self._pieces:
             self._is_urged |= piece.offset == 0
             return False
+        if self._kept_bytes + len(data) > self.total:
+            return False
+        self._kept_bytes += len(data)
         self._pieces[piece.offset] = data
         self._is_news = True
         while (known := self._pieces.get(self.gap)) is not None and known:

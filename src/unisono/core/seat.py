@@ -54,6 +54,7 @@ class Seat:
         self._partial = False  # some cast of this turn is not addressed to everyone
         self._events: list[Batch | View] = []  # shown with the next effects, before that turn's deliveries
         self._index = 0  # of the next own message, across views
+        self.faulty: set[Rank] = set()  # who sent something in this view that no correct member sends
         self._window = config.window_messages
         self._unfinished = 0  # own messages accepted and not yet delivered here: what the window holds
         self._casting_bytes = 0  # of what is accepted and not yet submitted, as the streams will count it
@@ -205,6 +206,7 @@ class Seat:
         known = self.reaches() if self._reach else {}
         self._reach = [known.get(member, 0) for member in view.members]
         self.view = view
+        self.faulty = set()
         self.rank = view.rank_of(self.id)
         if order is not None:
             self._order = order

@@ -6,12 +6,18 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from unisono.core.config import Config
 from unisono.core.ordering import Report
 from unisono.core.types import Packet, Rank
 from unisono.core.wire import ALL, RANK, ROW, SLOT, U64, VECTOR, Layout
 
 FORGET_MIN = 4_096
 """So many batches are forgotten at once, by an order that keeps some of what everyone has delivered."""
+
+
+def reach_max(config: Config) -> int:
+    """In a view change nobody is so many batches of one origin ahead of another: both have windows. What says so is forged."""
+    return max(2**20, 8 * config.window_messages)
 
 
 def longest_held(reports: Mapping[Rank, Report]) -> tuple[int, ...]:

@@ -56,6 +56,7 @@ from unisono.core.ordering import Ordering, Wait, weigh
 from unisono.core.outbox import Outbox, Pledge
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.wire import BATCH, SLOT, U64, Layout
+from unisono.orders.holdback import reach_max
 from unisono.orders.rmp_lock import GroupLock
 from unisono.orders.rmp_recovery import CUT_WIRE, REPORT_WIRE, RmpCut, RmpReport, recover
 
@@ -225,7 +226,7 @@ class Rmp(Ordering[RmpReport, RmpCut]):
 
     @staticmethod
     def merge(view: View, config: Config, reports: Mapping[Rank, RmpReport]) -> RmpCut:
-        return recover(reports)
+        return recover(reports, reach_max(config))
 
     def close(self, cut: RmpCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
         batches = {one.slot: one.batch for one in self._withheld}

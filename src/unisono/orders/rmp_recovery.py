@@ -48,8 +48,11 @@ REPORT_WIRE = Layout(0x24, RmpReport, (VECTOR, U64, SLOTS, U64))
 CUT_WIRE = Layout(0x35, RmpCut, (VECTOR, U64, SLOTS, SLOTS))
 
 
-def recover(reports: Mapping[Rank, RmpReport]) -> RmpCut:
+def recover(reports: Mapping[Rank, RmpReport], reach_max: int) -> RmpCut:
     first = min(report.committed for report in reports.values())
+    for rank, report in reports.items():  # reports come from outside: nothing is made of a number before it is compared
+        assert report.unsent <= min(report.held[rank], reach_max), "what waits for the lock is held"
+        assert report.committed - first <= reach_max, "nobody is further ahead than windows allow"
     tails = [_known(report, first) for report in reports.values()]
     common, top = min(map(len, tails)), max(map(len, tails))
     assert max(report.committed for report in reports.values()) <= first + common, "a commit takes every vote"

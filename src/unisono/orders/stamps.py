@@ -29,7 +29,7 @@ from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.wire import ALL, RANK, ROW, SLOT, SLOTS, U64, VECTOR, Layout
-from unisono.orders.holdback import FORGET_MIN, longest_held
+from unisono.orders.holdback import FORGET_MIN, longest_held, reach_max
 
 Stamp: TypeAlias = tuple[int, Rank]
 
@@ -124,13 +124,14 @@ REPORT_WIRE = Layout(0x23, StampReport, (VECTOR, U64, VECTOR, _STAMPED, _STAMPED
 CUT_WIRE = Layout(0x33, StampCut, (VECTOR, SLOTS))
 
 
-def merge_stamps(view: View, reports: Mapping[Rank, StampReport]) -> StampCut:
+def merge_stamps(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
     wanted = longest_held(reports)
     finals = {(o, n): (counter, rank) for r in reports.values() for o, n, counter, rank in r.finals}
     current = {me: {(o, n): (counter, rank) for o, n, counter, rank in r.waiting} for me, r in reports.items()}
     keys: list[tuple[Stamp, bool, Slot]] = []
     for origin in range(len(view)):
         delivered = min(report.delivered[origin] for report in reports.values())
+        assert wanted[origin] - delivered <= reach_max(config), "nobody is further ahead than windows allow"
         floor: Stamp = finals.get((origin, delivered), (0, 0))
         for number in range(delivered + 1, wanted[origin] + 1):
             slot = (origin, number)
@@ -193,7 +194,7 @@ class Stamped(Ordering[StampReport, StampCut]):
 
     @staticmethod
     def merge(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
-        return merge_stamps(view, reports)
+        return merge_stamps(view, config, reports)
 
     def close(self, cut: StampCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
         for slot in cut.order:

@@ -138,6 +138,10 @@ def join(
         raise Misuse("a group needs a name.")
     if policy not in tuple(Policy):
         raise Misuse(f"there is no policy {policy!r}: choose {' or '.join(Policy)}.")
+    if policy == Policy.PRIMARY and journal is None:
+        raise Misuse(
+            "policy='primary' needs a journal: a process that forgot what it had confirmed could make a second primary."
+        )
     if slow not in tuple(Slow):
         raise Misuse(f"there is no policy {slow!r} for slow receivers: choose {', '.join(Slow)}.")
     if min_members < 1:

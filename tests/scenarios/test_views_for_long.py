@@ -1,0 +1,194 @@
+"""Groups that last: many crashes, a full view, first ballots that fail, processes that stall. All found by reading."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.group_tools import control_in, passes, settles, texts, with_membership
+from unisono.core.control import Moved, Notice
+from unisono.core.frame import Frames
+from unisono.core.membership_settings import Policy
+from unisono.core.types import MemberId, Packet, ViewId
+from unisono.orders.registry import ORDERS
+from unisono.sim import group_swarm
+from unisono.sim.group_swarm import Script, run_outing
+from unisono.sim.group_world import QUICK, GroupWorld
+
+
+def send(world: GroupWorld, to: str, sender: MemberId, message: Packet) -> None:
+    """Somebody without a key sends a control message."""
+    process = world.processes[to]
+    process.take(Frames("simulated", sender).control(process.member._control.encode(message)))
+
+
+def test_a_partition_heals_however_many_have_crashed_before() -> None:
+    """Members that do not coordinate greeted the same sixteen suspects again and again, who were long gone."""
+    settings = with_membership(probe_addresses_max=4)
+    world = GroupWorld("sequencer", seed=3, settings=settings)
+    world.gather("abcd")
+    for number in range(5):
+        name = f"x{number}"
+        world.start(name, seeds=["a"])
+        settles(world, ["a", "b", "c", "d", name])
+        world.crash(name)
+        settles(world, "abcd")
+    world.partition("ab", "cd")
+    assert world.run(20, lambda: world.is_one("ab") and world.is_one("cd"))
+    world.run(1)
+    world.network.heal()
+    settles(world, "abcd", 20)
+    passes(world)
+
+
+def test_one_more_than_a_view_can_hold_is_told_so_and_takes_nobodys_place() -> None:
+    """It founded a view of its own, then took as many of the others over as fitted, who did the same."""
+    world = GroupWorld("fifo", seed=5, settings=replace(QUICK, config=replace(QUICK.config, members_max=3)))
+    world.gather("abc")
+    world.start("d", seeds="abc")
+    world.run(10)
+    assert [len(world.processes[name].views) for name in "abcd"] == [1, 1, 1, 0]
+    assert "the group is full" in str(world.processes["d"].member.explain())
+    world.crash("b")
+    settles(world, "acd", 30)
+    passes(world)
+
+
+def test_views_that_do_not_fit_into_one_stay_apart() -> None:
+    world = GroupWorld("fifo", seed=6, settings=replace(QUICK, config=replace(QUICK.config, members_max=3)))
+    world.gather("ab")
+    world.network.partition((("a", "b"), ("c", "d")))
+    world.start(*"cd", seeds="cd")
+    settles(world, "cd")
+    world.processes["c"].member.join(["a"])
+    world.network.heal()
+    world.run(10)
+    assert world.is_one("ab")
+    assert world.is_one("cd")
+
+
+@pytest.mark.parametrize("victims", ["b", "bc"])
+def test_a_first_view_has_members_min_however_its_first_ballot_ended(victims: str) -> None:
+    """Whoever had begun with enough went on with whoever was left."""
+    world = GroupWorld("fifo", seed=1, settings=with_membership(members_min=3))
+    world.start(*"abc", seeds="abc")
+    assert world.run(5, lambda: world.processes["a"].member._membership._attempt is not None)
+    for name in victims:
+        world.crash(name)
+    world.run(8)
+    assert all(world.processes[name].view is None for name in "abc" if name not in victims)
+    for name in victims:
+        world.start(name, seeds="abc")
+    settles(world, "abc", 20)
+
+
+def test_a_process_that_stalls_now_and_then_still_notices_a_crash() -> None:
+    """Every stall was taken for a new beginning, so that silence never added up."""
+    world = GroupWorld("fifo", seed=1)
+    world.gather("ab")
+    pause = 4 * QUICK.detector.pause_ns // 3
+
+    def nap() -> None:
+        world.pause("a", pause)
+        world.after(pause + 3 * QUICK.detector.heartbeat_ns // 2, nap)
+
+    world.after(1, nap)
+    world.run(0.5)
+    world.crash("b")
+    assert world.run(30, lambda: world.is_one("a"))
+    assert world.processes["a"].member._detector.pauses > 2
+
+
+@pytest.mark.parametrize("piece_bytes_max", [100, 1_200])
+def test_one_that_cannot_close_is_left_behind(piece_bytes_max: int) -> None:
+    """If its cut came in several pieces it asked for them again and again, was taken for alive, and all stood still."""
+    world = GroupWorld("fifo", seed=1, settings=with_membership(piece_bytes_max=piece_bytes_max))
+    world.gather("abc")
+    c = world.processes["c"].member
+    c._membership._host.orders = {name: order for name, order in ORDERS.items() if name != "toto"}
+    a = world.processes["a"]
+    a.member.switch("toto")
+    a.turn()
+    assert world.run(20, lambda: world.is_one("ab")), world.story()
+    assert a.cast(b"on we go")
+    assert world.run(5, lambda: b"on we go" in texts(world.processes["b"]))
+
+
+class Stammering:
+    """The codec of a member that sends something wrong, once."""
+
+    def __init__(self, codec: object) -> None:
+        self._codec = codec
+        self._has_stammered = False
+
+    def encode(self, packet: Packet) -> bytes:
+        if self._has_stammered or not hasattr(packet, "batch"):
+            return self._codec.encode(packet)  # type: ignore[attr-defined,no-any-return]
+        self._has_stammered = True
+        return b"\x02\xfewhat"
+
+    def decode(self, *arguments: object) -> Packet | None:
+        return self._codec.decode(*arguments)  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.parametrize("order", ["fifo", "causal", "sequencer", "abcast", "tomp", "all-ack", "toto", "rmp"])
+def test_what_follows_a_packet_that_cannot_be_read_is_not_taken_in(order: str) -> None:
+    """It broke what the ordering is given, and stopped every member but the one that had sent it."""
+    world = GroupWorld(order, seed=1)
+    a, b, c = world.gather("abc")
+    world.run(0.1)
+    c.member._codec = Stammering(c.member._codec)  # type: ignore[assignment]
+    for text in (b"one", b"two"):
+        assert c.cast(text)
+    assert world.run(20, lambda: {p.id.address for p in (a, b) if p.view and len(p.view) == 2} == {"a", "b"})
+    assert a.cast(b"three")
+    assert world.run(5, lambda: texts(a) == texts(b) == [b"three"])
+
+
+# A member that has left a view behind, and is its coordinator.
+
+
+def test_who_is_told_something_of_a_view_that_it_left_behind_says_so() -> None:
+    world = GroupWorld("fifo", seed=1)
+    a, b = world.gather("ab")
+    assert a.view is not None
+    said: list[Moved] = []
+
+    def listen(source: str, to: str, datagram: bytes) -> bool:
+        message = control_in(datagram)
+        if isinstance(message, Moved):
+            said.append(message)
+        return False
+
+    world.network.drops = listen
+    later, mine = ViewId(9, b.id), a.view.id
+    send(world, "a", b.id, Notice(later, (), (), True, "", ()))
+    assert said == [Moved(later, mine)]
+
+
+def test_nobody_waits_for_a_coordinator_that_is_in_another_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One member installed a view that its coordinator had confirmed and left behind: it stayed alone for ever."""
+
+    class Cautious(Script):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)  # type: ignore[arg-type]
+            self.safe_share, self.causal_share, self.switching = 1.0, 0.0, False
+
+    monkeypatch.setattr(group_swarm, "Script", Cautious)
+    outing = run_outing("toto", 5064)
+    assert outing.result == "PASS", outing.sentence
+
+
+def test_without_what_was_confirmed_there_can_be_two_primaries() -> None:
+    """Why the runtime refuses the primary policy without a journal."""
+    settings = with_membership(policy=Policy.PRIMARY, peers=("a", "b", "c"))
+    world = GroupWorld("sequencer", seed=1, settings=settings, owed=("P20",))
+    world.gather("abc")
+    world.partition("a", "bc")
+    assert world.run(10, lambda: world.is_one("bc") and world.is_one("a"))
+    world.crash("c")
+    world.partition("ac", "b")
+    world.start("c", seeds="abc", record=None)
+    assert world.run(10, lambda: world.is_one("ac"))
+    assert world.finish().broken == {"P20"}

@@ -1,0 +1,159 @@
+"""What anyone can send to a group without a key: it takes no member down and little memory. All found by reading."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scenarios.test_views_for_long import send
+from unisono.core.config import SECOND, Config
+from unisono.core.control import ANSWER, ROLL, Answer, Hello, Notice, Piece, Propose, Refuse, Standing
+from unisono.core.frame import ADDRESS_BYTES_MAX, Frames
+from unisono.core.membership_host import Refused
+from unisono.core.membership_settings import MembershipSettings
+from unisono.core.parcels import Parcel
+from unisono.core.types import MemberId, ViewId
+from unisono.core.wire import Codec
+from unisono.orders.registry import ORDERS
+from unisono.orders.rmp_recovery import RmpReport, recover
+from unisono.orders.stamps import StampReport, merge_stamps
+from unisono.sim.group_world import GroupWorld, Process
+
+STRANGER = MemberId("stranger", 1)
+
+
+def settled() -> tuple[GroupWorld, Process]:
+    world = GroupWorld("fifo", seed=1)
+    a, *_ = world.gather("abc")
+    world.run(0.5)
+    return world, a
+
+
+def greeting(process: Process, sender: MemberId, **changes: object) -> Hello:
+    hello = process.member._membership._discovery.hello(answer=True)
+    nothing = {"view": None, "members": (), "coordinator": sender, "suspects": (), "addresses": ()}
+    return hello._replace(**nothing | changes)  # type: ignore[arg-type]
+
+
+def test_addresses_that_no_member_can_have_are_not_passed_on() -> None:
+    """Two of 60,000 letters were remembered, and no greeting fitted into a datagram any more: nobody could join."""
+    world, a = settled()
+    for number in (1, 2):
+        sender = MemberId("stranger", number)
+        send(world, "a", sender, greeting(a, sender, addresses=(str(number) * 60_000, "")))
+    assert all(0 < len(one) <= ADDRESS_BYTES_MAX for one in a.member._membership._contacts.addresses)
+    world.network.fails = lambda source, to, datagram: 90 if len(datagram) > 65_507 else 0
+    world.start("d", seeds="a")
+    assert world.run(20, lambda: world.is_one("abcd"))
+
+
+def test_a_notice_of_another_view_sends_nobody_anywhere() -> None:
+    """Every address in it was greeted before it was looked at: thousands of datagrams for one."""
+    world, a = settled()
+    before = world.network.sent
+    notice = Notice(ViewId(1, STRANGER), (), tuple(f"10.0.{i // 250}.{i % 250}:9" for i in range(4_000)), False, "", ())
+    send(world, "a", STRANGER, notice)
+    assert world.network.sent - before <= 2
+    assert len(a.member._membership._contacts.addresses) < 10
+
+
+def test_a_notice_sends_members_to_a_few_addresses_at_most() -> None:
+    world, a = settled()
+    assert a.view is not None
+    before = world.network.sent
+    notice = Notice(a.view.id, (), tuple(f"10.0.{i // 250}.{i % 250}:9" for i in range(4_000)), False, "", ())
+    send(world, "a", a.view.members[1], notice)
+    assert world.network.sent - before <= MembershipSettings().probe_addresses_max
+
+
+def test_a_parcel_holds_no_more_than_it_says() -> None:
+    """Pieces that overlap were all kept."""
+    parcel = Parcel(ViewId(100, STRANGER), ROLL, 70_000)
+    for offset in range(1, 500):
+        parcel.add(Piece(parcel.ballot, ROLL, offset, 70_000, bytes(60_000)))
+    assert sum(map(len, parcel._pieces.values())) <= 70_000
+
+
+def test_refusals_are_taken_from_those_that_were_greeted_and_now_and_then() -> None:
+    """Anyone could fill a joiner's memory and its log with them."""
+    world = GroupWorld("fifo", seed=1)
+    world.start("z", seeds=["a", "z"])
+    z = world.processes["z"]
+    z.turn()
+    shown: list[Refused] = []
+
+    def hear(sender: MemberId) -> None:
+        frame = Frames("simulated", sender).control(z.member._control.encode(Refuse("no" * 30_000, None)))
+        z.member.receive([frame], z.clock())
+        shown.extend(event for event in z.member.drain(z.clock()).events if isinstance(event, Refused))
+
+    for _ in range(10):
+        hear(STRANGER)
+    assert not shown
+    for _ in range(10):
+        hear(MemberId("a", 1))
+    assert [len(refused.reason) for refused in shown] == [200]
+    world.run(2 * MembershipSettings().probe_ns / SECOND)
+    hear(MemberId("a", 1))
+    assert len(shown) == 2
+
+
+class Liar:
+    """Greets as the coordinator of a view that there never was, and answers the ballot that follows."""
+
+    def __init__(
+        self, world: GroupWorld, me: MemberId, hello: Hello, listed: tuple[MemberId, ...], unsent: int
+    ) -> None:
+        self._world, self._me, self._hello, self._listed, self._unsent = world, me, hello, listed, unsent
+
+    def take(self, datagram: bytes) -> None:
+        a = self._world.processes["a"]
+        frame = Frames("simulated", a.id).open(datagram)
+        message = None if frame is None else a.member._control.read(frame.message)
+        if isinstance(message, Hello) and not message.answer and self._me == self._hello.coordinator:
+            send(self._world, "a", self._me, self._hello._replace(answer=True))
+        if isinstance(message, Propose):
+            order = ORDERS["rmp"]
+            codec = Codec((*order.wire, order.report_wire, order.cut_wire), Config())
+            report = codec.encode(RmpReport((0,) * len(self._listed), 0, (), self._unsent))
+            answer = Answer(self._hello.view, self._listed, "rmp", report, None, False, False, Standing(None, ()))
+            data = a.member._control.encode(answer)
+            piece = Piece(message.ballot, ANSWER, 0, len(data), data)
+            self._world.after(1_000, lambda: send(self._world, "a", self._me, piece))
+
+
+@pytest.mark.parametrize("unsent", [0, 2**32 - 1], ids=["lists that differ", "a number that is too large"])
+def test_an_answer_of_a_made_up_view_is_refused(unsent: int) -> None:
+    """One that listed others stopped the proposer; one with a large number took all memory."""
+    world, a = settled()
+    one, other = MemberId("s1", 1), MemberId("s2", 1)
+    members = (one,) if unsent else (one, other)
+    hello = greeting(a, one, view=ViewId(1, one), order="rmp", members=members)
+    for me, listed in ((one, (one,)), (other, members)):
+        world.processes[me.address] = Liar(world, me, hello, listed, unsent)  # type: ignore[assignment]
+    send(world, "a", one, hello)
+    world.run(2)
+    assert a.member._membership.refused["report"] > 0
+    assert a.view is not None
+    assert len(a.view) == 3
+
+
+def test_numbers_in_reports_are_compared_before_anything_is_made_of_them() -> None:
+    huge = 2**40
+    for report in (RmpReport((huge,), 0, (), huge), RmpReport((huge,), 0, (), 2**21)):
+        with pytest.raises(AssertionError, match="waits for the lock"):
+            recover({0: report}, 2**20)
+    with pytest.raises(AssertionError, match="further ahead"):
+        recover({0: RmpReport((huge, 0), 0, (), 0), 1: RmpReport((huge, 0), huge, (), 0)}, 2**20)
+    world, a = settled()
+    assert a.view is not None
+    with pytest.raises(AssertionError, match="further ahead"):
+        merge_stamps(a.view, Config(), {0: StampReport((huge, 0, 0), 0, (0, 0, 0), (), ())})
+    assert len(world.up) == 3
+
+
+def test_a_member_knows_its_own_life() -> None:
+    """One that came back with other members to wait for proposed a view with its own earlier life."""
+    world = GroupWorld("fifo", seed=1)
+    a, *_ = world.gather("a")
+    contacts = a.member._membership._contacts
+    assert contacts.is_stale(MemberId(a.id.address, a.id.incarnation - 1))
