@@ -95,6 +95,19 @@ def test_messages_come_whole_once_and_in_order(seed: int) -> None:
     assert all(link.is_idle for link in wire.ends.values())
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_healthy_peer_on_a_lossy_link_refuses_nothing_and_does_not_fail(seed: int) -> None:
+    """L6. Found by reading: while one datagram waited for its resend, others spent their tries on a receiver that refused them."""
+    settings = LinkSettings(datagram_bytes=80, window=8, queue=1_000)
+    wire = Wire(Link(1, settings), Link(2, settings), seed, loss=0.05)
+    said = [b"%d" % number for number in range(1_000)]
+    assert all(wire.ends["a"].send(message) for message in said)
+    wire.run(600)
+    assert wire.ends["b"].refused == 0
+    assert not [note for note in wire.notes["a"] if isinstance(note, Failed)]
+    assert wire.got["b"] == said
+
+
 def test_after_five_resends_the_peer_counts_as_failed() -> None:
     """L4: six sends, each after twice as long, then failure."""
     a = Link(1)

@@ -21,6 +21,8 @@ L3  until the other's life is known, one datagram is under way at the most: it c
 L4  1 + resends transmissions, then failure. What was not acknowledged is given up, and a new epoch begins, because nobody knows
     how much of it has arrived.
 L5  a new life of the peer gets what its last life did not acknowledge, but no message of which that one acknowledged a part.
+L6  nothing leaves that is two windows beyond the first datagram that is not acknowledged. All before that one has arrived, so the
+    receiver expects it or a later one, and refuses only what is two windows beyond: nothing of a sender that keeps this.
 
 Deviations: there is no acknowledgement of acknowledgements (the paper's three-way handshake); a full queue makes the sender wait,
 where the paper discards; no round trip is measured with a datagram that was sent twice, the transmission number tells.
@@ -54,7 +56,7 @@ class LinkSettings:
     datagram_bytes: int = 1_472
     """The largest datagram: with the headers of UDP and IP it has 1,500 bytes."""
     window: int = 32
-    """So many datagrams may be under way."""
+    """So many datagrams may be under way; the same at both ends."""
     queue: int = 1_024
     """So many more may wait; beyond it `send` says no."""
     message_bytes_max: int = 1 << 20
@@ -274,8 +276,9 @@ class Link:
             if flight.due <= now and not self._repeat(seq, flight, now):
                 break
         window = self.settings.window if self._peer_life else 1  # L3
+        end = next(iter(self._flights), self._seq) + 2 * window  # L6
         out: list[Datagram] = []
-        while self._queue and len(self._flights) < window:
+        while self._queue and len(self._flights) < window and self._seq < end:
             piece = self._queue.popleft()
             self._flights[self._seq] = _Flight(self._seq, piece, now, self._timeout(len(piece.data)))
             self._to_resend.append(self._seq)
@@ -383,7 +386,7 @@ class Link:
         if seen.epoch > self._peer_epoch:
             self._expect_epoch(seen.epoch)
         if seen.seq >= self._expected + 2 * self.settings.window:
-            self.refused += 1  # nobody has so many under way; unacknowledged, it comes again
+            self.refused += 1  # L6: nobody sends so far ahead
             return
         is_duplicate = seen.seq < self._expected or seen.seq in self._ahead
         self._notes.append(Received(seen.seq, seen.tries, is_duplicate))
