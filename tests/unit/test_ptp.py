@@ -188,6 +188,35 @@ def test_data_to_an_earlier_life_is_not_taken_and_comes_again_renumbered() -> No
     assert wire.ends["a"].is_idle
 
 
+def test_what_was_said_to_an_earlier_life_is_nothing_to_the_next() -> None:
+    """L2. Found by reading: the first datagram named no life, so whoever had captured it could have it delivered again."""
+    wire = Wire(Link(1), Link(2))
+    wire.ends["a"].send(b"open the door")
+    wire.run(1)
+    captured = [seen.encode() for _, end, seen in wire.sent if end == "a"]
+    assert wire.got["b"] == [b"open the door"]
+    b = Link(3)
+    for datagram in captured:
+        b.receive(datagram, wire.now)
+        turn = b.drain(wire.now)
+        assert turn.messages == []
+        assert [seen.ack for one in turn.datagrams if (seen := decode(one))] in ([], [None])
+
+
+@pytest.mark.parametrize("resends", [0, 5])
+def test_a_knock_costs_a_round_trip_and_none_of_the_tries(resends: int) -> None:
+    """L3: both begin at once, and nobody waits for a timeout."""
+    settings = LinkSettings(resends=resends)
+    wire = Wire(Link(1, settings), Link(2, settings))
+    for name, link in wire.ends.items():
+        link.send(f"first of {name}".encode())
+        link.send(f"second of {name}".encode())
+    wire.run(0.15)
+    assert wire.got == {name: [f"{n} of {other}".encode() for n in ("first", "second")] for name, other in ("ab", "ba")}
+    assert not [note for notes in wire.notes.values() for note in notes if isinstance(note, Resent | Failed)]
+    assert all(link.is_idle for link in wire.ends.values())
+
+
 def test_a_new_life_never_gets_half_a_message() -> None:
     """L5: the first life acknowledged some pieces of a long message and died."""
     wire = Wire(Link(1, SMALL), Link(2, SMALL))
