@@ -4,7 +4,7 @@
 |---------|------------------|----------------------------------------------------------------------------------------|
 | Request | client → contact | cast this into the group for me; `oldest` is the lowest number that I still wait for   |
 | Reply   | member → client  | the answer of one member to a request; None: it has nothing to say                     |
-| Sorry   | contact → client | not through me, and why: ask someone else                                              |
+| Sorry   | contact → client | not through me, and why: ask someone else; or not yet, ask again with this token        |
 
 An `Errand` is a request on its way through the group: what the contact casts.
 """
@@ -38,6 +38,7 @@ class Why(IntEnum):
     BUSY = 2  # it has as many requests under way as it may
     FORGOTTEN = 3  # the request was served so long ago that nobody remembers the answer
     FAILED = 4  # its application could not answer
+    STRANGER = 5  # it does not know the client: the same again, with the token that comes with this
 
 
 class Request(NamedTuple):
@@ -45,6 +46,7 @@ class Request(NamedTuple):
     oldest: int
     wanted: int
     payload: bytes
+    token: int = 0  # what this contact gave; 0: nothing yet
 
 
 class Reply(NamedTuple):
@@ -56,6 +58,7 @@ class Reply(NamedTuple):
 class Sorry(NamedTuple):
     number: int
     why: int
+    token: int = 0  # for a stranger
 
 
 class Errand(NamedTuple):
@@ -72,9 +75,9 @@ class Errand(NamedTuple):
 
 _MEMBER = ROW(TEXT, U64, type=MemberId)
 WIRE = (
-    Layout(0x80, Request, (U64, U64, U8, BLOB)),
+    Layout(0x80, Request, (U64, U64, U8, BLOB, U64)),
     Layout(0x81, Reply, (U64, U16, MAYBE(BLOB))),
-    Layout(0x82, Sorry, (U64, U8)),
+    Layout(0x82, Sorry, (U64, U8, U64)),
     Layout(0x83, Errand, (_MEMBER, U64, U64, U8, _MEMBER, BLOB, FLAG)),
 )
 
