@@ -12,7 +12,18 @@ from unisono.core.frame import CLIENT, Frames
 from unisono.core.types import Key, MemberId, View, ViewId
 from unisono.services.client import Answered, Client, ClientSettings, Failed
 from unisono.services.client_desk import ClientDesk, DeskSettings
-from unisono.services.client_messages import TAG, WIRE, Errand, Reply, Request, Sorry, Wanted, Why, make_client_codec
+from unisono.services.client_messages import (
+    LIFE,
+    TAG,
+    WIRE,
+    Errand,
+    Reply,
+    Request,
+    Sorry,
+    Wanted,
+    Why,
+    make_client_codec,
+)
 
 A, B, X = MemberId("a"), MemberId("b"), MemberId("x", 7)
 VIEW = View(ViewId(1, A), (A, B))
@@ -50,7 +61,7 @@ def arrive(desk: ClientDesk, request: Request, client: MemberId = X) -> None:
 def token_of(desk: ClientDesk) -> int | None:
     """What was given to a stranger just now; it counts as heard."""
     frame = Frames("g", X).open_client(desk._out[-1][1]) if desk._out else None
-    last = None if frame is None else CODEC.decode(frame.message, 0, 1)
+    last = None if frame is None else CODEC.decode(frame.message[LIFE.size :], 0, 1)
     if not isinstance(last, Sorry) or last.why != Why.STRANGER:
         return None
     desk._out.pop()
@@ -67,7 +78,7 @@ def ask(desk: ClientDesk, request: Request, client: MemberId = X) -> None:
 
 def said(desk: ClientDesk) -> list[tuple[str, object]]:
     return [
-        (address, CODEC.decode(frame.message, 0, 1))
+        (address, CODEC.decode(frame.message[LIFE.size :], 0, 1))
         for address, datagram in desk.drain()
         if (frame := Frames("g", X).open_client(datagram)) is not None
     ]
@@ -371,8 +382,19 @@ def test_settings_that_cannot_be_are_refused(kind: type) -> None:
 # The client.
 
 
-def reply(message: Reply | Sorry, sender: MemberId = A) -> bytes:
-    return Frames("g", sender).client(CODEC.encode(message))
+def reply(message: Reply | Sorry, sender: MemberId = A, life: int = X.incarnation) -> bytes:
+    return Frames("g", sender).client(LIFE.pack(life) + CODEC.encode(message))
+
+
+def test_an_answer_to_an_earlier_life_of_the_client_is_nothing_to_the_next() -> None:
+    client = Client(X, "g", ["a"])
+    client.request(b"?", 0)
+    client.drain(0)
+    client.receive([reply(Reply(1, 1, b"old"), life=6), reply(Sorry(1, Why.FAILED), life=6)], 1)
+    assert client.drain(1).events == []
+    assert client.dropped == {"datagram": 2}
+    client.receive([reply(Reply(1, 1, b"new"))], 2)
+    assert client.drain(2).events == [Answered(1, ((A, b"new"),), True)]
 
 
 def test_a_silent_contact_is_given_up_for_the_next_and_all_for_a_failure() -> None:

@@ -18,7 +18,7 @@ from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.frame import Frames
 from unisono.core.types import MemberId
-from unisono.services.client_messages import Reply, Request, Sorry, Wanted, Why, make_client_codec
+from unisono.services.client_messages import LIFE, Reply, Request, Sorry, Wanted, Why, make_client_codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,7 @@ class Client:
         self._contacts = tuple(dict.fromkeys(contacts))
         self._frames = Frames(group, id)
         self._codec = make_client_codec()
+        self._life = LIFE.pack(id.incarnation)
         self._asked: dict[int, _Asked] = {}
         self._next = 1
         self._contact = 0  # which one answered last
@@ -142,7 +143,8 @@ class Client:
         self._now = max(now, self._now)
         for datagram in datagrams:
             frame = self._frames.open_client(datagram) if self._frames.is_client(datagram) else None
-            message = None if frame is None else self._codec.decode(frame.message, 0, 1)
+            is_mine = frame is not None and frame.message[: LIFE.size] == self._life
+            message = self._codec.decode(frame.message[LIFE.size :], 0, 1) if frame is not None and is_mine else None
             if frame is None or not isinstance(message, Reply | Sorry):
                 self.dropped["datagram"] = self.dropped.get("datagram", 0) + 1
             elif message.number in self._asked:

@@ -49,7 +49,18 @@ from unisono.core.errors import ConfigError, Misuse, Shed
 from unisono.core.frame import Frames
 from unisono.core.types import Key, MemberId, View
 from unisono.core.wire import ALL, BLOB, MAYBE, ROW, TEXT, U64, Codec, Layout
-from unisono.services.client_messages import TAG, Errand, Reply, Request, Sorry, Tab, Wanted, Why, make_client_codec
+from unisono.services.client_messages import (
+    LIFE,
+    TAG,
+    Errand,
+    Reply,
+    Request,
+    Sorry,
+    Tab,
+    Wanted,
+    Why,
+    make_client_codec,
+)
 
 
 class Caster(Protocol):
@@ -309,7 +320,8 @@ class ClientDesk:
             self._say(client, Sorry(number, Why.FORGOTTEN))
 
     def _say(self, client: MemberId, message: Reply | Sorry) -> None:
-        self._out.append((client.address, self._frames.client(self._codec.encode(message))))
+        said = LIFE.pack(client.incarnation) + self._codec.encode(message)
+        self._out.append((client.address, self._frames.client(said)))
 
     def _drop(self, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1

@@ -6,12 +6,14 @@
 | Reply   | member → client  | the answer of one member to a request; None: it has nothing to say                     |
 | Sorry   | contact → client | not through me, and why: ask someone else; or not yet, ask again with this token        |
 
+What a member says to a client begins with the life of the client that it is for (`LIFE`): a capture is nothing to the next one.
 An `Errand` is a request on its way through the group: what the contact casts.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from struct import Struct
 from typing import NamedTuple
 
 from unisono.core.config import Config
@@ -20,6 +22,8 @@ from unisono.core.wire import BLOB, FLAG, MAYBE, ROW, TEXT, U8, U16, U64, Codec,
 
 TAG = b"\0client\0"
 """What an errand begins with among the payloads of a group."""
+
+LIFE = Struct("<Q")
 
 
 class Wanted(IntEnum):
