@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import unisono
 from tests.runtime.ports import free_addresses
 from tests.runtime.test_group import real
 from unisono.core.types import Batch
+from unisono.runtime.addresses import split
 from unisono.runtime.clients import Desk
 from unisono.runtime.seal import make_key
 from unisono.sim import Network, in_virtual_time, test
@@ -252,6 +254,32 @@ async def test_a_request_that_is_no_bytes_is_refused_and_spoils_no_other() -> No
     for group in groups:
         await group.leave()
     await asyncio.gather(*tasks)
+
+
+@real
+async def test_a_capture_of_a_sealed_request_has_no_effect_after_a_restart_of_all() -> None:
+    """Found by reading: a stranger without the key could have a request served again, by sending its bytes again."""
+    addresses, key, captured = free_addresses(2), make_key(), list[bytes]()
+    for life in range(2):
+        tills, groups, tasks = await shop(addresses, key=key)
+        if life:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+                for address in addresses:
+                    for datagram in captured:
+                        stranger.sendto(datagram, split(address, "the contact"))
+        async with unisono.client("shop", contacts=addresses, key=key) as client:
+            close = client._seal.close
+
+            def note(frame: bytes, close: Callable[[bytes], bytes] = close) -> bytes:
+                captured.append(close(frame))
+                return captured[-1]
+
+            client._seal.close = note  # type: ignore[method-assign]
+            assert await client.request(b"5") == b"5", "what came before it has had no effect"
+        for group in groups:
+            await group.leave()
+        await asyncio.gather(*tasks)
+        assert [till.sums for till in tills] == [[5], [5]]
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "soon"])

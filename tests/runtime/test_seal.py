@@ -109,6 +109,19 @@ def test_a_flood_of_strangers_is_not_remembered(monkeypatch: pytest.MonkeyPatch)
     assert len(b._lives) <= 4 < LIVES_MAX
 
 
+def test_many_clients_do_not_push_out_a_member_that_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by reading: the life that was heard first was forgotten first, however much it spoke."""
+    monkeypatch.setattr(seals, "LIVES_MAX", 4)
+    a, b = pair()
+    sealed = [a.close(control(A)) for _ in range(20)]
+    for i, one in enumerate(sealed):
+        assert b.open(one) is not None
+        client = MemberId("127.0.0.1:3", i)
+        assert b.open(Seal("g", client, KEY).close(control(client))) is not None
+    assert all(b.open(one) is None for one in sealed)
+    assert refusals(b) == {"replayed": 20}
+
+
 def test_a_seal_that_does_not_check_counters_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unisono.core.envelope.ReplayWindow.fresh", lambda self, counter: True)
     with pytest.raises(AssertionError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.client_world import ClientWorld
+from tests.client_world import ClientWorld, Outsider
 from tests.mutants.client_mutants import CastsAndForgets, RemembersNothing
 from tests.sim.test_group import with_membership
 from unisono.core.config import MILLISECOND, SECOND
@@ -68,6 +68,11 @@ def test_locating_a_resource_is_answered_by_the_one_that_has_it() -> None:
     passes(world)
 
 
+def introduce(world: ClientWorld, outsider: Outsider, contact: str) -> None:
+    """Until the contact has said how a stranger is to ask; the request is on its way there again."""
+    assert world.run(3, lambda: contact in outsider.client._tokens)
+
+
 def contact_dies_before_answering(desk: type[ClientDesk] = ClientDesk) -> tuple[ClientWorld, Answered]:
     """a casts the errand, and crashes as soon as the others have it; its answer never leaves."""
 
@@ -76,9 +81,10 @@ def contact_dies_before_answering(desk: type[ClientDesk] = ClientDesk) -> tuple[
 
     world = World("sequencer", seed=4)
     world.gather("abc")
-    world.network.cut("a", "x")
     outsider = world.outsider("x", "abc")
     number = outsider.ask(b"pay")
+    introduce(world, outsider, "a")
+    world.network.cut("a", "x")
     assert world.run(3, lambda: all(world.served(name).log for name in "bc"))
     world.crash("a")
     settle(world, 5)
@@ -208,6 +214,7 @@ def test_a_member_that_crashed_while_serving_leaves_nothing_half_done() -> None:
     world.gather("abc")
     outsider = world.outsider("x", "abc")
     number = outsider.ask(b"m")
+    introduce(world, outsider, "a")
     world.run(0.006)
     world.crash("a")
     settle(world, 6)
@@ -220,10 +227,11 @@ def test_a_member_that_crashed_while_serving_leaves_nothing_half_done() -> None:
 def test_an_answer_that_is_lost_is_given_again() -> None:
     world = ClientWorld("sequencer", seed=11)
     world.gather("abc")
-    world.network.cut("a", "x")
-    world.after(500 * MILLISECOND, world.network.heal)
     outsider = world.outsider("x", "a")
     outsider.ask(b"m")
+    introduce(world, outsider, "a")
+    world.network.cut("a", "x")
+    world.after(500 * MILLISECOND, world.network.heal)
     settle(world)
     assert isinstance(outsider.outcomes[1], Answered)
     assert world.logs() == [[("x", b"m")]] * 3

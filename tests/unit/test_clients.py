@@ -12,7 +12,18 @@ from unisono.core.frame import CLIENT, Frames
 from unisono.core.types import Key, MemberId, View, ViewId
 from unisono.services.client import Answered, Client, ClientSettings, Failed
 from unisono.services.client_desk import ClientDesk, DeskSettings
-from unisono.services.client_messages import TAG, WIRE, Errand, Reply, Request, Sorry, Wanted, Why, make_client_codec
+from unisono.services.client_messages import (
+    LIFE,
+    TAG,
+    WIRE,
+    Errand,
+    Reply,
+    Request,
+    Sorry,
+    Wanted,
+    Why,
+    make_client_codec,
+)
 
 A, B, X = MemberId("a"), MemberId("b"), MemberId("x", 7)
 VIEW = View(ViewId(1, A), (A, B))
@@ -43,13 +54,31 @@ def make_desk(**settings: int) -> tuple[ClientDesk, Echo]:
     return ClientDesk(member, "g", DeskSettings(**settings)), member
 
 
-def ask(desk: ClientDesk, request: Request, client: MemberId = X) -> None:
+def arrive(desk: ClientDesk, request: Request, client: MemberId = X) -> None:
     assert desk.receive([Frames("g", client).client(CODEC.encode(request))]) == []
+
+
+def token_of(desk: ClientDesk) -> int | None:
+    """What was given to a stranger just now; it counts as heard."""
+    frame = Frames("g", X).open_client(desk._out[-1][1]) if desk._out else None
+    last = None if frame is None else CODEC.decode(frame.message[LIFE.size :], 0, 1)
+    if not isinstance(last, Sorry) or last.why != Why.STRANGER:
+        return None
+    desk._out.pop()
+    return last.token
+
+
+def ask(desk: ClientDesk, request: Request, client: MemberId = X) -> None:
+    """As a client does: a stranger asks again with what it was given."""
+    arrive(desk, request, client)
+    token = token_of(desk)
+    if token is not None:
+        arrive(desk, request._replace(token=token), client)
 
 
 def said(desk: ClientDesk) -> list[tuple[str, object]]:
     return [
-        (address, CODEC.decode(frame.message, 0, 1))
+        (address, CODEC.decode(frame.message[LIFE.size :], 0, 1))
         for address, datagram in desk.drain()
         if (frame := Frames("g", X).open_client(datagram)) is not None
     ]
@@ -69,7 +98,13 @@ def serve(desk: ClientDesk, member: Echo, answer: bytes | None = b"yes") -> list
 
 
 def test_every_message_comes_back_and_damage_is_refused() -> None:
-    samples = (Request(3, 2, 1, b"p"), Reply(3, 2, None), Reply(3, 2, b"x"), Sorry(3, 1), Errand(X, 3, 2, 0, A, b"p"))
+    samples = (
+        Request(3, 2, 1, b"p", 2**64 - 1),
+        Reply(3, 2, None),
+        Reply(3, 2, b"x"),
+        Sorry(3, 5, 2**64 - 1),
+        Errand(X, 3, 2, 0, A, b"p"),
+    )
     assert {type(sample) for sample in samples} == {layout.type for layout in WIRE}
     for sample in samples:
         data = CODEC.encode(sample)
@@ -203,6 +238,100 @@ def test_a_memory_that_is_handed_over_is_the_same() -> None:
         other.restore(b"nonsense")
 
 
+# What somebody captured and sends again: authentic bytes, which a seal that did not see them lets pass.
+
+
+def test_a_stranger_is_cast_for_when_it_asks_with_what_it_was_given() -> None:
+    desk, member = make_desk()
+    arrive(desk, Request(1, 1, 0, b"p"))
+    token = token_of(desk)
+    assert (member.cast_payloads, said(desk)) == ([], [])
+    arrive(desk, Request(1, 1, 0, b"p", (token or 0) + 1))
+    assert token_of(desk) == token, "the same, as long as nobody is forgotten"
+    assert member.cast_payloads == []
+    arrive(desk, Request(1, 1, 0, b"p", token or 0))
+    assert len(member.cast_payloads) == 1
+    serve(desk, member)
+    arrive(desk, Request(2, 2, 0, b"q"))
+    assert len(member.cast_payloads) == 1, "whoever is remembered needs none"
+
+
+def capture(desk: ClientDesk, member: Echo) -> list[Request]:
+    """A client is served, and all that it sent is written down."""
+    arrive(desk, Request(1, 1, 0, b"pay"))
+    captured = [Request(1, 1, 0, b"pay"), Request(1, 1, 0, b"pay", token_of(desk) or 0)]
+    arrive(desk, captured[1])
+    assert [errand.is_new for errand in serve(desk, member)] == [True]
+    return captured
+
+
+@pytest.mark.parametrize("others", [3, 4, 5, 7, 20])
+def test_a_capture_of_a_client_that_was_forgotten_is_not_cast_again_here(others: int) -> None:
+    """Found by reading: its effect happened again."""
+    desk, member = make_desk(clients_max=3)
+    captured = capture(desk, member)
+    for number in range(others):
+        ask(desk, Request(1, 1, 0, b"p"), MemberId(f"c{number}"))
+        serve(desk, member)
+    assert X not in desk._memories
+    for request in captured:
+        arrive(desk, request)
+        assert token_of(desk) is not None
+    assert member.cast_payloads == []
+    ask(desk, Request(2, 2, 0, b"p"))
+    assert [errand.is_new for errand in serve(desk, member)] == [True], "the client itself is served on"
+
+
+@pytest.mark.parametrize("id", [B, MemberId("a", 1)], ids=["another member", "the member's next life"])
+def test_a_capture_is_not_cast_again_elsewhere_or_after_a_restart(id: MemberId) -> None:
+    """Found by reading: whoever had captured a request could have its effect again, when everyone had been restarted."""
+    captured = capture(*make_desk())
+    member = Echo(id)
+    desk = ClientDesk(member, "g")
+    for request in captured:
+        arrive(desk, request)
+        assert token_of(desk) is not None
+    assert member.cast_payloads == []
+
+
+def test_a_capture_is_not_cast_by_one_that_took_a_memory_over_in_which_the_client_is_forgotten() -> None:
+    desk, member = make_desk()
+    arrive(desk, Request(1, 1, 0, b"pay"))
+    captured = Request(1, 1, 0, b"pay", token_of(desk) or 0)  # never arrived, and another contact helped
+    desk.restore(make_desk()[0].snapshot())
+    arrive(desk, captured)
+    assert token_of(desk) is not None
+    assert member.cast_payloads == []
+
+
+def test_a_flood_of_strangers_is_not_remembered_and_takes_nobodys_token_away() -> None:
+    desk, member = make_desk(clients_max=3)
+    arrive(desk, Request(1, 1, 0, b"p"))
+    token = token_of(desk) or 0
+    for number in range(100):
+        arrive(desk, Request(1, 1, 0, b"p"), MemberId(f"c{number}"))
+    said(desk)
+    arrive(desk, Request(1, 1, 0, b"p", token))
+    assert len(member.cast_payloads) == 1
+    assert not desk._forgotten
+
+
+def test_an_own_errand_that_came_with_a_state_is_not_under_way_any_more() -> None:
+    """Found by reading: it was counted for ever, and after enough of them the member said for ever that it was busy."""
+    desk, member = make_desk(pending_max=1)
+    ask(desk, Request(1, 1, 0, b"p"))
+    other, _ = make_desk()
+    errand = other.open(member.cast_payloads.pop())
+    assert errand is not None
+    other.answer(errand, b"yes")
+    desk.restore(other.snapshot())
+    ask(desk, Request(1, 1, 0, b"p"))
+    assert said(desk) == [("x", Reply(1, 2, b"yes"))]
+    ask(desk, Request(1, 1, 0, b"p"), MemberId("y"))
+    assert len(member.cast_payloads) == 1
+    assert said(desk) == []
+
+
 def test_an_answer_that_is_too_large_is_misuse() -> None:
     desk, member = make_desk(answer_bytes_max=3)
     ask(desk, Request(1, 1, 0, b"p"))
@@ -253,8 +382,19 @@ def test_settings_that_cannot_be_are_refused(kind: type) -> None:
 # The client.
 
 
-def reply(message: Reply | Sorry, sender: MemberId = A) -> bytes:
-    return Frames("g", sender).client(CODEC.encode(message))
+def reply(message: Reply | Sorry, sender: MemberId = A, life: int = X.incarnation) -> bytes:
+    return Frames("g", sender).client(LIFE.pack(life) + CODEC.encode(message))
+
+
+def test_an_answer_to_an_earlier_life_of_the_client_is_nothing_to_the_next() -> None:
+    client = Client(X, "g", ["a"])
+    client.request(b"?", 0)
+    client.drain(0)
+    client.receive([reply(Reply(1, 1, b"old"), life=6), reply(Sorry(1, Why.FAILED), life=6)], 1)
+    assert client.drain(1).events == []
+    assert client.dropped == {"datagram": 2}
+    client.receive([reply(Reply(1, 1, b"new"))], 2)
+    assert client.drain(2).events == [Answered(1, ((A, b"new"),), True)]
 
 
 def test_a_silent_contact_is_given_up_for_the_next_and_all_for_a_failure() -> None:
@@ -281,6 +421,39 @@ def test_a_contact_that_cannot_help_is_given_up_at_once_but_not_all_of_them() ->
     assert (effects.datagrams, effects.deadline) == ([], 11)
     client.receive([reply(Sorry(1, Why.FORGOTTEN))], 3)
     assert client.drain(3).events == [], "a was not asked again yet"
+
+
+def sent_by(client: Client, now: int) -> list[tuple[str, int]]:
+    """To whom, and with which token."""
+    return [
+        (address, message.token)
+        for address, datagram in client.drain(now).datagrams
+        if (frame := Frames("g", A).open_client(datagram)) is not None
+        and isinstance(message := CODEC.decode(frame.message, 0, 1), Request)
+    ]
+
+
+def test_a_stranger_asks_the_same_contact_again_at_once_with_what_it_was_given() -> None:
+    client = Client(X, "g", ["a", "b"], ClientSettings(retry_ns=10, wait_ns=100))
+    client.request(b"?", 0)
+    assert sent_by(client, 0) == [("a", 0)]
+    client.receive([reply(Sorry(1, Why.STRANGER, 5)), reply(Sorry(1, Why.STRANGER, 5))], 1)
+    assert sent_by(client, 1) == [("a", 5)]
+    client.receive([reply(Sorry(1, Why.STRANGER, 5))], 2)
+    assert sent_by(client, 2) == [], "it came twice"
+    client.receive([reply(Sorry(1, Why.STRANGER, 7), B)], 3)
+    assert sent_by(client, 3) == [], "of one that is not asked just now, but may be later"
+    assert sent_by(client, 11) == [("b", 7)]
+    client.request(b"?", 12)
+    assert sent_by(client, 12) == [("a", 5)]
+
+
+def test_a_contact_with_another_address_than_its_clients_know_can_introduce_itself() -> None:
+    client = Client(X, "g", ["gate"])
+    client.request(b"?", 0)
+    assert sent_by(client, 0) == [("gate", 0)]
+    client.receive([reply(Sorry(1, Why.STRANGER, 5))], 1)
+    assert sent_by(client, 1) == [("gate", 5)]
 
 
 def test_the_first_outcome_is_the_only_one_and_strange_numbers_mean_nothing() -> None:

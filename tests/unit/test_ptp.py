@@ -95,6 +95,19 @@ def test_messages_come_whole_once_and_in_order(seed: int) -> None:
     assert all(link.is_idle for link in wire.ends.values())
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_healthy_peer_on_a_lossy_link_refuses_nothing_and_does_not_fail(seed: int) -> None:
+    """L6. Found by reading: while one datagram waited for its resend, others spent their tries on a receiver that refused them."""
+    settings = LinkSettings(datagram_bytes=80, window=8, queue=1_000)
+    wire = Wire(Link(1, settings), Link(2, settings), seed, loss=0.05)
+    said = [b"%d" % number for number in range(1_000)]
+    assert all(wire.ends["a"].send(message) for message in said)
+    wire.run(600)
+    assert wire.ends["b"].refused == 0
+    assert not [note for note in wire.notes["a"] if isinstance(note, Failed)]
+    assert wire.got["b"] == said
+
+
 def test_after_five_resends_the_peer_counts_as_failed() -> None:
     """L4: six sends, each after twice as long, then failure."""
     a = Link(1)
@@ -173,6 +186,35 @@ def test_data_to_an_earlier_life_is_not_taken_and_comes_again_renumbered() -> No
     assert wire.got["b"] == [b"to the first", b"to the second"]
     assert [seen.data for _, end, seen in wire.sent if end == "a" and seen.data is not None][-1] == b"to the second"
     assert wire.ends["a"].is_idle
+
+
+def test_what_was_said_to_an_earlier_life_is_nothing_to_the_next() -> None:
+    """L2. Found by reading: the first datagram named no life, so whoever had captured it could have it delivered again."""
+    wire = Wire(Link(1), Link(2))
+    wire.ends["a"].send(b"open the door")
+    wire.run(1)
+    captured = [seen.encode() for _, end, seen in wire.sent if end == "a"]
+    assert wire.got["b"] == [b"open the door"]
+    b = Link(3)
+    for datagram in captured:
+        b.receive(datagram, wire.now)
+        turn = b.drain(wire.now)
+        assert turn.messages == []
+        assert [seen.ack for one in turn.datagrams if (seen := decode(one))] in ([], [None])
+
+
+@pytest.mark.parametrize("resends", [0, 5])
+def test_a_knock_costs_a_round_trip_and_none_of_the_tries(resends: int) -> None:
+    """L3: both begin at once, and nobody waits for a timeout."""
+    settings = LinkSettings(resends=resends)
+    wire = Wire(Link(1, settings), Link(2, settings))
+    for name, link in wire.ends.items():
+        link.send(f"first of {name}".encode())
+        link.send(f"second of {name}".encode())
+    wire.run(0.15)
+    assert wire.got == {name: [f"{n} of {other}".encode() for n in ("first", "second")] for name, other in ("ab", "ba")}
+    assert not [note for notes in wire.notes.values() for note in notes if isinstance(note, Resent | Failed)]
+    assert all(link.is_idle for link in wire.ends.values())
 
 
 def test_a_new_life_never_gets_half_a_message() -> None:

@@ -11,6 +11,11 @@ two lives share a key even if clock and incarnation file fail together. A datagr
 2. The counter must be new in that life's replay window (65,536 back).
 3. The box must open.
 
+Of the `LIVES_MAX` lives that were heard last the windows are kept, so many clients do not push out a member that speaks. A box
+of a life that is forgotten, or one that was meant for another receiver or an earlier life of this one, opens here once more: no
+window can know better. What it holds must bear that: streams name their view, membership the lives, point-to-point links the life
+that they speak to, and clients what their contact gave them (`services/client_desk.py`).
+
 A group without a key speaks plain frames, and only where nobody else can listen (loopback) unless told otherwise.
 """
 
@@ -19,6 +24,7 @@ from __future__ import annotations
 import os
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from struct import Struct
@@ -110,7 +116,7 @@ class Seal:
         self._prefix = _HEAD.pack(SEALED, 0, group_tag(group), len(self._identity)) + self._identity
         self._box = self._derive(self._identity)
         self._counter = 0
-        self._lives: dict[bytes, _Life] = {}
+        self._lives: OrderedDict[bytes, _Life] = OrderedDict()  # the one that was heard last is last
         self.refused = dict.fromkeys(("unsealed", "short", "group", "identity", "replayed", "seal", "own", "sender"), 0)
 
     def _derive(self, identity: bytes) -> AESGCM:
@@ -162,10 +168,10 @@ class Seal:
         if frame[1:2] in _NAMED and not frame.startswith(life.control_head, HEAD_BYTES):
             return self._refuse("sender")
         life.window.add(counter)
-        if identity not in self._lives:
-            self._lives[identity] = life
-            if len(self._lives) > LIVES_MAX:
-                self._lives.pop(next(iter(self._lives)))
+        self._lives[identity] = life
+        self._lives.move_to_end(identity)
+        if len(self._lives) > LIVES_MAX:
+            self._lives.popitem(last=False)
         return frame
 
     def _newcomer(self, identity: bytes) -> _Life | None:

@@ -2,7 +2,8 @@
 
 It knows the addresses of some members, its **contacts**. A request goes to one of them; if that is silent for `retry_ns`, or says
 that it cannot help, to the next. The group serves it once, through however many of them it came (`client_desk`). After `wait_ns`
-the client gives it up and says why; whether the group served it is then not known.
+the client gives it up and says why; whether the group served it is then not known. A contact that does not know the client gives
+it a token first, and the request goes there again with it, at once.
 
 A turn is any number of inputs, then one `drain(now)`, whose effects the driver performs. No I/O, no clock.
 """
@@ -17,7 +18,7 @@ from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.frame import Frames
 from unisono.core.types import MemberId
-from unisono.services.client_messages import Reply, Request, Sorry, Wanted, Why, make_client_codec
+from unisono.services.client_messages import LIFE, Reply, Request, Sorry, Wanted, Why, make_client_codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,19 @@ _REASONS = {
 class _Asked:
     """A request under way."""
 
-    __slots__ = ("answers", "at", "contact", "is_sent", "of", "payload", "reason", "refusals", "until", "wanted")
+    __slots__ = (
+        "answers",
+        "at",
+        "contact",
+        "is_sent",
+        "of",
+        "payload",
+        "reason",
+        "refusals",
+        "token",
+        "until",
+        "wanted",
+    )
 
     def __init__(self, payload: bytes, wanted: Wanted, contact: int, now: int, until: int) -> None:
         self.payload = payload
@@ -82,6 +95,7 @@ class _Asked:
         self.contact = contact  # which of the contacts it goes to
         self.at = now  # when it is sent again
         self.is_sent = False  # to this contact
+        self.token = 0  # with which it was sent
         self.until = until
         self.refusals = 0  # contacts in a row that could not help
         self.answers: dict[MemberId, bytes | None] = {}
@@ -102,9 +116,11 @@ class Client:
         self._contacts = tuple(dict.fromkeys(contacts))
         self._frames = Frames(group, id)
         self._codec = make_client_codec()
+        self._life = LIFE.pack(id.incarnation)
         self._asked: dict[int, _Asked] = {}
         self._next = 1
         self._contact = 0  # which one answered last
+        self._tokens: dict[str, int] = {}  # by contact
         self._events: list[Outcome] = []
         self._now = 0
         self.dropped: dict[str, int] = {}
@@ -127,7 +143,8 @@ class Client:
         self._now = max(now, self._now)
         for datagram in datagrams:
             frame = self._frames.open_client(datagram) if self._frames.is_client(datagram) else None
-            message = None if frame is None else self._codec.decode(frame.message, 0, 1)
+            is_mine = frame is not None and frame.message[: LIFE.size] == self._life
+            message = self._codec.decode(frame.message[LIFE.size :], 0, 1) if frame is not None and is_mine else None
             if frame is None or not isinstance(message, Reply | Sorry):
                 self.dropped["datagram"] = self.dropped.get("datagram", 0) + 1
             elif message.number in self._asked:
@@ -136,6 +153,9 @@ class Client:
     def _hear(self, sender: MemberId, asked: _Asked, message: Reply | Sorry) -> None:
         number = message.number
         if isinstance(message, Sorry):
+            if message.why == Why.STRANGER:
+                self._introduce(sender, asked, message.token)
+                return
             if sender.address != self._contacts[asked.contact] or not asked.is_sent:
                 return
             asked.reason = _REASONS.get(message.why, "the contact cannot help")  # type: ignore[call-overload]
@@ -169,13 +189,23 @@ class Client:
             elif self._now >= asked.at:
                 if asked.is_sent:  # and it was silent
                     self._pass_over(asked)
-                request = Request(number, min(self._asked), asked.wanted, asked.payload)
-                datagrams.append((self._contacts[asked.contact], self._frames.client(self._codec.encode(request))))
+                contact = self._contacts[asked.contact]
+                asked.token = self._tokens.get(contact, 0)
+                request = Request(number, min(self._asked), asked.wanted, asked.payload, asked.token)
+                datagrams.append((contact, self._frames.client(self._codec.encode(request))))
                 asked.is_sent = True
                 asked.at = self._now + self.settings.retry_ns
         events, self._events = self._events, []
         deadline = min((min(asked.at, asked.until) for asked in self._asked.values()), default=None)
         return ClientEffects(datagrams, events, deadline)
+
+    def _introduce(self, sender: MemberId, asked: _Asked, token: int) -> None:
+        """A contact gives a token. One that knows itself by another address than its clients do is the one that was asked."""
+        asked_one = self._contacts[asked.contact]
+        contact = sender.address if sender.address in self._contacts else asked_one
+        self._tokens[contact] = token
+        if contact == asked_one and asked.is_sent and asked.token != token:
+            asked.at, asked.is_sent = self._now, False
 
     def _pass_over(self, asked: _Asked) -> None:
         """The next contact."""

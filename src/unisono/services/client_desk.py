@@ -17,9 +17,23 @@ and B, its contact, answers with what the first one gave.
 The memory depends on nothing but the delivered errands, so in a total order it is the same everywhere; a joiner takes it over
 with the application's state (`snapshot`, `restore`). In a partition that is not primary, each part serves for itself.
 
+**Not again for strangers.** Bytes that somebody has captured open once at every member that did not see them, and at every next
+life of one (`runtime/seal.py`). A client that is remembered is safe from that, by its numbers. Of one that is not, the desk cannot
+know whether it is new, or was served and then forgotten, here or before a restart of all. So it casts nothing yet: it answers with
+a **token**, and casts what comes again with it.
+
+    token   a number made of this member's name and life, plus how many clients it has forgotten so far
+
+A token holds until `clients_max` more clients are forgotten, or the client itself is; which ones were is known for as long. So what
+is cast for a client that is not remembered was said to this life of this member, after it last forgot the client, and
+therefore after everything that it had served of it: a capture from before holds an older token, another member's, or none, and who
+cannot seal cannot put the right one in. That needs no clock, and nothing is kept of strangers. It costs a client that is not
+remembered a round trip.
+
 **Bounds.** Of one client the last `answers_max` answers are kept, of all clients those of the `clients_max` that were served last.
-A client that is forgotten and then retries a request is served again: that needs `clients_max` other clients between the two. What
-is under way through this member is limited too, a client's and in all; beyond that it says that it is busy.
+A client that is forgotten and then itself retries a request is served again: that needs `clients_max` other clients between the
+two, while it waits, or while the request is under way through two contacts at once. What is under way through this member is
+limited too, a client's and in all; beyond that it says that it is busy.
 """
 
 from __future__ import annotations
@@ -27,6 +41,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from unisono.core.config import Config
@@ -34,7 +49,18 @@ from unisono.core.errors import ConfigError, Misuse, Shed
 from unisono.core.frame import Frames
 from unisono.core.types import Key, MemberId, View
 from unisono.core.wire import ALL, BLOB, MAYBE, ROW, TEXT, U64, Codec, Layout
-from unisono.services.client_messages import TAG, Errand, Reply, Request, Sorry, Tab, Wanted, Why, make_client_codec
+from unisono.services.client_messages import (
+    LIFE,
+    TAG,
+    Errand,
+    Reply,
+    Request,
+    Sorry,
+    Tab,
+    Wanted,
+    Why,
+    make_client_codec,
+)
 
 
 class Caster(Protocol):
@@ -109,6 +135,9 @@ class ClientDesk:
         self._serving: set[tuple[MemberId, int]] = set()  # shown to the application, not answered yet
         self._pending: dict[MemberId, set[int]] = {}  # cast by me, not delivered here yet
         self._pending_count = 0
+        self._token_base = int.from_bytes(blake2b(str(tuple(member.id)).encode(), digest_size=8).digest(), "little")
+        self._forgotten: OrderedDict[MemberId, int] = OrderedDict()  # the last `clients_max`: which one of all it was
+        self._forgotten_count = 0
         self._out: list[tuple[str, bytes]] = []
         self.dropped: dict[str, int] = {}
         """What was not used, by reason."""
@@ -148,6 +177,9 @@ class ClientDesk:
             return  # on its way
         if self._pending_count >= self.settings.pending_max or len(mine) >= self.settings.pending_of_one_max:
             self._say(client, Sorry(number, Why.BUSY))
+            return
+        if memory is None and not self._is_token(client, request.token):
+            self._say(client, Sorry(number, Why.STRANGER, (self._token_base + self._forgotten_count) % 2**64))
             return
         errand = Errand(client, number, request.oldest, request.wanted, self._member.id, request.payload)
         try:
@@ -191,9 +223,24 @@ class ClientDesk:
         memory.answers[number] = None
         memory.settle(errand.oldest, self.settings.answers_max)
         while len(self._memories) > self.settings.clients_max:
-            self._memories.popitem(last=False)
+            self._forget()
         self._serving.add((client, number))
         return errand
+
+    def _forget(self) -> None:
+        """The client that was not served for the longest time; its tokens are worth nothing from here on."""
+        client, _ = self._memories.popitem(last=False)
+        self._forgotten_count += 1
+        self._forgotten[client] = self._forgotten_count
+        self._forgotten.move_to_end(client)
+        if len(self._forgotten) > self.settings.clients_max:
+            self._forgotten.popitem(last=False)
+
+    def _is_token(self, client: MemberId, token: int) -> bool:
+        """Whether this life of this member gave the token, and has not forgotten the client since."""
+        since = (self._token_base + self._forgotten_count - token) % 2**64  # clients forgotten since
+        was_given_at = self._forgotten_count - since
+        return since <= self.settings.clients_max and was_given_at >= self._forgotten.get(client, 0)
 
     def answer(self, errand: Errand, answer: bytes | None) -> None:
         """What the application says to a new errand; None: nothing. All members must call it, in the order of the errands."""
@@ -244,6 +291,12 @@ class ClientDesk:
         remembered = _snapshot_codec().decode(memoryview(data), 0, 1)
         if not isinstance(remembered, _Remembered):
             raise Misuse("the memory of a client desk cannot be read: it is damaged, or of another version.")
+        # Own errands that were delivered before the snapshot do not come here any more. One that still does is no harm.
+        self._pending.clear()
+        self._pending_count = 0
+        # Whom the others served and forgot meanwhile is not known: no token from before is worth anything.
+        self._forgotten_count += self.settings.clients_max + 1
+        self._forgotten.clear()
         self._memories.clear()
         for client, floor, answers in remembered.tabs:
             memory = self._memories[client] = _Memory()
@@ -267,7 +320,8 @@ class ClientDesk:
             self._say(client, Sorry(number, Why.FORGOTTEN))
 
     def _say(self, client: MemberId, message: Reply | Sorry) -> None:
-        self._out.append((client.address, self._frames.client(self._codec.encode(message))))
+        said = LIFE.pack(client.incarnation) + self._codec.encode(message)
+        self._out.append((client.address, self._frames.client(said)))
 
     def _drop(self, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1

@@ -4,14 +4,16 @@
 |---------|------------------|----------------------------------------------------------------------------------------|
 | Request | client → contact | cast this into the group for me; `oldest` is the lowest number that I still wait for   |
 | Reply   | member → client  | the answer of one member to a request; None: it has nothing to say                     |
-| Sorry   | contact → client | not through me, and why: ask someone else                                              |
+| Sorry   | contact → client | not through me, and why: ask someone else; or not yet, ask again with this token        |
 
+What a member says to a client begins with the life of the client that it is for (`LIFE`): a capture is nothing to the next one.
 An `Errand` is a request on its way through the group: what the contact casts.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from struct import Struct
 from typing import NamedTuple
 
 from unisono.core.config import Config
@@ -20,6 +22,8 @@ from unisono.core.wire import BLOB, FLAG, MAYBE, ROW, TEXT, U8, U16, U64, Codec,
 
 TAG = b"\0client\0"
 """What an errand begins with among the payloads of a group."""
+
+LIFE = Struct("<Q")
 
 
 class Wanted(IntEnum):
@@ -38,6 +42,7 @@ class Why(IntEnum):
     BUSY = 2  # it has as many requests under way as it may
     FORGOTTEN = 3  # the request was served so long ago that nobody remembers the answer
     FAILED = 4  # its application could not answer
+    STRANGER = 5  # it does not know the client: the same again, with the token that comes with this
 
 
 class Request(NamedTuple):
@@ -45,6 +50,7 @@ class Request(NamedTuple):
     oldest: int
     wanted: int
     payload: bytes
+    token: int = 0  # what this contact gave; 0: nothing yet
 
 
 class Reply(NamedTuple):
@@ -56,6 +62,7 @@ class Reply(NamedTuple):
 class Sorry(NamedTuple):
     number: int
     why: int
+    token: int = 0  # for a stranger
 
 
 class Errand(NamedTuple):
@@ -72,9 +79,9 @@ class Errand(NamedTuple):
 
 _MEMBER = ROW(TEXT, U64, type=MemberId)
 WIRE = (
-    Layout(0x80, Request, (U64, U64, U8, BLOB)),
+    Layout(0x80, Request, (U64, U64, U8, BLOB, U64)),
     Layout(0x81, Reply, (U64, U16, MAYBE(BLOB))),
-    Layout(0x82, Sorry, (U64, U8)),
+    Layout(0x82, Sorry, (U64, U8, U64)),
     Layout(0x83, Errand, (_MEMBER, U64, U64, U8, _MEMBER, BLOB, FLAG)),
 )
 

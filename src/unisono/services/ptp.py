@@ -16,11 +16,16 @@ rule. A message that does not fit a datagram is cut, and rebuilt on the other si
 | check | CRC-32 of what is acknowledged, so that an altered acknowledgement is one of nothing                        |
 
 L1  messages come out whole, once, and in the order in which they went in, as long as both parties live.
-L2  a duplicate is acknowledged again; data of an earlier life or epoch, or to an earlier life, never is.
-L3  until the other's life is known, one datagram is under way at the most: it cannot be half of one life and half of the next.
+L2  a duplicate is acknowledged again; data of an earlier life or epoch, or that does not name this life as the one it speaks to,
+    is neither taken nor acknowledged.
+L3  until the other's life is known, one datagram is under way at the most, and it is a knock: the other answers with its life, and
+    then the datagram goes to that one, at once and counted anew. So a replay of what was said to an earlier life is nothing to the
+    next, sealed or not, whether the peer is up or down.
 L4  1 + resends transmissions, then failure. What was not acknowledged is given up, and a new epoch begins, because nobody knows
     how much of it has arrived.
 L5  a new life of the peer gets what its last life did not acknowledge, but no message of which that one acknowledged a part.
+L6  nothing leaves that is two windows beyond the first datagram that is not acknowledged. All before that one has arrived, so the
+    receiver expects it or a later one, and refuses only what is two windows beyond: nothing of a sender that keeps this.
 
 Deviations: there is no acknowledgement of acknowledgements (the paper's three-way handshake); a full queue makes the sender wait,
 where the paper discards; no round trip is measured with a datagram that was sent twice, the transmission number tells.
@@ -54,7 +59,7 @@ class LinkSettings:
     datagram_bytes: int = 1_472
     """The largest datagram: with the headers of UDP and IP it has 1,500 bytes."""
     window: int = 32
-    """So many datagrams may be under way."""
+    """So many datagrams may be under way; the same at both ends."""
     queue: int = 1_024
     """So many more may wait; beyond it `send` says no."""
     message_bytes_max: int = 1 << 20
@@ -255,11 +260,11 @@ class Link:
             self.refused += 1
             return
         if seen.life > self._peer_life:
-            self._meet(seen.life)
+            self._meet(seen.life, now)
         self.is_failed = False
-        if seen.to not in (0, self.life):
-            self.refused += 1
-            self._owes_hello = seen.data is not None  # L2: not acknowledged, but told who is here now
+        if seen.to != self.life:
+            self.refused += seen.to != 0
+            self._owes_hello |= seen.data is not None  # L2: not acknowledged, but told who is here now
             return
         if seen.ack is not None:
             self._acknowledged(seen.ack, now)
@@ -274,8 +279,9 @@ class Link:
             if flight.due <= now and not self._repeat(seq, flight, now):
                 break
         window = self.settings.window if self._peer_life else 1  # L3
+        end = next(iter(self._flights), self._seq) + 2 * window  # L6
         out: list[Datagram] = []
-        while self._queue and len(self._flights) < window:
+        while self._queue and len(self._flights) < window and self._seq < end:
             piece = self._queue.popleft()
             self._flights[self._seq] = _Flight(self._seq, piece, now, self._timeout(len(piece.data)))
             self._to_resend.append(self._seq)
@@ -363,11 +369,14 @@ class Link:
 
     # Receiving.
 
-    def _meet(self, life: int) -> None:
+    def _meet(self, life: int, now: int) -> None:
         """The peer's life is known now, or it is a new one: that expects numbers from 0."""
         if self._peer_life:
             self._notes.append(Restarted(life))
             self._renumber()
+        for seq, flight in self._flights.items():  # L3: it was a knock
+            self._flights[seq] = _Flight(seq, flight.piece, now, self._timeout(len(flight.piece.data)))
+            self._to_resend.append(seq)
         self._peer_life = life
         self._expect_epoch(0)
 
@@ -383,7 +392,7 @@ class Link:
         if seen.epoch > self._peer_epoch:
             self._expect_epoch(seen.epoch)
         if seen.seq >= self._expected + 2 * self.settings.window:
-            self.refused += 1  # nobody has so many under way; unacknowledged, it comes again
+            self.refused += 1  # L6: nobody sends so far ahead
             return
         is_duplicate = seen.seq < self._expected or seen.seq in self._ahead
         self._notes.append(Received(seen.seq, seen.tries, is_duplicate))
