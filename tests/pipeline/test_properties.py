@@ -21,6 +21,8 @@ from unisono.trace.schema import CAST
 from unisono.trace.story import tell
 
 pytest.importorskip("pyspark")
+from tests.unit.test_checks_safe import STORIES as SAFE_STORIES
+from tests.unit.test_checks_safe import told as told_safely
 from unisono.pipeline.explain import sentence
 from unisono.pipeline.properties.base import COLUMNS
 from unisono.pipeline.properties.registry import PROPERTIES, check
@@ -186,6 +188,19 @@ def test_clean_runs_keep_what_their_order_promises(found: Found, tables: Tables)
     for run, events in SIMULATED:
         broken = {one for one in promises(events[0].protocol).intersection(ASKED) if run in ask(found, tables, one)}
         assert not broken, run
+
+
+def test_agreement_on_safe_messages_is_uniform(spark: SparkSession) -> None:
+    """Found by reading: what a crashed member had delivered bound nobody, safe or not."""
+    stories = {name: told_safely(story, name) for name, (story, _) in SAFE_STORIES.items()}
+    tables = tables_of(spark.createDataFrame(traces.as_arrow(stories)))
+    rows = PROPERTIES["P5"](tables).select(*COLUMNS).collect()
+    assert {row["run"] for row in rows} == {name for name, (_, is_broken) in SAFE_STORIES.items() if is_broken}
+    said = {sentence("P5", row["members"], row["view"], row["witness"]) for row in rows}
+    assert (
+        "a delivered the safe a:0 (local 2) in view 1@a; b, c, to whom it is addressed and who went on to 2@b, did not."
+        in said
+    )
 
 
 def test_check_gathers_what_is_owed(tables: Tables, found: Found) -> None:

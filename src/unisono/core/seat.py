@@ -262,8 +262,8 @@ class Seat:
     def release(self, taken: Sequence[int], taken_by_all: Sequence[int]) -> None:
         """Show what has become safe, with the next `drain`.
 
-        A message waits until every member's ordering has taken in all that this one had taken in when it delivered it: its
-        place in the order derives from nothing else. `taken` is how many packets of each origin that is now.
+        A message waits until every member's ordering has taken in all that this one had taken in when it delivered it, so
+        that no view change can lose it. `taken` is how many packets of each origin that is now.
         """
         if self._gate[-1][1] is None:
             needs = tuple(taken)

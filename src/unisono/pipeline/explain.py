@@ -58,9 +58,11 @@ def _p4(members: Sequence[str], view: str, w: Witness) -> str:
 
 
 def _p5(members: Sequence[str], view: str, w: Witness) -> str:
+    is_safe = w.get("safe", "?") == "true"
+    kind, also = ("the safe ", "") if is_safe else ("", "also ")
     return (
-        f"{w['holder']} delivered {w['message']} (local {w['local_index']}) in view {view}; {w['lacking']}, to whom it is "
-        f"addressed and who also {_way(w)}, did not."
+        f"{w['holder']} delivered {kind}{w['message']} (local {w['local_index']}) in view {view}; {w['lacking']}, to whom it is "
+        f"addressed and who {also}{_way(w)}, did not."
     )
 
 

@@ -1,8 +1,10 @@
 """P5 agreement: in V, what one member delivers every addressee of the same (V→V') delivers.
 
-This is the non-uniform form: what a crashed member alone delivered binds nobody. Placeholders do not count: an
-addressee for whom the payload became void while another one delivered it has broken agreement. Not asked of a last view
-that was cut, nor of the service `datagram`: whoever gets one gets it.
+What a crashed member alone delivered binds nobody, unless it was **safe** (`attributes.safe` of its CAST is ``true``) and
+delivered before that member blocked: then every addressee that got through V, whichever way, delivers it too (uniform agreement).
+
+Placeholders do not count: an addressee for whom the payload became void while another one delivered it has broken agreement.
+Not asked of a last view that was cut, nor of the service `datagram`: whoever gets one gets it.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from unisono.pipeline.booked import each_index
 from unisono.pipeline.properties.base import violation
-from unisono.pipeline.properties.relations import STAY, WAY, deliveries, transitions
+from unisono.pipeline.properties.relations import STAY, WAY, deliveries, judged_stays, transitions
 from unisono.trace.schema import DATAGRAM
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from unisono.pipeline.tables import Tables
 
@@ -25,24 +27,23 @@ PROPERTY = "P5"
 def violations(tables: Tables) -> DataFrame:
     from pyspark.sql import functions as F
 
-    asked = transitions(tables).where(~F.col("cut") & (F.size("together") > 1))
-    for_all = F.max(F.col("destinations").isNull())
-    messages = (
+    through = transitions(tables).where(~F.col("cut"))
+    delivered = (
         deliveries(tables)
         .where((F.col("kind") == "DELIVER") & ~F.col("service").eqNullSafe(DATAGRAM))
         .select(*STAY, "local_index", "origin_who", "destinations", each_index().alias("index"))
-        .join(asked, list(STAY), "inner")
+    )
+    of_one_way = (
+        delivered.join(through.where(F.size("together") > 1), list(STAY), "inner")
         .groupBy(*WAY, "next_view", "together", "origin_who", "index")
         .agg(
             F.min(F.struct("who", "local_index")).alias("holder"),
             F.collect_set("who").alias("holders"),
-            F.when(~for_all, F.max("destinations")).alias("destinations"),
+            _destinations().alias("destinations"),
         )
+        .withColumn("safe", F.lit(None).cast("string"))
     )
-    addressed = F.when(F.col("destinations").isNull(), F.col("together")).otherwise(
-        F.array_intersect("together", "destinations")
-    )
-    found = messages.withColumn("lacking", F.array_except(addressed, "holders")).where(F.size("lacking") > 0)
+    found = _without(of_one_way).unionByName(_safe(tables, delivered, through))
     return violation(
         found,
         PROPERTY,
@@ -53,5 +54,53 @@ def violations(tables: Tables) -> DataFrame:
             "local_index": "holder.local_index",
             "lacking": F.concat_ws(", ", "lacking"),
             "next_view": "next_view",
+            "safe": "safe",
         },
     )
+
+
+def _destinations() -> Column:
+    """Of one message as several delivered it; null: it is for all."""
+    from pyspark.sql import functions as F
+
+    return F.when(~F.max(F.col("destinations").isNull()), F.max("destinations"))
+
+
+def _without(messages: DataFrame) -> DataFrame:
+    """Those that somebody of `together` lacks."""
+    from pyspark.sql import functions as F
+
+    addressed = F.when(F.col("destinations").isNull(), F.col("together")).otherwise(
+        F.array_intersect("together", "destinations")
+    )
+    return messages.withColumn("lacking", F.array_except(addressed, "holders")).where(F.size("lacking") > 0)
+
+
+def _safe(tables: Tables, delivered: DataFrame, through: DataFrame) -> DataFrame:
+    """What somebody delivered safely before it blocked, and nobody of one way through the same view did."""
+    from pyspark.sql import functions as F
+
+    view = ("run", "group", "view")
+    message = ("origin_who", "index")
+    safe = (
+        tables.casts.where(F.col("attributes")["safe"] == "true")
+        .select("run", "group", "origin_who", each_index().alias("index"))
+        .distinct()
+    )
+    is_early = F.col("block_index").isNull() | (F.col("local_index") < F.col("block_index"))
+    early = (
+        delivered.join(safe, ["run", "group", *message], "left_semi")
+        .join(judged_stays(tables).select(*STAY, "who", "block_index"), list(STAY), "inner")
+        .where(is_early)
+        .groupBy(*view, *message)
+        .agg(F.min(F.struct("who", "local_index")).alias("holder"), _destinations().alias("destinations"))
+    )
+    ways = through.select(*WAY, "next_view", "together").distinct()
+    had = delivered.join(through.select(*STAY, "way"), list(STAY), "inner").select(*WAY, *message).distinct()
+    missed = (
+        early.join(ways, list(view), "inner")
+        .join(had, [*WAY, *message], "left_anti")
+        .withColumn("holders", F.array().cast("array<string>"))
+        .withColumn("safe", F.lit("true"))
+    )
+    return _without(missed)

@@ -1,17 +1,23 @@
 """P5 agreement: in V, what one member delivers every addressee of the same (V→V') delivers.
 
-This is the non-uniform form: what a crashed member alone delivered binds nobody. Placeholders do not count: an addressee
-for whom the payload became void while another one delivered it has broken agreement. Not asked of a last view that was cut,
-nor of the service `datagram`: whoever gets one gets it.
+What a crashed member alone delivered binds nobody, unless it was **safe** (`attributes.safe` of its CAST is ``true``) and
+delivered before that member blocked: then every addressee that got through V, whichever way, delivers it too (uniform agreement).
+
+Placeholders do not count: an addressee for whom the payload became void while another one delivered it has broken
+agreement. Not asked of a last view that was cut, nor of the service `datagram`: whoever gets one gets it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import DATAGRAM, PLACED, Delivery, Span, Stay, Transition, message_name
+from unisono.trace.checks.model import DATAGRAM, PLACED, Cast, Delivery, Span, Stay, Transition, message_name
 from unisono.trace.checks.sets import delivered_sets, same_sets
 from unisono.trace.checks.spans import Spans
+from unisono.trace.schema import Event
 
 
 class Agreement(Checker):
@@ -21,6 +27,11 @@ class Agreement(Checker):
         super().__init__(history)
         self._addressed: dict[Span, tuple[str, ...]] = {}  # of messages that are not for everyone
         self._void: set[Stay] = set()  # stays that placed something addressed to them
+        self._safe: dict[int, Spans] = {}  # by origin
+
+    def cast(self, cast: Cast, event: Event) -> None:
+        if is_true(event, "safe"):
+            self._safe.setdefault(cast.origin.number, Spans()).add(cast.first, cast.end)
 
     def deliver(self, delivery: Delivery) -> None:
         destinations = delivery.event.destinations
@@ -36,6 +47,39 @@ class Agreement(Checker):
         for transition in self.history.transitions():
             if not transition.cut and len(transition.stays) > 1:
                 self._judge(transition)
+        if self._safe:
+            self._conclude_safe()
+
+    def _conclude_safe(self) -> None:
+        """Whoever got through a view is held against all that anyone in it delivered safely before it blocked."""
+        delivered: dict[str, list[tuple[Stay, Span, int]]] = {}
+        for life in self.history.numbered:
+            for stay in life.stays.values():
+                if stay.rank is not None and stay.installed and not stay.holed:
+                    delivered.setdefault(stay.id, []).extend(self._safely_delivered(stay))
+        for transition in self.history.transitions():
+            if not transition.cut and delivered.get(transition.view):
+                self._judge_safe(transition, delivered[transition.view])
+
+    def _safely_delivered(self, stay: Stay) -> Iterator[tuple[Stay, Span, int]]:
+        for span, local, mark in list(zip(stay.spans, stay.locals, stay.marks, strict=True))[: stay.block]:
+            if not mark & (PLACED | DATAGRAM) and self._safe.get(span[0], _EMPTY).inside(span[1], span[2]):
+                yield stay, span, local
+
+    def _judge_safe(self, transition: Transition, delivered: Iterable[tuple[Stay, Span, int]]) -> None:
+        """What nobody of this way delivered; of what somebody did, agreement in itself is asked."""
+        sets = [delivered_sets(stay, placed=False) for stay in transition.stays]
+        told: set[Span] = set()
+        for holder, span, local in delivered:
+            number, first, end = span
+            lacking = [one.get(number, _EMPTY).outside(first, end) for one in sets]
+            if span in told or not all(lacking):
+                continue
+            told.add(span)
+            addressed = self._addressed.get(span)
+            for stay, some in zip(transition.stays, lacking, strict=True):
+                if addressed is None or stay.life.name in addressed:
+                    self._say(transition, holder, stay, (number, *some[0]), local, "the safe ")
 
     def _judge(self, transition: Transition) -> None:
         stays = transition.stays
@@ -59,12 +103,13 @@ class Agreement(Checker):
                         told.add((other, span))
                         self._say(transition, stay, other, (number, *lacking[0]), local)
 
-    def _say(self, transition: Transition, stay: Stay, other: Stay, span: Span, local: int) -> None:
+    def _say(self, transition: Transition, stay: Stay, other: Stay, span: Span, local: int, kind: str = "") -> None:
         name = message_name(self.history.numbered[span[0]], span[1], span[2])
+        also = "" if kind else "also "
         self.report(
             [stay.life.name, other.life.name],
-            f"{stay.life.name} delivered {name} (local {local}) in view {transition.view}; {other.life.name}, to whom it "
-            f"is addressed and who also {transition.way}, did not.",
+            f"{stay.life.name} delivered {kind}{name} (local {local}) in view {transition.view}; {other.life.name}, to whom it "
+            f"is addressed and who {also}{transition.way}, did not.",
             message=name,
             view=transition.view,
             next_view=transition.next_view,
