@@ -7,6 +7,7 @@ the lock would outlive its process in the child.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from functools import cache
@@ -28,8 +29,10 @@ class Held:
                     fcntl.flock(self.file, fcntl.LOCK_EX)
             else:
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException:
+        except OSError as error:
             os.close(self.file)
+            if error.errno == errno.EACCES:  # some systems' word for it
+                raise BlockingIOError(error.errno, error.strerror) from None
             raise
         _of_this_process().add(self)
 
