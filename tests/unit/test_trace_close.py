@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_cli import Answer
-from tests.unit.test_trace_files import kill, names, of
+from tests.unit.test_trace_files import kill, names, of, wait_for_the_thread
+from unisono.trace import sinks
 from unisono.trace.checks import Result, Verdict, judge
 from unisono.trace.promises import promises
 from unisono.trace.reader import LifeKey, close_killed, read
@@ -116,10 +117,29 @@ def test_a_member_that_is_alive_is_not_closed(tmp_path: Path) -> None:
 def test_a_member_that_is_between_two_segments_is_alive_too(tmp_path: Path) -> None:
     sink = FolderSink(tmp_path, "story", "a", 0, parquet=False, segment_rows_max=1)
     sink.write(of(tell(STORY), "a")[:1])
+    wait_for_the_thread(sink)
     assert names(tmp_path) == ["story.a.0.000000.jsonl", "story.a.0.life"]
     assert close_killed(tmp_path) == []
     kill(sink)
     assert close_killed(tmp_path) == [A]
+
+
+def test_segments_that_were_still_to_be_finished_are_read_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_b(tmp_path)
+    rows = of(tell(STORY), "a")
+    sink = FolderSink(tmp_path, "story", "a", 0, parquet=False, segment_rows_max=2)
+    with monkeypatch.context() as slow:
+        slow.setattr(sinks, "_sync", refuse)
+        for row in rows:
+            sink.write([row])
+        kill(sink)
+    assert close_killed(tmp_path) == [A]
+    closed = read(tmp_path).lives[A]
+    assert closed[:-1] == rows
+    assert (closed[-1].kind, closed[-1].local_index) == ("CRASH", len(rows))
+    assert verdict_on(tmp_path).result is Result.PASS
 
 
 def test_a_life_that_cannot_begin_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,9 @@ A folder holds, for each life of a member, segments ``run.member.incarnation.000
    "gap" until a later write succeeds: its bytes were there before, so a full disk takes them. If none does, nothing else
    would tell that rows are missing behind the last one.
 2. A process killed in the middle of a write leaves a torn last line. The reader tolerates it and reports a gap.
-3. A process killed between the rename of a finished segment and the removal of the open one leaves both. The reader
+3. Full segments are finished in a thread, one after the other, because that takes longer than a turn may. Until then, or if that
+   fails, the open one is there, and readers read it.
+4. A process killed between the rename of a finished segment and the removal of the open one leaves both. The reader
    takes the finished one.
 """
 
@@ -22,7 +24,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -35,6 +39,10 @@ OPEN = ".open.jsonl"
 LIFE = ".life"
 WHOLE, GAP = b"whole\n", b"gap  \n"
 """What a life's file says. One takes the place of the other, so they have the same length."""
+
+
+UNFINISHED_MAX = 4
+"""Before so many segments have been waiting to be finished, nobody waits for the thread."""
 
 
 class Sink(Protocol):
@@ -99,7 +107,9 @@ class FolderSink:
         self._file = -1
         self._bytes = 0
         self._rows: list[Event] = []  # of the open segment, so that rotating it need not read it back
-        self._rotate_at = segment_rows_max
+        self._finisher: ThreadPoolExecutor | None = None
+        self._finishing: deque[Future[None]] = deque()
+        self._unfinished: deque[tuple[Path, list[Event]]] = deque()  # belongs to the finisher, as long as there is one
         self._has_gap = False  # the latest write failed
         if self.folder.exists() and not self.folder.is_dir():
             raise TraceError(f"a trace cannot be written to {self.folder}: it is a file, not a folder.")
@@ -149,7 +159,7 @@ class FolderSink:
         if self._has_gap:  # what is missing shows in the rows' indices now
             with contextlib.suppress(OSError):
                 self._tell(WHOLE)
-        if len(self._rows) >= self._rotate_at or self._bytes >= self.segment_bytes_max:
+        if len(self._rows) >= self.segment_rows_max or self._bytes >= self.segment_bytes_max:
             self._rotate()
 
     def _append(self, events: Sequence[Event]) -> None:
@@ -177,39 +187,50 @@ class FolderSink:
             self._leave()
 
     def _rotate(self) -> None:
-        """The rows are safe in the open segment: if it cannot be finished now, that is tried again some rows later."""
-        try:
-            self._finish()
-        except OSError:
-            self._rotate_at = len(self._rows) + self.segment_rows_max // 4 + 1
-            self.segment_bytes_max *= 2
+        """Go on in another segment. This one's rows are safe as they are."""
+        if self._finisher is None:
+            self._finisher = ThreadPoolExecutor(1, "unisono trace")
+        path, rows = self.path, self._rows
+        self._leave()
+        self._finishing.append(self._finisher.submit(self._finish, path, rows))
+        while self._finishing and (self._finishing[0].done() or len(self._finishing) > UNFINISHED_MAX):
+            self._finishing.popleft().result()
+
+    def _finish(self, path: Path, rows: list[Event]) -> None:
+        """Finish this segment, and first those before it that could not be."""
+        self._unfinished.append((path, rows))
+        with contextlib.suppress(OSError):  # it is tried again with the next one
+            while self._unfinished:
+                finish_segment(*self._unfinished[0], self.parquet)
+                self._unfinished.popleft()
 
     def close(self) -> None:
-        """Finish the last segment. Where that fails, the open one stays, and readers read it."""
-        if self._file >= 0:
-            try:
-                self._finish()
-            except OSError:
+        """Finish what is not. Where that fails, the open segment stays, and readers read it."""
+        if self._life.file < 0:
+            return
+        if self._finisher is not None:
+            self._finisher.shutdown()
+        try:
+            if self._file >= 0:
+                path, rows = self.path, self._rows
                 self._leave()
-        if self._life.file >= 0:
+                if rows:
+                    self._finish(path, rows)
+                else:
+                    path.unlink()
+            while self._finishing:
+                self._finishing.popleft().result()
             if not self._has_gap:
-                with contextlib.suppress(OSError):
-                    self.life.unlink(missing_ok=True)
+                self.life.unlink(missing_ok=True)
+        except OSError:
+            pass
+        finally:
             self._life.release()
 
     def _open(self) -> None:
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._bytes = 0
         self._rows = []
-        self._rotate_at = self.segment_rows_max
-
-    def _finish(self) -> None:
-        path = self.path
-        if self._rows:
-            finish_segment(path, self._rows, self.parquet)
-        else:
-            path.unlink()
-        self._leave()
 
     def _leave(self) -> None:
         os.close(self._file)
