@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.test_cli import Answer
 from tests.unit.test_trace_files import kill, names, of, wait_for_the_thread
-from unisono.trace import sinks
+from unisono.trace import reader, sinks
 from unisono.trace.checks import Result, Verdict, judge
 from unisono.trace.promises import promises
 from unisono.trace.reader import LifeKey, close_killed, read
@@ -140,6 +140,18 @@ def test_segments_that_were_still_to_be_finished_are_read_as_they_are(
     assert closed[:-1] == rows
     assert (closed[-1].kind, closed[-1].local_index) == ("CRASH", len(rows))
     assert verdict_on(tmp_path).result is Result.PASS
+
+
+def test_who_may_not_look_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    sink = sink_of(tmp_path, "a")
+    sink.write(of(tell(STORY), "a"))
+    monkeypatch.setattr(reader, "is_held", forbid)
+    with pytest.raises(TraceError, match="cannot be read: Permission denied"):
+        close_killed(tmp_path)
+    kill(sink)
 
 
 def test_a_life_that_cannot_begin_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

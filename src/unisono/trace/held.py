@@ -21,8 +21,8 @@ class Held:
     With `wait` it is a file of one's own, which others at most look at; where files cannot be locked it is open all the same.
     """
 
-    def __init__(self, path: Path, *, wait: bool = False) -> None:
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def __init__(self, path: Path, *, wait: bool = False, mode: int = 0o600) -> None:
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         try:
             if wait:
                 with contextlib.suppress(OSError):

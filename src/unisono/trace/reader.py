@@ -141,7 +141,10 @@ def close_killed(
 
 def _held_in(folder: Path) -> set[str]:
     """The stems of the lives that a process is writing now."""
-    return {path.name.removesuffix(LIFE) for path in folder.glob(f"*{LIFE}") if is_held(path)}
+    try:
+        return {path.name.removesuffix(LIFE) for path in folder.glob(f"*{LIFE}") if is_held(path)}
+    except OSError as error:
+        raise TraceError(f"{folder} cannot be read: {error.strerror or error}.") from error
 
 
 def _append_crash(folder: Path, life: LifeKey, last: Event, reason: str, power_cut: bool) -> None:

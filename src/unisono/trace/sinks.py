@@ -39,10 +39,8 @@ OPEN = ".open.jsonl"
 LIFE = ".life"
 WHOLE, GAP = b"whole\n", b"gap  \n"
 """What a life's file says. One takes the place of the other, so they have the same length."""
-
-
 UNFINISHED_MAX = 4
-"""Before so many segments have been waiting to be finished, nobody waits for the thread."""
+"""With more segments than these to be finished, whoever writes waits for the oldest: memory is bounded."""
 
 
 class Sink(Protocol):
@@ -135,7 +133,7 @@ class FolderSink:
         return self.folder / f"{self.stem}{LIFE}"
 
     def _begin(self) -> None:
-        self._life = Held(self.life, wait=True)
+        self._life = Held(self.life, wait=True, mode=0o644)
         try:
             self._tell(WHOLE)
             self._open()
