@@ -9,7 +9,7 @@ import pytest
 import unisono
 from unisono.core.config import SECOND
 from unisono.runtime.join import ACK_DELAY_NS
-from unisono.sim import Network, Stuck, in_virtual_time, test
+from unisono.sim import Network, Stuck, in_virtual_time, loop, test
 from unisono.sim.loop import Crashed
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
@@ -118,6 +118,89 @@ def test_waiting_for_what_never_comes_is_an_error_and_not_a_hang() -> None:
         in_virtual_time(main)
 
 
+# Code that polls.
+
+
+def test_time_goes_on_for_a_task_that_polls() -> None:
+    """Found by reading: with `sleep(0)` no pass of the loop ever waited, so what was polled for never came."""
+
+    async def poll() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    async def main(network: Network) -> float:
+        before = asyncio.get_running_loop().time()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(poll(), 60)
+        return asyncio.get_running_loop().time() - before
+
+    assert in_virtual_time(main) == pytest.approx(60)
+
+
+def test_casting_without_waiting_goes_on_when_there_is_room_and_is_the_same_for_the_same_seed() -> None:
+    async def member(listen: str) -> float:
+        async with unisono.join("g", listen=listen, peers=ADDRESSES[:2], min_members=2) as group:
+            if listen == ADDRESSES[0]:
+                for _ in range(3_000):
+                    while group.try_cast(bytes(1_000)) is None:
+                        await asyncio.sleep(0)
+            assert len(await collect(group, 3_000)) == 3_000
+            return asyncio.get_running_loop().time()
+
+    async def main(network: Network) -> tuple[list[float], int]:
+        return await asyncio.gather(*(member(address) for address in ADDRESSES[:2])), network.sent
+
+    assert in_virtual_time(main, 1) == in_virtual_time(main, 1)
+
+
+def test_polling_for_what_never_comes_is_an_error_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(network: Network) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(loop, "PASSES_STUCK", 2 * loop.PASSES_MAX)
+    with pytest.raises(Stuck, match=r"which task awaits `sleep\(0\)` without an end"):
+        in_virtual_time(main)
+
+
+def test_time_stands_still_for_a_task_that_only_has_much_to_do() -> None:
+    async def main(network: Network) -> None:
+        running = asyncio.get_running_loop()
+        before = running.time()
+        for _ in range(5 * loop.PASSES_MAX):  # no timer is set: nobody waits for one
+            await asyncio.sleep(0)
+        assert running.time() == before
+        await asyncio.sleep(1)
+        before = running.time()
+        timer = running.call_later(1, lambda: None)
+        for _ in range(5 * loop.PASSES_MAX):  # in one and the same pass
+            running.call_soon(lambda: None)
+        for _ in range(loop.PASSES_MAX // 2):
+            await asyncio.sleep(0)
+        assert running.time() == before
+        timer.cancel()
+
+    in_virtual_time(main)
+
+
+@test()
+async def test_of_two_pauses_the_last_to_end_counts(network: Network) -> None:
+    """Found by reading: the first one's end woke a member that was to stand still much longer."""
+    groups = await asyncio.gather(
+        *(unisono.join("g", listen=address, peers=ADDRESSES[:2], min_members=2) for address in ADDRESSES[:2])
+    )
+    paused = groups[0]
+    for seconds in (1.0, 3.0, 2.0):
+        network.pause(paused, seconds)
+    turns = paused._driver.turns
+    await asyncio.sleep(2.5)
+    assert paused._driver.turns == turns
+    await asyncio.sleep(1)
+    assert paused._driver.turns > turns
+    for group in groups:
+        await group.leave()
+
+
 def test_a_failure_names_its_seed() -> None:
     @test(seeds=[7])
     async def fails() -> None:
@@ -142,7 +225,7 @@ def test_fixtures_pass_through(tmp_path_factory: pytest.TempPathFactory) -> None
 @test(seeds=5)
 async def test_who_waits_for_a_stable_message_does_not_wait_for_delayed_acknowledgements() -> None:
     """An acknowledgement may wait for company for 40 ms, unless somebody waits for it."""
-    loop = asyncio.get_running_loop()
+    running = asyncio.get_running_loop()
     groups = await asyncio.gather(
         *(unisono.join("g", listen=address, peers=ADDRESSES, min_members=3) for address in ADDRESSES)
     )
@@ -151,7 +234,7 @@ async def test_who_waits_for_a_stable_message_does_not_wait_for_delayed_acknowle
         receipt = await groups[1].cast(b"x")
         if is_late:
             await receipt.delivered()
-        start = loop.time()
+        start = running.time()
         await receipt.stable(timeout=1)
-        assert loop.time() - start < ACK_DELAY_NS / SECOND / 2
+        assert running.time() - start < ACK_DELAY_NS / SECOND / 2
     await asyncio.gather(*(group.leave() for group in groups))

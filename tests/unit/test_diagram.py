@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from random import Random
 from xml.etree.ElementTree import Element
 
@@ -30,7 +31,8 @@ from tests.drawings import (
     words,
 )
 from unisono.trace import diagram_svg, story
-from unisono.trace.diagram import render
+from unisono.trace.diagram import _Drawing, render
+from unisono.trace.diagram_layout import lay_out
 from unisono.trace.schema import CAST, CRASH, DELIVER, END, JOIN, ORDERED, PLACE, RECEIVE, TraceError
 
 # Complete and true.
@@ -192,6 +194,15 @@ def test_a_long_pause_is_cut_short_and_named() -> None:
     (label,) = [label for label in ticks(root) if label.startswith("+")]
     assert 480 < float(label.split()[0]) <= 510
     assert label.split()[1] == "ms"
+
+
+def test_no_ticks_are_counted_through_a_pause() -> None:
+    """Found by reading: they were, at the step of what lies around it, so that a day took hours to draw."""
+    events = poisson(3, 12, 8)
+    day = 86_400_000 * MS
+    events = [replace(event, time_ns=event.time_ns + day) if event.kind == END else event for event in events]
+    drawing = _Drawing(lay_out(events, None, None, ()), "", "auto")
+    assert len(list(islice(drawing.ticks(), 1_000))) < 50
 
 
 def test_real_clocks_are_placed_by_steps_and_not_compared() -> None:

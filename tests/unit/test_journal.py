@@ -321,3 +321,25 @@ def test_a_journal_has_one_writer_and_a_killed_one_lets_go(tmp_path: Path) -> No
             Journal(tmp_path)
         process.kill()
     Journal(tmp_path).close()
+
+
+FORKING = """
+import os, signal, sys
+from unisono.runtime.journal import Journal
+journal = Journal(sys.argv[1])
+child = os.fork()
+if child == 0:
+    signal.pause()
+try:
+    journal.close()
+    Journal(sys.argv[1]).close()
+    print("opened again")
+finally:
+    os.kill(child, signal.SIGKILL)
+"""
+
+
+def test_a_journal_that_was_closed_is_free_though_a_forked_child_lives(tmp_path: Path) -> None:
+    """Found by reading: it stayed in use, by the process that had closed it."""
+    command = [sys.executable, "-c", FORKING, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "opened again\n"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event as Signal
 
 import pytest
 
@@ -15,7 +16,7 @@ from unisono.trace.parquet import arrow_schema
 from unisono.trace.promises import promises
 from unisono.trace.reader import LifeKey, close_killed, read
 from unisono.trace.schema import Event, TraceError, to_line
-from unisono.trace.sinks import OPEN, FolderSink
+from unisono.trace.sinks import OPEN, FolderSink, finish_segment
 from unisono.trace.story import tell
 
 STORY = """
@@ -42,6 +43,21 @@ def record(folder: Path, events: list[Event], *, parquet: bool, rows: int = 4, c
             sink.write([event])
         if close:
             sink.close()
+        else:
+            kill(sink)
+
+
+def kill(sink: FolderSink) -> None:
+    """What the system does with the files of a process that ends without a word, here when its thread has nothing to do."""
+    wait_for_the_thread(sink)
+    if sink._file >= 0:
+        os.close(sink._file)
+    sink._life.release()
+
+
+def wait_for_the_thread(sink: FolderSink) -> None:
+    for job in sink._finishing:
+        job.result()
 
 
 def names(folder: Path) -> list[str]:
@@ -247,14 +263,43 @@ def test_a_segment_that_cannot_be_finished_stays_open(tmp_path: Path, monkeypatc
         full.setattr(sinks, "_sync", refuse)
         for event in events[:4]:
             sink.write([event])
-        assert names(tmp_path) == [f"story.a.0.000000{OPEN}"]
-    for event in events[4:]:
+        wait_for_the_thread(sink)
+        assert names(tmp_path) == [f"story.a.0.000000{OPEN}", f"story.a.0.000001{OPEN}", "story.a.0.life"]
+    for event in events[4:6]:
+        sink.write([event])
+    wait_for_the_thread(sink)
+    assert names(tmp_path) == [*(f"story.a.0.{n:06d}.jsonl" for n in range(3)), "story.a.0.life"], "it was tried again"
+    for event in events[6:]:
         sink.write([event])
     with monkeypatch.context() as full:
         full.setattr(sinks, "_sync", refuse)
         sink.close()
     assert list(read(tmp_path).events()) == events
     assert not [name for name in names(tmp_path) if name.endswith(".tmp")]
+
+
+def test_no_turn_waits_until_a_segment_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by reading: the whole segment was written once more, and synced, in the middle of a turn."""
+    events = of(tell(STORY), "a")
+    is_free = Signal()
+
+    def finish(path: Path, rows: Sequence[Event], parquet: bool) -> Path:
+        assert is_free.wait(60)
+        finished.append(path.name)
+        return finish_segment(path, rows, parquet)
+
+    finished: list[str] = []
+    monkeypatch.setattr(sinks, "finish_segment", finish)
+    sink = FolderSink(tmp_path, "story", "a", 0, parquet=False, segment_rows_max=2)
+    for event in events:
+        sink.write([event])
+    assert finished == []
+    assert list(read(tmp_path).events()) == events
+    is_free.set()
+    sink.close()
+    assert finished == [f"story.a.0.{n:06d}{OPEN}" for n in range(len(finished))]
+    assert names(tmp_path) == [f"story.a.0.{n:06d}.jsonl" for n in range(len(finished))]
+    assert list(read(tmp_path).events()) == events
 
 
 def test_strange_names_make_good_file_names(tmp_path: Path) -> None:

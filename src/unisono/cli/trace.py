@@ -70,12 +70,18 @@ def close(
     folder: Annotated[Path, typer.Argument(help="A trace folder.")],
     run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
     member: Annotated[str | None, typer.Option(help="Only this member.")] = None,
+    power_cut: Annotated[
+        bool, typer.Option("--power-cut", help="Their machine stopped: the last rows may be missing.")
+    ] = False,
 ) -> None:
     """Append CRASH to the traces of members that were killed and could not write it themselves."""
-    closed = close_killed(folder, run, member)
+    notes: list[str] = []
+    closed = close_killed(folder, run, member, power_cut=power_cut, notes=notes)
     for life in closed:
         out.print(f"{life.run}: {life.member} closed with CRASH", markup=False)
-    if not closed:
+    for note in notes:
+        out.print(note, markup=False, style="yellow")
+    if not closed and not notes:
         out.print("every trace in it has its ending", markup=False)
 
 

@@ -47,6 +47,9 @@ FRAME_BYTES = 6
 PIECE_HEAD_BYTES = 200
 """What stands around a piece of a report or cut: twice an address, and numbers. No datagram shall be cut by the network."""
 
+ALONE = "left without the others"
+"""Why a trace ends with CRASH though the member was told to leave: no view without it was seen there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
@@ -385,10 +388,12 @@ def build(
     def end() -> None:
         if recorder is not None:
             failure = group._inbox.failure
-            if failure is None:
-                recorder.leave(driver.clock())
-            else:
+            if failure is not None:
                 recorder.crash(driver.clock(), str(failure))
+            elif member.is_gone:
+                recorder.leave(driver.clock())
+            else:  # to the others it is as one that crashed, and what it cast last is in doubt
+                recorder.crash(driver.clock(), ALONE)
             recorder.sink.close()
         if journal is not None:
             journal.close()

@@ -5,10 +5,13 @@ sees the deliveries. Unlike records, a delivery that cannot be written does not 
 
 1. The write fails half-way (disk full). Whole frames stay, because a reader may have seen them; the rest of the turn is a gap.
 2. The gap is noted at once in the file `gap`, whose bytes were reserved when the journal was opened, so a full disk takes them.
-3. With every later turn the writer tries again, and first of all writes a frame that says what is missing there.
+3. With every later turn the writer tries again, and first of all writes a frame that says what is missing there. When that frame is
+   on stable storage, and not before, the note is erased.
 4. The process ends before that succeeded: the next one finds the note and writes the frame, without the number of messages.
+5. A sync fails: what was written may not last. That is noted too, until rows are on stable storage in the next segment. From then
+   on their numbers tell if the ones before them are gone.
 
-Retention removes whole segments, the oldest first, never the one that is being written.
+Retention removes whole segments, the oldest first, never the newest one that holds rows, which alone tells the next row's number.
 """
 
 from __future__ import annotations
@@ -121,6 +124,8 @@ class Deliveries:
         self._contexts: dict[int, bytes] = {}  # by rank, in this view
         self._gap: Missing | None = None
         self._note: int | None = None  # the file `gap`
+        self._is_noted = False  # it says something
+        self._is_in_doubt = False  # it says that rows may not have lasted
         self.torn_bytes = 0
         """Of a frame that a killed process had begun: cut off when the journal was opened."""
         self.missing_messages = 0
@@ -137,9 +142,12 @@ class Deliveries:
                 self._take_up(numbers)
             else:
                 self._begin_segment(1)
-        except OSError as error:
-            raise JournalError(f"the journal {self._folder} cannot be opened ({why(error)}).") from error
-        self._retain()
+            self._retain()
+        except BaseException as error:
+            self._give_back()
+            if isinstance(error, OSError):
+                raise JournalError(f"the journal {self._folder} cannot be opened ({why(error)}).") from error
+            raise
 
     def _open_note(self) -> None:
         """Reserve the bytes of the note, and see whether an earlier life left one."""
@@ -150,13 +158,16 @@ class Deliveries:
             self._disk.write_all(self._note, bytes(NOTE_BYTES), 0)
             self._disk.cut(self._note, NOTE_BYTES)
             self._disk.sync(self._note)
+            self._disk.sync_folder(self._folder)
             return
         try:
             for _, _, body in frames(known, 0):
                 (row,) = decode(body)
                 assert isinstance(row, Missing)
                 self._gap = row._replace(messages=-1)
+                self._is_noted = True
         except (Damage, AssertionError, ValueError):
+            self._is_noted = True
             self._gap = Missing(0, NO_VIEW, 0, -1, "an earlier gap whose note cannot be read")
 
     def _take_up(self, numbers: list[int]) -> None:
@@ -242,7 +253,7 @@ class Deliveries:
         if self._fsync == "always":
             for one in range(len(pending)):
                 if not self._append(pending[one : one + 1]):
-                    self._miss(pending[one + 1 :])
+                    self._miss(pending[one + 1 :], "the disk failed just before")
                     return
         else:
             self._append(pending)
@@ -294,17 +305,26 @@ class Deliveries:
         except OSError as error:
             failure = error
         written = self._count_written(pending, done)
+        is_told = (
+            self._is_noted and self._gap is None
+        )  # what the note says is in the file, or shows by the rows' numbers
         try:
             if failure is not None:
                 self._disk.cut(file, self._size)
-            self._sync(file)
+            self._sync(file, is_certain=is_told)
+            self._is_in_doubt = self._is_in_doubt and not written
         except OSError as error:  # what is in this segment may not last: nothing goes behind it
             self._disk.close(file)
             self._file = None
             failure = failure or error
+            self._doubt(pending[0], why(error))
         if failure is not None:
             self._miss(pending[written:], why(failure))
             return False
+        if is_told:
+            self._write_note(b"")
+        if size == FILE_BYTES:
+            self._retain()
         return True
 
     def _count_written(self, pending: Sequence[_Pending], done: int) -> int:
@@ -317,7 +337,6 @@ class Deliveries:
             self._position += one.rows
             if one.kind == GAP:
                 self._gap = None
-                self._write_note(b"")
             elif one.kind == VIEW:
                 self._is_view_written = True
         return len(pending)
@@ -331,7 +350,15 @@ class Deliveries:
         elif pending:
             first = pending[0]
             self._gap = Missing(0, first.view, first.ordinal, messages, reason)
-            self._write_note(frame(encode_gap(0, first.view, first.ordinal, messages, reason)))
+            if not self._is_in_doubt:  # which began before
+                self._write_note(frame(encode_gap(0, first.view, first.ordinal, messages, reason)))
+
+    def _doubt(self, first: _Pending, reason: str) -> None:
+        """A sync failed: from here on rows may not last. What was noted before and may not last either stays noted."""
+        self._is_in_doubt = True
+        if not self._is_noted:
+            reason = f"they may not have lasted: {reason}"
+            self._write_note(frame(encode_gap(0, first.view, first.ordinal, -1, reason)))
 
     def _write_note(self, note: bytes) -> None:
         """In place, so it needs no room."""
@@ -339,10 +366,15 @@ class Deliveries:
         with contextlib.suppress(OSError):
             self._disk.write_all(self._note, note.ljust(NOTE_BYTES, b"\0"), 0)
             self._disk.sync(self._note)
+            self._is_noted = bool(note)
 
-    def _sync(self, file: int) -> None:
+    def _sync(self, file: int, *, is_certain: bool = False) -> None:
+        """As the policy says; with `is_certain`, whatever it says."""
         if self._fsync != "never":
             self._disk.sync(file)
+        elif is_certain:
+            self._disk.sync(file)
+            self._disk.sync_folder(self._folder)
 
     # Retention.
 
@@ -355,9 +387,10 @@ class Deliveries:
             numbers = segment_numbers(self._folder)
             sizes = {number: segment_path(self._folder, number).stat() for number in numbers}
             total = sum(stat.st_size for stat in sizes.values())
+            newest = max((number for number in numbers if sizes[number].st_size > FILE_BYTES), default=0)
             unread = first_unread(self._folder) if retention.keep_unread else None
             for number in numbers:
-                if number >= self._number or (unread is not None and number >= unread):
+                if number >= newest or (unread is not None and number >= unread):
                     return
                 too_many = retention.bytes_max is not None and total > retention.bytes_max
                 too_old = (
@@ -374,6 +407,9 @@ class Deliveries:
             return
         if self._gap is not None:
             self._append([self._pend_gap(self._position)])
+        self._give_back()
+
+    def _give_back(self) -> None:
         for file in (self._file, self._note):
             if file is not None:
                 with contextlib.suppress(OSError):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 from pathlib import Path
 
 from unisono.runtime.errors import JournalError
+from unisono.trace.held import Held
 
 
 class Disk:
@@ -70,29 +69,25 @@ class Disk:
 
 
 class Lock:
-    """That one process at a time writes a journal. It goes with the process, however that ends."""
+    """That one process at a time writes a journal. It goes with the process, however that ends, and is no forked child's."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(self._file, 20, 0).decode("ascii", "replace").strip()
-            os.close(self._file)
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
+            self._held = Held(path)
+        except BlockingIOError:
+            holder = ""
+            with contextlib.suppress(OSError):
+                holder = path.read_bytes()[:20].decode("ascii", "replace").strip()
             raise Locked(
                 f"the journal {path.parent} is in use by process {holder or 'unknown'}: give each member a journal of its own, "
                 "or end that process."
             ) from None
         with contextlib.suppress(OSError):  # only for the sentence above; a full disk is no reason to refuse
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, str(os.getpid()).encode(), 0)
+            os.ftruncate(self._held.file, 0)
+            os.pwrite(self._held.file, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._held.release()
 
 
 class Locked(JournalError):

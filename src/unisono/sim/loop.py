@@ -33,6 +33,12 @@ T = TypeVar("T")
 Group: TypeAlias = Any  # the runtime's: it knows this loop by its attributes, and this module does not know the runtime
 BEGIN_NS = 10**9
 """When the clock starts: incarnations are taken from it, and must be above 0."""
+PASSES_MAX = 4_000
+"""After so many passes of the loop in a row without a wait, somebody polls for what time has to bring: it goes on …"""
+PASSES_MORE = 10
+"""… and again after so many more, until there is a wait: there may be thousands of datagrams to come before there is room."""
+PASSES_STUCK = 1_000_000
+"""… and if no timer is set, after so many nothing can bring it. Who only has much to do may take as many as it likes below that."""
 
 
 class Endpoint(Protocol):
@@ -46,7 +52,7 @@ class Endpoint(Protocol):
 
 
 class Stuck(UnisonoError):
-    """Every task waits, and no timer is set: nothing can ever happen."""
+    """Every task waits, or asks without an end, and no timer is set: nothing can ever happen."""
 
 
 class Crashed(UnisonoError):
@@ -54,10 +60,12 @@ class Crashed(UnisonoError):
 
 
 class _Selector(selectors.BaseSelector):
-    """Has no files. Where a real one would wait, the clock jumps."""
+    """Has no files. Where a real one would wait, the clock jumps; where it would only look, time stands still, but not for ever."""
 
-    def __init__(self, wait: Callable[[float | None], None]) -> None:
+    def __init__(self, wait: Callable[[float | None], None], look: Callable[[int], bool]) -> None:
         self._wait = wait
+        self._look = look  # with the number of looks since the last wait; whether time went on
+        self._looks = 0
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -69,7 +77,13 @@ class _Selector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout > 0:
+            self._looks = 0
             self._wait(timeout)
+        else:
+            self._looks += 1
+            if self._looks >= PASSES_MAX:
+                looks, self._looks = self._looks, 0  # whoever is told that it is stuck may end in peace
+                self._looks = PASSES_MAX - PASSES_MORE if self._look(looks) else looks
         return []
 
     def get_map(self) -> Any:
@@ -84,7 +98,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, seed: object = 0, delay: str = "uniform:0.2ms:2ms") -> None:
         self.now_ns = BEGIN_NS
-        super().__init__(_Selector(self._jump))
+        super().__init__(_Selector(self._jump, self._look))
         self.seed = seed
         self.unisono_clock = lambda: self.now_ns
         self.unisono_random = Random(f"{seed}/members")
@@ -97,6 +111,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if timeout is None:
             raise Stuck("every task waits and no timer is set, so nothing can ever happen: which event was to come?")
         self.now_ns += max(1, ceil(timeout * 1e9))
+
+    def _look(self, passes: int) -> bool:
+        """A task that polls (`sleep(0)` until there is room) keeps every pass from waiting, and waits for a timer all the same."""
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]  # the first is the next to ring
+        if timers:
+            self.now_ns = max(self.now_ns + 1, ceil(timers[0].when() * 1e9))
+            return True
+        if passes >= PASSES_STUCK:
+            raise Stuck(
+                f"the event loop went round {passes} times while no timer was set, so what is asked for cannot come: which "
+                "task awaits `sleep(0)` without an end?"
+            )
+        return False
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
         """At once and in place: a thread would not be deterministic."""
@@ -115,6 +142,7 @@ class Network(DatagramNetwork):
         super().__init__(lambda purpose: Random(f"{loop.seed}/{purpose}"), delay)
         self._loop = loop
         self._ports: dict[str, SimulatedPort] = {}
+        self._thaws: dict[object, asyncio.TimerHandle] = {}  # by member, of those that stand still
 
     def port(self, listen: Endpoint | None, peers: Sequence[Endpoint]) -> SimulatedPort:
         """The port at an address; without one, the first of `peers` that is free."""
@@ -134,10 +162,19 @@ class Network(DatagramNetwork):
         group._inbox.is_told = True  # it was on purpose, so leaving its block is no second surprise
 
     def pause(self, group: Group, seconds: float) -> None:
-        """The member's process stands still for a while; what is sent to it waits in its socket."""
-        driver = group._driver
-        driver.freeze()
-        self._loop.call_later(seconds, driver.thaw)
+        """The member's process stands still for a while; what is sent to it waits in its socket. Of several pauses the last to end
+        counts."""
+        group._driver.freeze()
+        before = self._thaws.get(group.id)
+        if before is not None:
+            if before.when() >= self._loop.time() + seconds:
+                return
+            before.cancel()
+        self._thaws[group.id] = self._loop.call_later(seconds, self._thaw, group)
+
+    def _thaw(self, group: Group) -> None:
+        del self._thaws[group.id]
+        group._driver.thaw()
 
     def transmit(self, source: str, target: str, datagram: bytes) -> None:
         for arrival, copy in self.fate(source, target, datagram, self._loop.now_ns):

@@ -204,6 +204,12 @@ class _Drawing:
         zero = first.time_ns if first and self.layout.by_time and first.clock == "real" else 0
         at = self.scale.low + (zero - self.scale.low) % step
         while at <= self.scale.high:
+            end = next((end for start, end in self.scale.breaks if start < at < end), None)
+            if (
+                end is not None
+            ):  # there is no room for any of the ticks of a pause that is cut short, and there may be millions
+                at -= (at - end) // step * step
+                continue
             yield at, f"{(at - zero) / unit:.10g} {name}" if self.layout.by_time else f"step {at}"
             at += step
 

@@ -13,6 +13,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from unisono.trace.held import is_held
 from unisono.trace.parquet import can_write_parquet, read_parquet
 from unisono.trace.schema import (
     CRASH,
@@ -22,7 +23,7 @@ from unisono.trace.schema import (
     from_line,
     member_name,
 )
-from unisono.trace.sinks import OPEN, finish_segment, stem_of
+from unisono.trace.sinks import GAP, LIFE, OPEN, finish_segment, stem_of
 
 
 class LifeKey(NamedTuple):
@@ -106,25 +107,47 @@ def close_killed(
     incarnation: int | None = None,
     *,
     reason: str = "killed",
+    power_cut: bool = False,
+    notes: list[str] | None = None,
 ) -> list[LifeKey]:
     """Append CRASH to every life in the folder that has no ending, or only to the ones named; which, is returned.
 
-    For processes that were killed: they cannot write it themselves. The row takes the time of the life's last one. If
-    that life's last line was torn, one local index is left out, so that the row that was lost stays visible as a gap.
+    For processes that were killed: they cannot write it themselves. The row takes the time of the life's last one. One local
+    index is left out where rows are missing behind the last one, so that this stays visible as a gap: its line is torn, or
+    the process could not write them and said so, or, with `power_cut`, nobody knows.
+
+    Whoever is still writing its trace is left alone, and named in `notes`.
     """
     folder = Path(source)
+    alive = _held_in(folder)
     trace = read(folder)
+    alive |= _held_in(folder)  # who ended meanwhile may have written it after it was read, and who began is alive
     closed = []
     for life, rows in trace.lives.items():
         wanted = run in (None, life.run) and member in (None, life.member)
         if not wanted or incarnation not in (None, life.incarnation) or any(row.kind in ENDINGS for row in rows):
             continue
-        _append_crash(folder, life, rows[-1], reason)
+        if stem_of(*life) in alive:
+            if notes is not None:
+                notes.append(
+                    f"{life.run}: {member_name(life.member, life.incarnation)} is left as it is, because its process is "
+                    "alive: end it first."
+                )
+            continue
+        _append_crash(folder, life, rows[-1], reason, power_cut)
         closed.append(life)
     return closed
 
 
-def _append_crash(folder: Path, life: LifeKey, last: Event, reason: str) -> None:
+def _held_in(folder: Path) -> set[str]:
+    """The stems of the lives that a process is writing now."""
+    try:
+        return {path.name.removesuffix(LIFE) for path in folder.glob(f"*{LIFE}") if is_held(path)}
+    except OSError as error:
+        raise TraceError(f"{folder} cannot be read: {error.strerror or error}.") from error
+
+
+def _append_crash(folder: Path, life: LifeKey, last: Event, reason: str, power_cut: bool) -> None:
     stem = stem_of(*life)
     paths = sorted(path for path in folder.iterdir() if path.name.startswith(f"{stem}."))
     numbers = [int(path.name[len(stem) + 1 :].partition(".")[0]) for path in paths if _is_segment(path)]
@@ -134,21 +157,24 @@ def _append_crash(folder: Path, life: LifeKey, last: Event, reason: str) -> None
     path = folder / f"{stem}.{max(numbers, default=-1) + 1:06d}{OPEN}"
     if opened and not _twin(opened[-1]):
         path, rows, torn = read_segment(opened[-1])
-    crash = Event(
-        last.run,
-        last.group,
-        last.protocol,
-        last.member,
-        last.incarnation,
-        last.local_index + (2 if torn else 1),
-        last.time_ns,
-        last.clock,
-        CRASH,
-        last.view,
-        reason=reason,
-    )
+    mark = folder / f"{stem}{LIFE}"
     try:
+        is_whole = not (torn or power_cut or (mark.exists() and mark.read_bytes() == GAP))
+        crash = Event(
+            last.run,
+            last.group,
+            last.protocol,
+            last.member,
+            last.incarnation,
+            last.local_index + (1 if is_whole else 2),
+            last.time_ns,
+            last.clock,
+            CRASH,
+            last.view,
+            reason=reason,
+        )
         finish_segment(path, [*rows, crash], can_write_parquet())
+        mark.unlink(missing_ok=True)
     except OSError as error:
         raise TraceError(f"{folder} cannot be written: {error.strerror or error}.") from error
 

@@ -8,25 +8,39 @@ A folder holds, for each life of a member, segments ``run.member.incarnation.000
 | ``….parquet`` | a finished segment, if pyarrow is installed |
 | ``….jsonl`` | a finished segment without pyarrow |
 | ``….tmp`` | a finished segment in the making; it is renamed when it is whole, so nobody reads half of one |
+| ``….life`` | one a life, without a number: held by the process that writes, and gone when it has closed its trace |
 
-1. A turn's rows are appended by one write. If it fails half-way (disk full), the half is cut off again.
+1. A turn's rows are appended by one write. If it fails half-way (disk full), the half is cut off again, and ``….life`` says
+   "gap" until a later write succeeds: its bytes were there before, so a full disk takes them. If none does, nothing else
+   would tell that rows are missing behind the last one.
 2. A process killed in the middle of a write leaves a torn last line. The reader tolerates it and reports a gap.
-3. A process killed between the rename of a finished segment and the removal of the open one leaves both. The reader
+3. Full segments are finished in a thread, one after the other, because that takes longer than a turn may. Until then, or if that
+   fails, the open one is there, and readers read it.
+4. A process killed between the rename of a finished segment and the removal of the open one leaves both. The reader
    takes the finished one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
+from unisono.trace.held import Held
 from unisono.trace.parquet import can_write_parquet, load, write_parquet
 from unisono.trace.schema import Event, TraceError, to_line
 
 OPEN = ".open.jsonl"
+LIFE = ".life"
+WHOLE, GAP = b"whole\n", b"gap  \n"
+"""What a life's file says. One takes the place of the other, so they have the same length."""
+UNFINISHED_MAX = 4
+"""With more segments than these to be finished, whoever writes waits for the oldest: memory is bounded."""
 
 
 class Sink(Protocol):
@@ -91,7 +105,10 @@ class FolderSink:
         self._file = -1
         self._bytes = 0
         self._rows: list[Event] = []  # of the open segment, so that rotating it need not read it back
-        self._rotate_at = segment_rows_max
+        self._finisher: ThreadPoolExecutor | None = None
+        self._finishing: deque[Future[None]] = deque()
+        self._unfinished: deque[tuple[Path, list[Event]]] = deque()  # belongs to the finisher, as long as there is one
+        self._has_gap = False  # the latest write failed
         if self.folder.exists() and not self.folder.is_dir():
             raise TraceError(f"a trace cannot be written to {self.folder}: it is a file, not a folder.")
         try:
@@ -101,7 +118,7 @@ class FolderSink:
                     f"{self.folder} already holds a trace of {member} (incarnation {incarnation}) in run {run}: "
                     "choose another folder or another run."
                 )
-            self._open()
+            self._begin()
         except OSError as error:
             raise TraceError(f"a trace cannot be written to {self.folder}: {error.strerror or error}.") from error
 
@@ -110,7 +127,40 @@ class FolderSink:
         """The open segment."""
         return self.folder / f"{self.stem}.{self._segment:06d}{OPEN}"
 
+    @property
+    def life(self) -> Path:
+        """The file that is held as long as this life is written."""
+        return self.folder / f"{self.stem}{LIFE}"
+
+    def _begin(self) -> None:
+        self._life = Held(self.life, wait=True, mode=0o644)
+        try:
+            self._tell(WHOLE)
+            self._open()
+        except OSError:
+            self.life.unlink()
+            self._life.release()
+            raise
+
+    def _tell(self, how: bytes) -> None:
+        os.pwrite(self._life.file, how, 0)
+        self._has_gap = how == GAP
+
     def write(self, events: Sequence[Event]) -> None:
+        try:
+            self._append(events)
+        except OSError:
+            if not self._has_gap:
+                with contextlib.suppress(OSError):
+                    self._tell(GAP)
+            raise
+        if self._has_gap:  # what is missing shows in the rows' indices now
+            with contextlib.suppress(OSError):
+                self._tell(WHOLE)
+        if len(self._rows) >= self.segment_rows_max or self._bytes >= self.segment_bytes_max:
+            self._rotate()
+
+    def _append(self, events: Sequence[Event]) -> None:
         if self._file < 0:
             self._open()
         text = "".join(map(to_line, events)).encode("ascii")
@@ -126,8 +176,6 @@ class FolderSink:
             raise
         self._bytes += len(text)
         self._rows += events
-        if len(self._rows) >= self._rotate_at or self._bytes >= self.segment_bytes_max:
-            self._rotate()
 
     def _undo(self) -> None:
         """Cut off half a write. Where even that fails the segment ends here, torn, and the next write opens another."""
@@ -137,34 +185,50 @@ class FolderSink:
             self._leave()
 
     def _rotate(self) -> None:
-        """The rows are safe in the open segment: if it cannot be finished now, that is tried again some rows later."""
-        try:
-            self._finish()
-        except OSError:
-            self._rotate_at = len(self._rows) + self.segment_rows_max // 4 + 1
-            self.segment_bytes_max *= 2
+        """Go on in another segment. This one's rows are safe as they are."""
+        if self._finisher is None:
+            self._finisher = ThreadPoolExecutor(1, "unisono trace")
+        path, rows = self.path, self._rows
+        self._leave()
+        self._finishing.append(self._finisher.submit(self._finish, path, rows))
+        while self._finishing and (self._finishing[0].done() or len(self._finishing) > UNFINISHED_MAX):
+            self._finishing.popleft().result()
+
+    def _finish(self, path: Path, rows: list[Event]) -> None:
+        """Finish this segment, and first those before it that could not be."""
+        self._unfinished.append((path, rows))
+        with contextlib.suppress(OSError):  # it is tried again with the next one
+            while self._unfinished:
+                finish_segment(*self._unfinished[0], self.parquet)
+                self._unfinished.popleft()
 
     def close(self) -> None:
-        """Finish the last segment. Where that fails, the open one stays, and readers read it."""
-        if self._file >= 0:
-            try:
-                self._finish()
-            except OSError:
+        """Finish what is not. Where that fails, the open segment stays, and readers read it."""
+        if self._life.file < 0:
+            return
+        if self._finisher is not None:
+            self._finisher.shutdown()
+        try:
+            if self._file >= 0:
+                path, rows = self.path, self._rows
                 self._leave()
+                if rows:
+                    self._finish(path, rows)
+                else:
+                    path.unlink()
+            while self._finishing:
+                self._finishing.popleft().result()
+            if not self._has_gap:
+                self.life.unlink(missing_ok=True)
+        except OSError:
+            pass
+        finally:
+            self._life.release()
 
     def _open(self) -> None:
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._bytes = 0
         self._rows = []
-        self._rotate_at = self.segment_rows_max
-
-    def _finish(self) -> None:
-        path = self.path
-        if self._rows:
-            finish_segment(path, self._rows, self.parquet)
-        else:
-            path.unlink()
-        self._leave()
 
     def _leave(self) -> None:
         os.close(self._file)
