@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.group_tools import control_in, passes, settles, texts, with_membership
+from unisono.core.config import SECOND
 from unisono.core.control import Moved, Notice
 from unisono.core.frame import Frames
 from unisono.core.membership_settings import Policy
@@ -39,6 +40,27 @@ def test_a_partition_heals_however_many_have_crashed_before() -> None:
     world.run(1)
     world.network.heal()
     settles(world, "abcd", 20)
+    passes(world)
+
+
+def test_a_crash_is_not_talked_about_for_ever() -> None:
+    """Everyone told its coordinator twice a second, for the rest of its life, that it suspects someone who is long out."""
+    world = GroupWorld("fifo", seed=4)
+    world.gather("abcd")
+    world.crash("d")
+    settles(world, "abc")
+    notices = 0
+
+    def count(source: str, to: str, datagram: bytes) -> bool:
+        nonlocal notices
+        notices += isinstance(control_in(datagram), Notice)
+        return False
+
+    world.network.drops = count
+    world.run(100 * QUICK.membership.probe_ns / SECOND)
+    assert 0 < notices <= 2 * 10, "two of them, in intervals that double"
+    world.start("d", seeds="a")
+    settles(world, "abcd")
     passes(world)
 
 

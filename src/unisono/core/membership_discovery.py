@@ -16,6 +16,9 @@ from unisono.core.types import MemberId
 REASON_LETTERS_MAX = 200
 """So much of a refusal's reason is shown: it comes from outside."""
 
+REPEATS_MAX = 6
+"""The time between two notices of the same doubles so often at most."""
+
 
 class Discovery:
     def __init__(self, host: Host, participant: Participant, known: Knowledge) -> None:
@@ -26,6 +29,7 @@ class Discovery:
         self._greeters: dict[str, None] = {}  # strangers that greeted me, for my coordinator
         self._noticed: Notice | None = None  # what my coordinator was told last, if it was news
         self._notice_at = 0
+        self._repeats = 0  # of that, while there is nothing to be done about it
         self.greet_at = 0
         self.wish = ""  # the order that someone asked for
         self.refusal: Refused | None = None  # by a group that I greeted, and taken by none since
@@ -178,8 +182,11 @@ class Discovery:
         is_news = bool(notice.suspects or grounds or notice.addresses or leaving or wish)
         if (notice == self._noticed and host.now < self._notice_at) or (not is_news and self._noticed is None):
             return
+        # That somebody outside is suspected may stay so for ever: it is said again, because it may be lost, but ever more rarely.
+        is_settled = notice == self._noticed and not (leaving or wish or set(suspects).intersection(view.members))
+        self._repeats = min(self._repeats + 1, REPEATS_MAX) if is_settled else 0
         self._noticed = notice if is_news else None
-        self._notice_at = host.now + host.settings.probe_ns
+        self._notice_at = host.now + (host.settings.probe_ns << self._repeats)
         self._greeters = {}
         # Whoever leaves tells everyone, so that all agree who is next in line.
         for member in view.members if leaving else (self.coordinator,):
