@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from tests.net.programs import Done
 from unisono.cli.session import plain
+from unisono.cli.show import print_json
 from unisono.core.errors import Misuse
 from unisono.sim.units import parse_size
 
@@ -79,3 +81,14 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 def test_text_of_others_moves_no_cursor() -> None:
     assert plain("a\x1b[2Jb\r\x07é\u202e") == "a\\x1b[2Jb\\r\\x07é\\u202e"
+
+
+@pytest.mark.parametrize(("encoding", "line"), [("utf-8", '["→"]\n'), ("latin-1", '["\\u2192"]\n')])
+def test_json_is_written_at_once_and_is_json_in_every_encoding(
+    encoding: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: `--watch --json` into a pipe was silent until the pipe's buffer was full."""
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding))
+    print_json(["→"])
+    assert pipe.getvalue().decode(encoding) == line

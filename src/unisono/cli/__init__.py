@@ -31,6 +31,7 @@ from unisono.cli import (
     trace,
 )
 from unisono.cli.by_hand import AsPrinted
+from unisono.cli.streams import prepare_streams
 from unisono.core.errors import UnisonoError
 from unisono.runtime.errors import JournalError, NotFlushed, TimedOut
 from unisono.trace.schema import TraceError
@@ -66,6 +67,7 @@ app.command("ptp", cls=AsPrinted)(ptp.ptp)
 
 def main() -> None:
     """Run a command. Whatever goes wrong, a person reads one sentence."""
+    prepare_streams()
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, so that worker processes end too
     if hasattr(signal, "SIGPIPE"):  # `| head` ends us quietly, as it ends every other program

@@ -13,6 +13,7 @@ from unisono.cli import group_options as o
 from unisono.cli.by_hand import Prompts
 from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend, plain
+from unisono.cli.streams import to_bytes, to_text
 from unisono.core.detector import DetectorSettings
 from unisono.core.errors import Misuse
 from unisono.core.happenings import Happening
@@ -218,7 +219,7 @@ class Program:
     def show(self, event: Event) -> None:
         name_of = self._people.name_of
         if isinstance(event, Delivery):
-            self._keyboard.say(f"{name_of(event.sender)}: {plain(event.payload.decode(errors='replace'))}")
+            self._keyboard.say(f"{name_of(event.sender)}: {plain(to_text(event.payload))}")
         elif isinstance(event, View):
             for member, why in event.left.items():
                 self._keyboard.say(f"* {name_of(member)} is dropped: {why}")
@@ -234,7 +235,7 @@ class Program:
             names, _, line = line[1:].partition(" ")
             to = [self._people.find(name, group.members) for name in names.split(",") if name]
         if line:
-            await group.cast(line.encode(), to=to)
+            await group.cast(to_bytes(line), to=to)
         return True
 
     # Debugging.

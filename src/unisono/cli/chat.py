@@ -11,6 +11,7 @@ import typer
 from unisono.cli import group_options as o
 from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend, line_of, places, plain
+from unisono.cli.streams import to_bytes, to_text
 from unisono.core.types import MemberId
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
@@ -83,16 +84,16 @@ class Conversation:
 
 
 def write(name: str, text: str) -> bytes:
-    return json.dumps({"name": name, "text": text}, ensure_ascii=False).encode()
+    return to_bytes(json.dumps({"name": name, "text": text}, ensure_ascii=False))
 
 
 def read(payload: bytes) -> tuple[str, str]:
     """A name and a text, as harmless as they should be; whoever casts something else has neither."""
     try:
-        said = json.loads(payload)
+        said = json.loads(to_text(payload))
         return plain(str(said["name"]))[:NAME_LETTERS_MAX], plain(str(said["text"]))
     except (ValueError, TypeError, KeyError, RecursionError):
-        return "", plain(payload.decode(errors="replace"))
+        return "", plain(to_text(payload))
 
 
 def chat(

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, Semaphore, Thread
 
+from unisono.cli.streams import to_text
+
 AHEAD_LINES_MAX = 1_000
 """So many lines may be read and not yet taken; a file that is piped in waits."""
 
@@ -97,9 +99,9 @@ def _piped() -> Iterator[str]:
             break
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
-            yield line.decode(errors="replace").rstrip("\r")
+            yield to_text(line).rstrip("\r")
     if rest:
-        yield rest.decode(errors="replace")
+        yield to_text(rest)
 
 
 def _typed_so_far() -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json as json_lines
-
 from unisono.cli import group_options as o
 from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend, line_of, places, row_of
+from unisono.cli.show import json_line
+from unisono.cli.streams import to_bytes
 from unisono.runtime.events import Event
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
@@ -65,14 +65,14 @@ def node(
     )
 
     async def take(group: Group, line: str) -> bool:
-        await group.cast(line.encode())
+        await group.cast(to_bytes(line))
         return True
 
     async def main() -> None:
         with Keyboard() as keyboard:
 
             def show(event: Event) -> None:
-                keyboard.say(json_lines.dumps(row_of(event), ensure_ascii=False) if json else line_of(event))
+                keyboard.say(json_line(row_of(event)) if json else line_of(event))
 
             await attend(joining, keyboard, show, take, stay=stay)
 

@@ -13,6 +13,7 @@ from unisono.cli import group_options as o
 from unisono.cli.by_hand import Prompts
 from unisono.cli.keyboard import Keyboard, ending_signals
 from unisono.cli.session import plain
+from unisono.cli.streams import to_bytes, to_text
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
 from unisono.runtime.addresses import Endpoint, bind, bound_endpoint, resolve
@@ -125,7 +126,7 @@ class Party:
                 prompts.answer(line)
                 continue
             self._has_failed = False
-            while not self._link.send(line.encode()):
+            while not self._link.send(to_bytes(line)):
                 await self._change()
             self._turn()
         prompts.finish()
@@ -169,7 +170,7 @@ class Party:
             self._tell(text)
         self._told.clear()
         for message in turn.messages:
-            self._keyboard.say(plain(message.decode(errors="replace")))
+            self._keyboard.say(plain(to_text(message)))
         if self._timer is not None:
             self._timer.cancel()
         if turn.deadline is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from unisono.cli.keyboard import Keyboard, ending_signals
 from unisono.cli.show import err
+from unisono.cli.streams import to_text
 from unisono.core.errors import UnisonoError
 from unisono.core.happenings import Stalled
 from unisono.core.membership_host import Evicted, Refused
@@ -97,7 +98,7 @@ async def _take_all(
 def line_of(event: Event) -> str:
     """An event for people."""
     if isinstance(event, Delivery):
-        return f"{event.sender}:{event.index} {plain(event.payload.decode(errors='replace'))}"
+        return f"{event.sender}:{event.index} {plain(to_text(event.payload))}"
     if isinstance(event, View):
         return view_line(event)
     if isinstance(event, Refused):
@@ -151,5 +152,10 @@ def _payload(payload: bytes) -> dict[str, str]:
 
 
 def plain(text: str) -> str:
-    """Text of others on this terminal: nothing in it may move the cursor or colour anything."""
-    return "".join(one if one.isprintable() or one == "\t" else one.encode("unicode_escape").decode() for one in text)
+    """Text of others on this terminal: nothing in it may move the cursor or colour anything; bytes that are no text are shown."""
+    return "".join(one if one.isprintable() or one == "\t" else _escaped(one) for one in text)
+
+
+def _escaped(one: str) -> str:
+    is_byte = "\udc80" <= one <= "\udcff"
+    return f"\\x{ord(one) & 0xFF:02x}" if is_byte else one.encode("unicode_escape").decode()

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from unisono.cli.streams import takes_all_letters
 from unisono.sim.measure import Measures, Spread
 from unisono.sim.run import Outcome
 from unisono.sim.world import World
@@ -23,7 +24,11 @@ VIOLATIONS_SHOWN = 10
 
 def print_json(value: Any) -> None:
     """One JSON object, for programs: nothing else goes to standard output."""
-    print(json.dumps(value, ensure_ascii=False))
+    print(json_line(value), flush=True)
+
+
+def json_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=not takes_all_letters())
 
 
 @contextmanager
