@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.net.programs import Done
-from unisono.cli.session import plain
 from unisono.cli.show import print_json
 from unisono.core.errors import Misuse
 from unisono.sim.units import parse_size
@@ -77,10 +76,6 @@ def test_sizes_are_read_with_their_units(text: str, size: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(Misuse, match="is not a size"):
         parse_size(text)
-
-
-def test_text_of_others_moves_no_cursor() -> None:
-    assert plain("a\x1b[2Jb\r\x07é\u202e") == "a\\x1b[2Jb\\r\\x07é\\u202e"
 
 
 @pytest.mark.parametrize(("encoding", "line"), [("utf-8", '["→"]\n'), ("latin-1", '["\\u2192"]\n')])

@@ -34,6 +34,7 @@ from unisono.cli.by_hand import AsPrinted
 from unisono.cli.streams import prepare_streams
 from unisono.core.errors import UnisonoError
 from unisono.runtime.errors import JournalError, NotFlushed, TimedOut
+from unisono.runtime.plain import plain_lines
 from unisono.trace.schema import TraceError
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_FAULT = 1, 2, 70
@@ -75,18 +76,18 @@ def main() -> None:
     try:
         app()
     except (TimedOut, NotFlushed, JournalError) as error:  # nobody's mistake
-        console.print("unisono:", str(error), markup=False)
+        console.print("unisono:", plain_lines(str(error)), markup=False)
         sys.exit(EXIT_FAILED)
     except (UnisonoError, TraceError) as error:
-        console.print("unisono:", str(error), markup=False)
+        console.print("unisono:", plain_lines(str(error)), markup=False)
         sys.exit(EXIT_BAD_INPUT)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        console.print(f"unisono: {error.strerror or error}{where}.", markup=False)
+        console.print(plain_lines(f"unisono: {error.strerror or error}{where}."), markup=False)
         sys.exit(EXIT_BAD_INPUT)
     except Exception as error:
         if os.environ.get("UNISONO_DEBUG"):
             raise
         text = f"unisono: a fault of its own, {type(error).__name__}: {error}. Set UNISONO_DEBUG=1 to see where."
-        console.print(text, markup=False)
+        console.print(plain_lines(text), markup=False)
         sys.exit(EXIT_FAULT)

@@ -12,7 +12,7 @@ import typer
 from unisono.cli import group_options as o
 from unisono.cli.by_hand import Prompts
 from unisono.cli.keyboard import Keyboard
-from unisono.cli.session import attend, plain
+from unisono.cli.session import attend
 from unisono.cli.streams import to_bytes, to_text
 from unisono.core.detector import DetectorSettings
 from unisono.core.errors import Misuse
@@ -219,7 +219,7 @@ class Program:
     def show(self, event: Event) -> None:
         name_of = self._people.name_of
         if isinstance(event, Delivery):
-            self._keyboard.say(f"{name_of(event.sender)}: {plain(to_text(event.payload))}")
+            self._keyboard.say(f"{name_of(event.sender)}: {to_text(event.payload)}")
         elif isinstance(event, View):
             for member, why in event.left.items():
                 self._keyboard.say(f"* {name_of(member)} is dropped: {why}")

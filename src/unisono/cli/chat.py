@@ -10,13 +10,14 @@ import typer
 
 from unisono.cli import group_options as o
 from unisono.cli.keyboard import Keyboard
-from unisono.cli.session import attend, line_of, places, plain
+from unisono.cli.session import attend, line_of, places
 from unisono.cli.streams import to_bytes, to_text
 from unisono.core.types import MemberId
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
 from unisono.runtime.loop import run
+from unisono.runtime.plain import plain
 
 HELP = "/who says who is here, /why what waits, /quit (or Ctrl-D) leaves; anything else is said to all."
 NAME_LETTERS_MAX = 32
@@ -58,7 +59,7 @@ class Conversation:
 
     def _meet(self, view: View) -> None:
         for member, why in view.left.items():
-            self._keyboard.say(f"* {self.name_of(member)} is gone: {plain(str(why))}")
+            self._keyboard.say(f"* {self.name_of(member)} is gone: {why}")
             self._names.pop(member, None)
         for member in view.joined:
             if member != self._own:

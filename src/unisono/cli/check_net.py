@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from unisono.cli import group_options as o
-from unisono.cli.show import err, out, print_json
+from unisono.cli.show import cell, err, out, print_json
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
 from unisono.runtime.addresses import Endpoint, NotLocal, PortTaken, bind, resolve, sockaddr_of
@@ -172,11 +172,11 @@ def _table(pairs: list[Pair]) -> Table:
         )
     for one in pairs:
         table.add_row(
-            one.source,
-            one.target,
+            cell(one.source),
+            cell(one.target),
             "–" if one.loss is None else f"{100 * one.loss:.1f} %",
             "–" if one.largest is None else f"{one.largest:,} B",
             "–" if one.rtt_ns is None else format_duration(one.rtt_ns),
-            one.verdict,
+            cell(one.verdict),
         )
     return table

@@ -72,7 +72,10 @@ def node(
         with Keyboard() as keyboard:
 
             def show(event: Event) -> None:
-                keyboard.say(json_line(row_of(event)) if json else line_of(event))
+                if json:
+                    keyboard.write_line(json_line(row_of(event)))
+                else:
+                    keyboard.say(line_of(event))
 
             await attend(joining, keyboard, show, take, stay=stay)
 

@@ -12,7 +12,6 @@ import typer
 from unisono.cli import group_options as o
 from unisono.cli.by_hand import Prompts
 from unisono.cli.keyboard import Keyboard, ending_signals
-from unisono.cli.session import plain
 from unisono.cli.streams import to_bytes, to_text
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
@@ -170,7 +169,7 @@ class Party:
             self._tell(text)
         self._told.clear()
         for message in turn.messages:
-            self._keyboard.say(plain(to_text(message)))
+            self._keyboard.say(to_text(message))
         if self._timer is not None:
             self._timer.cancel()
         if turn.deadline is not None:

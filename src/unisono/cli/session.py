@@ -15,6 +15,7 @@ from unisono.core.membership_host import Evicted, Refused
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining
+from unisono.runtime.plain import plain
 
 LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
 """Where members look for each other if nothing is said: eight of them on this machine."""
@@ -87,7 +88,7 @@ async def _take_all(
             if not await take(group, line):
                 return
         except UnisonoError as error:
-            err.print("unisono:", str(error), markup=False, soft_wrap=True)
+            err.print("unisono:", plain(str(error)), markup=False, soft_wrap=True)
     if stay:
         await asyncio.Event().wait()  # until somebody ends it
 
@@ -96,17 +97,17 @@ async def _take_all(
 
 
 def line_of(event: Event) -> str:
-    """An event for people."""
+    """An event for people, who see it by `Keyboard.say`."""
     if isinstance(event, Delivery):
-        return f"{event.sender}:{event.index} {plain(to_text(event.payload))}"
+        return f"{event.sender}:{event.index} {to_text(event.payload)}"
     if isinstance(event, View):
         return view_line(event)
     if isinstance(event, Refused):
-        return f"refused by {event.by}: {plain(event.reason)}"
+        return f"refused by {event.by}: {event.reason}"
     if isinstance(event, Evicted):
         return f"evicted by {event.by}, whose window this member held shut for {event.lasted_ns / 1e9:.3f} s"
     if isinstance(event, Stalled):
-        return f"stalled: {plain(' '.join(event.sentences))}"
+        return f"stalled: {' '.join(event.sentences)}"
     return f"it moves again, after {event.lasted_ns / 1e9:.3f} s"
 
 
@@ -149,13 +150,3 @@ def _payload(payload: bytes) -> dict[str, str]:
         from base64 import b64encode
 
         return {"payload_base64": b64encode(payload).decode()}
-
-
-def plain(text: str) -> str:
-    """Text of others on this terminal: nothing in it may move the cursor or colour anything; bytes that are no text are shown."""
-    return "".join(one if one.isprintable() or one == "\t" else _escaped(one) for one in text)
-
-
-def _escaped(one: str) -> str:
-    is_byte = "\udc80" <= one <= "\udcff"
-    return f"\\x{ord(one) & 0xFF:02x}" if is_byte else one.encode("unicode_escape").decode()
