@@ -107,6 +107,10 @@ def test_a_bad_members_file_is_told_with_its_line(folder: Path) -> None:
     assert "members.dat, line 2:" in answer.err
     (folder / "members.dat").write_text("alpha 127.0.0.1 7400\n", "utf-8")
     assert "it names alpha" in Done("causal", "-S", "zeta", folder=folder).err
+    (folder / "members.dat").write_text("alpha localhost 7581\n\nbeta 127.0.0.1 7581\n", "utf-8")
+    answer = Done("causal", "-S", "alpha", folder=folder)  # two names of one place
+    assert answer.code == 2
+    assert "line 3: 127.0.0.1:7581 is the same address as localhost:7581 of 'alpha' in line 1" in answer.err
 
 
 def ptp(folder: Path, own: int, other: int, *options: str, host: str = "127.0.0.1") -> Program:

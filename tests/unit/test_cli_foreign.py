@@ -11,7 +11,7 @@ from unisono.cli import check_net, directory, show, status
 from unisono.runtime.netcheck import Pair
 from unisono.runtime.plain import cut, plain, plain_lines
 
-HOSTILE = ["[/b]", "[red]x", "[::1]:7400#3", "a\x1b]0;owned\x07b", "\x9b2J", "\u202eb"]
+HOSTILE = ["[/b]", "[red]x", "[fe80::1]:7400#3", "a\x1b]0;owned\x07b", "\x9b2J", "\u202eb"]
 
 
 @pytest.fixture

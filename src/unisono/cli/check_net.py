@@ -16,7 +16,7 @@ from unisono.cli import group_options as o
 from unisono.cli.show import cell, err, out, print_json
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
-from unisono.runtime.addresses import Endpoint, NotLocal, PortTaken, bind, resolve, sockaddr_of
+from unisono.runtime.addresses import Endpoint, NotLocal, PortTaken, bind, resolve, resolve_all, sockaddr_of
 from unisono.runtime.loop import run
 from unisono.runtime.netcheck import Pair, Prober, judge
 from unisono.runtime.seal import Seal, find_key
@@ -49,7 +49,7 @@ def check_net(
     members themselves must not run meanwhile: it listens where they will.
     """
     texts = o.split_list(peers)
-    endpoints = [resolve(text, "the peer") for text in texts]
+    endpoints = resolve_all(texts, "the peer")
     if len(set(endpoints)) < 2:
         raise Misuse("one address has nobody to hear: give two or more with --peers.")
     found = find_key(key)
@@ -58,7 +58,7 @@ def check_net(
         raise Misuse(
             f"{outside[0]} is on the network, and there is no key: give --key, or --insecure to probe without."
         )
-    sockets = _bind(endpoints, None if listen is None else resolve(listen, "listen"), local)
+    sockets = _bind(endpoints, None if listen is None else resolve(listen, "listen", int(endpoints[0].family)), local)
     heard_at = ", ".join(map(str, sockets))
     err.print(f"listening at {heard_at}, waiting up to {wait} for the others", markup=False, soft_wrap=True)
     try:

@@ -17,7 +17,7 @@ from unisono.cli.keyboard import ending_signals
 from unisono.cli.show import cell, out, print_json, tell
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
-from unisono.runtime.addresses import bind, bind_first, bound_endpoint, resolve
+from unisono.runtime.addresses import bind, bind_first, bound_endpoint, resolve, resolve_all
 from unisono.runtime.control_socket import ControlSocket, ask, find_folder, remove
 from unisono.runtime.directory_node import DirectoryNode, read_permanent
 from unisono.runtime.loop import run as run_loop
@@ -50,13 +50,14 @@ def run(
 ) -> None:
     """Be a manager until a signal: claim names for others on this machine, and defend what is taken."""
     texts = o.split_list(managers) or list(LOCAL_MANAGERS)
-    endpoints = [resolve(text, "the manager") for text in texts]
+    endpoints = resolve_all(texts, "the manager")
     found = find_key(key)
     outside = [one for one in endpoints if not one.is_loopback]
     if outside and found is None and not insecure:
         raise Misuse(f"{outside[0]} is on the network, and there is no key: give --key, or --insecure to go without.")
     table = {} if permanent is None else read_permanent(permanent)
-    udp = bind_first(endpoints)[0] if listen is None else bind(resolve(listen, "listen"))
+    family = int(endpoints[0].family)
+    udp = bind_first(endpoints)[0] if listen is None else bind(resolve(listen, "listen", family))
     own = bound_endpoint(udp)
     if own not in endpoints:
         udp.close()

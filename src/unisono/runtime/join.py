@@ -22,7 +22,7 @@ from unisono.core.types import MemberId
 from unisono.orders.registry import ORDERS, find_order
 from unisono.runtime import control_socket, logs
 from unisono.runtime import metrics as metrics_server
-from unisono.runtime.addresses import Endpoint, datagram_bytes, resolve, split
+from unisono.runtime.addresses import Endpoint, datagram_bytes, resolve, resolve_all, split
 from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.clients import Answer
 from unisono.runtime.driver import Driver
@@ -270,7 +270,10 @@ async def open_port(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> tuple[Po
 
     listen = None if wishes.listen is None else await numeric(wishes.listen, "listen")
     family = 0 if listen is None else int(listen.family)
-    peers = [await numeric(peer, "the peer", family) for peer in wishes.peers]
+    if network is not None:
+        peers = [await numeric(peer, "the peer") for peer in wishes.peers]
+    else:
+        peers = await loop.run_in_executor(None, resolve_all, wishes.peers, "the peer", family)
     port: Port
     if network is not None:
         port = network.port(listen, peers)
