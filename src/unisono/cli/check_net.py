@@ -103,7 +103,7 @@ async def _check(
     names = [str(endpoint) for endpoint in endpoints]
     probers = []
     for endpoint, udp in sockets.items():
-        prober = Prober(str(endpoint), names)
+        prober = Prober(str(endpoint), names, time_ns() // 1_000_000)
         seal = None if key is None else Seal("check-net", MemberId(str(endpoint), time_ns()), key)
         _never_cut(udp, endpoint)
         enlarge_buffers(udp)
