@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typer
+
 from unisono.cli import group_options as o
 from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend, line_of, places, row_of
@@ -68,7 +70,7 @@ def node(
         await group.cast(to_bytes(line))
         return True
 
-    async def main() -> None:
+    async def main() -> int:
         with Keyboard() as keyboard:
 
             def show(event: Event) -> None:
@@ -77,6 +79,7 @@ def node(
                 else:
                     keyboard.say(line_of(event))
 
-            await attend(joining, keyboard, show, take, stay=stay)
+            return await attend(joining, keyboard, show, take, stay=stay)
 
-    run(main())
+    if run(main()):
+        raise typer.Exit(1)  # some of the input was not cast

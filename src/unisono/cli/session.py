@@ -39,8 +39,12 @@ async def attend(
     finish: Callable[[], None] = lambda: None,
     stay: bool = False,
     leave_s: float = 5.0,
-) -> None:
-    """Be a member until a signal, or the end of the input unless told to stay, or until `take` says False."""
+) -> int:
+    """Be a member until a signal, or the end of the input unless told to stay, or until `take` says False.
+
+    How many lines were refused.
+    """
+    refused: list[UnisonoError] = []
     with ending_signals() as end:
         ended = asyncio.create_task(end.wait())
         joined = asyncio.ensure_future(joining)
@@ -55,11 +59,11 @@ async def attend(
         if not joined.done():
             joined.cancel()
             await asyncio.gather(joined, return_exceptions=True)
-            return
+            return 0
         group = joined.result()
         begin(group)
         shown = asyncio.create_task(_show_all(group, show))
-        typed = asyncio.create_task(_take_all(group, keyboard, take, stay))
+        typed = asyncio.create_task(_take_all(group, keyboard, take, stay, refused))
         try:
             await asyncio.wait({ended, shown, typed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -73,6 +77,7 @@ async def attend(
     for result in results:
         if isinstance(result, Exception):
             raise result
+    return len(refused)
 
 
 async def _show_all(group: Group, show: Callable[[Event], None]) -> None:
@@ -81,13 +86,18 @@ async def _show_all(group: Group, show: Callable[[Event], None]) -> None:
 
 
 async def _take_all(
-    group: Group, keyboard: Keyboard, take: Callable[[Group, str], Awaitable[bool]], stay: bool
+    group: Group,
+    keyboard: Keyboard,
+    take: Callable[[Group, str], Awaitable[bool]],
+    stay: bool,
+    refused: list[UnisonoError],
 ) -> None:
     async for line in keyboard:
         try:
             if not await take(group, line):
                 return
         except UnisonoError as error:
+            refused.append(error)
             err.print("unisono:", plain(str(error)), markup=False, soft_wrap=True)
     if stay:
         await asyncio.Event().wait()  # until somebody ends it
