@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.net.programs import Done
+from unisono.cli import chat
 from unisono.cli.show import print_json
 from unisono.core.errors import Misuse
 from unisono.sim.units import parse_size
@@ -92,3 +93,27 @@ def test_json_is_written_at_once_and_is_json_in_every_encoding(
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding))
     print_json(["→"])
     assert pipe.getvalue().decode(encoding) == line
+
+
+def test_a_user_without_a_name_is_called_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by reading: in a container, whose users have no names, a chat did not begin."""
+
+    def nobody() -> str:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr(chat, "getuser", nobody)
+    assert chat._user() == f"user {os.getuid()}"
+
+
+def test_whoever_interrupts_a_command_that_is_still_being_loaded_sees_no_page() -> None:
+    code = (
+        "import sys\n"
+        "from unisono.__main__ import main\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'unisono.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")

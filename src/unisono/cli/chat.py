@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from getpass import getuser
 from typing import Annotated
 
@@ -97,6 +98,13 @@ def read(payload: bytes) -> tuple[str, str]:
         return "", plain(to_text(payload))
 
 
+def _user() -> str:
+    try:
+        return getuser()
+    except (KeyError, OSError):  # nobody has given this user a name, as in many containers
+        return f"user {os.getuid()}"
+
+
 def chat(
     group: o.Name,
     name: Annotated[str | None, typer.Option("--name", "-n", help="What the others call you.")] = None,
@@ -112,7 +120,7 @@ def chat(
 
     Without --listen and --peers, people on this machine find each other at the ports 7400 to 7407.
     """
-    called = plain(name or getuser())[:NAME_LETTERS_MAX]
+    called = plain(name or _user())[:NAME_LETTERS_MAX]
     wishes = places(listen, o.split_list(peers))
     joining = join(
         group, **wishes, order=order, advertise=advertise, key=key, insecure=insecure, pace=pace, control=True

@@ -180,6 +180,11 @@ class Directory:
         self._send(Query(name))
         return None
 
+    def owner_of(self, name: str) -> MemberId | None:
+        """Which manager has claimed a name, as far as is known here. Nobody claims a permanent one."""
+        entry = self._by_name.get(name)
+        return None if entry is None else entry.owner
+
     def release(self, name: str) -> None:
         """Give a name up, or a claim to it."""
         entry = self._by_name.get(name)
@@ -188,7 +193,9 @@ class Directory:
         elif entry is not None and entry.owner == self.id:
             self._forget(entry)
             self._send(Release(name, entry.address))
-        elif name not in self._permanent:
+        elif name in self._permanent:
+            raise Misuse(f"{name!r} is a permanent group: it is free when it is in no manager's table any more.")
+        else:
             raise Misuse(f"{name!r} is not a name of this manager: only its owner can release it.")
 
     def receive(self, sender: MemberId, message: Message, now: int) -> None:
