@@ -21,6 +21,7 @@ from unisono.sim.units import parse_size
     ("arguments", "sentence"),
     [
         (("node", "lab", "--listen", "nowhere"), "write host:port"),
+        (("node", "a\udcff", "--listen", "127.0.0.1:0"), "is no text"),
         (("node", "lab", "--listen", "127.0.0.1:99999"), "write host:port"),
         (("node", "lab", "--listen", "198.51.100.7:7400", "--insecure"), "does not belong to this machine"),
         (("node", "lab", "--listen", "no-such-host.invalid:7400"), "is not known here"),

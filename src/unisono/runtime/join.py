@@ -34,6 +34,7 @@ from unisono.runtime.journal import Journal
 from unisono.runtime.multicast import MulticastPort
 from unisono.runtime.multicast import check as check_multicast
 from unisono.runtime.pace import check_seconds, paced
+from unisono.runtime.plain import is_text
 from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.trace.recorder import Recorder
 from unisono.trace.sinks import FolderSink
@@ -136,6 +137,8 @@ def join(
         raise Misuse(f"peers must be a list of addresses, not the text {peers!r}.")
     if not group:
         raise Misuse("a group needs a name.")
+    if not is_text(group):
+        raise Misuse(f"the group's name {group!r} is no text: write it in UTF-8.")
     if policy not in tuple(Policy):
         raise Misuse(f"there is no policy {policy!r}: choose {' or '.join(Policy)}.")
     if slow not in tuple(Slow):

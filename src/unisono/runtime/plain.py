@@ -18,6 +18,15 @@ def plain_lines(text: str) -> str:
     return "\n".join(map(plain, text.split("\n")))
 
 
+def is_text(text: str) -> bool:
+    """Whether it can be sent as it is; what came from a terminal or a command line may hold bytes that are no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def cut(text: str, letters_max: int = 500) -> str:
     """So much of it as a line has room for."""
     return text if len(text) <= letters_max else f"{text[:letters_max]}… ({len(text):,} letters)"

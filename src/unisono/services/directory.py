@@ -410,8 +410,12 @@ def hash_into(name: str, pool: int) -> int:
 
 
 def _check_name(name: str) -> None:
-    if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
-        raise Misuse(f"a name has 1 to {NAME_BYTES_MAX} bytes, not {len(name.encode())}: choose another.")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise Misuse(f"the name {name!r} is no text: write it in UTF-8.") from None
+    if not 0 < size <= NAME_BYTES_MAX:
+        raise Misuse(f"a name has 1 to {NAME_BYTES_MAX} bytes, not {size}: choose another.")
 
 
 def _taken_by(entry: Entry) -> str:
