@@ -15,6 +15,8 @@ import argparse
 import asyncio
 import json
 import sys
+import threading
+from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
 
 import unisono
@@ -22,9 +24,10 @@ import unisono
 
 @dataclass
 class Item:
+    key: str  # its sender and number in the group: two items with the same words are still two
     author: str
     subject: str
-    replies: list[str] = field(default_factory=list)
+    replies: dict[str, str] = field(default_factory=dict)  # by their keys
 
 
 class Board:
@@ -33,16 +36,16 @@ class Board:
     def __init__(self) -> None:
         self.items: list[Item] = []
 
-    def apply(self, message: dict[str, str | int]) -> str:
+    def apply(self, key: str, message: dict[str, str | int]) -> str:
         """Take one message; what a reader is told about it."""
         author, text = str(message["from"]), str(message["text"])
         if message["kind"] == "post":
-            self.items.append(Item(author, text))
+            self.items.append(Item(key, author, text))
             return f"{len(self.items)}. {author}: {text}"
         number = int(message["to"])
         if not 1 <= number <= len(self.items):
             return f"({author} replied to item {number}, which is not there)"
-        self.items[number - 1].replies.append(f"{author}: {text}")
+        self.items[number - 1].replies[key] = f"{author}: {text}"
         return f"{number}. ↳ {author}: {text}"
 
     def snapshot(self) -> bytes:
@@ -54,21 +57,18 @@ class Board:
     def merge(self, parts: object) -> None:
         """After a partition: the first part's items, then those of the others that it does not have."""
         assert isinstance(parts, list | tuple)
-        merged: list[Item] = []
+        merged: dict[str, Item] = {}
         for part in parts:
             for item in (Item(**one) for one in json.loads(part)):
-                known = next((m for m in merged if (m.author, m.subject) == (item.author, item.subject)), None)
-                if known is None:
-                    merged.append(item)
-                else:
-                    known.replies += [reply for reply in item.replies if reply not in known.replies]
-        self.items = merged
+                known = merged.setdefault(item.key, item)
+                known.replies |= item.replies
+        self.items = list(merged.values())
 
     def lines(self) -> list[str]:
         shown = []
         for number, item in enumerate(self.items, 1):
             shown.append(f"{number}. {item.author}: {item.subject}")
-            shown += [f"   ↳ {reply}" for reply in item.replies]
+            shown += [f"   ↳ {reply}" for reply in item.replies.values()]
         return shown
 
 
@@ -87,11 +87,27 @@ def message_of(line: str, name: str) -> dict[str, str | int] | None:
 async def follow(group: unisono.Group, board: Board) -> None:
     async for event in group:
         match event:
-            case unisono.Delivery(_, payload):
-                print(board.apply(json.loads(payload)), flush=True)
+            case unisono.Delivery(sender, payload, index):
+                print(board.apply(f"{sender}:{index}", json.loads(payload)), flush=True)
             case unisono.View(_, members, _, left):
                 gone = "".join(f"; {one.address} {why}" for one, why in left.items())
                 print(f"-- {len(members)} members{gone}", flush=True)
+
+
+async def typed() -> AsyncIterator[str]:
+    """Lines of standard input: a terminal, a pipe or a file. A thread reads them, so that the group never waits for a person."""
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def read() -> None:
+        with open(0, "rb", buffering=0, closefd=False) as stdin:
+            for line in stdin:
+                loop.call_soon_threadsafe(lines.put_nowait, line.decode(errors="replace"))
+        loop.call_soon_threadsafe(lines.put_nowait, None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while (line := await lines.get()) is not None:
+        yield line
 
 
 async def main(options: argparse.Namespace) -> None:
@@ -106,9 +122,7 @@ async def main(options: argparse.Namespace) -> None:
         merge=board.merge,
     ) as group:
         following = asyncio.create_task(follow(group, board))
-        lines = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-        while line := (await lines.readline()).decode():
+        async for line in typed():
             message = message_of(line, options.name)
             if message is not None:
                 await group.cast(json.dumps(message).encode())

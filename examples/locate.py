@@ -25,34 +25,43 @@ import unisono
 
 
 class Keeper:
-    """What one member has, and who has borrowed what: the borrowing is the same at all members, the shelf is each one's own."""
+    """Who has what, and who has borrowed what: the same at all members, because it changes only by what all of them are shown."""
 
-    def __init__(self, name: str, shelf: list[str]) -> None:
-        self.name = name
-        self.shelf = shelf
+    def __init__(self) -> None:
+        self.name = ""  # known when it is a member
+        self.shelves: dict[str, list[str]] = {}  # by keeper, as each has told
         self.taken: dict[str, str] = {}
+
+    def learn(self, keeper: str, shelf: list[str]) -> None:
+        self.shelves[keeper] = shelf
+
+    def forget_all_but(self, keepers: set[str]) -> None:
+        self.shelves = {keeper: shelf for keeper, shelf in self.shelves.items() if keeper in keepers}
 
     def answer(self, client: unisono.MemberId, payload: bytes) -> bytes | None:
         """Called at every member at the same place of the stream. Only the one that has the thing speaks."""
-        verb, thing = json.loads(payload)
+        try:
+            verb, thing = map(str, json.loads(payload))
+        except (ValueError, TypeError, RecursionError):
+            return None  # whatever a client may send, no keeper ends by it
         borrower = self.taken.get(thing)
-        if verb == "take" and borrower is None:
+        if verb == "take" and borrower is None and any(thing in shelf for shelf in self.shelves.values()):
             self.taken[thing] = str(client)
-        if thing not in self.shelf:
+        if thing not in self.shelves.get(self.name, []):
             return None
         if borrower is not None:
             return f"{thing} is at {self.name}, but taken".encode()
         return f"{thing} is at {self.name}{', and yours now' if verb == 'take' else ''}".encode()
 
     def snapshot(self) -> bytes:
-        return json.dumps(self.taken, sort_keys=True).encode()
+        return json.dumps([self.shelves, self.taken], sort_keys=True).encode()
 
     def restore(self, state: bytes) -> None:
-        self.taken = json.loads(state)
+        self.shelves, self.taken = json.loads(state)
 
 
 async def keep(options: argparse.Namespace) -> None:
-    keeper = Keeper(options.addresses[0], options.has)
+    keeper = Keeper()
     async with unisono.join(
         "shelves",
         listen=options.addresses[0],
@@ -61,8 +70,14 @@ async def keep(options: argparse.Namespace) -> None:
         snapshot=keeper.snapshot,
         restore=keeper.restore,
     ) as group:
+        keeper.name = group.id.address
         async for event in group:
-            if isinstance(event, unisono.View):
+            if isinstance(event, unisono.Delivery):
+                keeper.learn(event.sender.address, json.loads(event.payload))
+                print(f"-- {event.sender.address} has {', '.join(keeper.shelves[event.sender.address])}", flush=True)
+            elif isinstance(event, unisono.View):
+                keeper.forget_all_but({member.address for member in event.members})
+                await group.cast(json.dumps(options.has).encode())  # whoever is new learns it
                 print(f"-- {len(event.members)} keepers", flush=True)
 
 

@@ -13,7 +13,8 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import AsyncIterator, Sequence
 from itertools import count
 
 import unisono
@@ -106,6 +107,22 @@ async def converse(map_: ReplicatedMap, line: str) -> str:
     return "set KEY VALUE | add KEY NUMBER | swap KEY OLD NEW | del KEY | get KEY | all"
 
 
+async def typed() -> AsyncIterator[str]:
+    """Lines of standard input: a terminal, a pipe or a file. A thread reads them, so that the group never waits for a person."""
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def read() -> None:
+        with open(0, "rb", buffering=0, closefd=False) as stdin:
+            for line in stdin:
+                loop.call_soon_threadsafe(lines.put_nowait, line.decode(errors="replace"))
+        loop.call_soon_threadsafe(lines.put_nowait, None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while (line := await lines.get()) is not None:
+        yield line
+
+
 async def main(addresses: list[str]) -> None:
     map_ = ReplicatedMap()
     async with unisono.join(
@@ -117,10 +134,8 @@ async def main(addresses: list[str]) -> None:
         merge=map_.merge,
     ) as group:
         running = asyncio.create_task(map_.run(group))
-        lines = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
         print(f"ready: {len(group.members)} members", flush=True)
-        while line := (await lines.readline()).decode():
+        async for line in typed():
             if line.strip():
                 print(await converse(map_, line), flush=True)
     await running

@@ -13,6 +13,8 @@ import argparse
 import asyncio
 import json
 import sys
+import threading
+from collections.abc import AsyncIterator
 
 import unisono
 
@@ -49,6 +51,22 @@ async def follow(group: unisono.Group, board: ScoreBoard) -> None:
             print(f"-- {len(event.members)} playing", flush=True)
 
 
+async def typed() -> AsyncIterator[str]:
+    """Lines of standard input: a terminal, a pipe or a file. A thread reads them, so that the group never waits for a person."""
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def read() -> None:
+        with open(0, "rb", buffering=0, closefd=False) as stdin:
+            for line in stdin:
+                loop.call_soon_threadsafe(lines.put_nowait, line.decode(errors="replace"))
+        loop.call_soon_threadsafe(lines.put_nowait, None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while (line := await lines.get()) is not None:
+        yield line
+
+
 async def main(options: argparse.Namespace) -> None:
     board = ScoreBoard(options.goal)
     async with unisono.join(
@@ -60,9 +78,7 @@ async def main(options: argparse.Namespace) -> None:
         restore=board.restore,
     ) as group:
         following = asyncio.create_task(follow(group, board))
-        lines = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-        while await lines.readline():
+        async for _ in typed():
             await group.cast(options.player.encode())
     await following
 

@@ -44,7 +44,7 @@ def _heed_interrupts() -> None:
 class Program:
     """One process of `unisono`."""
 
-    def __init__(self, *arguments: str, folder: Path, terminal: bool = False) -> None:
+    def __init__(self, *arguments: str, folder: Path, terminal: bool = False, own_group: bool = False) -> None:
         environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1", "XDG_RUNTIME_DIR": str(folder), "TERM": "xterm"}
         for name in ("UNISONO_DEBUG", "UNISONO_KEY"):
             environment.pop(name, None)
@@ -60,6 +60,7 @@ class Program:
             cwd=folder,
             env=environment,
             preexec_fn=_heed_interrupts,
+            process_group=0 if own_group else None,
         )
         if inner is not None:
             os.close(inner)

@@ -150,3 +150,14 @@ def test_a_port_that_is_taken_is_said(folder: Path) -> None:
         taken = Done("node", "lab", "--listen", here, folder=folder)
         assert taken.code == 2
         assert f"{here} is taken" in taken.err
+
+
+def test_a_line_that_is_too_large_is_told_and_the_rest_is_cast(folder: Path) -> None:
+    """Found by reading: it was not cast, and the exit code said that all was well."""
+    with node(folder, addresses(1)[0], []) as a:
+        a.expect("view 1@")
+        a.say("x" * (16 * 2**20 + 1))
+        a.expect("unisono: .*16777217")
+        a.say("short")
+        a.expect(":0 short")
+        assert a.finish() == 1

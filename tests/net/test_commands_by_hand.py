@@ -107,6 +107,10 @@ def test_a_bad_members_file_is_told_with_its_line(folder: Path) -> None:
     assert "members.dat, line 2:" in answer.err
     (folder / "members.dat").write_text("alpha 127.0.0.1 7400\n", "utf-8")
     assert "it names alpha" in Done("causal", "-S", "zeta", folder=folder).err
+    (folder / "members.dat").write_text("alpha localhost 7581\n\nbeta 127.0.0.1 7581\n", "utf-8")
+    answer = Done("causal", "-S", "alpha", folder=folder)  # two names of one place
+    assert answer.code == 2
+    assert "line 3: 127.0.0.1:7581 is the same address as localhost:7581 of 'alpha' in line 1" in answer.err
 
 
 def ptp(folder: Path, own: int, other: int, *options: str, host: str = "127.0.0.1") -> Program:
@@ -156,3 +160,41 @@ def test_a_party_that_does_not_answer_counts_as_failed(folder: Path) -> None:
         a.expect("resend 1 of 0")
         a.expect("did not acknowledge 0 after 2 sends: it counts as failed")
         assert a.finish() == 1
+
+
+def test_a_line_that_was_given_up_is_not_forgotten(folder: Path) -> None:
+    """Found by reading: with a later line that came through, the exit code said that all was well."""
+    here, there = free_ports(2)
+    with ptp(folder, here, there, "-n", "1") as a:
+        a.say("hello?")
+        a.expect("did not acknowledge 0 after 2 sends: it counts as failed")
+        with ptp(folder, there, here) as b:
+            b.say("here I am")
+            a.expect("here I am")
+            a.say("at last")
+            b.expect("at last")
+            assert b.finish() == 0
+        assert a.finish() == 1
+
+
+def test_a_line_that_is_too_large_is_told_and_the_rest_is_sent(folder: Path) -> None:
+    """Found by reading: it ended the program, and what came after it was not sent."""
+    here, there = free_ports(2)
+    with ptp(folder, here, there, "-n", "20") as a, ptp(folder, there, here) as b:
+        b.say("here I am")
+        a.expect("here I am")
+        a.say("x" * (2**20 + 1))
+        a.expect("a message of 1048577 bytes is too large")
+        a.say("short")
+        b.expect("short\n")
+        assert a.finish() == 1
+
+
+def test_whoever_is_interrupted_says_what_may_not_have_come(folder: Path) -> None:
+    here, there = free_ports(2)
+    with ptp(folder, here, there, "-n", "100", "-D") as a:
+        a.say("one")
+        a.say("two")
+        a.expect("resend 1 of 0")
+        assert a.finish(signal.SIGINT) == 1
+        assert f"2 lines are not acknowledged: 127.0.0.1:{there} may not have them." in a.text

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.net.programs import Done, Program, addresses
+from tests.net.programs import DEADLINE_S, Done, Program, addresses
 from tests.runtime.ports import free_addresses
+from unisono.cli.bench_group import end_all
 
 
 def test_all_pairs_of_one_machine_hear_each_other(folder: Path) -> None:
@@ -108,3 +111,34 @@ def test_bench_measures(folder: Path) -> None:
         result = json.loads(bench.text)
     assert result["messages_per_s"] > 10
     assert 0 < result["p50_ns"] <= result["p99_ns"]
+
+
+def test_whoever_interrupts_a_bench_ends_all_of_it_quietly(folder: Path) -> None:
+    """Found by reading: Ctrl-C, which all processes of a terminal hear, was a page of complaints for each member."""
+    with Program("bench", "--members", "2", "--for", "60s", folder=folder, own_group=True) as bench:
+        children = Path(f"/proc/{bench.process.pid}/task/{bench.process.pid}/children")
+        end = time.monotonic() + DEADLINE_S
+        while len(members := children.read_text().split()) < 3:  # the watcher of multiprocessing, and two members
+            assert time.monotonic() < end
+        os.killpg(bench.process.pid, signal.SIGINT)
+        assert bench.wait() == 130
+    assert "Traceback" not in bench.text
+    assert not any(Path(f"/proc/{one}").exists() for one in members[1:])
+
+
+class Worker:
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+
+    def terminate(self) -> None:
+        self._said.append("end")
+
+    def join(self, timeout: float) -> None:
+        self._said.append("wait")
+
+
+def test_the_members_of_a_bench_end_together() -> None:
+    """Found by reading: each was waited for before the next was told, five seconds each."""
+    said: list[str] = []
+    end_all([Worker(said) for _ in range(3)])  # type: ignore[misc]
+    assert said == ["end"] * 3 + ["wait"] * 3

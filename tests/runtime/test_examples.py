@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import queue
 import re
@@ -13,9 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
+from types import ModuleType
 
 import pytest
 
+import unisono
 from tests.runtime.ports import free_addresses
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,6 +170,7 @@ def test_a_client_locates_things_and_takes_each_once() -> None:
     ) as keepers:
         for one in keepers:
             one.wait_for("-- 2 keepers")
+            one.wait_for("has plotter")
 
         def ask(verb: str, thing: str) -> str:
             contacts = ("--contact", addresses[0], "--contact", addresses[1])
@@ -182,9 +186,88 @@ def test_a_client_locates_things_and_takes_each_once() -> None:
         assert ask("find", "plotter") == f"plotter is at {addresses[1]}"
         assert ask("take", "plotter") == f"plotter is at {addresses[1]}, and yours now"
         assert ask("take", "plotter") == f"plotter is at {addresses[1]}, but taken"
-        assert ask("find", "piano") == "nobody has piano"
+        assert ask("take", "piano") == "nobody has piano"
         for one in keepers:
             one.process.send_signal(signal.SIGTERM)
+
+
+def load(name: str) -> ModuleType:
+    """An example as a module, whose parts can be called."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_nobody_has_cannot_be_taken() -> None:
+    """Found by reading: it counted as taken, and when somebody brought one nobody could have it any more."""
+    locate = load("locate")
+    keepers = [locate.Keeper() for _ in range(2)]
+    client = unisono.MemberId("127.0.0.1:9", 1)
+    for number, keeper in enumerate(keepers):
+        keeper.name = f"k{number}"
+        keeper.learn("k0", ["printer"])
+        assert keeper.answer(client, b'["take", "plotter"]') is None
+        keeper.learn("k1", ["plotter"])
+    answers = [keeper.answer(client, b'["take", "plotter"]') for keeper in keepers]
+    assert answers == [None, b"plotter is at k1, and yours now"]
+    assert [keeper.answer(client, b'["take", "plotter"]') for keeper in keepers][1] == b"plotter is at k1, but taken"
+    assert keepers[0].snapshot() == keepers[1].snapshot()
+    late = locate.Keeper()
+    late.restore(keepers[0].snapshot())
+    assert late.snapshot() == keepers[0].snapshot()
+    late.forget_all_but({"k0"})
+    assert late.shelves == {"k0": ["printer"]}
+
+
+@pytest.mark.parametrize("request_", [b"", b"\xff", b"7", b'["take"]', b'{"a": 1}', b"[" * 100_000, b'["take", [1]]'])
+def test_no_keeper_ends_by_what_a_client_sends(request_: bytes) -> None:
+    """Found by reading: one request that nobody understands ended every keeper."""
+    keeper = load("locate").Keeper()
+    assert keeper.answer(unisono.MemberId("127.0.0.1:9", 1), request_) is None
+    assert keeper.taken == {}
+
+
+def test_boards_are_merged_item_by_item_whatever_they_say() -> None:
+    """Found by reading: of two items with the same words only one was left after a partition."""
+    board = load("bulletin_board").Board
+    common, left, right = board(), board(), board()
+    for part in (common, left, right):
+        part.apply("a:0", {"kind": "post", "from": "ann", "text": "lunch?"})
+        part.apply("b:0", {"kind": "reply", "from": "bob", "text": "yes", "to": 1})
+    left.apply("a:1", {"kind": "post", "from": "ann", "text": "lunch?"})
+    left.apply("b:1", {"kind": "reply", "from": "bob", "text": "yes", "to": 1})
+    right.apply("c:0", {"kind": "post", "from": "cid", "text": "tea"})
+    common.merge([left.snapshot(), right.snapshot()])
+    assert common.lines() == ["1. ann: lunch?", "   ↳ bob: yes", "   ↳ bob: yes", "2. ann: lunch?", "3. cid: tea"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "seen"),
+    [
+        (("bulletin_board", "--name", "ann"), b"post caf\xe9 " + b"x" * 70_000, "1. ann: caf\ufffd xxx"),
+        (("replicated_map",), b"set k caf\xe9" + b"x" * 70_000, "caf\ufffdxxx"),
+        (("score_board", "--player", "ann"), b"\xff" * 70_000, "ann 1"),
+    ],
+    ids=["bulletin_board", "replicated_map", "score_board"],
+)
+def test_what_is_read_may_be_a_file_with_anything_in_it(
+    words: tuple[str, ...], line: bytes, seen: str, tmp_path: Path
+) -> None:
+    """Found by reading: a file, nothing at all, a long line and a byte that is no text each ended it, or it hung."""
+    name, *more = words
+    file = tmp_path / "typed"
+    for content in (line + b"\n", b""):
+        file.write_bytes(content)
+        with file.open("rb") as stdin:
+            done = subprocess.run(
+                [sys.executable, f"examples/{name}.py", *free_addresses(1), *more],
+                cwd=ROOT, stdin=stdin, capture_output=True, text=True, timeout=WAIT_S, env=os.environ | {"PYTHONUTF8": "1"},
+            )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert (seen in done.stdout) == bool(content)
 
 
 def test_the_readme_program_is_the_example_and_says_hello() -> None:

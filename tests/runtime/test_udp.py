@@ -20,6 +20,7 @@ from unisono.runtime.addresses import (
     bound_endpoint,
     datagram_bytes,
     resolve,
+    resolve_all,
     sockaddr_of,
     split,
 )
@@ -56,6 +57,32 @@ def test_an_unknown_host_is_named() -> None:
 def test_families_do_not_mix() -> None:
     with pytest.raises(Misuse, match="another family"):
         resolve("[::1]:7400", "the peer", socket.AF_INET)
+
+
+def test_a_list_has_one_family_and_names_follow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by reading: with both in a list, sizes of paths were asked of the wrong kind of socket, which was a fault."""
+    with pytest.raises(Misuse, match=r"'\[::1\]:2' is of another family than the other addresses: write all .* IPv4"):
+        resolve_all(["127.0.0.1:1", "[::1]:2"], "the peer")
+    with pytest.raises(Misuse, match=r"'127.0.0.1:2' is of another family .* IPv6"):
+        resolve_all(["[::1]:1", "127.0.0.1:2"], "the peer")
+
+    def both(host: str, port: int, family: int, kind: int) -> list[tuple[object, ...]]:
+        hosts = {socket.AF_INET6: "::1", socket.AF_INET: "127.0.0.1"}
+        kinds = [one for one in hosts if family in (0, one) and (host == "both" or host == hosts[one])]
+        return [(one, kind, 17, "", (hosts[one], port)) for one in kinds]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    assert [one.host for one in resolve_all(["both:1", "127.0.0.1:2", "both:3"], "the peer")] == ["127.0.0.1"] * 3
+    assert [one.host for one in resolve_all(["both:1", "both:2"], "the peer")] == ["::1"] * 2
+    assert [one.host for one in resolve_all(["both:1"], "the peer", socket.AF_INET)] == ["127.0.0.1"]
+    assert resolve_all([], "the peer") == []
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".invalid", "\udcff"])
+def test_what_can_be_no_host_is_not_known(host: str) -> None:
+    """Found by reading: such a name cannot be encoded, which was taken for a fault of our own."""
+    with pytest.raises(Misuse, match="is not known here"):
+        resolve(f"{host}:7400", "the peer")
 
 
 def test_text_and_socket_address_belong_together() -> None:

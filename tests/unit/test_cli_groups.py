@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.net.programs import Done
-from unisono.cli.session import plain
+from unisono.cli import chat
+from unisono.cli.show import print_json
 from unisono.core.errors import Misuse
 from unisono.sim.units import parse_size
 
@@ -19,15 +21,21 @@ from unisono.sim.units import parse_size
     ("arguments", "sentence"),
     [
         (("node", "lab", "--listen", "nowhere"), "write host:port"),
+        (("node", "a\udcff", "--listen", "127.0.0.1:0"), "is no text"),
         (("node", "lab", "--listen", "127.0.0.1:99999"), "write host:port"),
         (("node", "lab", "--listen", "198.51.100.7:7400", "--insecure"), "does not belong to this machine"),
         (("node", "lab", "--listen", "no-such-host.invalid:7400"), "is not known here"),
+        (("node", "lab", "--listen", "127.0.0.1:0", "--peers", "a..b:7400"), "is not known here"),
+        (("node", "lab", "--peers", "127.0.0.1:7541,[::1]:7542"), "write all of them as IPv4"),
+        (("check-net", "--peers", "127.0.0.1:7541,[::1]:7542", "--local"), "write all of them as IPv4"),
+        (("directory", "run", "--managers", "[::1]:7541,127.0.0.1:7542"), "write all of them as IPv6"),
         (("node", "lab", "--listen", "0.0.0.0:0", "--advertise", "198.51.100.7:0"), "no key"),
         (("node", "lab", "--listen", "127.0.0.1:0", "--order", "nope"), "nope"),
         (("node", "lab", "--listen", "127.0.0.1:0", "--log", "xml"), "text or json"),
         (("node", "lab", "--listen", "127.0.0.1:0", "--timeout", "soon"), "not a duration"),
         (("node", "lab", "--listen", "127.0.0.1:0", "--key", "missing.key"), "keygen"),
         (("node", "lab", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1"), "write host:port"),
+        (("node", "lab", "--listen", "127.0.0.1:0", "--metrics", "a..b:1"), "cannot be listened on"),
         (("explain", "nonsense", "--group", "lab"), "no member runs here"),
         (("status", "--watch", "1ms"), "too often"),
         (("check-net", "--peers", "127.0.0.1:7400"), "two or more"),
@@ -77,5 +85,36 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         parse_size(text)
 
 
-def test_text_of_others_moves_no_cursor() -> None:
-    assert plain("a\x1b[2Jb\r\x07é\u202e") == "a\\x1b[2Jb\\r\\x07é\\u202e"
+@pytest.mark.parametrize(("encoding", "line"), [("utf-8", '["→"]\n'), ("latin-1", '["\\u2192"]\n')])
+def test_json_is_written_at_once_and_is_json_in_every_encoding(
+    encoding: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by reading: `--watch --json` into a pipe was silent until the pipe's buffer was full."""
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding))
+    print_json(["→"])
+    assert pipe.getvalue().decode(encoding) == line
+
+
+def test_a_user_without_a_name_is_called_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by reading: in a container, whose users have no names, a chat did not begin."""
+
+    def nobody() -> str:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr(chat, "getuser", nobody)
+    assert chat._user() == f"user {os.getuid()}"
+
+
+def test_whoever_interrupts_a_command_that_is_still_being_loaded_sees_no_page() -> None:
+    code = (
+        "import sys\n"
+        "from unisono.__main__ import main\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'unisono.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")

@@ -43,6 +43,8 @@ def test_a_member_answers_until_it_leaves(folder: Path) -> None:
             assert [one["member"] for one in members] == [str(group.id)]
             explained = await loop.run_in_executor(None, ask, found.path, {"ask": "explain", "key": f"{group.id}:0"})
             assert "is delivered" in explained[0]
+            short = {"ask": "explain", "key": f"{group.id.address}:0"}  # whoever has the address now
+            assert await loop.run_in_executor(None, ask, found.path, short) == explained
             with pytest.raises(Misuse, match="does not know the question 'stop'"):
                 await loop.run_in_executor(None, ask, found.path, {"ask": "stop"})
         assert find_members() == []

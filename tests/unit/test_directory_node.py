@@ -101,6 +101,10 @@ def test_commands_are_answered() -> None:
             assert a.answer({"ask": "permanent"})[0]["name"] == "board"
             claimed = await claim(a, "news")
             assert a.answer({"ask": "lookup", "name": "news"})["number"] == claimed["number"]
+            assert a.answer({"ask": "lookup", "name": "news"})["owner"] == str(a.directory.id)
+            assert a.answer({"ask": "lookup", "name": "board"})["owner"] is None  # nobody claims a permanent one
+            with pytest.raises(Misuse, match="'board' is a permanent group"):
+                a.answer({"ask": "release", "name": "board"})
             with pytest.raises(Misuse, match="has claimed 'news' already"):
                 a.answer({"ask": "claim", "name": "news"})
             with pytest.raises(Misuse, match="1 to 255 bytes"):

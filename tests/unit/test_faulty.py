@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from unisono import Delivery, Group, View, join
+from unisono.cli.by_hand import Prompts
 from unisono.cli.causal import _settings
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.member import Member
@@ -244,3 +245,29 @@ def test_a_planted_fault_is_found(mutant: type[FaultyMember], test: Any, monkeyp
     monkeypatch.setitem(globals(), "FaultyMember", mutant)
     with pytest.raises((AssertionError, StopIteration, IndexError, RuntimeError)):
         test()
+
+
+class Screen:
+    """A keyboard that nobody types on."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_a_number_that_an_acknowledgement_has_no_room_for_is_no_answer() -> None:
+    """Found by reading: it was taken, and could not be sent."""
+    screen, decided = Screen(), list[Verdict]()
+    prompts = Prompts(screen, decided.append, numbers=True, delays=True)  # type: ignore[arg-type]
+    prompts.ask(Question("peer", 0))
+    for words in (str(2**32), "9" * 5_000, "-1", "²"):
+        prompts.answer(words)
+        assert screen.lines[-2] == f"{words!r} is no answer."
+    prompts.answer(str(2**32 - 1))
+    for words in ("9" * 30, "2000h"):
+        prompts.answer(words)
+        assert screen.lines[-2] == f"{words!r} is no answer."
+    prompts.answer("2")
+    assert decided == [Verdict(seq=2**32 - 1, delay_ns=2_000_000_000)]

@@ -112,6 +112,26 @@ def test_what_goes_wrong_is_a_warning(stream: io.StringIO, monkeypatch: pytest.M
         assert part in texts
 
 
+def test_what_a_peer_says_does_nothing_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by reading: the reason of a refusal was written as it came, and set the title of the reader's window."""
+    monkeypatch.setattr(logs, "count_drops", lambda seen: {})
+    text = io.StringIO()
+    handler = logs.configure(logging.INFO, stream=text)
+    group = Quiet({})
+    group.name = "lab\x1b[31m"
+    try:
+        Reporter(group).tell(  # type: ignore[arg-type]
+            [Refused(MemberId("b", 2), "\x1b]0;owned\x07" + "x" * 100_000), Stalled(("waits for \x9b2J",))], 0
+        )
+    finally:
+        LOGGER.removeHandler(handler)
+    refused, stalled = text.getvalue().splitlines()
+    assert all(line.isprintable() for line in (refused, stalled))
+    assert r"refuses this member: \x1b]0;owned\x07xxx" in refused
+    assert len(refused) < 1_000
+    assert r"lab\x1b[31m" in stalled
+
+
 def test_nobody_pays_for_a_log_that_nobody_reads() -> None:
     async def main() -> None:
         async with join("lab", listen="127.0.0.1:0") as group:

@@ -13,9 +13,9 @@ from unisono.runtime.members_file import Listed, find_member, parse_members, rea
 def test_names_hosts_and_ports_are_read_in_order() -> None:
     text = "# our group\n\nalpha 127.0.0.1 7400\nbeta,localhost,7401   # commas do as well\n\tgamma ::1 7402\n"
     assert parse_members(text, "members.dat") == [
-        Listed("alpha", "127.0.0.1", 7400),
-        Listed("beta", "localhost", 7401),
-        Listed("gamma", "::1", 7402),
+        Listed("alpha", "127.0.0.1", 7400, 3),
+        Listed("beta", "localhost", 7401, 4),
+        Listed("gamma", "::1", 7402, 5),
     ]
     assert Listed("gamma", "::1", 7402).address == "[::1]:7402"
 

@@ -101,6 +101,24 @@ def test_peers_and_the_latency_between_two_members_are_shown() -> None:
     asyncio.run(main())
 
 
+def test_what_is_addressed_to_others_is_no_delivery() -> None:
+    """Found by reading: places that a member keeps for messages of others were counted as messages that it got."""
+
+    async def main() -> None:
+        page_at = f"127.0.0.1:{free_port()}"
+        async with (
+            join("lab", listen="127.0.0.1:0", metrics=page_at) as a,
+            join("lab", listen="127.0.0.1:0", peers=[a.id.address], min_members=2, pace=0.2) as b,
+        ):
+            await a._until(lambda: len(a.status()["members"]) == 2, 10, "two members")
+            await (await b.cast(b"for b alone", to=[b.id])).stable(10)
+            await (await b.cast(b"for all")).stable(10)
+            page = values(await fetch(f"http://{page_at}/"))
+            assert page["unisono_deliveries_total"] == 1
+
+    asyncio.run(main())
+
+
 class Followed:
     """A group of which the metrics see only what is cast and delivered."""
 

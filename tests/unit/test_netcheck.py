@@ -13,13 +13,14 @@ from unisono.runtime.netcheck import Pair, Prober, judge
 
 PEERS = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]
 A, B, C = PEERS
+LIFE = 1_800_000_000_000
 
 
 def probe(
     rounds: int, passes: Callable[[str, str, int, int], bool], up: list[str] | None = None, peers: list[str] = PEERS
 ) -> dict[str, Prober]:
     """Rounds of probes, 20 ms apart, each 3 ms on its way; `passes(source, target, bytes, round)` says what arrives."""
-    probers = {name: Prober(name, peers) for name in up or peers}
+    probers = {name: Prober(name, peers, LIFE) for name in up or peers}
     for number in range(rounds):
         now = (1 + number) * 20 * MILLISECOND
         sent = [(name, to, data) for name, prober in probers.items() for to, data in prober.probe(now)]
@@ -118,6 +119,75 @@ def test_the_largest_datagram_that_passes_is_found() -> None:
     probers = probe(200, lambda source, target, size, _: (source, target) != (A, B) or size <= 1_472)
     assert by_pair(probers[C])[A, B].largest == 1_472
     assert by_pair(probers[C])[A, B].is_good
+
+
+def test_a_way_that_is_too_narrow_for_a_group_is_not_fine() -> None:
+    """Found by reading: small probes came through, so the way was fine; a member's datagrams would not have come."""
+    narrow = by_pair(probe(200, lambda source, target, size, _: (source, target) != (A, B) or size < 1_200)[C])
+    assert narrow[A, B].verdict == "only 1,000 bytes get through: a group needs 1,200"
+    assert sum(one.is_good for one in narrow.values()) == 5
+    short = by_pair(probe(20, lambda source, target, size, _: (source, target) != (A, B) or size < 1_200)[B])
+    assert short[A, B].verdict == "too short to tell whether 1,200 bytes get through: measure longer"
+    least = by_pair(probe(200, lambda source, target, size, _: (source, target) != (A, B) or size <= 1_200)[C])
+    assert least[A, B].is_good
+
+
+def exchange(probers: dict[str, Prober], now: int, heard: Callable[[str, str], bool] = lambda *_: True) -> None:
+    """One round in which all that is heard arrives at once."""
+    for source, prober in probers.items():
+        for target, data in prober.probe(now):
+            if target in probers and heard(source, target):
+                probers[target].receive(data, now + 1)
+
+
+def test_one_that_is_started_again_is_counted_anew() -> None:
+    """Found by reading: its numbers began again and were counted with the old ones, so that less than nothing was lost."""
+    probers = {name: Prober(name, PEERS, LIFE) for name in PEERS}
+    for now in range(1, 201):
+        exchange(probers, now)
+    assert all(one.is_good for one in by_pair(probers[C]).values())
+    probers[A] = Prober(A, PEERS, LIFE + 5)
+    for now in range(201, 301):
+        exchange(probers, now, lambda source, target: (source, target) != (B, A))  # it does not hear B any more
+    for prober in probers.values():
+        pairs = by_pair(prober)
+        assert all(one.loss is None or one.loss == 0 for one in pairs.values())
+        assert pairs[B, A].verdict == "nothing arrives, though the way back is open"
+    assert probers[B]._heard[A].received == 100
+    assert B not in probers[C].rows[A]
+
+
+def test_a_later_life_counts_for_whoever_hears_it_only_through_others() -> None:
+    known: netcheck.Rows = {A: {B: [LIFE, 900, 1, 9, 9, 0, 0], C: [LIFE, 900, 1, 9, 9, 0, 0]}}
+    netcheck.learn(known, {A: {C: [LIFE + 1, 1, 1, 1, 1, 0, 0]}}, PEERS)
+    assert known == {A: {C: [LIFE + 1, 1, 1, 1, 1, 0, 0]}}
+    netcheck.learn(known, {A: {C: [LIFE, 901, 1, 9, 9, 0, 0]}}, PEERS)
+    assert known == {A: {C: [LIFE + 1, 1, 1, 1, 1, 0, 0]}}
+
+
+def test_probes_that_come_twice_or_late_were_not_lost() -> None:
+    heard = netcheck.Heard()
+    for number in (5, 4, 4, 5, 7):
+        heard.count(number)
+        assert heard.is_possible
+    assert (heard.first, heard.highest, heard.rounds) == (4, 7, 4)
+    assert heard.loss == 0.25  # the sixth
+
+
+@pytest.mark.parametrize(
+    "values", [[1, 5, 4, 1, 0, 0], [1, 1, 5, 6, 0, 0], [1, 1, 5, -1, 0, 0], [1, 1, 5, 5, -1, 0], [1, 1, 5, 5, 0, -1]]
+)
+def test_rows_that_cannot_be_are_refused(values: list[int]) -> None:
+    """Found by reading: a row of as many rounds as none was divided by."""
+    prober, liar = Prober(A, PEERS, LIFE), Prober(B, PEERS, LIFE)
+    liar.rows = {C: {A: [LIFE, *values]}}
+    liar._rounds = 2  # others' rows are told in every other round
+    for to, data in liar.probe(1):
+        if to == A:
+            prober.receive(data, 2)
+    assert prober.refused == 1
+    assert prober.rows == {}
+    judge([prober])
 
 
 def test_probes_that_nobody_understands_are_counted() -> None:

@@ -31,8 +31,10 @@ from unisono.cli import (
     trace,
 )
 from unisono.cli.by_hand import AsPrinted
+from unisono.cli.streams import prepare_streams
 from unisono.core.errors import UnisonoError
 from unisono.runtime.errors import JournalError, NotFlushed, TimedOut
+from unisono.runtime.plain import plain_lines
 from unisono.trace.schema import TraceError
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_FAULT = 1, 2, 70
@@ -66,6 +68,7 @@ app.command("ptp", cls=AsPrinted)(ptp.ptp)
 
 def main() -> None:
     """Run a command. Whatever goes wrong, a person reads one sentence."""
+    prepare_streams()
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, so that worker processes end too
     if hasattr(signal, "SIGPIPE"):  # `| head` ends us quietly, as it ends every other program
@@ -73,18 +76,18 @@ def main() -> None:
     try:
         app()
     except (TimedOut, NotFlushed, JournalError) as error:  # nobody's mistake
-        console.print("unisono:", str(error), markup=False)
+        console.print("unisono:", plain_lines(str(error)), markup=False)
         sys.exit(EXIT_FAILED)
     except (UnisonoError, TraceError) as error:
-        console.print("unisono:", str(error), markup=False)
+        console.print("unisono:", plain_lines(str(error)), markup=False)
         sys.exit(EXIT_BAD_INPUT)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        console.print(f"unisono: {error.strerror or error}{where}.", markup=False)
+        console.print(plain_lines(f"unisono: {error.strerror or error}{where}."), markup=False)
         sys.exit(EXIT_BAD_INPUT)
     except Exception as error:
         if os.environ.get("UNISONO_DEBUG"):
             raise
         text = f"unisono: a fault of its own, {type(error).__name__}: {error}. Set UNISONO_DEBUG=1 to see where."
-        console.print(text, markup=False)
+        console.print(plain_lines(text), markup=False)
         sys.exit(EXIT_FAULT)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing as mp
-from contextlib import suppress
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from time import monotonic_ns
 from typing import Annotated, Any
 
@@ -49,22 +53,44 @@ def bench(
     context = mp.get_context("spawn")
     peers = _free_addresses(members)
     workers, pipes = [], []
-    for own in peers:
-        here, there = context.Pipe()
-        arguments = (there, own, peers, order, payload_bytes, seconds, rate)
-        worker = context.Process(target=_work, args=arguments, daemon=True)
-        worker.start()
-        there.close()
-        workers.append(worker)
-        pipes.append(here)
     try:
+        for own in peers:
+            here, there = context.Pipe()
+            arguments = (there, own, peers, order, payload_bytes, seconds, rate)
+            worker = context.Process(target=_work, args=arguments, daemon=True)
+            with _deaf_to_interrupts():
+                worker.start()
+            there.close()
+            workers.append(worker)
+            pipes.append(here)
         with bar(f"{members} members cast", None):
             results = [_result(pipe, seconds) for pipe in pipes]
-    finally:
-        for worker in workers:
-            worker.join(5)
-            worker.terminate()
+    except BaseException:
+        end_all(workers)
+        raise
+    for worker in workers:
+        worker.join(5)
+    end_all(workers)
     _report(results, members, payload_bytes, order, json)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """What is started meanwhile never hears Ctrl-C, not even while it imports: its parent does, right after, and ends it."""
+    resource_tracker.ensure_running()  # which, where it is started with the first process, lets signals through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_all(workers: Sequence[BaseProcess]) -> None:
+    """First all are told, then each is waited for."""
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.join(5)
 
 
 def _free_addresses(count: int) -> list[str]:

@@ -9,9 +9,14 @@ from typing import Any
 from typer.core import TyperCommand
 
 from unisono.cli.keyboard import Keyboard
+from unisono.core.config import SECOND
 from unisono.core.errors import Misuse
 from unisono.runtime.faulty import AS_IT_IS, Question, Verdict
 from unisono.sim.units import parse_duration
+
+NUMBER_MAX = 2**32 - 1
+"""What an acknowledgement has room for."""
+DELAY_NS_MAX = 24 * 3_600 * SECOND
 
 
 class AsPrinted(TyperCommand):
@@ -80,12 +85,13 @@ class Prompts:
         if words == "drop":
             return Verdict(is_dropped=True)
         if self._stages[self._stage] == "number":
-            return self._verdict._replace(seq=int(words)) if words.isascii() and words.isdigit() else None
+            is_number = words.isascii() and words.isdigit() and len(words) <= len(str(NUMBER_MAX))
+            return self._verdict._replace(seq=int(words)) if is_number and int(words) <= NUMBER_MAX else None
         try:
-            unit = "" if words[-1].isalpha() else "s"
-            return self._verdict._replace(delay_ns=parse_duration(words + unit))
+            delay_ns = parse_duration(words + ("" if words[-1].isalpha() else "s"))
         except Misuse:
             return None
+        return self._verdict._replace(delay_ns=delay_ns) if delay_ns <= DELAY_NS_MAX else None
 
     def _settle(self, verdict: Verdict) -> None:
         self._waiting.popleft()

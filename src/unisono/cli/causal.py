@@ -12,7 +12,8 @@ import typer
 from unisono.cli import group_options as o
 from unisono.cli.by_hand import Prompts
 from unisono.cli.keyboard import Keyboard
-from unisono.cli.session import attend, plain
+from unisono.cli.session import attend
+from unisono.cli.streams import to_bytes, to_text
 from unisono.core.detector import DetectorSettings
 from unisono.core.errors import Misuse
 from unisono.core.happenings import Happening
@@ -22,7 +23,7 @@ from unisono.core.membership_settings import MembershipSettings
 from unisono.core.stream_settings import StreamSettings
 from unisono.core.types import Batch, MemberId
 from unisono.orders.causal import Causal
-from unisono.runtime.addresses import Endpoint, resolve
+from unisono.runtime.addresses import Endpoint, resolve_all
 from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.faulty import Faults, FaultyMember, Verdict
@@ -118,10 +119,18 @@ class People:
     """Names for addresses."""
 
     def __init__(self, listed: Sequence[Listed]) -> None:
-        self._endpoints: dict[str, Endpoint] = {
-            one.name: resolve(one.address, f"the member {one.name!r} of the members file,") for one in listed
-        }
-        self._names = {str(endpoint): name for name, endpoint in self._endpoints.items()}
+        endpoints = resolve_all([one.address for one in listed], "the members file's")
+        self._endpoints: dict[str, Endpoint] = {}
+        self._names: dict[str, str] = {}
+        for one, endpoint in zip(listed, endpoints, strict=True):
+            if (other := self._names.get(str(endpoint))) is not None:
+                first = next(before for before in listed if before.name == other)
+                raise Misuse(
+                    f"the members file, line {one.line}: {one.address} is the same address as {first.address} of {other!r} in line "
+                    f"{first.line}; give each its own port."
+                )
+            self._endpoints[one.name] = endpoint
+            self._names[str(endpoint)] = one.name
 
     @property
     def addresses(self) -> list[str]:
@@ -218,7 +227,7 @@ class Program:
     def show(self, event: Event) -> None:
         name_of = self._people.name_of
         if isinstance(event, Delivery):
-            self._keyboard.say(f"{name_of(event.sender)}: {plain(event.payload.decode(errors='replace'))}")
+            self._keyboard.say(f"{name_of(event.sender)}: {to_text(event.payload)}")
         elif isinstance(event, View):
             for member, why in event.left.items():
                 self._keyboard.say(f"* {name_of(member)} is dropped: {why}")
@@ -234,7 +243,7 @@ class Program:
             names, _, line = line[1:].partition(" ")
             to = [self._people.find(name, group.members) for name in names.split(",") if name]
         if line:
-            await group.cast(line.encode(), to=to)
+            await group.cast(to_bytes(line), to=to)
         return True
 
     # Debugging.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from getpass import getuser
 from typing import Annotated
 
@@ -10,12 +11,14 @@ import typer
 
 from unisono.cli import group_options as o
 from unisono.cli.keyboard import Keyboard
-from unisono.cli.session import attend, line_of, places, plain
+from unisono.cli.session import attend, line_of, places
+from unisono.cli.streams import to_bytes, to_text
 from unisono.core.types import MemberId
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
 from unisono.runtime.loop import run
+from unisono.runtime.plain import plain
 
 HELP = "/who says who is here, /why what waits, /quit (or Ctrl-D) leaves; anything else is said to all."
 NAME_LETTERS_MAX = 32
@@ -57,7 +60,7 @@ class Conversation:
 
     def _meet(self, view: View) -> None:
         for member, why in view.left.items():
-            self._keyboard.say(f"* {self.name_of(member)} is gone: {plain(str(why))}")
+            self._keyboard.say(f"* {self.name_of(member)} is gone: {why}")
             self._names.pop(member, None)
         for member in view.joined:
             if member != self._own:
@@ -83,16 +86,23 @@ class Conversation:
 
 
 def write(name: str, text: str) -> bytes:
-    return json.dumps({"name": name, "text": text}, ensure_ascii=False).encode()
+    return to_bytes(json.dumps({"name": name, "text": text}, ensure_ascii=False))
 
 
 def read(payload: bytes) -> tuple[str, str]:
     """A name and a text, as harmless as they should be; whoever casts something else has neither."""
     try:
-        said = json.loads(payload)
+        said = json.loads(to_text(payload))
         return plain(str(said["name"]))[:NAME_LETTERS_MAX], plain(str(said["text"]))
     except (ValueError, TypeError, KeyError, RecursionError):
-        return "", plain(payload.decode(errors="replace"))
+        return "", plain(to_text(payload))
+
+
+def _user() -> str:
+    try:
+        return getuser()
+    except (KeyError, OSError):  # nobody has given this user a name, as in many containers
+        return f"user {os.getuid()}"
 
 
 def chat(
@@ -110,7 +120,7 @@ def chat(
 
     Without --listen and --peers, people on this machine find each other at the ports 7400 to 7407.
     """
-    called = plain(name or getuser())[:NAME_LETTERS_MAX]
+    called = plain(name or _user())[:NAME_LETTERS_MAX]
     wishes = places(listen, o.split_list(peers))
     joining = join(
         group, **wishes, order=order, advertise=advertise, key=key, insecure=insecure, pace=pace, control=True

@@ -13,10 +13,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from unisono.cli import group_options as o
-from unisono.cli.show import err, out, print_json
+from unisono.cli.show import cell, err, out, print_json
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
-from unisono.runtime.addresses import Endpoint, NotLocal, PortTaken, bind, resolve, sockaddr_of
+from unisono.runtime.addresses import Endpoint, NotLocal, PortTaken, bind, resolve, resolve_all, sockaddr_of
 from unisono.runtime.loop import run
 from unisono.runtime.netcheck import Pair, Prober, judge
 from unisono.runtime.seal import Seal, find_key
@@ -49,7 +49,7 @@ def check_net(
     members themselves must not run meanwhile: it listens where they will.
     """
     texts = o.split_list(peers)
-    endpoints = [resolve(text, "the peer") for text in texts]
+    endpoints = resolve_all(texts, "the peer")
     if len(set(endpoints)) < 2:
         raise Misuse("one address has nobody to hear: give two or more with --peers.")
     found = find_key(key)
@@ -58,7 +58,7 @@ def check_net(
         raise Misuse(
             f"{outside[0]} is on the network, and there is no key: give --key, or --insecure to probe without."
         )
-    sockets = _bind(endpoints, None if listen is None else resolve(listen, "listen"), local)
+    sockets = _bind(endpoints, None if listen is None else resolve(listen, "listen", int(endpoints[0].family)), local)
     heard_at = ", ".join(map(str, sockets))
     err.print(f"listening at {heard_at}, waiting up to {wait} for the others", markup=False, soft_wrap=True)
     try:
@@ -103,7 +103,7 @@ async def _check(
     names = [str(endpoint) for endpoint in endpoints]
     probers = []
     for endpoint, udp in sockets.items():
-        prober = Prober(str(endpoint), names)
+        prober = Prober(str(endpoint), names, time_ns() // 1_000_000)
         seal = None if key is None else Seal("check-net", MemberId(str(endpoint), time_ns()), key)
         _never_cut(udp, endpoint)
         enlarge_buffers(udp)
@@ -172,11 +172,11 @@ def _table(pairs: list[Pair]) -> Table:
         )
     for one in pairs:
         table.add_row(
-            one.source,
-            one.target,
+            cell(one.source),
+            cell(one.target),
             "–" if one.loss is None else f"{100 * one.loss:.1f} %",
             "–" if one.largest is None else f"{one.largest:,} B",
             "–" if one.rtt_ns is None else format_duration(one.rtt_ns),
-            one.verdict,
+            cell(one.verdict),
         )
     return table

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from unisono.cli.show import bar, out
@@ -51,7 +52,7 @@ def demo(
     events = list(read([traces]).events(RUN))
     picture = folder / "crash.svg"
     write_whole(picture, _picture(events))
-    out.print(f"a picture of the moment when the group went on without the killed one: [bold]{picture}[/]")
+    out.print(f"a picture of the moment when the group went on without the killed one: [bold]{escape(str(picture))}[/]")
     if spark and find_spec("pyspark") is None:
         out.print(
             "with the extra `unisono\\[spark]` the traces are judged and measured by Spark, and a report is written."
@@ -182,5 +183,5 @@ def _judge_on_spark(folder: Path, traces: Path) -> str:
         page = write_report(session, [traces], judgement, folder / "report", "unisono demo: five processes, one order")
     owed = len(judgement.runs[0].owed) if judgement.runs else 0
     out.print(f"[bold]Spark's verdict: {judgement.result}[/], on {owed} properties that the run owes")
-    out.print(f"the report: [bold]{page}[/]")
+    out.print(f"the report: [bold]{escape(str(page))}[/]")
     return judgement.result

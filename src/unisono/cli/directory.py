@@ -14,13 +14,14 @@ from rich.table import Table
 
 from unisono.cli import group_options as o
 from unisono.cli.keyboard import ending_signals
-from unisono.cli.show import out, print_json
+from unisono.cli.show import cell, out, print_json, tell
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
-from unisono.runtime.addresses import bind, bind_first, bound_endpoint, resolve
+from unisono.runtime.addresses import bind, bind_first, bound_endpoint, resolve, resolve_all
 from unisono.runtime.control_socket import ControlSocket, ask, find_folder, remove
 from unisono.runtime.directory_node import DirectoryNode, read_permanent
 from unisono.runtime.loop import run as run_loop
+from unisono.runtime.plain import plain
 from unisono.runtime.seal import find_key
 
 LOCAL_MANAGERS = tuple(f"127.0.0.1:{port}" for port in range(7411, 7419))
@@ -49,13 +50,14 @@ def run(
 ) -> None:
     """Be a manager until a signal: claim names for others on this machine, and defend what is taken."""
     texts = o.split_list(managers) or list(LOCAL_MANAGERS)
-    endpoints = [resolve(text, "the manager") for text in texts]
+    endpoints = resolve_all(texts, "the manager")
     found = find_key(key)
     outside = [one for one in endpoints if not one.is_loopback]
     if outside and found is None and not insecure:
         raise Misuse(f"{outside[0]} is on the network, and there is no key: give --key, or --insecure to go without.")
     table = {} if permanent is None else read_permanent(permanent)
-    udp = bind_first(endpoints)[0] if listen is None else bind(resolve(listen, "listen"))
+    family = int(endpoints[0].family)
+    udp = bind_first(endpoints)[0] if listen is None else bind(resolve(listen, "listen", family))
     own = bound_endpoint(udp)
     if own not in endpoints:
         udp.close()
@@ -79,7 +81,7 @@ def run(
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    print(plain(text), flush=True)
 
 
 @app.command("claim")
@@ -96,7 +98,7 @@ def claim(name: Name, manager: Manager = None, json: Json = False) -> None:
     if json:
         print_json(outcome)
     else:
-        out.print(outcome.get("refused") or f"{name} is {outcome['address']}", markup=False, soft_wrap=True)
+        tell(outcome.get("refused") or f"{name} is {outcome['address']}")
     if "refused" in outcome:
         raise typer.Exit(1)
 
@@ -105,7 +107,7 @@ def claim(name: Name, manager: Manager = None, json: Json = False) -> None:
 def release(name: Name, manager: Manager = None) -> None:
     """Give a name back."""
     _ask(_find(manager), {"ask": "release", "name": name})
-    out.print(f"{name} is free again", markup=False, soft_wrap=True)
+    tell(f"{name} is free again")
 
 
 @app.command("lookup")
@@ -121,9 +123,7 @@ def lookup(name: Name, manager: Manager = None, json: Json = False) -> None:
     if json:
         print_json(found)
     else:
-        out.print(
-            f"nobody knows {name}" if found is None else f"{name} is {found['address']}", markup=False, soft_wrap=True
-        )
+        tell(f"nobody knows {name}" if found is None else f"{name} is {found['address']}")
     if found is None:
         raise typer.Exit(1)
 
@@ -148,7 +148,7 @@ def _show(rows: list[dict[str, Any]], json: bool) -> None:
     for title in ("name", "address", "manager"):
         table.add_column(title)
     for row in rows:
-        table.add_row(row["name"], row["address"], row["owner"] or "permanent")
+        table.add_row(cell(row["name"]), row["address"], cell(row["owner"] or "permanent"))
     out.print(table if rows else "no names")
 
 

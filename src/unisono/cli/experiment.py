@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 
 from unisono.cli import options as o
-from unisono.cli.show import bar, err, out, print_json
+from unisono.cli.show import bar, err, out, print_json, tell
 from unisono.experiments.catalogue import EXPERIMENTS, find_experiment
 from unisono.experiments.pages import Table, page
 from unisono.sim.files import write_whole
@@ -66,7 +66,7 @@ def run(
         for table in tables:
             _show(table)
         out.print(f"{len(rows):,} runs, " + ", ".join(f"{n:,} {verdict}" for verdict, n in sorted(verdicts.items())))
-        out.print(f"results in {place}", markup=False)
+        tell(f"results in {place}")
     for row in rows:
         if row["verdict"] != "PASS":
             err.print(f"{row['id']}: {row['verdict']} {row['problem'] or ''}", markup=False)

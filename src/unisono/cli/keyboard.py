@@ -13,6 +13,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, Semaphore, Thread
 
+from unisono.cli.streams import to_text
+from unisono.runtime.plain import plain
+
 AHEAD_LINES_MAX = 1_000
 """So many lines may be read and not yet taken; a file that is piped in waits."""
 
@@ -73,9 +76,13 @@ class Keyboard:
     # Out.
 
     def say(self, text: str) -> None:
-        """Write a line, above the one that is being typed."""
+        """Write a line for people, whoever its words are from."""
+        self.write_line(plain(text))
+
+    def write_line(self, text: str) -> None:
+        """Write a line as it is, above the one that is being typed."""
         if self._is_typing:
-            self._write(f"\r\x1b[K{text}\n{self._prompt}{_typed_so_far()}")
+            self._write(f"\r\x1b[K{text}\n{self._prompt}{plain(_typed_so_far())}")
         else:
             self._write(f"{text}\n")
 
@@ -97,9 +104,9 @@ def _piped() -> Iterator[str]:
             break
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
-            yield line.decode(errors="replace").rstrip("\r")
+            yield to_text(line).rstrip("\r")
     if rest:
-        yield rest.decode(errors="replace")
+        yield to_text(rest)
 
 
 def _typed_so_far() -> str:

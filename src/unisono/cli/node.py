@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_lines
+import typer
 
 from unisono.cli import group_options as o
 from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend, line_of, places, row_of
+from unisono.cli.show import json_line
+from unisono.cli.streams import to_bytes
 from unisono.runtime.events import Event
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
@@ -65,15 +67,19 @@ def node(
     )
 
     async def take(group: Group, line: str) -> bool:
-        await group.cast(line.encode())
+        await group.cast(to_bytes(line))
         return True
 
-    async def main() -> None:
+    async def main() -> int:
         with Keyboard() as keyboard:
 
             def show(event: Event) -> None:
-                keyboard.say(json_lines.dumps(row_of(event), ensure_ascii=False) if json else line_of(event))
+                if json:
+                    keyboard.write_line(json_line(row_of(event)))
+                else:
+                    keyboard.say(line_of(event))
 
-            await attend(joining, keyboard, show, take, stay=stay)
+            return await attend(joining, keyboard, show, take, stay=stay)
 
-    run(main())
+    if run(main()):
+        raise typer.Exit(1)  # some of the input was not cast

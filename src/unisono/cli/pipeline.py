@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unisono.cli import options as o
-from unisono.cli.show import bar, out, print_json
+from unisono.cli.show import bar, out, print_json, tell
 
 app = typer.Typer(help="Judge growing traces on Spark, and other systems' logs.", no_args_is_help=True)
 RUNS_SHOWN = 20
@@ -52,9 +52,9 @@ def run(
         print_json({"segments": status.segments, "results": dict(status.results), "waiting": dict(status.waiting)})
     else:
         for name, result in sorted(status.results.items(), key=lambda item: (item[1] == "PASS", item))[:RUNS_SHOWN]:
-            out.print(f"{result:8}{name}", markup=False)
+            tell(f"{result:8}{name}")
         for name, why in list(status.waiting.items())[:RUNS_SHOWN]:
-            out.print(f"open    {name}: {why}", markup=False)
+            tell(f"open    {name}: {why}")
         passed = sum(result == "PASS" for result in status.results.values())
         out.print(
             f"{status.segments} segments, {passed} of {len(status.results)} runs pass, {len(status.waiting)} still open",
@@ -75,4 +75,4 @@ def adapt(
     from unisono.pipeline.adapter import adapt_files, load_mapping, write_trace
 
     lives = write_trace(adapt_files(logs, load_mapping(mapping)), folder)
-    out.print(f"{sum(lives.values())} events of {len(lives)} members in {folder}", markup=False)
+    tell(f"{sum(lives.values())} events of {len(lives)} members in {folder}")

@@ -12,12 +12,14 @@ import typer
 from unisono.cli import group_options as o
 from unisono.cli.by_hand import Prompts
 from unisono.cli.keyboard import Keyboard, ending_signals
-from unisono.cli.session import plain
+from unisono.cli.show import err
+from unisono.cli.streams import to_bytes, to_text
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
 from unisono.runtime.addresses import Endpoint, bind, bound_endpoint, resolve
 from unisono.runtime.faulty import FaultyLink, Verdict
 from unisono.runtime.loop import run
+from unisono.runtime.plain import plain
 from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.services.ptp import AckReceived, Failed, Link, LinkSettings, Note, Received, Resent, Restarted
 
@@ -64,8 +66,8 @@ def ptp(
             "everyone on the way may read and write."
         )
     with bind(listen) as udp:
-        failed = run(Party(udp, peer, resends, found, debug).attend(alter, delay))
-    if failed:
+        has_lost = run(Party(udp, peer, resends, found, debug).attend(alter, delay))
+    if has_lost:
         raise typer.Exit(1)
 
 
@@ -94,10 +96,11 @@ class Party:
         self._timer: asyncio.TimerHandle | None = None
         self._moved = asyncio.Event()
         self._told: list[str] = []  # about acknowledgements, in this turn
-        self._has_failed = False
+        self._in_hand = 0  # a line for which the link has no room yet
+        self._has_lost = False
 
     async def attend(self, alter: bool, delay: bool) -> bool:
-        """Until a signal, or the end of the input and everything acknowledged. True: the last word was a failure."""
+        """Until a signal, or the end of the input and everything acknowledged. True: something that was typed is lost."""
         loop = asyncio.get_running_loop()
         with Keyboard("> ") as self._keyboard, ending_signals() as end:
             prompts = Prompts(self._keyboard, self._decide, alter, delay)
@@ -111,26 +114,39 @@ class Party:
                 await asyncio.wait({typed, ended}, return_when=asyncio.FIRST_COMPLETED)
                 if typed.done():
                     typed.result()
+                elif waiting := self._in_hand + self._link.unacknowledged:
+                    self._lose(f"{waiting} lines are not acknowledged: {self._peer} may not have them.")
             finally:
                 for task in (typed, ended):
                     task.cancel()
                 loop.remove_reader(self._udp.fileno())
                 if self._timer is not None:
                     self._timer.cancel()
-        return self._has_failed
+        return self._has_lost
 
     async def _type(self, prompts: Prompts) -> None:
         async for line in self._keyboard:
             if prompts.is_waiting:
                 prompts.answer(line)
                 continue
-            self._has_failed = False
-            while not self._link.send(line.encode()):
-                await self._change()
+            await self._send(to_bytes(line))
             self._turn()
         prompts.finish()
         while not self._link.is_idle:
             await self._change()
+
+    async def _send(self, message: bytes) -> None:
+        self._in_hand = 1
+        try:
+            while not self._link.send(message):
+                await self._change()
+        except Misuse as error:  # too large; the next line may not be
+            self._lose(str(error))
+        self._in_hand = 0
+
+    def _lose(self, text: str) -> None:
+        self._has_lost = True
+        err.print("unisono:", plain(text), markup=False, soft_wrap=True)
 
     async def _change(self) -> None:
         self._moved.clear()
@@ -169,7 +185,7 @@ class Party:
             self._tell(text)
         self._told.clear()
         for message in turn.messages:
-            self._keyboard.say(plain(message.decode(errors="replace")))
+            self._keyboard.say(to_text(message))
         if self._timer is not None:
             self._timer.cancel()
         if turn.deadline is not None:
@@ -188,7 +204,7 @@ class Party:
             case Restarted():
                 self._tell(f"{self._peer} has restarted")
             case Failed(seq, tries, given_up):
-                self._has_failed = True
+                self._has_lost = True
                 self._keyboard.say(
                     f"{self._peer} did not acknowledge {seq} after {tries} sends: it counts as failed, and {given_up} "
                     "datagrams are given up."

@@ -8,12 +8,14 @@ from typing import Any
 
 from unisono.cli.keyboard import Keyboard, ending_signals
 from unisono.cli.show import err
+from unisono.cli.streams import to_text
 from unisono.core.errors import UnisonoError
 from unisono.core.happenings import Stalled
 from unisono.core.membership_host import Evicted, Refused
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining
+from unisono.runtime.plain import plain
 
 LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
 """Where members look for each other if nothing is said: eight of them on this machine."""
@@ -37,8 +39,12 @@ async def attend(
     finish: Callable[[], None] = lambda: None,
     stay: bool = False,
     leave_s: float = 5.0,
-) -> None:
-    """Be a member until a signal, or the end of the input unless told to stay, or until `take` says False."""
+) -> int:
+    """Be a member until a signal, or the end of the input unless told to stay, or until `take` says False.
+
+    How many lines were refused.
+    """
+    refused: list[UnisonoError] = []
     with ending_signals() as end:
         ended = asyncio.create_task(end.wait())
         joined = asyncio.ensure_future(joining)
@@ -53,11 +59,11 @@ async def attend(
         if not joined.done():
             joined.cancel()
             await asyncio.gather(joined, return_exceptions=True)
-            return
+            return 0
         group = joined.result()
         begin(group)
         shown = asyncio.create_task(_show_all(group, show))
-        typed = asyncio.create_task(_take_all(group, keyboard, take, stay))
+        typed = asyncio.create_task(_take_all(group, keyboard, take, stay, refused))
         try:
             await asyncio.wait({ended, shown, typed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -71,6 +77,7 @@ async def attend(
     for result in results:
         if isinstance(result, Exception):
             raise result
+    return len(refused)
 
 
 async def _show_all(group: Group, show: Callable[[Event], None]) -> None:
@@ -79,14 +86,19 @@ async def _show_all(group: Group, show: Callable[[Event], None]) -> None:
 
 
 async def _take_all(
-    group: Group, keyboard: Keyboard, take: Callable[[Group, str], Awaitable[bool]], stay: bool
+    group: Group,
+    keyboard: Keyboard,
+    take: Callable[[Group, str], Awaitable[bool]],
+    stay: bool,
+    refused: list[UnisonoError],
 ) -> None:
     async for line in keyboard:
         try:
             if not await take(group, line):
                 return
         except UnisonoError as error:
-            err.print("unisono:", str(error), markup=False, soft_wrap=True)
+            refused.append(error)
+            err.print("unisono:", plain(str(error)), markup=False, soft_wrap=True)
     if stay:
         await asyncio.Event().wait()  # until somebody ends it
 
@@ -95,17 +107,17 @@ async def _take_all(
 
 
 def line_of(event: Event) -> str:
-    """An event for people."""
+    """An event for people, who see it by `Keyboard.say`."""
     if isinstance(event, Delivery):
-        return f"{event.sender}:{event.index} {plain(event.payload.decode(errors='replace'))}"
+        return f"{event.sender}:{event.index} {to_text(event.payload)}"
     if isinstance(event, View):
         return view_line(event)
     if isinstance(event, Refused):
-        return f"refused by {event.by}: {plain(event.reason)}"
+        return f"refused by {event.by}: {event.reason}"
     if isinstance(event, Evicted):
         return f"evicted by {event.by}, whose window this member held shut for {event.lasted_ns / 1e9:.3f} s"
     if isinstance(event, Stalled):
-        return f"stalled: {plain(' '.join(event.sentences))}"
+        return f"stalled: {' '.join(event.sentences)}"
     return f"it moves again, after {event.lasted_ns / 1e9:.3f} s"
 
 
@@ -148,8 +160,3 @@ def _payload(payload: bytes) -> dict[str, str]:
         from base64 import b64encode
 
         return {"payload_base64": b64encode(payload).decode()}
-
-
-def plain(text: str) -> str:
-    """Text of others on this terminal: nothing in it may move the cursor or colour anything."""
-    return "".join(one if one.isprintable() or one == "\t" else one.encode("unicode_escape").decode() for one in text)

@@ -9,9 +9,13 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
+from unisono.cli.streams import takes_all_letters
+from unisono.runtime.plain import plain, plain_lines
 from unisono.sim.measure import Measures, Spread
 from unisono.sim.run import Outcome
 from unisono.sim.world import World
@@ -21,9 +25,23 @@ err = Console(stderr=True, highlight=False)
 VIOLATIONS_SHOWN = 10
 
 
+def tell(text: str, style: str | None = None) -> None:
+    """Write text in which words of others may be: nothing in it is markup, and nothing moves the cursor."""
+    out.print(plain_lines(text), style=style, markup=False, soft_wrap=True)
+
+
+def cell(text: str) -> Text:
+    """The same for a cell of a table."""
+    return Text(plain(text))
+
+
 def print_json(value: Any) -> None:
     """One JSON object, for programs: nothing else goes to standard output."""
-    print(json.dumps(value, ensure_ascii=False))
+    print(json_line(value), flush=True)
+
+
+def json_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=not takes_all_letters())
 
 
 @contextmanager
@@ -57,19 +75,21 @@ def verdict_lines(outcome: Outcome) -> Iterator[str]:
     colour = {"PASS": "green", "FAIL": "red"}.get(verdict.result, "yellow")
     yield f"[bold {colour}]{verdict.result}[/]  {len(verdict.owed)} properties owed by {outcome.measures.order}"
     for violation in verdict.violations[:VIOLATIONS_SHOWN]:
-        yield f"  [red]{violation.property}[/] {violation.sentence}"
+        yield f"  [red]{violation.property}[/] {escape(violation.sentence)}"
     hidden = sum(verdict.counts.values()) - VIOLATIONS_SHOWN
     if hidden > 0:
         yield f"  ... and {hidden} more violations"
     for member, why in verdict.unknown.items():
-        yield f"  [yellow]unknown[/] {member}: {why}"
+        yield f"  [yellow]unknown[/] {escape(f'{member}: {why}')}"
     if outcome.gaps:
         yield f"  [yellow]{outcome.gaps} rows of the trace could not be written[/]"
 
 
 def measures_table(rows: list[Measures], title: str = "") -> Table:
     """The comparison that people come for: latency, its parts, and the cost beside the formula. Times are in ms."""
-    table = Table(title=title or None, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    table = Table(
+        title=Text(title, "table.title") if title else None, title_justify="left", header_style="bold", box=SIMPLE_HEAD
+    )
     table.padding = (0, 1, 0, 0)  # fits 80 columns
     table.add_column("order", no_wrap=True)
     for name in ("mean", "p50", "p99", "t1", "t2", "pkts", "formula", "bytes", "index"):

@@ -11,7 +11,7 @@ import typer
 
 from unisono.cli import options as o
 from unisono.cli.explore_views import explore_views
-from unisono.cli.show import bar, err, measures_table, out, print_json, run_progress, verdict_lines
+from unisono.cli.show import bar, err, measures_table, out, print_json, run_progress, tell, verdict_lines
 from unisono.cli.swarm import swarm as swarm_of_groups
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
@@ -99,7 +99,7 @@ def run(
         outcome = simulate(scenario, folder=trace, progress=run_progress(update))
     _report(scenario, outcome, json)
     if trace is not None and not json:
-        out.print(f"trace in {trace}")
+        tell(f"trace in {trace}")
     _exit(outcome)
 
 

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from unisono.cli.show import out, print_json
+from unisono.cli.show import cell, out, print_json, tell
 from unisono.core.errors import Misuse
 from unisono.runtime.control_socket import Found, ask, choose, find_members
 from unisono.sim.units import parse_duration
@@ -77,7 +77,7 @@ def _page(statuses: list[dict[str, Any]]) -> RenderableType:
         if number:
             table.add_row("", "")
         for name, text in _lines(one):
-            table.add_row(name, text)
+            table.add_row(name, cell(text))
     return table
 
 
@@ -113,7 +113,7 @@ def members(group: Group = None, member: Member = None, json: Json = False) -> N
         table.add_column(name, justify="right" if name in ("rank", "unacknowledged") else "left")
     for row in rows:
         note = "this one" if row["self"] else "suspected" if row["suspected"] else ""
-        table.add_row(str(row["rank"]), row["member"], str(row["unacknowledged"]), note)
+        table.add_row(str(row["rank"]), cell(row["member"]), str(row["unacknowledged"]), note)
     out.print(table)
 
 
@@ -133,7 +133,7 @@ def explain(
         print_json(sentences)
     else:
         for sentence in sentences or ["nothing waits"]:
-            out.print(sentence, markup=False, soft_wrap=True)
+            tell(sentence)
 
 
 def _ask(found: Found, question: dict[str, str]) -> Any:

@@ -10,7 +10,7 @@ import typer
 
 from unisono.cli import options as o
 from unisono.cli import trace_spark
-from unisono.cli.show import VIOLATIONS_SHOWN, out, print_json
+from unisono.cli.show import VIOLATIONS_SHOWN, print_json, tell
 from unisono.core.errors import Misuse
 from unisono.sim.files import write_whole
 from unisono.trace.checks.judge import Verdict, judge_all
@@ -45,15 +45,15 @@ def check(paths: Paths, json: o.Json = False) -> None:
         )
     else:
         for note in trace.notes:
-            out.print(f"note: {note}", markup=False, style="yellow")
+            tell(f"note: {note}", "yellow")
         for name, verdict in verdicts.items():
-            out.print(f"{verdict.result:8}{name}", markup=False)
+            tell(f"{verdict.result:8}{name}")
             for violation in verdict.violations[:VIOLATIONS_SHOWN]:
-                out.print(f"  {violation}", markup=False)
+                tell(f"  {violation}")
             if (hidden := sum(verdict.counts.values()) - VIOLATIONS_SHOWN) > 0:
-                out.print(f"  … and {hidden} more", markup=False)
+                tell(f"  … and {hidden} more")
             for member, why in verdict.unknown.items():
-                out.print(f"  unknown {member}: {why}", markup=False)
+                tell(f"  unknown {member}: {why}")
     results = {verdict.result for verdict in verdicts.values()}
     if results != {"PASS"}:
         raise typer.Exit(1 if "FAIL" in results else 2)
@@ -78,11 +78,11 @@ def close(
     notes: list[str] = []
     closed = close_killed(folder, run, member, power_cut=power_cut, notes=notes)
     for life in closed:
-        out.print(f"{life.run}: {life.member} closed with CRASH", markup=False)
+        tell(f"{life.run}: {life.member} closed with CRASH")
     for note in notes:
-        out.print(note, markup=False, style="yellow")
+        tell(note, style="yellow")
     if not closed and not notes:
-        out.print("every trace in it has its ending", markup=False)
+        tell("every trace in it has its ending")
 
 
 @app.command("diagram")
@@ -101,4 +101,4 @@ def diagram(
     if name not in trace.runs:
         raise Misuse(f"there is no run {name!r}: choose among {', '.join(trace.runs)}.")
     write_whole(file, render(trace.events(name), title=name))
-    out.print(str(file), markup=False)
+    tell(str(file))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from unisono.cli import options as o
-from unisono.cli.show import VIOLATIONS_SHOWN, bar, out, print_json
+from unisono.cli.show import VIOLATIONS_SHOWN, bar, cell, out, print_json, tell
 from unisono.core.errors import Misuse
 from unisono.trace.checks.judge import CHECKERS
 
@@ -57,7 +58,7 @@ def verify(
     else:
         _show(judgement)
         if page is not None:
-            out.print(f"report: {page}", markup=False)
+            tell(f"report: {page}")
     if judgement.result != "PASS":
         raise typer.Exit(1 if judgement.result == "FAIL" else 2)
 
@@ -116,7 +117,7 @@ def measure(
             out.print(_table(name, rows[name]))
     out.print(f"durations in ms; percentiles {stated}", style="dim")
     if tables is not None:
-        out.print(f"all measures in {tables}", markup=False)
+        tell(f"all measures in {tables}")
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> RichTable:
@@ -129,7 +130,11 @@ def _table(name: str, rows: list[dict[str, Any]]) -> RichTable:
     return table
 
 
-def _cell(column: str, value: Any) -> str:
+def _cell(column: str, value: Any) -> Text:
+    return cell(_written(column, value))
+
+
+def _written(column: str, value: Any) -> str:
     if value is None:
         return "–"
     if column.endswith("_ns"):
@@ -140,17 +145,17 @@ def _cell(column: str, value: Any) -> str:
 def _show(judgement: Judgement) -> None:
     shown = [run for run in judgement.runs if run.result != "PASS"] or list(judgement.runs)
     for run in shown[:RUNS_SHOWN]:
-        out.print(f"{run.result:8}{run.run}  {run.protocol}, {len(run.owed)} properties, by {run.by}", markup=False)
+        tell(f"{run.result:8}{run.run}  {run.protocol}, {len(run.owed)} properties, by {run.by}")
         for violation in run.violations[:VIOLATIONS_SHOWN]:
-            out.print(f"  {violation.property} {violation.explain()}", markup=False)
+            tell(f"  {violation.property} {violation.explain()}")
         if (hidden := sum(run.counts.values()) - VIOLATIONS_SHOWN) > 0:
-            out.print(f"  … and {hidden} more", markup=False)
+            tell(f"  … and {hidden} more")
         for member, why in run.unknown.items():
-            out.print(f"  unknown {member}: {why}", markup=False)
+            tell(f"  unknown {member}: {why}")
     for problem in judgement.problems[:VIOLATIONS_SHOWN]:
-        out.print(f"quarantined: {problem}", markup=False)
+        tell(f"quarantined: {problem}")
     passed = sum(run.result == "PASS" for run in judgement.runs)
-    out.print(f"{judgement.result}: {passed} of {len(judgement.runs)} runs pass", markup=False)
+    tell(f"{judgement.result}: {passed} of {len(judgement.runs)} runs pass")
 
 
 def _as_json(judgement: Judgement) -> dict[str, Any]:

@@ -67,6 +67,8 @@ class Seat:
         """What the copies of one message may take, one for each member that it is addressed to."""
         self.delivered = 0
         """Messages that the ordering has delivered here, in all views; placeholders too."""
+        self.given = 0
+        """Those of them that the application gets."""
         self._reach: list[int] = []  # by origin: beyond the last index that was delivered, or 0
         self._quiet_at: int | None = None
         self.install(view, parts=parts, order=order, attributes=attributes)
@@ -436,6 +438,7 @@ class Seat:
                 self._unfinished -= batch.count
             if batch.payloads is not None and (batch.to is None or self.rank in batch.to):
                 self._events.append(batch)
+                self.given += batch.count
         out.deliver = []
 
     def _check(self, options: CastOptions) -> None:

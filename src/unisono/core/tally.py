@@ -20,6 +20,7 @@ class Tally(NamedTuple):
     casts: int
     casts_refused: int
     deliveries: int
+    """To the application: placeholders of what is addressed to others are none."""
     suspicions: int
     pauses: int
     streams: Mapping[str, int]
@@ -78,7 +79,7 @@ def tally(member: Member) -> Tally:
         member._views,
         0 if seat is None else seat.accepted,
         member._watch.refused,
-        0 if seat is None else seat.delivered,
+        0 if seat is None else seat.given,
         member._suspicions,
         member._detector.pauses,
         sums,

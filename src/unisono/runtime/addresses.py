@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.errors import Misuse
@@ -56,15 +56,36 @@ def resolve(text: str, what: str, family: int = 0) -> Endpoint:
     host, port = split(text, what)
     try:
         found = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)
-    except socket.gaierror as error:
+    except (socket.gaierror, ValueError) as error:  # ValueError: no name of a host can be written so
         if is_numeric(host):
             kind = "IPv6" if family == socket.AF_INET6 else "IPv4"
-            raise Misuse(f"{what} {text!r} is of another family than the socket: {kind} is needed.") from error
+            raise Misuse(
+                f"{what} {text!r} is of another family than the other addresses: write all of them as {kind}."
+            ) from error
         raise Misuse(
             f"{what} {text!r}: the host {host!r} is not known here; check the name or write its number."
         ) from error
     address = found[0][4]
     return Endpoint(str(address[0]), port)
+
+
+def resolve_all(texts: Sequence[str], what: str, family: int = 0) -> list[Endpoint]:
+    """The numeric forms of addresses that one socket is to reach, and so all of one family.
+
+    Without one: that of the first that is written as a number, else of the first. A name may stand for addresses of both.
+    """
+    found: list[Endpoint] = []
+    family = family or next((int(one.family) for one in map(_written, texts) if one is not None), 0)
+    for text in texts:
+        found.append(resolve(text, what, family))
+        family = int(found[0].family)
+    return found
+
+
+def _written(text: str) -> Endpoint | None:
+    host, _, _ = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    return Endpoint(host, 0) if is_numeric(host) else None
 
 
 def is_numeric(host: str) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.types import Batch, Key, MemberId
 from unisono.core.types import View as CoreView
-from unisono.runtime.addresses import Endpoint, resolve, split
+from unisono.runtime.addresses import Endpoint, resolve, resolve_all, split
 from unisono.runtime.checksum import Checksum
 from unisono.runtime.events import Delivery, deliveries
 from unisono.runtime.hub import Port, find_hub
@@ -162,7 +162,10 @@ class Outside:
                 return Endpoint(*split(text, what))
             return await loop.run_in_executor(None, resolve, text, what, family)
 
-        contacts = [await numeric(contact, "the contact") for contact in self._contacts]
+        if network is not None:
+            contacts = [await numeric(contact, "the contact") for contact in self._contacts]
+        else:
+            contacts = await loop.run_in_executor(None, resolve_all, self._contacts, "the contact")
         listen = await self._find_listen(contacts, numeric)
         key = find_key(self._key)
         outside = [one for one in (listen, *contacts) if not one.is_loopback]

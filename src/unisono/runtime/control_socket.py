@@ -124,7 +124,7 @@ def answer(group: Group, question: Mapping[str, Any]) -> Any:
         return members_of(group)
     if asked == "explain":
         key = question.get("key")
-        return group.explain() if key is None else group.explain(parse_key(str(key)))
+        return group.explain() if key is None else group.explain(_living(group, parse_key(str(key))))
     raise Misuse(f"a member does not know the question {asked!r}: ask for status, members or explain.")
 
 
@@ -150,6 +150,13 @@ def parse_key(text: str) -> Key:
     if match is None:
         raise Misuse(f"{text!r} names no message: write its member and its number, as in 127.0.0.1:7400#17:3.")
     return Key(MemberId(match["address"], int(match["incarnation"] or 0)), int(match["index"]))
+
+
+def _living(group: Group, key: Key) -> Key:
+    """Without a life, whoever has the address in this view is meant."""
+    view = group._driver.member.view
+    members = () if view is None or key.origin.incarnation else view.members
+    return next((key._replace(origin=one) for one in members if one.address == key.origin.address), key)
 
 
 # The other side.

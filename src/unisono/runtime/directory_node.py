@@ -88,7 +88,7 @@ class DirectoryNode:
             case "lookup":
                 found = self.directory.lookup(name)
                 self._turn()
-                return None if found is None else self._row(name, found, None)
+                return None if found is None else self._row(name, found, self.directory.owner_of(name))
             case "list":
                 return self._rows()
             case "permanent":

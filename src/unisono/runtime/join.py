@@ -22,7 +22,7 @@ from unisono.core.types import MemberId
 from unisono.orders.registry import ORDERS, find_order
 from unisono.runtime import control_socket, logs
 from unisono.runtime import metrics as metrics_server
-from unisono.runtime.addresses import Endpoint, datagram_bytes, resolve, split
+from unisono.runtime.addresses import Endpoint, datagram_bytes, resolve, resolve_all, split
 from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.clients import Answer
 from unisono.runtime.driver import Driver
@@ -34,6 +34,7 @@ from unisono.runtime.journal import Journal
 from unisono.runtime.multicast import MulticastPort
 from unisono.runtime.multicast import check as check_multicast
 from unisono.runtime.pace import check_seconds, paced
+from unisono.runtime.plain import is_text
 from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.trace.recorder import Recorder
 from unisono.trace.sinks import FolderSink
@@ -139,6 +140,8 @@ def join(
         raise Misuse(f"peers must be a list of addresses, not the text {peers!r}.")
     if not group:
         raise Misuse("a group needs a name.")
+    if not is_text(group):
+        raise Misuse(f"the group's name {group!r} is no text: write it in UTF-8.")
     if policy not in tuple(Policy):
         raise Misuse(f"there is no policy {policy!r}: choose {' or '.join(Policy)}.")
     if policy == Policy.PRIMARY and journal is None:
@@ -277,7 +280,10 @@ async def open_port(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> tuple[Po
 
     listen = None if wishes.listen is None else await numeric(wishes.listen, "listen")
     family = 0 if listen is None else int(listen.family)
-    peers = [await numeric(peer, "the peer", family) for peer in wishes.peers]
+    if network is not None:
+        peers = [await numeric(peer, "the peer") for peer in wishes.peers]
+    else:
+        peers = await loop.run_in_executor(None, resolve_all, wishes.peers, "the peer", family)
     port: Port
     if network is not None:
         port = network.port(listen, peers)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from unisono.core.happenings import Entered, Happening, Moving, Stalled
 from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.runtime.observe import call_at_end, count_drops, observe_turns
+from unisono.runtime.plain import cut, plain
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -68,21 +69,23 @@ class Reporter:
             if isinstance(event, Entered):
                 self._tell_view(event)
             elif isinstance(event, Refused):
-                self._log(logging.WARNING, f"{event.by} refuses this member: {event.reason}", by=str(event.by))
+                self._log(
+                    logging.WARNING, f"{event.by} refuses this member: {_foreign(event.reason)}", by=str(event.by)
+                )
             elif isinstance(event, Evicted):
                 self._log(
                     logging.WARNING,
                     f"{event.by} evicted this member, because it held its window shut for {event.lasted_ns / 1e9:.3f} s",
                 )
             elif isinstance(event, Stalled):
-                self._log(logging.WARNING, f"nothing moves: {' '.join(event.sentences)}")
+                self._log(logging.WARNING, f"nothing moves: {_foreign(' '.join(event.sentences))}")
             elif isinstance(event, Moving):
                 self._log(logging.INFO, f"it moves again, after {event.lasted_ns / 1e9:.3f} s")
             elif isinstance(event, Left):
                 self._log(logging.INFO, "this member has left")
 
     def _tell_view(self, event: Entered) -> None:
-        left = {str(member): str(why) for member, why in event.left.items()}
+        left = {str(member): _foreign(str(why)) for member, why in event.left.items()}
         text = f"view {event.view.id} with {len(event.view)} members"
         if event.joined:
             text += f", joined: {', '.join(map(str, event.joined))}"
@@ -112,8 +115,18 @@ class Reporter:
 
     def _log(self, level: int, text: str, **fields: Any) -> None:
         self._logger.log(
-            level, "%s of %s: %s", self._group.id, self._group.name, text, extra={"fields": self._fields | fields}
+            level,
+            "%s of %s: %s",
+            self._group.id,
+            plain(self._group.name),
+            plain(text),
+            extra={"fields": self._fields | fields},
         )
+
+
+def _foreign(text: str) -> str:
+    """What a peer said, in a log that may be read on a terminal."""
+    return plain(cut(text))
 
 
 def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger = LOGGER) -> Reporter | None:

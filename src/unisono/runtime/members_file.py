@@ -16,6 +16,7 @@ class Listed(NamedTuple):
     name: str
     host: str
     port: int
+    line: int = 0
 
     @property
     def address(self) -> str:
@@ -39,7 +40,7 @@ def parse_members(text: str, where: str) -> list[Listed]:
     listed: dict[str, Listed] = {}
     addresses: dict[tuple[str, int], str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
-        for one in _parse_line(line, f"{where}, line {number}"):
+        for one in _parse_line(line, number, f"{where}, line {number}"):
             if one.name in listed:
                 raise Misuse(f"{where}, line {number}: the name {one.name!r} is there twice; give each member its own.")
             at = one.host, one.port
@@ -54,7 +55,7 @@ def parse_members(text: str, where: str) -> list[Listed]:
     return list(listed.values())
 
 
-def _parse_line(line: str, where: str) -> Iterator[Listed]:
+def _parse_line(line: str, number: int, where: str) -> Iterator[Listed]:
     words = line.partition("#")[0].replace(",", " ").split()
     if not words:
         return
@@ -65,7 +66,7 @@ def _parse_line(line: str, where: str) -> Iterator[Listed]:
         raise Misuse(f"{where}: {port!r} is no port; write a number from 1 to 65535.")
     if ":" in host and not is_numeric(host):
         raise Misuse(f"{where}: {host!r} is no host; write a name or an address, and the port after a space.")
-    one = Listed(name, host, int(port))
+    one = Listed(name, host, int(port), number)
     split(one.address, where)
     yield one
 

@@ -139,8 +139,8 @@ class MetricsServer:
         host, port = split(listen, "metrics")
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)
-        except OSError as error:
-            why = error.strerror or str(error)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or str(error)
             raise Misuse(f"the metrics address {listen} cannot be listened on: {why}. Choose another port.") from error
         self.port = self._server.sockets[0].getsockname()[1]
 

@@ -6,8 +6,9 @@ a third.
 
     probe   4 u8 · 0x20 u8 · length u16 · JSON · zeros up to the probe's size
 
-What is said of a pair has the round in which it was true; the latest counts. In a large group a probe has room for a part of a row,
-and the next one goes on where it ended.
+What is said of a pair has the life and the round of whoever heard it, in which it was true; the latest counts. One that is started
+again has another life: what it had heard, and what was heard of it, is forgotten. In a large group a probe has room for a part of a
+row, and the next one goes on where it ended.
 """
 
 from __future__ import annotations
@@ -19,22 +20,26 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple, TypeAlias
 
+from unisono.runtime.addresses import DATAGRAM_BYTES_MIN
+
 VERSION, KIND = 4, 0x20
 _HEAD = Struct("<BBH")
 SMALL_BYTES = 1_000
-CONTENT_BYTES_MAX = 160
-"""What a probe says besides rows and names: five numbers, and what is around them."""
+CONTENT_BYTES_MAX = 180
+"""What a probe says besides rows and names: six numbers, and what is around them."""
 SIZES_BYTES = (1_200, 1_452, 1_472, 8_952, 8_972, 60_000)
 """Beyond the small ones: IPv6's least, Ethernet, jumbo frames, loopback; payloads of UDP over IPv6 and IPv4."""
 LARGE_EVERY = 5
 """To each address a large one goes every so many rounds; not to all in the same one, which would fill their sockets."""
+SIZES_ROUNDS = 2 * LARGE_EVERY * len(SIZES_BYTES)
+"""After so many rounds each size has been tried twice with each address."""
 LOSS_MAX = 0.05
 """More than this is worth a warning: the streams heal it, slowly."""
 
 
 Rows: TypeAlias = dict[str, dict[str, list[int]]]
-"""By who has heard, then by whom: the round, and the values of a `Heard`."""
-VALUES = 6
+"""By who has heard, then by whom: the life and the round of the former, and the values of a `Heard`."""
+VALUES = 7
 
 
 @dataclass(slots=True)
@@ -47,9 +52,27 @@ class Heard:
     largest: int = 0
     rtt_ns: int = 0
 
+    def count(self, number: int) -> None:
+        """A small probe has come. One that comes twice, or late, was not lost for that."""
+        self.first = min(self.first or number, number)
+        self.highest = max(self.highest, number)
+        self.received = min(self.received + 1, self.rounds)
+
+    @property
+    def rounds(self) -> int:
+        return self.highest - self.first + 1
+
+    @property
+    def is_possible(self) -> bool:
+        return (
+            0 <= self.first <= self.highest
+            and 0 <= self.received <= self.rounds
+            and min(self.largest, self.rtt_ns) >= 0
+        )
+
     @property
     def loss(self) -> float:
-        return 1 - self.received / (self.highest - self.first + 1) if self.received else 1.0
+        return 1 - self.received / self.rounds if self.received else 1.0
 
 
 class Pair(NamedTuple):
@@ -73,11 +96,13 @@ class Prober:
 
     own: str
     peers: Sequence[str]
+    life: int = 1
     rows: Rows = field(default_factory=dict)
     refused: int = 0
     _rounds: int = 0
     _told: list[int] = field(default_factory=lambda: [0, 0])  # of the own row, and of the others': where to go on
     _heard: dict[str, Heard] = field(default_factory=dict)
+    _lives: dict[str, int] = field(default_factory=dict)
     _last_at: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
@@ -97,7 +122,7 @@ class Prober:
 
     def _write_row(self) -> None:
         self.rows[self.own] = {
-            peer: [self._rounds, one.first, one.highest, one.received, one.largest, one.rtt_ns]
+            peer: [self.life, self._rounds, one.first, one.highest, one.received, one.largest, one.rtt_ns]
             for peer, one in self._heard.items()
         }
 
@@ -123,6 +148,7 @@ class Prober:
         at, taken = self._last_at.get(peer, (0, 0))
         content: dict[str, Any] = {
             "from": self.own,
+            "life": self.life,
             "n": number,
             "at": now,
             "echo": at,
@@ -138,30 +164,45 @@ class Prober:
             version, kind, length = _HEAD.unpack_from(datagram)
             content = json.loads(datagram[_HEAD.size : _HEAD.size + length])
             sender, number, at = str(content["from"]), int(content["n"]), int(content["at"])
-            echo, held = int(content["echo"]), int(content["held"])
+            life, echo, held = int(content["life"]), int(content["echo"]), int(content["held"])
             rows = {
                 str(name): {str(peer): [int(value) for value in values] for peer, values in row.items()}
                 for name, row in content["rows"].items()
             }
             is_sound = (version, kind) == (VERSION, KIND) and all(
-                len(values) == VALUES for row in rows.values() for values in row.values()
+                len(values) == VALUES and Heard(*values[2:]).is_possible
+                for row in rows.values()
+                for values in row.values()
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ArithmeticError, StructError):
             is_sound = False
         if not is_sound or sender not in self.others:
             self.refused += 1
             return
+        if self._lives.get(sender) != life:
+            self._begin_anew(sender, life)
         heard = self._heard.setdefault(sender, Heard())
         heard.largest = max(heard.largest, len(datagram))
         if number:
-            heard.first = heard.first or number
-            heard.highest = max(heard.highest, number)
-            heard.received += 1
-        if echo:
-            sample = now - echo - held
+            heard.count(number)
+        sample = now - echo - held
+        if echo and sample > 0:
             heard.rtt_ns = sample if not heard.rtt_ns else min(sample, heard.rtt_ns)
         self._last_at[sender] = (at, now)
-        learn(self.rows, {name: row for name, row in rows.items() if name in self.others}, self.peers)
+        learn(
+            self.rows, {name: self._living(name, row) for name, row in rows.items() if name in self.others}, self.peers
+        )
+
+    def _begin_anew(self, sender: str, life: int) -> None:
+        """It was started, or started again: its numbers begin anew, and what an earlier life had heard is no longer true."""
+        self._lives[sender] = life
+        for known in (self._heard, self._last_at, self.rows):
+            known.pop(sender, None)
+
+    def _living(self, name: str, row: dict[str, list[int]]) -> dict[str, list[int]]:
+        """What others say of an address that is heard here is true of its present life, or no more."""
+        life = self._lives.get(name)
+        return {peer: values for peer, values in row.items() if life is None or values[0] == life}
 
     @property
     def has_heard_all(self) -> bool:
@@ -178,8 +219,11 @@ def learn(known: Rows, told: Rows, peers: Sequence[str]) -> None:
     for name, row in told.items():
         mine = known.setdefault(name, {})
         for peer, values in row.items():
-            if peer in peers and (peer not in mine or values[0] > mine[peer][0]):
+            if peer in peers and (peer not in mine or values[:2] > mine[peer][:2]):
                 mine[peer] = values
+        life = max((values[0] for values in mine.values()), default=0)
+        for peer in [peer for peer, values in mine.items() if values[0] < life]:
+            del mine[peer]  # an earlier life had heard it
 
 
 def judge(probers: Sequence[Prober]) -> list[Pair]:
@@ -201,6 +245,11 @@ def _judge_pair(source: str, target: str, rows: Rows) -> Pair:
         if source not in rows:
             return Pair(source, target, f"nothing arrives: {source} may not be up")
         return Pair(source, target, "nothing arrives, though the way back is open" if back else "nothing arrives")
-    heard = Heard(*values[1:])
-    verdict = "ok" if heard.loss <= LOSS_MAX else "lossy"
+    heard = Heard(*values[2:])
+    if heard.largest >= DATAGRAM_BYTES_MIN:
+        verdict = "ok" if heard.loss <= LOSS_MAX else "lossy"
+    elif heard.rounds >= SIZES_ROUNDS:
+        verdict = f"only {heard.largest:,} bytes get through: a group needs {DATAGRAM_BYTES_MIN:,}"
+    else:
+        verdict = f"too short to tell whether {DATAGRAM_BYTES_MIN:,} bytes get through: measure longer"
     return Pair(source, target, verdict, heard.loss, heard.largest, heard.rtt_ns or None)

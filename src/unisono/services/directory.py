@@ -180,6 +180,11 @@ class Directory:
         self._send(Query(name))
         return None
 
+    def owner_of(self, name: str) -> MemberId | None:
+        """Which manager has claimed a name, as far as is known here. Nobody claims a permanent one."""
+        entry = self._by_name.get(name)
+        return None if entry is None else entry.owner
+
     def release(self, name: str) -> None:
         """Give a name up, or a claim to it."""
         entry = self._by_name.get(name)
@@ -188,7 +193,9 @@ class Directory:
         elif entry is not None and entry.owner == self.id:
             self._forget(entry)
             self._send(Release(name, entry.address))
-        elif name not in self._permanent:
+        elif name in self._permanent:
+            raise Misuse(f"{name!r} is a permanent group: it is free when it is in no manager's table any more.")
+        else:
             raise Misuse(f"{name!r} is not a name of this manager: only its owner can release it.")
 
     def receive(self, sender: MemberId, message: Message, now: int) -> None:
@@ -403,8 +410,12 @@ def hash_into(name: str, pool: int) -> int:
 
 
 def _check_name(name: str) -> None:
-    if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
-        raise Misuse(f"a name has 1 to {NAME_BYTES_MAX} bytes, not {len(name.encode())}: choose another.")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise Misuse(f"the name {name!r} is no text: write it in UTF-8.") from None
+    if not 0 < size <= NAME_BYTES_MAX:
+        raise Misuse(f"a name has 1 to {NAME_BYTES_MAX} bytes, not {size}: choose another.")
 
 
 def _taken_by(entry: Entry) -> str:

@@ -253,6 +253,12 @@ class Link:
         """Whether everything that was sent is acknowledged, or given up."""
         return not self._queue and not self._flights
 
+    @property
+    def unacknowledged(self) -> int:
+        """How many messages are not acknowledged as a whole."""
+        pieces = [*self._queue, *(flight.piece for flight in self._flights.values())]
+        return len({piece.message for piece in pieces})
+
     def receive(self, datagram: bytes, now: int) -> None:
         """Take a datagram from the peer."""
         seen = decode(datagram)
