@@ -71,6 +71,16 @@ def find_culprits(host: Host, view: View, order: str, reports: Mapping[Rank, Rep
     return [rank for rank in found or reports if view.members[rank] != host.id] or list(reports)
 
 
+def find_holders(group: Group, me: MemberId) -> None:
+    """Who can hand over the slots that someone lacks: the proposer itself first, then the origin, then the others."""
+    lacks = {member: set(slots) for member, slots in group.lacks.items()}
+    for slot in sorted(set().union(*lacks.values())):
+        holders = [member for member, slots in lacks.items() if slot not in slots]
+        source = group.view.members[slot[0]]
+        holders.sort(key=lambda member, source=source: (member != me, member != source, member))  # type: ignore[misc]
+        group.asking[slot] = holders
+
+
 def find_bereft(group: Group, closed: Collection[MemberId]) -> list[MemberId]:
     """Who would adopt the group's cut and take for void what one who closed with it may have delivered: `membership_proposal`."""
     rank_of = group.view.rank_of

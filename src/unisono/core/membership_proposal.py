@@ -51,7 +51,15 @@ from unisono.core.control import (
     RollCall,
 )
 from unisono.core.membership_host import Host
-from unisono.core.membership_merge import Group, find_bereft, find_culprits, find_impossible, first_ranges, try_merge
+from unisono.core.membership_merge import (
+    Group,
+    find_bereft,
+    find_culprits,
+    find_holders,
+    find_impossible,
+    first_ranges,
+    try_merge,
+)
 from unisono.core.membership_participant import lacking, lacking_count
 from unisono.core.membership_ring import ring_of
 from unisono.core.ordering import Report
@@ -348,7 +356,7 @@ class Attempt:
             self._groups.append(merged)
         for group in self._groups:
             if group.view.id == view.id:
-                self._find_holders(group)
+                find_holders(group, self.host.id)
 
     def _reports(self, view: View, order: str, answers: Mapping[MemberId, Answer]) -> dict[MemberId, Report]:
         reports: dict[MemberId, Report] = {}
@@ -387,15 +395,6 @@ class Attempt:
         return group
 
     # Fetch.
-
-    def _find_holders(self, group: Group) -> None:
-        """Who can hand over the slots that someone lacks: the proposer itself first, then the origin, then the others."""
-        lacks = {member: set(slots) for member, slots in group.lacks.items()}
-        for slot in sorted(set().union(*lacks.values())):
-            holders = [member for member, slots in lacks.items() if slot not in slots]
-            source = group.view.members[slot[0]]
-            holders.sort(key=lambda m, source=source: (m != self.host.id, m != source, m))  # type: ignore[misc]
-            group.asking[slot] = holders
 
     def _fetch(self) -> None:
         """Ask for all that is still missing; when nothing is, send the cuts, or make the groups again if one must stay apart."""
