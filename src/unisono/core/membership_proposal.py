@@ -30,6 +30,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from unisono.core import membership_merge as merging
 from unisono.core import membership_primary as primary
 from unisono.core.control import (
     ANSWER,
@@ -51,15 +52,7 @@ from unisono.core.control import (
     RollCall,
 )
 from unisono.core.membership_host import Host
-from unisono.core.membership_merge import (
-    Group,
-    find_bereft,
-    find_culprits,
-    find_holders,
-    find_impossible,
-    first_ranges,
-    try_merge,
-)
+from unisono.core.membership_merge import Group
 from unisono.core.membership_participant import lacking, lacking_count
 from unisono.core.membership_ring import ring_of
 from unisono.core.ordering import Report
@@ -325,7 +318,7 @@ class Attempt:
         view, order = View(some.view, some.members), some.order  # type: ignore[arg-type]
         reports = self._reports(view, order, answers)
         if not self.failed:
-            for member in find_impossible(self.host, view, reports):
+            for member in merging.find_impossible(self.host, view, reports):
                 self._fail(member, "report")
         if self.failed:
             return
@@ -356,7 +349,7 @@ class Attempt:
             self._groups.append(merged)
         for group in self._groups:
             if group.view.id == view.id:
-                find_holders(group, self.host.id)
+                merging.find_holders(group, self.host.id)
 
     def _reports(self, view: View, order: str, answers: Mapping[MemberId, Answer]) -> dict[MemberId, Report]:
         reports: dict[MemberId, Report] = {}
@@ -384,9 +377,9 @@ class Attempt:
 
     def _merge(self, view: View, order: str, reports: Mapping[MemberId, Report]) -> Group | None:
         by_rank = {view.rank_of(member): report for member, report in reports.items()}
-        cut = try_merge(self.host, view, order, by_rank)
+        cut = merging.try_merge(self.host, view, order, by_rank)
         if cut is None:
-            for rank in find_culprits(self.host, view, order, by_rank):
+            for rank in merging.find_culprits(self.host, view, order, by_rank):
                 self._fail(view.members[rank], "report")
             return None
         data = self.host.order_codec(order).encode(cut)  # type: ignore[arg-type]
@@ -407,7 +400,7 @@ class Attempt:
                 if holders[0] not in busy:
                     by_holder.setdefault(holders[0], []).append(slot)
             for holder, slots in sorted(by_holder.items()):
-                some, asked = first_ranges(slots)  # the rest follows when these are here
+                some, asked = merging.first_ranges(slots)  # the rest follows when these are here
                 message = Fetch(self.ballot, self._topic, group.view.id, asked)
                 self._requests[self._topic] = Request(group, holder, some, message)
                 self._topic += 1
@@ -424,7 +417,7 @@ class Attempt:
 
     def _find_bereft(self) -> set[MemberId]:
         closed = {member for member, answer in self._answers.items() if answer.closed is not None}
-        return {member for group in self._groups for member in find_bereft(group, closed)}
+        return {member for group in self._groups for member in merging.find_bereft(group, closed)}
 
     def _take_packets(self, sender: MemberId, topic: int, body: Packets) -> None:
         group, holder, slots, _ = self._requests.pop(topic)
