@@ -12,6 +12,7 @@ group's own thread and must not wait for the group.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -40,21 +41,33 @@ class _Thread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._loop.run_forever, name="unisono", daemon=True)
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if threading.current_thread() is self._thread:
+        try:
+            self.check()
+        except Misuse:
             coroutine.close()
-            raise Misuse(
-                "a hook runs in the group's own thread and cannot wait for the group: let another thread do that."
-            )
+            raise
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except KeyboardInterrupt:
             future.cancel()
             raise
+
+    def check(self) -> None:
+        """Whether anybody here can wait for the group."""
+        if threading.current_thread() is self._thread:
+            raise Misuse(
+                "a hook runs in the group's own thread and cannot wait for the group: let another thread do that."
+            )
+        if os.getpid() != self._pid:
+            raise Misuse(
+                "this process was forked from the one that has joined: join in the process that uses the group."
+            )
 
     def stop(self) -> None:
         self.call(self._loop.shutdown_asyncgens())
@@ -123,6 +136,8 @@ class Group:
         if isinstance(payloads, Sequence):
             last = self._call(self._group.cast_many(payloads, **options))
             return None if last is None else Receipt(self, last)
+        if options.get("to") is not None:
+            options["to"] = tuple(options["to"])
         receipt = None
         for payload in payloads:  # made one by one, perhaps slowly: the group's thread does not wait for that
             receipt = self.cast(payload, **options)
@@ -146,6 +161,7 @@ class Group:
 
     def leave(self, timeout: float = 5.0) -> None:
         if not self._has_left:
+            self._thread.check()
             self._has_left = True
             try:
                 self._thread.call(self._group.leave(timeout))
@@ -195,4 +211,10 @@ async def _take(group: asynchronous.Group, timeout: float | None) -> list[Event]
     """The next event, and those that are there besides: crossing threads once for many. With state to carry, one by one: to ask for
     more would say that the application is done with it."""
     event = await group.next(timeout)
-    return [event] if group._transfer is not None else [event, *group.ready(EVENTS_AT_ONCE)]
+    if group._transfer is not None:
+        return [event]
+    try:
+        return [event, *group.ready(EVENTS_AT_ONCE)]
+    except Exception as error:  # a hook's: this event comes first
+        group._inbox.fail_next(error)
+        return [event]

@@ -432,7 +432,7 @@ class Seat:
         """Move deliveries to the application's events: placeholders are not shown, own messages leave the window."""
         reach = self._reach
         for batch in out.deliver:
-            reach[batch.origin] = batch.first + batch.count
+            reach[batch.origin] = max(reach[batch.origin], batch.first + batch.count)
             self.delivered += batch.count
             if batch.origin == self.rank:
                 self._unfinished -= batch.count

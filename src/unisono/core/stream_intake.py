@@ -29,8 +29,9 @@ from unisono.core.envelope import (
     take_piece,
     take_plain,
 )
+from unisono.core.stream_questions import StreamQuestions
 from unisono.core.stream_receive import NEVER, Inflow
-from unisono.core.stream_state import LOW, StreamState
+from unisono.core.stream_state import LOW
 from unisono.core.types import Rank
 
 Row = tuple[Rank, int, int, int, int, int, int]
@@ -40,7 +41,7 @@ REQUESTS_MAX = 1_024
 """So many requests are looked at a turn, of all peers together; the rest is asked again."""
 
 
-class StreamIntake(StreamState):
+class StreamIntake(StreamQuestions):
     """The receiving half of `Streams`."""
 
     __slots__ = ()

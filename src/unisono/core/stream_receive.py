@@ -17,12 +17,13 @@ NEVER = 1 << 62
 class Memory:
     """What all incoming streams of a member hold together, in bytes."""
 
-    __slots__ = ("ahead", "kept", "reassembly")
+    __slots__ = ("ahead", "assembling", "kept", "reassembly")
 
     def __init__(self) -> None:
         self.ahead = 0  # behind a gap
         self.kept = 0  # others' casts that not everyone has
         self.reassembly = 0  # announced by packets that come in pieces
+        self.assembling: dict[Rank, int] = {}  # by origin: how many of those there are
 
 
 class Inflow:
@@ -145,11 +146,16 @@ class Inflow:
     # Reassembly.
 
     def admits(self, piece: Piece) -> bool:
-        """Whether there is room for reassembling the packet of this piece. Whoever has begun can always finish."""
+        """Whether there is room for reassembling the packet of this piece. Whoever has begun goes on.
+
+        Beyond the limit one origin must be let in that is the same at all members, or each could be in the middle of a packet
+        that another one does not let in, for ever: the lowest one that has something to reassemble.
+        """
         if self._pieces or piece.offset:
             return True
-        reserved = self._memory.reassembly
-        return not reserved or reserved + piece.total <= self._settings.reassembly_bytes_max
+        memory = self._memory
+        fits = memory.reassembly + piece.total <= self._settings.reassembly_bytes_max
+        return not memory.assembling or fits or self.origin <= min(memory.assembling)
 
     def assemble(self, piece: Piece) -> Plain | Refusal | None:
         """Take the stream's next piece in; the whole packet with the last one, None before."""
@@ -160,6 +166,7 @@ class Inflow:
         if not self._pieces:
             self._total, self._marked = total, marked
             self._memory.reassembly += total
+            self._memory.assembling[self.origin] = self._memory.assembling.get(self.origin, 0) + 1
         self._pieces.append(data)
         self.got += len(data)
         if self.got < total:
@@ -173,6 +180,10 @@ class Inflow:
         if not self._pieces:
             return False
         self._memory.reassembly -= self._total
+        assembling = self._memory.assembling
+        assembling[self.origin] -= 1
+        if not assembling[self.origin]:
+            del assembling[self.origin]
         self._pieces = []
         self.got = 0
         return True

@@ -44,7 +44,7 @@ class StreamSettings:
     ahead_bytes_max: int = 16 * MIB
     """What may wait, in all streams together, behind a gap; and, for each origin, behind a part that has not come."""
     reassembly_bytes_max: int = 64 * MIB
-    """What may be under reassembly in all streams together; a packet alone may always be."""
+    """What may be under reassembly in all streams together; the lowest origin's packets may always be."""
     rate_bytes_per_s: int | None = None
     """How much data may leave a second; None: no limit. Acknowledgements and requests are exempt."""
     group_rate_bytes_per_s: int | None = None

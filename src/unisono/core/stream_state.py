@@ -68,6 +68,7 @@ class StreamState:
         "_own_shown",
         "_own_taken",
         "_paced_until",
+        "_are_sends_next",
         "_packet_max",
         "_peers",
         "_poll_at",
@@ -155,6 +156,7 @@ class StreamState:
         self.counter = first_counter  # of the next transmission; the streams of the next view go on from here
         self._sent_at = [0] * SENT_TIMES
         self._paced_until = NEVER  # when the rate limit lets the next body pass
+        self._are_sends_next = False  # … and whether unicast bodies are to be the first then
         self._has_cast = False  # in this turn
 
         # Receiving.

@@ -35,7 +35,6 @@ from unisono.core.stream_intake import StreamIntake
 from unisono.core.stream_receive import NEVER, Inflow
 from unisono.core.stream_send import Outflow
 from unisono.core.stream_state import DOUBLINGS_MAX, LOW, Datagrams
-from unisono.core.stream_window import Slowness
 from unisono.core.types import Rank
 
 _ASKS_OF_ORIGIN = 2  # so often the origin is asked before other holders are
@@ -92,7 +91,7 @@ class Streams(StreamIntake):
         if self._cast.kept_bytes + self._sends_bytes + times * len(packet) > self._kept_max:
             raise Misuse("more is kept than kept_bytes_max allows: ask `writable` before casting.")
 
-    # Receiving: `receive` is in StreamIntake.
+    # Receiving: `receive` is in StreamIntake. What may be asked: StreamQuestions.
 
     def arrived(self) -> list[tuple[Rank, Octets]]:
         """The packets since the last call: in order per stream, each exactly once."""
@@ -129,68 +128,6 @@ class Streams(StreamIntake):
         """Somebody waits until own casts are stable: with the next drain all are asked to acknowledge them without delay."""
         self._is_urged = True
 
-    # Questions.
-
-    def held(self) -> tuple[int, ...]:
-        """By origin: how many packets of its cast stream have arrived without a gap; of one's own, how many were cast."""
-        return tuple(self.packets_cast if o == self._rank else shown for o, shown in enumerate(self._own_shown))
-
-    def writable(self) -> bool:
-        """Whether data may be cast. An empty window takes a packet of any size."""
-        settings, kept = self._settings, self._cast.kept_bytes + self._sends_bytes
-        return (
-            kept < min(settings.window_bytes, 2 * self._window.size)
-            and self.packets_cast - self.stable[self._rank] < settings.window_packets
-            and self.packets_cast < min(self._room_until)
-        ) or not self._peers
-
-    def slowest(self) -> tuple[Rank, Slowness] | None:
-        """Who holds the cast stream up most, and why; None if nobody does. What my own rate holds back is nobody's fault."""
-        if not self._peers:
-            return None
-        room = min(self._peers, key=self._room_until.__getitem__)
-        if self._room_until[room] <= self.packets_cast:
-            return room, Slowness.ROOM
-        acked = self._acked[self._rank]
-        last = min(self._peers, key=lambda peer: (acked[peer], self._shown[self._rank][peer], -self._tries[peer]))
-        if acked[last] >= self._cast.sent and not self._cast.waiting:
-            last = max(self._peers, key=lambda peer: self._sends[peer].flight_bytes)
-            if not self._sends[last].flight_bytes:
-                return None
-        return last, Slowness.SILENT if self._tries[last] else Slowness.BEHIND
-
-    def acknowledged_by(self, peer: Rank) -> int:
-        """How many bodies of my cast stream a peer has acknowledged."""
-        return self._acked[self._rank][peer]
-
-    @property
-    def is_paced(self) -> bool:
-        """Whether the rate limit held something back in the last turn."""
-        return self._paced_until != NEVER
-
-    def behind(self, origin: Rank, count: int) -> list[Rank]:
-        """Who is not known to have taken in so many packets of an origin's cast stream."""
-        row = self._taken[origin]
-        return [peer for peer in self._peers if row[peer] < count]
-
-    def gaps(self) -> list[tuple[Rank, int, int]]:
-        """Where something is missing that was sent: origin, kind of stream, and the number that comes next there."""
-        return [(inflow.origin, inflow.kind, inflow.next) for inflow in self._gapped if inflow.next < inflow.known]
-
-    @property
-    def kept_bytes(self) -> int:
-        """Of own packets, waiting or in flight."""
-        return self._cast.kept_bytes + self._sends_bytes
-
-    def window_use(self) -> dict[Rank, int]:
-        """By peer: how many packets of my cast stream it has not yet acknowledged."""
-        row = self._shown[self._rank]
-        return {peer: self.packets_cast - row[peer] for peer in self._peers}
-
-    def silent_tries(self, rank: Rank) -> int:
-        """How often something was sent again to a member, or it was polled, since anything authentic came from it."""
-        return self._tries[rank]
-
     # The end of a turn.
 
     def drain(self, now: int) -> Datagrams:
@@ -222,9 +159,12 @@ class Streams(StreamIntake):
         if self._poll_at <= now:
             self._poll(now, out)
         self._paced_until = NEVER
-        self._transmit_casts(now, out)
-        if self._busy:
-            self._transmit_sends(now, out)
+        if self._window.rate is None:
+            self._transmit_casts(now, out)
+            if self._busy:
+                self._transmit_sends(now, out)
+        else:
+            self._transmit_in_turns(now, out)
         if self._is_urged:
             self._ask_for_acknowledgements(now, out)
         if self._dirty or self._ack_ones or self._announce or self._room != self._room_told or self._ack_at <= now:
@@ -240,6 +180,19 @@ class Streams(StreamIntake):
         self._set_deadline()
 
     # Data.
+
+    def _transmit_in_turns(self, now: int, out: Datagrams) -> None:
+        """Under a rate limit: what was held up comes first the next time, or casts would leave nothing for large unicasts."""
+        if self._busy and self._are_sends_next:
+            before = len(out)
+            self._transmit_sends(now, out)
+            if self._paced_until != NEVER and len(out) == before:
+                return  # it waits for its share, and casts wait for it
+        self._transmit_casts(now, out)
+        self._are_sends_next = self._paced_until != NEVER
+        if self._busy and not self._are_sends_next:
+            self._transmit_sends(now, out)
+            self._are_sends_next = self._paced_until != NEVER
 
     def _transmit_casts(self, now: int, out: Datagrams) -> None:
         stream = self._cast

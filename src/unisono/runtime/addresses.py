@@ -166,16 +166,22 @@ def path_mtu(udp_family: int, to: SockAddr) -> int | None:
 
 
 LOOPBACK_DATAGRAM_BYTES = 60_000
+LOOPBACK_MTU = 65_536
 DATAGRAM_BYTES_MIN = 1_200
 HEADERS_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}
 
 
 def datagram_bytes(own: Endpoint, peers: Iterable[Endpoint]) -> int:
-    """The largest datagram that fits every path to the peers without being cut on the way."""
+    """The largest datagram that fits every path to the peers without being cut on the way.
+
+    Where members may be on other machines, peers on this one say nothing: the way to them is the loopback interface's.
+    """
     sizes = [
         mtu - HEADERS_BYTES[own.family]
         for peer in peers
-        if peer != own and (mtu := path_mtu(own.family, peer.sockaddr)) is not None
+        if peer != own
+        and (mtu := path_mtu(own.family, peer.sockaddr)) is not None
+        and (own.is_loopback or mtu < LOOPBACK_MTU)
     ]
     if not sizes:
         return LOOPBACK_DATAGRAM_BYTES if own.is_loopback else 1_500 - HEADERS_BYTES[own.family]

@@ -21,6 +21,7 @@ from unisono.runtime.events import Delivery, Event, View, view_of
 from unisono.runtime.hooks import Carrier
 from unisono.runtime.inbox import Deliver, Handle, Inbox
 from unisono.runtime.receipts import Receipt, Receipts
+from unisono.runtime.watchers import Watchers
 from unisono.services.transfer import Status, Transfer
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Group:
         self._receipts = Receipts(loop)
         self._rank = -1  # in the view of the events that come next
         self._room: list[asyncio.Future[None]] = []  # of tasks that wait to cast
-        self._watchers: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._watchers = Watchers(loop)
         self._budget = 0  # what may be cast before the next turn without asking: bytes, and MESSAGE_COST a message
         self._is_fast = False  # a budget is given: no payload within it can be too large
         self._is_breathless = False  # the budget was used up
@@ -208,7 +209,7 @@ class Group:
             self._raise_closed()
         if self._is_breathless:
             return None
-        unread = self._inbox.bytes + (0 if self._transfer is None else self._transfer.queue_bytes)
+        unread = self._unread_bytes()
         if unread > UNREAD_BYTES_MAX:
             raise Misuse(
                 f"{self._id} casts, and its application does not take what is delivered: {unread} bytes wait. "
@@ -222,6 +223,9 @@ class Group:
         self._budget = max(0, self._budget - len(payload) - MESSAGE_COST)
         self._is_breathless = self._budget == 0
         return Receipt(self._receipts, key.index)
+
+    def _unread_bytes(self) -> int:
+        return self._inbox.bytes + (0 if self._transfer is None else self._transfer.queue_bytes)
 
     def _leave_soon(self) -> None:
         """With all else that is cast in this pass of the loop; after a quiet moment, at once. What that shows is shown later: who
@@ -256,7 +260,7 @@ class Group:
         service: Service | str | None = None,
     ) -> Receipt | None:
         """Cast messages one after the other; the receipt is the last one's. None: there were none."""
-        receipt = None
+        receipt, to = None, None if to is None else tuple(to)
         for payload in payloads:
             receipt = await self.cast(payload, to=to, safe=safe, service=service)
         return receipt
@@ -292,8 +296,15 @@ class Group:
             self._raise_closed()
         member = self._driver.member
         member.switch(order)
+        before = member.order
         self._driver.wake()
-        await self._until(lambda: member.order == order, timeout, f"the order {order} did not take effect")
+
+        def has_changed() -> bool:
+            return member.order == order or member.order != before
+
+        await self._until(has_changed, timeout, f"the order {order} did not take effect")
+        if member.order != order:
+            raise Misuse(f"somebody asked for another order at the same time: it is {member.order} now, not {order}.")
 
     # The stream.
 
@@ -322,6 +333,8 @@ class Group:
 
     async def next(self, timeout: float | None = None) -> Event:
         """The next event of the stream. Raises `TimedOut` if there is none in time, `Closed` if there will be none."""
+        if there := self._inbox.ready(1):
+            return there[0]
         events = self._inbox.events()
         try:
             return await asyncio.wait_for(anext(events), timeout)
@@ -391,7 +404,8 @@ class Group:
         """A turn is over: see who need not wait any longer."""
         member = self._driver.member
         self._receipts.stable(member.stable_index)
-        if not self._is_leaving and self._is_fast:
+        self._is_breathless = False
+        if not self._is_leaving and self._is_fast and self._unread_bytes() <= UNREAD_BYTES_MAX:
             self._budget = min(BREATH_BYTES, MESSAGE_COST * (member.room_messages() - len(self._driver.casting)))
         if self._room and (member.is_writable or self._inbox.is_over):
             self._wake_casters()
@@ -405,19 +419,8 @@ class Group:
                 waiter.set_result(None)
 
     def _watch(self) -> None:
-        waiting = []
-        for condition, future in self._watchers:
-            if future.done():
-                continue
-            if self._inbox.failure is not None:
-                future.set_exception(self._inbox.failure)
-            elif condition():
-                future.set_result(None)
-            elif self._driver.is_stopped:
-                future.set_exception(Closed(f"{self._id} has left {self.name!r}."))
-            else:
-                waiting.append((condition, future))
-        self._watchers = waiting
+        left = Closed(f"{self._id} has left {self.name!r}.") if self._driver.is_stopped else None
+        self._watchers.look(self._inbox.failure, left)
 
     def _fail(self, error: Exception) -> None:
         """The member cannot go on: everyone who waits hears why."""
@@ -430,10 +433,8 @@ class Group:
         self._inbox.raise_failure()
         if condition():
             return
-        future = self._loop.create_future()
-        self._watchers.append((condition, future))
         try:
-            await asyncio.wait_for(future, timeout)
+            await self._watchers.wait(condition, timeout)
         except TimeoutError:
             why = " ".join(self.explain()[:3])
             raise TimedOut(f"{what} within {timeout:g} s at {self._id}.{' ' + why if why else ''}") from None

@@ -43,6 +43,8 @@ class Hub:
         self._udp = UdpSocket(udp)
         self.send = self._udp.send
         self._receivers: dict[bytes, Receiver] = {}
+        self.claims = 0
+        """So many are about to open a group here: each does, or calls `release`."""
         self._names: dict[bytes, str] = {}
         self.refused = 0
         """Datagrams of no group that is here."""
@@ -56,19 +58,28 @@ class Hub:
             )
         self._receivers[tag] = receiver
         self._names[tag] = group
+        self.claims = max(0, self.claims - 1)
 
     def close(self, group: str) -> None:
         self._receivers.pop(group_tag(group).to_bytes(4, "little"), None)
-        self.release()
+        self._close_if_unused()
 
     def release(self) -> None:
-        """Close the socket if nobody uses it."""
-        if not self._receivers and self._udp.fileno() >= 0:
+        """Give the claim up that `find_hub` made."""
+        self.claims = max(0, self.claims - 1)
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if not self._receivers and not self.claims and self._udp.fileno() >= 0:
             self._loop.remove_reader(self._udp.fileno())
             self._udp.close()
             hubs = _HUBS.get(self._loop, {})
             if hubs.get(str(self.endpoint)) is self:
                 del hubs[str(self.endpoint)]
+
+    def abandon(self) -> None:
+        """The loop has ended with groups open: nobody will ever read here."""
+        self._udp.close()
 
     def set_options(self, *options: tuple[int, int, int | bytes]) -> None:
         self._udp.set_options(*options)
@@ -109,11 +120,15 @@ _HUBS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Hub]] = WeakKeyDic
 
 
 def find_hub(loop: asyncio.AbstractEventLoop, listen: Endpoint | None, peers: Sequence[Endpoint]) -> Hub:
-    """The socket at an address; without one, at the first of `peers` that is local and free."""
+    """The socket at an address; without one, at the first of `peers` that is local and free. It stays open until `open` or
+    `release` is called."""
+    for ended in [one for one in _HUBS if one.is_closed()]:
+        for hub in _HUBS.pop(ended).values():
+            hub.abandon()
     hubs = _HUBS.setdefault(loop, {})
-    if listen is not None and listen.port and (known := hubs.get(str(listen))) is not None:
-        return known
-    udp = bind(listen) if listen is not None else bind_first(peers)[0]
-    hub = Hub(loop, udp)
-    hubs[str(hub.endpoint)] = hub
-    return hub
+    found = hubs.get(str(listen)) if listen is not None and listen.port else None
+    if found is None:
+        found = Hub(loop, bind(listen) if listen is not None else bind_first(peers)[0])
+        hubs[str(found.endpoint)] = found
+    found.claims += 1
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from operator import length_hint
 from typing import TypeAlias
 
@@ -163,10 +163,13 @@ class Inbox:
     async def batches(self) -> AsyncIterator[Sequence[Delivery] | Event]:
         taken = 0
         while True:
-            rest = list(self._current)
+            rest: list[Event] = []
+            is_whole = self._gather(rest, None)
             taken += len(rest)
             if rest:
                 yield rest if isinstance(rest[0], Delivery) else rest[0]  # type: ignore[misc]
+            if not is_whole:
+                continue
             if taken >= BREATH_MESSAGES:
                 taken = 0
                 await asyncio.sleep(0)
@@ -177,10 +180,31 @@ class Inbox:
 
     def ready(self, most: int) -> list[Event]:
         """Whoever asks for more is done with what it has, so where that counts (`go_on`) one batch is all there is at once."""
-        events = list(islice(self._current, most))
-        while len(events) < most and not (events and self.go_on is not None) and self._advance() is not None:
-            events += islice(self._current, most - len(events))
+        events: list[Event] = []
+        while self._gather(events, most - len(events)) and len(events) < most:
+            if (events and self.go_on is not None) or self._advance() is None:
+                break
         return events
+
+    def _gather(self, events: list[Event], most: int | None) -> bool:
+        """What is left of the current batch, up to so many. If a call fails, what lies before that event comes first (False)."""
+        try:
+            events.extend(islice(self._current, most))
+        except Exception as error:
+            if not events:
+                raise
+            self.fail_next(error)
+            return False
+        return True
+
+    def fail_next(self, error: Exception) -> None:
+        """Raise this to whoever takes the next event, and then go on behind it."""
+
+        def fail() -> Iterator[Event]:
+            raise error
+            yield
+
+        self._current = chain(fail(), self._current)
 
     def _advance(self) -> Happening | None:
         """Go to the next batch or other event. None: there is none yet."""

@@ -178,8 +178,9 @@ class UdpSocket:
             else:
                 self._udp.sendmsg(first, (), 0, sockaddr)
         except OSError as error:
-            if len(run) > 1 and error.errno in (errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOPROTOOPT):
-                self.segments_out = False  # the path or the kernel cannot: one by one from now on
+            if len(run) > 1 and error.errno in (errno.EMSGSIZE, *_NO_SEGMENTS):
+                if error.errno != errno.EMSGSIZE:  # which says that this path has become too narrow for them
+                    self.segments_out = False  # the path or the kernel cannot: one by one from now on
                 for datagram in run:
                     self._send_run([datagram], sockaddr)
                 return
@@ -203,6 +204,9 @@ class UdpSocket:
     def _lose(self, error: OSError, count: int = 1) -> None:
         reason = errno.errorcode.get(error.errno or 0, "unknown")
         self.lost[reason] = self.lost.get(reason, 0) + count
+
+
+_NO_SEGMENTS = (errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOPROTOOPT)
 
 
 def enlarge_buffers(udp: socket.socket) -> None:
