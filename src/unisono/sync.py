@@ -16,8 +16,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from inspect import signature
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from unisono.core.errors import Misuse
 from unisono.core.types import Key, MemberId, Service
@@ -28,9 +29,23 @@ from unisono.runtime.errors import Closed
 from unisono.runtime.events import Event, View
 
 T = TypeVar("T")
+P = ParamSpec("P")
 EVENTS_AT_ONCE = 1_024
 
 
+def _with_wishes_of(
+    model: Callable[P, joining.Joining],
+) -> Callable[[Callable[Concatenate[str, ...], Group]], Callable[P, Group]]:
+    """The same arguments, for whoever checks types and for whoever asks for help."""
+
+    def dress(function: Callable[Concatenate[str, ...], Group]) -> Callable[P, Group]:
+        function.__signature__ = signature(model).replace(return_annotation="Group")  # type: ignore[attr-defined]
+        return function  # type: ignore[return-value]
+
+    return dress
+
+
+@_with_wishes_of(joining.join)
 def join(group: str, **wishes: Any) -> Group:
     """Join a group and wait for its first view. The arguments are those of `unisono.join`."""
     return Group(joining.join(group, **wishes), wishes.get("leave_timeout", 5.0))
@@ -131,16 +146,22 @@ class Group:
     ) -> Receipt:
         return Receipt(self, self._call(self._group.cast(payload, to=to, safe=safe, service=service)))
 
-    def cast_many(self, payloads: Iterable[bytes], **options: Any) -> Receipt | None:
+    def cast_many(
+        self,
+        payloads: Iterable[bytes],
+        *,
+        to: Iterable[MemberId] | None = None,
+        safe: bool | None = None,
+        service: Service | str | None = None,
+    ) -> Receipt | None:
         """Cast messages one after the other; the receipt is the last one's. None: there were none."""
+        to = None if to is None else tuple(to)
         if isinstance(payloads, Sequence):
-            last = self._call(self._group.cast_many(payloads, **options))
+            last = self._call(self._group.cast_many(payloads, to=to, safe=safe, service=service))
             return None if last is None else Receipt(self, last)
-        if options.get("to") is not None:
-            options["to"] = tuple(options["to"])
         receipt = None
         for payload in payloads:  # made one by one, perhaps slowly: the group's thread does not wait for that
-            receipt = self.cast(payload, **options)
+            receipt = self.cast(payload, to=to, safe=safe, service=service)
         return receipt
 
     def switch(self, order: str, timeout: float | None = None) -> None:

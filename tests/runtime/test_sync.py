@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,3 +140,23 @@ def test_a_hook_that_waits_for_the_group_is_told_so() -> None:
         group.status()
     assert said
     assert "cannot wait for the group" in said[0]
+
+
+def test_wishes_are_those_of_the_other_interface_for_type_checkers_too(tmp_path: Path) -> None:
+    """Found by trying: a wish that does not exist, or of another type, was nothing to a type checker."""
+    ours, theirs = (inspect.signature(join).parameters for join in (unisono.sync.join, unisono.join))
+    assert list(ours.values()) == list(theirs.values())
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import unisono.sync\n"
+        "with unisono.sync.join('g', listen='127.0.0.1:1', min_members=2) as group:\n"
+        "    group.cast(b'x').stable(timeout=2)\n"
+        "unisono.sync.join('g', peerz=['a'])\n"
+        "unisono.sync.join('g', min_members='two')\n"
+    )
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(program)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    wrong = [line.split(": ", 1)[0] for line in checked.stdout.splitlines() if ": error:" in line]
+    assert wrong == [f"{program.name}:4", f"{program.name}:5"], checked.stdout
