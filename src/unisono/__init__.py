@@ -14,6 +14,7 @@ from unisono.runtime.group import Group
 from unisono.runtime.join import Joining, join
 from unisono.runtime.journal import Journal, Retention
 from unisono.runtime.receipts import Receipt
+from unisono.version import __version__
 
 __all__ = [
     "join",
@@ -50,4 +51,5 @@ __all__ = [
     "Unanswered",
     "NotFlushed",
     "JournalError",
+    "__version__",
 ]
