@@ -2,6 +2,7 @@
 
 from unisono import sim, sync
 from unisono.core.config import Config
+from unisono.core.departure import Cause, Departure
 from unisono.core.errors import ConfigError, Misuse, PeerFault, Shed, UnisonoError
 from unisono.core.happenings import Moving, Stalled
 from unisono.core.member_settings import Settings
@@ -29,6 +30,8 @@ __all__ = [
     "Retention",
     "Delivery",
     "View",
+    "Departure",
+    "Cause",
     "Refused",
     "Evicted",
     "Stalled",
