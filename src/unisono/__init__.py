@@ -2,6 +2,7 @@
 
 from unisono import sim, sync
 from unisono.core.config import Config
+from unisono.core.departure import Cause, Departure
 from unisono.core.errors import ConfigError, Misuse, PeerFault, Shed, UnisonoError
 from unisono.core.happenings import Moving, Stalled
 from unisono.core.member_settings import Settings
@@ -14,6 +15,7 @@ from unisono.runtime.group import Group
 from unisono.runtime.join import Joining, join
 from unisono.runtime.journal import Journal, Retention
 from unisono.runtime.receipts import Receipt
+from unisono.version import __version__
 
 __all__ = [
     "join",
@@ -28,6 +30,8 @@ __all__ = [
     "Retention",
     "Delivery",
     "View",
+    "Departure",
+    "Cause",
     "Refused",
     "Evicted",
     "Stalled",
@@ -50,4 +54,5 @@ __all__ = [
     "Unanswered",
     "NotFlushed",
     "JournalError",
+    "__version__",
 ]

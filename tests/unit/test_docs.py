@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,12 +80,16 @@ def mistake_in(words: tuple[str, ...]) -> str | None:
     """Why a command line cannot be run, or None if it can."""
     if words[0] == "./dev":
         return _mistake_in_dev(words[1:])
+    if words[0] == "pip":
+        return _mistake_in_pip(words[1:])
     if words[0] != "unisono":
         return None if words[0] == "source" else f"nobody knows what {words[0]} is"
     command: Any = get_command(app)
     arguments = list(words[1:])
     while hasattr(command, "commands") and arguments:
         name = arguments.pop(0)
+        if any(name in option.opts for option in command.params):
+            continue
         if name not in command.commands:
             return f"there is no command {name}"
         command = command.commands[name]
@@ -107,6 +112,20 @@ def _mistake_in_dev(words: tuple[str, ...]) -> str | None:
     if words[0] == "bench" and not (ROOT / "benchmarks" / f"{words[1]}.py").exists():
         return f"there is no benchmark {words[1]}"
     return None
+
+
+def extras() -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return set(project["optional-dependencies"])
+
+
+def _mistake_in_pip(words: tuple[str, ...]) -> str | None:
+    """Only a checkout can be installed, with extras that there are."""
+    found = re.fullmatch(r"install \.(?:\[([\w,]+)\])?", " ".join(words))
+    if found is None:
+        return "nobody knows what pip is to do"
+    unknown = set((found[1] or "").split(",")) - {""} - extras()
+    return f"there is no extra {', '.join(sorted(unknown))}" if unknown else None
 
 
 def _build_scenarios(parameters: dict[str, Any]) -> None:
@@ -132,6 +151,12 @@ def test_commands_can_be_run_as_they_are_shown(page: Path) -> None:
 def test_pages_that_must_show_commands_do() -> None:
     assert len(list(commands_of(ROOT / "README.md"))) >= 8
     assert len(list(commands_of(ROOT / "docs" / "commands.md"))) >= 20
+
+
+def test_the_readme_says_of_every_extra_what_it_is_for() -> None:
+    section = (ROOT / "README.md").read_text("utf-8").partition("\n## Install\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| \S.* \| \S.* \|$", section, re.MULTILINE)
+    assert sorted(rows) == sorted(extras())
 
 
 def test_every_picture_is_shown_and_has_the_command_that_draws_it() -> None:
@@ -229,6 +254,9 @@ def test_the_protocol_of_the_architecture_page_keeps_its_promises() -> None:
         "unisono compare --seed 7",
         "./dev nope",
         "./dev bench nope",
+        "unisono --nope",
+        "pip install unisono",
+        "pip install .[nope]",
         "rm -r docs",
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -36,6 +37,7 @@ from unisono.core.errors import UnisonoError
 from unisono.runtime.errors import JournalError, NotFlushed, TimedOut
 from unisono.runtime.plain import plain_lines
 from unisono.trace.schema import TraceError
+from unisono.version import __version__
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_FAULT = 1, 2, 70
 
@@ -47,6 +49,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"unisono {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options_of_all(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Say which release this is.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.add_typer(sim.app, name="sim")
 app.add_typer(trace.app, name="trace")
 app.add_typer(experiment.app, name="experiment")
