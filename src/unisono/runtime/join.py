@@ -33,6 +33,7 @@ from unisono.runtime.hub import Port, find_hub
 from unisono.runtime.journal import Journal
 from unisono.runtime.multicast import MulticastPort
 from unisono.runtime.multicast import check as check_multicast
+from unisono.runtime.observe import call_at_end
 from unisono.runtime.pace import check_seconds, paced
 from unisono.runtime.plain import is_text
 from unisono.runtime.seal import Seal, find_key, overhead
@@ -255,9 +256,13 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> Group:
 
 
 async def publish(wishes: Wishes, group: Group, loop: asyncio.AbstractEventLoop) -> None:
-    """Let others look at the member: the log, metrics, the control socket."""
-    if not hasattr(loop, "unisono_clock"):  # the log's timer has no place in virtual time
+    """Let others look at the member: the log, metrics, the control socket; in virtual time, the loop."""
+    open_groups: list[Group] | None = getattr(loop, "unisono_groups", None)
+    if open_groups is None:  # the log's timer has no place in virtual time
         logs.attach(group, loop)
+    else:
+        open_groups.append(group)
+        call_at_end(group, lambda: open_groups.remove(group))
     if wishes.metrics is not None:
         await metrics_server.serve(group, wishes.metrics)
     if wishes.control:
