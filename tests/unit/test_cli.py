@@ -61,6 +61,15 @@ def test_a_recorded_run_can_be_judged_and_drawn(tmp_path: Path) -> None:
     ET.parse(picture)
 
 
+def test_a_run_whose_trace_cannot_be_written_fails(tmp_path: Path) -> None:
+    """Found by trying: on a full disk it said so in yellow, and ended with 0."""
+    sim_run = (sys.executable, "-m", "unisono", "sim", "run", "--messages", "100", "--trace", str(tmp_path), "--json")
+    limited = ("sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *sim_run)
+    done = subprocess.run(limited, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["gaps"] > 0
+
+
 def test_a_damaged_trace_does_not_pass(tmp_path: Path) -> None:
     folder = tmp_path / "trace"
     Answer("sim", "run", "--messages", "30", "--trace", str(folder))

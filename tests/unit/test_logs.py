@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
 import logging
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.core.types import MemberId
 from unisono.runtime import logs
 from unisono.runtime.logs import LOGGER, JsonFormatter, Reporter
+from unisono.trace.sinks import FolderSink
 
 
 @pytest.fixture
@@ -68,6 +71,24 @@ def test_a_flood_of_bad_datagrams_is_one_line_with_a_count(stream: io.StringIO) 
     assert 1 <= len(dropped) <= 10  # at most one a second
     assert sum(row["drops"]["frame: version"] for row in dropped) == 300
     assert all(row["level"] == "warning" for row in dropped)
+
+
+def test_rows_of_a_trace_that_are_not_written_are_told(
+    stream: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by trying: a full disk under a trace was silent until somebody tried to judge it."""
+
+    def full(sink: FolderSink, events: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def main() -> None:
+        async with join("lab", listen="127.0.0.1:0", trace=tmp_path) as group:
+            monkeypatch.setattr(FolderSink, "_append", full)
+            await (await group.cast(b"lost")).delivered(10)
+
+    asyncio.run(main())
+    dropped = [row["drops"] for row in rows(stream) if "drops" in row]
+    assert sum(drops["trace: rows not written"] for drops in dropped) >= 2  # its cast, its delivery and the end
 
 
 class Quiet:

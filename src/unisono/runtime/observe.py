@@ -37,7 +37,7 @@ def call_at_end(group: Group, end: Callable[[], None]) -> None:
 
 
 def count_drops(group: Group) -> dict[str, int]:
-    """What was refused or lost at this member so far, by layer and reason; only what happened at all."""
+    """What was refused or lost at this member so far, also on its disk, by layer and reason; only what happened at all."""
     driver = group._driver
     drops = dict(driver.member.tally.dropped)
     drops |= {f"{driver.seal.name}: {reason}": count for reason, count in driver.seal.refused.items()}
@@ -45,4 +45,8 @@ def count_drops(group: Group) -> dict[str, int]:
     drops |= {
         name: count for name, count in counted.items() if name.startswith("socket ") or name.endswith("other groups")
     }
+    if driver.recorder is not None:
+        drops["trace: rows not written"] = driver.recorder.gaps
+    if group._journal is not None:
+        drops["journal: deliveries not written"] = group._journal.missing_messages
     return {reason: count for reason, count in drops.items() if count}
