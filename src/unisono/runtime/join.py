@@ -28,7 +28,7 @@ from unisono.runtime.clients import Answer
 from unisono.runtime.driver import Driver
 from unisono.runtime.errors import TimedOut
 from unisono.runtime.group import Group
-from unisono.runtime.hooks import Hooks
+from unisono.runtime.hooks import Hooks, check_hook
 from unisono.runtime.hub import Port, find_hub
 from unisono.runtime.journal import Journal
 from unisono.runtime.multicast import MulticastPort
@@ -165,6 +165,7 @@ def join(
     if safe and settings is not None and not settings.config.safe:
         raise Misuse("safe=True and settings contradict each other: give settings whose config has safe=True.")
     hooks = Hooks.of(snapshot, restore, merge)
+    check_hook(answer, "answer")
     return Joining(
         Wishes(
             group, listen, tuple(peers), advertise, order, min_members, policy, bootstrap, slow, watchdog, safe, key, insecure,
