@@ -80,6 +80,8 @@ def find_key(key: str | bytes | os.PathLike[str] | None, environment: Mapping[st
         return None if not text else read_key(text, f"the environment variable {KEY_VARIABLE}")
     if isinstance(key, str) and key.startswith("unisono-key-1:"):
         return read_key(key, "the given key")
+    if not isinstance(key, str | os.PathLike):
+        raise Misuse(f"a group key is a text, bytes or a file, not {type(key).__name__}: `unisono keygen` makes one.")
     path = Path(key)
     try:
         text = path.read_text(encoding="ascii", errors="replace")
