@@ -17,6 +17,7 @@ import unisono
 from tests.runtime.ports import free_addresses
 from unisono.core.member_settings import Settings
 from unisono.core.stream_settings import StreamSettings
+from unisono.runtime.control_socket import answer
 from unisono.runtime.seal import make_key
 
 PACE = 0.5
@@ -345,6 +346,8 @@ async def test_members_with_a_key_agree_and_a_stranger_stays_outside() -> None:
         refused = a._driver.seal.refused
         assert refused["seal"] > 0
         assert refused["unsealed"] > 0
+        (sentence,) = answer(a, {"ask": "explain"})
+        assert f"from {stranger_at} do not open with this key: has it another one?" in sentence
         assert len(a.members) == 2
 
 

@@ -102,6 +102,7 @@ class Quiet:
 def test_drops_are_told_once(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     group = Quiet({"frame: group": 3})
     monkeypatch.setattr(logs, "count_drops", lambda seen: dict(seen.drops))
+    monkeypatch.setattr(logs, "explain_strangers", lambda seen: ["has it another key?"])
     reporter = Reporter(group)  # type: ignore[arg-type]
     reporter.tell_drops()
     assert rows(stream) == []  # that was before
@@ -110,7 +111,10 @@ def test_drops_are_told_once(stream: io.StringIO, monkeypatch: pytest.MonkeyPatc
     reporter.tell_drops()
     (row,) = rows(stream)
     assert row["drops"] == {"frame: group": 2, "seal: seal": 1}
-    assert "3 dropped: frame: group 2, seal: seal 1" in row["message"]
+    assert "3 dropped: frame: group 2, seal: seal 1. has it another key?" in row["message"]
+    group.drops = {"frame: group": 6, "seal: seal": 1}
+    reporter.tell_drops()
+    assert rows(stream)[-1]["message"].endswith("1 dropped: frame: group 1")
 
 
 def test_what_goes_wrong_is_a_warning(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:

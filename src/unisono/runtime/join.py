@@ -33,7 +33,7 @@ from unisono.runtime.hub import Port, find_hub
 from unisono.runtime.journal import Journal
 from unisono.runtime.multicast import MulticastPort
 from unisono.runtime.multicast import check as check_multicast
-from unisono.runtime.observe import call_at_end
+from unisono.runtime.observe import call_at_end, explain_strangers
 from unisono.runtime.pace import check_seconds, paced
 from unisono.runtime.plain import is_text
 from unisono.runtime.seal import Seal, find_key, overhead
@@ -206,7 +206,7 @@ class Joining:
 
     def explain(self) -> list[str]:
         """Why the group is not there yet, a sentence each."""
-        return [] if self._group is None else self._group.explain()
+        return [] if self._group is None else self._group.explain() + explain_strangers(self._group)
 
     def _prepare(self, group: Group) -> None:
         """For those who put something around a member before it meets others."""
@@ -225,7 +225,8 @@ class Joining:
         except BaseException as error:
             group._close()
             if isinstance(error, TimedOut):
-                raise TimedOut(f"{error} Are the peers up, and do they have the same key and settings?") from None
+                hints = [*explain_strangers(group), "Are the peers up, and do they have the same key and settings?"]
+                raise TimedOut(f"{error} {' '.join(hints)}") from None
             raise
         return group
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from unisono.core.happenings import Happening
+from unisono.runtime.plain import cut, plain
+from unisono.runtime.seal import Seal
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -34,6 +36,17 @@ def call_at_end(group: Group, end: Callable[[], None]) -> None:
         end()
 
     group._at_end(both)
+
+
+def explain_strangers(group: Group) -> list[str]:
+    """Who seems to be near and has another key, a sentence; nobody: an empty list."""
+    seal = group._driver.seal
+    if not isinstance(seal, Seal) or not seal.stranger_datagrams:
+        return []
+    who = plain(cut(seal.stranger, 100))
+    return [
+        f"{seal.stranger_datagrams} datagrams that say to be from {who} do not open with this key: has it another one?"
+    ]
 
 
 def count_drops(group: Group) -> dict[str, int]:
