@@ -143,6 +143,19 @@ def test_keys_are_made_once_and_needed(folder: Path) -> None:
         assert drops["seal: seal"] > 0
 
 
+def test_who_begins_alone_is_told_and_who_has_another_key_is_named(folder: Path) -> None:
+    """Found by trying: two nodes with different keys each said `view … of 1` and nothing else, for ever."""
+    peers = addresses(2)
+    for name in ("one.key", "other.key"):
+        assert Done("keygen", name, folder=folder).code == 0
+    with node(folder, peers[0], peers, "--key", "one.key") as a:
+        a.expect(f"nobody answered at {peers[1]}: this member begins alone")
+        with node(folder, peers[1], peers, "--key", "other.key") as b:
+            b.expect(f"nobody answered at {peers[0]}: this member begins alone")
+            said = Done("explain", "--member", peers[0], folder=folder).out
+            assert f"datagrams that say to be from {peers[1]} do not open with this key" in said
+
+
 def test_a_port_that_is_taken_is_said(folder: Path) -> None:
     here = addresses(1)[0]
     with node(folder, here, []) as a:

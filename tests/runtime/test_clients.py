@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from unisono.core.types import Batch
 from unisono.runtime.addresses import split
 from unisono.runtime.clients import Desk
 from unisono.runtime.seal import make_key
+from unisono.services.client_messages import TAG
 from unisono.sim import Network, in_virtual_time, test
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
@@ -127,6 +129,20 @@ async def test_real_sockets_with_a_key() -> None:
     assert tills[0].sums == tills[1].sums == list(range(1, 41))
 
 
+@test()
+async def test_a_message_that_only_begins_like_a_request_is_delivered() -> None:
+    """Found by trying: it vanished at members with `answer`, though it was no request."""
+    tills, groups, tasks = await shop(ADDRESSES[:2])
+    said = [TAG, TAG + b"mine", b"plain"]
+    receipt = await groups[0].cast_many(said)
+    assert receipt is not None
+    await receipt.stable(10)
+    for group in groups:
+        await group.leave()
+    await asyncio.gather(*tasks)
+    assert [till.seen for till in tills] == [said, said]
+
+
 def test_bad_wishes() -> None:
     with pytest.raises(unisono.Misuse, match="needs contacts"):
         unisono.client("shop", contacts=[])
@@ -213,6 +229,41 @@ def test_an_answer_that_cannot_be_given_is_told_at_both_ends_and_loses_no_messag
         await group.leave()
 
     in_virtual_time(main, 1)
+
+
+@test(seeds=3)
+async def test_who_asks_for_any_answer_hears_of_a_failure_unless_another_member_answers() -> None:
+    """Found by trying: with `wanted="any"` nobody told the client, who read that no contact had answered."""
+    silent = False
+
+    def broken(client: unisono.MemberId, payload: bytes) -> Any:
+        return "text"
+
+    def sound(client: unisono.MemberId, payload: bytes) -> bytes | None:
+        return None if silent else b"here"
+
+    async def follow(group: unisono.Group) -> None:
+        while True:
+            with contextlib.suppress(unisono.Misuse):
+                async for _ in group:
+                    pass
+                return
+
+    groups = await asyncio.gather(
+        *(
+            unisono.join("s", listen=address, peers=ADDRESSES[:2], min_members=2, answer=hook)
+            for address, hook in zip(ADDRESSES, (broken, sound), strict=False)
+        )
+    )
+    tasks = [asyncio.create_task(follow(group)) for group in groups]
+    async with unisono.client("s", contacts=ADDRESSES[:1], listen="10.0.0.9:1", timeout=5) as client:
+        assert await client.request(b"?", wanted="any") == b"here"
+        silent = True
+        with pytest.raises(unisono.Unanswered, match="failed to answer"):
+            await client.request(b"?", wanted="any")
+    for group in groups:
+        await group.leave()
+    await asyncio.gather(*tasks)
 
 
 def test_what_lies_behind_a_request_in_its_batch_is_shown_after_its_hook_has_failed() -> None:

@@ -17,6 +17,7 @@ import unisono
 from tests.runtime.ports import free_addresses
 from unisono.core.member_settings import Settings
 from unisono.core.stream_settings import StreamSettings
+from unisono.runtime.control_socket import answer
 from unisono.runtime.seal import make_key
 
 PACE = 0.5
@@ -345,11 +346,14 @@ async def test_members_with_a_key_agree_and_a_stranger_stays_outside() -> None:
         refused = a._driver.seal.refused
         assert refused["seal"] > 0
         assert refused["unsealed"] > 0
+        (sentence,) = answer(a, {"ask": "explain"})
+        assert f"from {stranger_at} do not open with this key: has it another one?" in sentence
         assert len(a.members) == 2
 
 
 @real
 async def test_bad_wishes_are_refused_before_anything_is_opened() -> None:
+    """Found by trying: what had the wrong type escaped as AttributeError or TypeError, and a trace's folder as TraceError."""
     for wishes, words in (
         ({"order": "chaos"}, "no order 'chaos'"),
         ({"policy": "anarchy"}, "partitionable or primary"),
@@ -358,11 +362,32 @@ async def test_bad_wishes_are_refused_before_anything_is_opened() -> None:
         ({"min_members": 0}, "choose 1 or more"),
         ({"peers": "127.0.0.1:1"}, "list of addresses"),
         ({"listen": "7400"}, "write host:port"),
+        ({"listen": ("127.0.0.1", 7400)}, "write host:port"),
+        ({"peers": [7400]}, "the peer 7400 is no text: write host:port"),
+        ({"peers": 7400}, "list of addresses"),
+        ({"group": b"g"}, "of type bytes: give a text"),
+        ({"min_members": "2"}, "choose 1 or more, a whole number"),
+        ({"trace": 5}, "trace = 5 is no folder"),
+        ({"journal": b"j"}, "journal = b'j' is no folder"),
     ):
         with pytest.raises(unisono.Misuse, match=words):
-            unisono.join("g", **wishes)
+            unisono.join(**({"group": "g"} | wishes))
+    for wishes, words in (({"key": 5}, "not int: `unisono keygen`"), ({"trace": __file__}, "is a file, not a folder")):
+        with pytest.raises(unisono.Misuse, match=words):
+            await unisono.join("g", listen="127.0.0.1:0", **wishes)
     with pytest.raises(unisono.Misuse, match="pace = 0 is out of range"):
         await unisono.join("g", listen="127.0.0.1:0", pace=0)
+
+
+@real
+async def test_only_the_key_of_a_message_can_be_explained() -> None:
+    """Found by trying: a text, as the command takes it, was an AttributeError."""
+    async with unisono.join("g", listen="127.0.0.1:0", pace=PACE) as group:
+        receipt = await group.cast(b"x")
+        await receipt.delivered(10)
+        assert "is delivered" in group.explain(receipt.key)[0]
+        with pytest.raises(unisono.Misuse, match=r"'text' is no key of a message: .*`explain\(receipt\.key\)`"):
+            group.explain("text")  # type: ignore[arg-type]
 
 
 @real

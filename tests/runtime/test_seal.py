@@ -75,6 +75,27 @@ def test_another_key_and_another_group_are_told_apart() -> None:
     assert refusals(b) == {"seal": 1, "group": 1}
 
 
+def test_whoever_has_another_key_is_named_until_it_has_the_right_one() -> None:
+    """Found by trying: nothing but a count told a wrong key from silence."""
+    right, wrong = bytes(32), b"x" * 32
+    here = Seal("g", MemberId("a", 1), right)
+    for number in range(3):
+        assert here.open(Seal("g", MemberId("b", number), wrong).close(control(MemberId("b", number)))) is None
+    assert (here.stranger, here.stranger_datagrams) == ("b", 3)
+    c = Seal("g", MemberId("c", 1), wrong)
+    assert here.open(c.close(control(MemberId("c", 1)))) is None
+    assert (here.stranger, here.stranger_datagrams) == ("c", 1)
+    b, c = (Seal("g", MemberId(name, 9), right) for name in "bc")
+    assert here.open(b.close(control(MemberId("b", 9)))) is not None
+    assert here.stranger_datagrams == 1
+    assert here.open(c.close(control(MemberId("c", 9)))) is not None
+    assert here.stranger_datagrams == 0
+    damaged = bytearray(c.close(control(MemberId("c", 9))))
+    damaged[-1] ^= 1
+    assert here.open(bytes(damaged)) is None
+    assert here.stranger_datagrams == 0, "it is known, and has the right key"
+
+
 def test_f6_another_members_name_in_an_own_box_is_refused() -> None:
     a, b = pair()
     assert b.open(a.close(control(MemberId(A.address, 8)))) is None

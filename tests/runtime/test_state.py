@@ -141,6 +141,19 @@ def test_half_a_pair_of_hooks_is_refused() -> None:
         unisono.join("words", snapshot=lambda: b"")
 
 
+def test_a_hook_that_would_have_to_be_awaited_is_refused() -> None:
+    """Found by trying: what an `async def` returned was thrown away, or taken for a state, much later."""
+
+    async def later(*_: object) -> None: ...
+
+    plain: dict[str, Any] = {"snapshot": lambda: b"", "restore": lambda state: None}
+    for name in ("snapshot", "restore", "merge", "answer"):
+        with pytest.raises(unisono.Misuse, match=f"{name} is an `async def`: give a plain function"):
+            unisono.join("g", **(plain | {name: later}))
+        with pytest.raises(unisono.Misuse, match=f"{name} is bytes: give a plain function"):
+            unisono.join("g", **(plain | {name: b"state"}))
+
+
 @test(seeds=3)
 async def test_a_watchdog_that_barks_before_the_first_view_does_not_keep_the_state_away() -> None:
     """Found by reading: any event that was shown stopped state transfer, and nobody reads while a join is under way."""

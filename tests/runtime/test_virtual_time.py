@@ -118,6 +118,51 @@ def test_waiting_for_what_never_comes_is_an_error_and_not_a_hang() -> None:
         in_virtual_time(main)
 
 
+@pytest.mark.parametrize("is_polling", [False, True])
+def test_waiting_for_a_message_that_never_comes_ends_with_the_limit_of_virtual_time(is_polling: bool) -> None:
+    """Found by trying: an open group always has a timer, so a test that forgot to cast hung for ever."""
+
+    @test(seeds=[3], limit=60)
+    async def forgets_to_cast() -> None:
+        async with unisono.join("chat", listen=ADDRESSES[0], peers=ADDRESSES) as group:
+            await group.next()
+            while is_polling:
+                await asyncio.sleep(0)
+            await group.next()
+
+    with pytest.raises(
+        Stuck, match=r"with seed 3 .* 60 s of virtual time.*limit.* 10\.0\.0\.1:7400#\d+: nothing waits\."
+    ):
+        forgets_to_cast()
+
+
+def test_the_limit_of_virtual_time_tells_what_each_open_group_waits_for() -> None:
+    async def main(network: Network) -> None:
+        gone = await unisono.join("chat", listen=ADDRESSES[2], peers=ADDRESSES)
+        await gone.leave()
+        network.partition([[ADDRESSES[0]], [ADDRESSES[1]]])
+        await asyncio.gather(
+            *(unisono.join("chat", listen=address, peers=ADDRESSES, min_members=2) for address in ADDRESSES[:2])
+        )
+
+    with pytest.raises(Stuck, match=r"10\.0\.0\.1:7400#\d+: .*10\.0\.0\.2:7400#\d+: .*") as caught:
+        in_virtual_time(main, limit=60)
+    assert "nothing waits" not in str(caught.value)
+    assert ADDRESSES[2] not in str(caught.value)
+
+
+def test_the_limit_of_virtual_time_can_be_raised_and_left_out() -> None:
+    async def main(network: Network) -> None:
+        await asyncio.sleep(2 * loop.LIMIT_S)
+
+    with pytest.raises(Stuck, match="3600 s"):
+        in_virtual_time(main)
+    in_virtual_time(main, limit=2 * loop.LIMIT_S)
+    in_virtual_time(main, limit=None)
+    with pytest.raises(unisono.Misuse, match="choose seconds of virtual time above 0, or None"):
+        in_virtual_time(main, limit=0)
+
+
 # Code that polls.
 
 

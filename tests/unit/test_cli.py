@@ -61,6 +61,52 @@ def test_a_recorded_run_can_be_judged_and_drawn(tmp_path: Path) -> None:
     ET.parse(picture)
 
 
+def test_a_run_whose_trace_cannot_be_written_fails(tmp_path: Path) -> None:
+    """Found by trying: on a full disk it said so in yellow, and ended with 0."""
+    sim_run = (sys.executable, "-m", "unisono", "sim", "run", "--messages", "100", "--trace", str(tmp_path), "--json")
+    limited = ("sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *sim_run)
+    done = subprocess.run(limited, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["gaps"] > 0
+
+
+WITHOUT_SPARK = """
+import sys
+
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        hidden = name.split(".")[0] in ("jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark")
+        return None if hidden else self.finder.find_spec(name, path, target)
+
+
+sys.meta_path = [Without(finder) for finder in sys.meta_path]
+from unisono.cli import main
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["trace", "verify", "."],
+        ["trace", "measure", "."],
+        ["pipeline", "run", "--watch", ".", "--out", "tables"],
+        ["experiment", "run", "tomp", "--out", "tables"],
+    ],
+)
+def test_without_the_extra_a_command_of_the_pipeline_names_it(arguments: list[str], tmp_path: Path) -> None:
+    """Found by trying: it spoke of a fault of its own, and of numpy."""
+    command = [sys.executable, "-c", WITHOUT_SPARK, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the pipeline needs pyspark: install the extra with `pip install 'unisono[spark]'`." in done.stderr
+
+
 def test_a_damaged_trace_does_not_pass(tmp_path: Path) -> None:
     folder = tmp_path / "trace"
     Answer("sim", "run", "--messages", "30", "--trace", str(folder))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from pathlib import Path
 
 import pytest
 
+import unisono
 from tests.journal_tools import A, MortalDisk, PowerCut, QuickDisk, batch, entered, write_journal
+from unisono.runtime.control_socket import answer
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal, Reader, Retention, read
 from unisono.runtime.journal_deliveries import NOTE_BYTES, segment_numbers
 from unisono.runtime.journal_format import Delivered, Missing, Row
+from unisono.runtime.observe import count_drops
 
 NOON = 1_000_000
 
@@ -210,3 +214,23 @@ def test_deliveries_that_cannot_be_opened_give_their_files_back(tmp_path: Path) 
         journal.close()
         assert disk._paths == {}
         assert not [name for name in os.listdir(tmp_path / refused) if name.startswith("deliveries")]
+
+
+def test_deliveries_that_are_not_written_show_among_the_drops_while_it_happens_and_after_the_end(
+    tmp_path: Path,
+) -> None:
+    """Found by trying: on a full disk a member delivered for hours, and neither log, status nor metrics said a word."""
+    disk = FailingDisk()
+
+    async def main() -> unisono.Group:
+        journal = Journal(tmp_path, deliveries=True, disk=disk)
+        async with unisono.join("lab", listen="127.0.0.1:0", journal=journal) as group:
+            assert count_drops(group) == {}
+            disk.is_full = True
+            receipt = await group.cast_many([b"one", b"two", b"three"])
+            assert receipt is not None
+            await receipt.delivered(10)
+            assert answer(group, {"ask": "status"})["drops"] == {"journal: deliveries not written": 3}
+            return group
+
+    assert count_drops(asyncio.run(main())) == {"journal: deliveries not written": 3}

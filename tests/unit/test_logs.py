@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
 import logging
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.core.types import MemberId
 from unisono.runtime import logs
 from unisono.runtime.logs import LOGGER, JsonFormatter, Reporter
+from unisono.trace.sinks import FolderSink
 
 
 @pytest.fixture
@@ -70,6 +73,24 @@ def test_a_flood_of_bad_datagrams_is_one_line_with_a_count(stream: io.StringIO) 
     assert all(row["level"] == "warning" for row in dropped)
 
 
+def test_rows_of_a_trace_that_are_not_written_are_told(
+    stream: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by trying: a full disk under a trace was silent until somebody tried to judge it."""
+
+    def full(sink: FolderSink, events: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def main() -> None:
+        async with join("lab", listen="127.0.0.1:0", trace=tmp_path) as group:
+            monkeypatch.setattr(FolderSink, "_append", full)
+            await (await group.cast(b"lost")).delivered(10)
+
+    asyncio.run(main())
+    dropped = [row["drops"] for row in rows(stream) if "drops" in row]
+    assert sum(drops["trace: rows not written"] for drops in dropped) >= 2  # its cast, its delivery and the end
+
+
 class Quiet:
     """A group that has nothing to say by itself."""
 
@@ -81,6 +102,7 @@ class Quiet:
 def test_drops_are_told_once(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     group = Quiet({"frame: group": 3})
     monkeypatch.setattr(logs, "count_drops", lambda seen: dict(seen.drops))
+    monkeypatch.setattr(logs, "explain_strangers", lambda seen: ["has it another key?"])
     reporter = Reporter(group)  # type: ignore[arg-type]
     reporter.tell_drops()
     assert rows(stream) == []  # that was before
@@ -89,7 +111,10 @@ def test_drops_are_told_once(stream: io.StringIO, monkeypatch: pytest.MonkeyPatc
     reporter.tell_drops()
     (row,) = rows(stream)
     assert row["drops"] == {"frame: group": 2, "seal: seal": 1}
-    assert "3 dropped: frame: group 2, seal: seal 1" in row["message"]
+    assert "3 dropped: frame: group 2, seal: seal 1. has it another key?" in row["message"]
+    group.drops = {"frame: group": 6, "seal: seal": 1}
+    reporter.tell_drops()
+    assert rows(stream)[-1]["message"].endswith("1 dropped: frame: group 1")
 
 
 def test_what_goes_wrong_is_a_warning(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:

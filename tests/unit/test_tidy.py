@@ -10,6 +10,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,6 +213,18 @@ def pickles(files: Sequence[Path]) -> list[str]:
     ]
 
 
+def unknown_extras(files: Sequence[Path]) -> list[str]:
+    """Whoever is told to install an extra must be able to."""
+    extras = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
+    return [
+        f"{where(path, number)}: there is no extra {extra}"
+        for path in product(files)
+        for number, line in enumerate(text_of(path).splitlines(), start=1)
+        for extra in re.findall(r"unisono\\*\[(\w+)\]", line)
+        if extra not in extras
+    ]
+
+
 CHECKS: list[Check] = [
     impure_imports,
     wrong_way_imports,
@@ -220,6 +233,7 @@ CHECKS: list[Check] = [
     foreign_places,
     empty_assertions,
     pickles,
+    unknown_extras,
 ]
 
 
@@ -276,6 +290,7 @@ FAULTS: list[tuple[Check, str, str]] = [
     (foreign_places, "a.toml", 'path = "/' + 'work/main"'),
     (empty_assertions, "tests/unit/test_a.py", "def test_a():\n    assert True"),
     (pickles, "src/unisono/trace/a.py", "from pickle import loads"),
+    (unknown_extras, "src/unisono/trace/a.py", "'pip install unisono[report]'"),
 ]
 
 LEGAL: list[tuple[Check, str, str]] = [
@@ -302,6 +317,7 @@ LEGAL: list[tuple[Check, str, str]] = [
     (foreign_places, "docs/a.md", "see docs/" + "work/plan.md"),
     (empty_assertions, "tests/unit/test_a.py", "assert 1 + 1 == 2"),
     (pickles, "src/unisono/trace/a.py", "import json"),
+    (unknown_extras, "src/unisono/trace/a.py", "'pip install unisono[spark]'"),
 ]
 
 

@@ -38,8 +38,10 @@ def run(
     json: o.Json = False,
 ) -> None:
     """Run an experiment, or what is left of it, and show its tables."""
+    from unisono.pipeline.session import open_session, plain_errors, require_pyspark
+
+    require_pyspark()
     from unisono.experiments.runner import run_grid
-    from unisono.pipeline.session import open_session, plain_errors
 
     experiment = find_experiment(name)
     grid = experiment.grid(quick)

@@ -6,7 +6,7 @@ import typer
 
 from unisono.cli import group_options as o
 from unisono.cli.keyboard import Keyboard
-from unisono.cli.session import attend, line_of, places, row_of
+from unisono.cli.session import attend, line_of, places, row_of, tell_if_alone
 from unisono.cli.show import json_line
 from unisono.cli.streams import to_bytes
 from unisono.runtime.events import Event
@@ -79,7 +79,8 @@ def node(
                 else:
                     keyboard.say(line_of(event))
 
-            return await attend(joining, keyboard, show, take, stay=stay)
+            named = o.split_list(peers)
+            return await attend(joining, keyboard, show, take, begin=lambda g: tell_if_alone(g, named), stay=stay)
 
     if run(main()):
         raise typer.Exit(1)  # some of the input was not cast

@@ -32,8 +32,10 @@ def run(
 
     May be killed at any moment and started again. Exit code 0: all judged runs pass. 1: a violation. 2: a verdict cannot be given.
     """
+    from unisono.pipeline.session import PipelineError, open_session, require_pyspark
+
+    require_pyspark()
     from unisono.pipeline.measures import measure_all
-    from unisono.pipeline.session import PipelineError, open_session
     from unisono.pipeline.stream import run_pipeline
 
     if not watch.is_dir():  # bad input is told before Spark starts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from unisono.cli.keyboard import Keyboard, ending_signals
@@ -15,6 +15,7 @@ from unisono.core.membership_host import Evicted, Refused
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining
+from unisono.runtime.observe import explain_strangers
 from unisono.runtime.plain import plain
 
 LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
@@ -78,6 +79,16 @@ async def attend(
         if isinstance(result, Exception):
             raise result
     return len(refused)
+
+
+def tell_if_alone(group: Group, peers: Sequence[str]) -> None:
+    """Who named others and begins without them may have named the wrong ones, or have another key."""
+    others = [peer for peer in peers if peer != group.id.address]
+    if not others or len(group.members) > 1:
+        return
+    text = f"nobody answered at {', '.join(others)}: this member begins alone, and goes together with them when it hears them."
+    for sentence in (text, *explain_strangers(group)):
+        err.print("unisono:", plain(sentence), markup=False, soft_wrap=True)
 
 
 async def _show_all(group: Group, show: Callable[[Event], None]) -> None:

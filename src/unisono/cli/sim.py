@@ -339,6 +339,7 @@ def _report(scenario: Scenario, outcome: Outcome, json: bool) -> None:
                 "violations": [{"property": v.property, "sentence": v.sentence} for v in outcome.verdict.violations],
                 "measures": measures.to_json(),
                 "digest": outcome.digest,
+                "gaps": outcome.gaps,
             }
         )
         return
@@ -354,6 +355,9 @@ def _report(scenario: Scenario, outcome: Outcome, json: bool) -> None:
 
 
 def _exit(outcome: Outcome) -> None:
+    """A trace with gaps is a failure, though the run itself was judged whole: whoever reads the trace can say nothing."""
+    if outcome.gaps:
+        raise typer.Exit(1)
     if outcome.verdict.result != "PASS":
         raise typer.Exit(1 if outcome.verdict.result == "FAIL" else 2)
 

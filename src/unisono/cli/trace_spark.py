@@ -38,8 +38,10 @@ def verify(
 
     Exit code 0: all pass. 1: a violation. 2: a verdict cannot be given, or bad input.
     """
+    from unisono.pipeline.session import open_session, plain_errors, require_pyspark
+
+    require_pyspark()
     from unisono.pipeline.bronze import list_segments
-    from unisono.pipeline.session import open_session, plain_errors
     from unisono.pipeline.verify import verify as judge
 
     list_segments(paths)  # bad input is told before Spark starts
@@ -92,9 +94,11 @@ def measure(
     json: o.Json = False,
 ) -> None:
     """Measure recorded runs on Spark: latency and its parts, index of latency, throughput, gaps, cost."""
+    from unisono.pipeline.session import open_session, plain_errors, require_pyspark
+
+    require_pyspark()
     from unisono.pipeline.bronze import list_segments
     from unisono.pipeline.measures import fitting_accuracy, measure_all
-    from unisono.pipeline.session import open_session, plain_errors
     from unisono.pipeline.tables import load
 
     list_segments(paths)

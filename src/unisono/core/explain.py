@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from unisono.core.concern import Concern
+from unisono.core.errors import Misuse
 from unisono.core.types import Batch, Key, MemberId, Rank
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def stream_concerns(member: Member) -> list[Concern]:
 
 def explain_key(member: Member, key: Key, reaches: Sequence[Reach], now: int) -> Concern | str:
     """Why one message is not delivered here: a concern, or a whole sentence."""
+    if not isinstance(key, Key):
+        raise Misuse(f"{key!r} is no key of a message: give that of its receipt, as in `explain(receipt.key)`.")
     seat = member._seat
     name, here = f"{key.origin}:{key.index}", member.id
     if seat is None:

@@ -50,7 +50,7 @@ def open_session(
     master: str | None = None, name: str = "unisono", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """The session to work with. Asking twice for the same master gives the same one."""
-    _require_pyspark()
+    require_pyspark()
     _require_java()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -214,7 +214,8 @@ def package_archive() -> Path:
     return target
 
 
-def _require_pyspark() -> None:
+def require_pyspark() -> None:
+    """Call it before the rest of the pipeline is imported, which needs the extra to be loaded at all."""
     for module in ("pyspark", "pyarrow", "pandas", "numpy"):
         if find_spec(module) is None:
             raise PipelineError(f"the pipeline needs {module}: install the extra with `pip install 'unisono[spark]'`.")

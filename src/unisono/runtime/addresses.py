@@ -41,6 +41,8 @@ class Endpoint(NamedTuple):
 
 def split(text: str, what: str) -> tuple[str, int]:
     """Host and port of an address; `what` names it in the error."""
+    if not isinstance(text, str):
+        raise Misuse(f"{what} {text!r} is no text: write host:port, as in '127.0.0.1:7400'.")
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

@@ -56,12 +56,14 @@ class Desk:
         return filter(self._is_for_application, deliveries(batch, members))
 
     def _is_for_application(self, delivery: Delivery) -> bool:
-        """Or else it is a client's request, which is answered now that its turn has come."""
+        """Or else it is a client's request, which is answered now that its turn has come. Only what can be read as one is."""
         if not delivery.payload.startswith(TAG):
             return True
         self._group._driver.wake()
         errand = self._desk.open(delivery.payload)
-        if errand is not None and errand.is_new:
+        if errand is None:
+            return True
+        if errand.is_new:
             try:
                 answer = self._hook(errand.client, errand.payload)
             except BaseException:

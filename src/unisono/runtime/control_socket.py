@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.types import Key, MemberId
-from unisono.runtime.observe import call_at_end, count_drops
+from unisono.runtime.observe import call_at_end, count_drops, explain_strangers
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -124,7 +124,9 @@ def answer(group: Group, question: Mapping[str, Any]) -> Any:
         return members_of(group)
     if asked == "explain":
         key = question.get("key")
-        return group.explain() if key is None else group.explain(_living(group, parse_key(str(key))))
+        if key is not None:
+            return group.explain(_living(group, parse_key(str(key))))
+        return group.explain() + explain_strangers(group)
     raise Misuse(f"a member does not know the question {asked!r}: ask for status, members or explain.")
 
 

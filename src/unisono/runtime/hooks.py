@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 from unisono.core.errors import Misuse
@@ -34,11 +35,22 @@ class Hooks:
         restore: Callable[[bytes], None] | None,
         merge: Callable[[Sequence[bytes]], None] | None,
     ) -> Hooks | None:
+        for hook, name in ((snapshot, "snapshot"), (restore, "restore"), (merge, "merge")):
+            check_hook(hook, name)
         if snapshot is None and restore is None and merge is None:
             return None
         if snapshot is None or restore is None:
             raise Misuse("a state travels only with both hooks: give snapshot and restore.")
         return cls(snapshot, restore, merge or _first_of(restore))
+
+
+def check_hook(hook: object, name: str) -> None:
+    """It is called at its place in the stream, and what it returns is used at once."""
+    if hook is not None and (not callable(hook) or iscoroutinefunction(hook)):
+        what = "an `async def`" if callable(hook) else type(hook).__name__
+        raise Misuse(
+            f"{name} is {what}: give a plain function, because nothing can be awaited at its place in the stream."
+        )
 
 
 def _first_of(restore: Callable[[bytes], None]) -> Callable[[Sequence[bytes]], None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import SystemRandom
 from time import monotonic_ns, time_ns
@@ -28,15 +28,17 @@ from unisono.runtime.clients import Answer
 from unisono.runtime.driver import Driver
 from unisono.runtime.errors import TimedOut
 from unisono.runtime.group import Group
-from unisono.runtime.hooks import Hooks
+from unisono.runtime.hooks import Hooks, check_hook
 from unisono.runtime.hub import Port, find_hub
 from unisono.runtime.journal import Journal
 from unisono.runtime.multicast import MulticastPort
 from unisono.runtime.multicast import check as check_multicast
+from unisono.runtime.observe import call_at_end, explain_strangers
 from unisono.runtime.pace import check_seconds, paced
 from unisono.runtime.plain import is_text
 from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.trace.recorder import Recorder
+from unisono.trace.schema import TraceError
 from unisono.trace.sinks import FolderSink
 
 ACK_DELAY_NS = 40 * MILLISECOND
@@ -136,10 +138,13 @@ def join(
     - `settings` replaces every default that is not an option here; datagrams are then as small as `settings.streams` says.
     """
     find_order(order)
-    if isinstance(peers, str):
-        raise Misuse(f"peers must be a list of addresses, not the text {peers!r}.")
+    if isinstance(peers, str | bytes) or not isinstance(peers, Iterable):
+        raise Misuse(f"peers must be a list of addresses, not {peers!r}: write ['127.0.0.1:7400', …].")
+    peers = tuple(peers)
     if not group:
         raise Misuse("a group needs a name.")
+    if not isinstance(group, str):
+        raise Misuse(f"the group's name {group!r} is of type {type(group).__name__}: give a text.")
     if not is_text(group):
         raise Misuse(f"the group's name {group!r} is no text: write it in UTF-8.")
     if policy not in tuple(Policy):
@@ -150,8 +155,8 @@ def join(
         )
     if slow not in tuple(Slow):
         raise Misuse(f"there is no policy {slow!r} for slow receivers: choose {', '.join(Slow)}.")
-    if min_members < 1:
-        raise Misuse(f"min_members = {min_members} is impossible: choose 1 or more.")
+    if not isinstance(min_members, int) or min_members < 1:
+        raise Misuse(f"min_members = {min_members!r} is impossible: choose 1 or more, a whole number.")
     check_seconds(watchdog, "watchdog")
     check_seconds(timeout, "timeout", 0)
     check_seconds(leave_timeout, "leave_timeout", 0)
@@ -161,12 +166,16 @@ def join(
             split(text, what)
     if multicast is not None:
         check_multicast(multicast)
+    for place, what in ((trace, "trace"), (None if isinstance(journal, Journal) else journal, "journal")):
+        if place is not None and not isinstance(place, str | os.PathLike):
+            raise Misuse(f"{what} = {place!r} is no folder: give its path.")
     if safe and settings is not None and not settings.config.safe:
         raise Misuse("safe=True and settings contradict each other: give settings whose config has safe=True.")
     hooks = Hooks.of(snapshot, restore, merge)
+    check_hook(answer, "answer")
     return Joining(
         Wishes(
-            group, listen, tuple(peers), advertise, order, min_members, policy, bootstrap, slow, watchdog, safe, key, insecure,
+            group, listen, peers, advertise, order, min_members, policy, bootstrap, slow, watchdog, safe, key, insecure,
             journal, trace, run, pace, settings, timeout, leave_timeout, hooks, answer, multicast, metrics, control,
         )
     )  # fmt: skip
@@ -197,7 +206,7 @@ class Joining:
 
     def explain(self) -> list[str]:
         """Why the group is not there yet, a sentence each."""
-        return [] if self._group is None else self._group.explain()
+        return [] if self._group is None else self._group.explain() + explain_strangers(self._group)
 
     def _prepare(self, group: Group) -> None:
         """For those who put something around a member before it meets others."""
@@ -216,7 +225,8 @@ class Joining:
         except BaseException as error:
             group._close()
             if isinstance(error, TimedOut):
-                raise TimedOut(f"{error} Are the peers up, and do they have the same key and settings?") from None
+                hints = [*explain_strangers(group), "Are the peers up, and do they have the same key and settings?"]
+                raise TimedOut(f"{error} {' '.join(hints)}") from None
             raise
         return group
 
@@ -255,9 +265,13 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> Group:
 
 
 async def publish(wishes: Wishes, group: Group, loop: asyncio.AbstractEventLoop) -> None:
-    """Let others look at the member: the log, metrics, the control socket."""
-    if not hasattr(loop, "unisono_clock"):  # the log's timer has no place in virtual time
+    """Let others look at the member: the log, metrics, the control socket; in virtual time, the loop."""
+    open_groups: list[Group] | None = getattr(loop, "unisono_groups", None)
+    if open_groups is None:  # the log's timer has no place in virtual time
         logs.attach(group, loop)
+    else:
+        open_groups.append(group)
+        call_at_end(group, lambda: open_groups.remove(group))
     if wishes.metrics is not None:
         await metrics_server.serve(group, wishes.metrics)
     if wishes.control:
@@ -375,7 +389,10 @@ def build(
     group = Group(wishes.group, loop)
     recorder = None
     if wishes.trace is not None:
-        sink = FolderSink(wishes.trace, wishes.run or wishes.group, identity.address, identity.incarnation)
+        try:
+            sink = FolderSink(wishes.trace, wishes.run or wishes.group, identity.address, identity.incarnation)
+        except TraceError as error:  # which is none of ours: the trace is read without unisono, too
+            raise Misuse(str(error)) from error
         kind = "real" if getattr(loop, "unisono_clock", None) is None else "simulated"
         recorder = Recorder(wishes.run or wishes.group, wishes.group, wishes.order, identity, kind, sink)
     clock = getattr(loop, "unisono_clock", None)

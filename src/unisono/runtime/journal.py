@@ -119,13 +119,12 @@ class Journal:
 
     def deliver(self, events: Sequence[Happening]) -> None:
         """Journal the deliveries and views of a turn, if wanted. Does not fail: what cannot be written becomes a gap."""
-        if self._deliveries is not None:
+        if self._deliveries is not None and not self._is_closed:
             self._deliveries.write(events)
 
     def close(self) -> None:
         self._is_closed = True
         self._records.close()
         if self._deliveries is not None:
-            self._deliveries.close()
-            self._deliveries = None
+            self._deliveries.close()  # it is kept, because it knows what is missing
         self._lock.release()

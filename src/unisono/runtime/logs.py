@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from unisono.core.happenings import Entered, Happening, Moving, Stalled
 from unisono.core.membership_host import Evicted, Left, Refused
-from unisono.runtime.observe import call_at_end, count_drops, observe_turns
+from unisono.runtime.observe import call_at_end, count_drops, explain_strangers, observe_turns
 from unisono.runtime.plain import cut, plain
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ class Reporter:
             return
         self._dropped = drops
         reasons = ", ".join(f"{reason} {count}" for reason, count in added.items())
-        self._log(logging.WARNING, f"{sum(added.values())} dropped: {reasons}", drops=added)
+        strangers = explain_strangers(self._group) if "seal: seal" in added else []
+        self._log(logging.WARNING, ". ".join([f"{sum(added.values())} dropped: {reasons}", *strangers]), drops=added)
 
     def _log(self, level: int, text: str, **fields: Any) -> None:
         self._logger.log(

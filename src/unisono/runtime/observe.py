@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from unisono.core.happenings import Happening
+from unisono.runtime.plain import cut, plain
+from unisono.runtime.seal import Seal
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -36,8 +38,19 @@ def call_at_end(group: Group, end: Callable[[], None]) -> None:
     group._at_end(both)
 
 
+def explain_strangers(group: Group) -> list[str]:
+    """Who seems to be near and has another key, a sentence; nobody: an empty list."""
+    seal = group._driver.seal
+    if not isinstance(seal, Seal) or not seal.stranger_datagrams:
+        return []
+    who = plain(cut(seal.stranger, 100))
+    return [
+        f"{seal.stranger_datagrams} datagrams that say to be from {who} do not open with this key: has it another one?"
+    ]
+
+
 def count_drops(group: Group) -> dict[str, int]:
-    """What was refused or lost at this member so far, by layer and reason; only what happened at all."""
+    """What was refused or lost at this member so far, also on its disk, by layer and reason; only what happened at all."""
     driver = group._driver
     drops = dict(driver.member.tally.dropped)
     drops |= {f"{driver.seal.name}: {reason}": count for reason, count in driver.seal.refused.items()}
@@ -45,4 +58,8 @@ def count_drops(group: Group) -> dict[str, int]:
     drops |= {
         name: count for name, count in counted.items() if name.startswith("socket ") or name.endswith("other groups")
     }
+    if driver.recorder is not None:
+        drops["trace: rows not written"] = driver.recorder.gaps
+    if group._journal is not None:
+        drops["journal: deliveries not written"] = group._journal.missing_messages
     return {reason: count for reason, count in drops.items() if count}

@@ -80,6 +80,8 @@ def find_key(key: str | bytes | os.PathLike[str] | None, environment: Mapping[st
         return None if not text else read_key(text, f"the environment variable {KEY_VARIABLE}")
     if isinstance(key, str) and key.startswith("unisono-key-1:"):
         return read_key(key, "the given key")
+    if not isinstance(key, str | os.PathLike):
+        raise Misuse(f"a group key is a text, bytes or a file, not {type(key).__name__}: `unisono keygen` makes one.")
     path = Path(key)
     try:
         text = path.read_text(encoding="ascii", errors="replace")
@@ -118,6 +120,10 @@ class Seal:
         self._counter = 0
         self._lives: OrderedDict[bytes, _Life] = OrderedDict()  # the one that was heard last is last
         self.refused = dict.fromkeys(("unsealed", "short", "group", "identity", "replayed", "seal", "own", "sender"), 0)
+        self.stranger = ""
+        """Who the latest datagrams that did not open say to be from: somebody unknown here, and nothing vouches for it."""
+        self.stranger_datagrams = 0
+        """How many in a row. The next one of theirs that opens ends it."""
 
     def _derive(self, identity: bytes) -> AESGCM:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -164,9 +170,13 @@ class Seal:
         try:
             frame = life.box.decrypt(head[-8:] + b"\0\0\0\0", datagram[at + _COUNTER.size :], head)
         except InvalidTag:
+            if identity not in self._lives:  # or else it was damaged on its way
+                self._note_stranger(life.member.address)
             return self._refuse("seal")
         if frame[1:2] in _NAMED and not frame.startswith(life.control_head, HEAD_BYTES):
             return self._refuse("sender")
+        if self.stranger_datagrams and life.member.address == self.stranger:
+            self.stranger_datagrams = 0
         life.window.add(counter)
         self._lives[identity] = life
         self._lives.move_to_end(identity)
@@ -183,6 +193,12 @@ class Seal:
         if len(identity) <= start:
             return None
         return _Life(MemberId(address, _INCARNATION.unpack_from(identity)[0]), self._derive(identity))
+
+    def _note_stranger(self, address: str) -> None:
+        """One address is all that is kept, whatever comes."""
+        if address != self.stranger:
+            self.stranger, self.stranger_datagrams = address, 0
+        self.stranger_datagrams += 1
 
     def _refuse(self, reason: str) -> bytes | None:
         self.refused[reason] += 1

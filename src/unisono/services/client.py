@@ -159,6 +159,8 @@ class Client:
             if sender.address != self._contacts[asked.contact] or not asked.is_sent:
                 return
             asked.reason = _REASONS.get(message.why, "the contact cannot help")  # type: ignore[call-overload]
+            if message.why == Why.FAILED and asked.wanted is Wanted.ANY:
+                return  # somebody else may have something to say
             if message.why in (Why.FORGOTTEN, Why.FAILED):
                 self._end(number, Failed(number, asked.reason))
                 return

@@ -260,11 +260,13 @@ class ClientDesk:
             self._say(errand.client, Reply(errand.number, self._size, answer))
 
     def fail(self, errand: Errand) -> None:
-        """The application could not answer a new errand: it counts as served, and a client that waits for this member is told."""
+        """The application could not answer a new errand: it counts as served, and a client that waits for this member is told.
+
+        If any answer will do the contact says so too: another member's may still come, and if none does the client knows why.
+        """
         self._serving.discard((errand.client, errand.number))
         if errand.wanted == Wanted.ALL:
             self._say(errand.client, Reply(errand.number, self._size, None))
-        if errand.wanted != Wanted.CONTACT:
             return
         memory = self._memories.get(errand.client)
         if memory is not None and errand.number in memory.answers:

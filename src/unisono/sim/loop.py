@@ -21,7 +21,7 @@ import inspect
 import selectors
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import wraps
-from math import ceil
+from math import ceil, inf
 from random import Random
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -39,6 +39,8 @@ PASSES_MORE = 10
 """… and again after so many more, until there is a wait: there may be thousands of datagrams to come before there is room."""
 PASSES_STUCK = 1_000_000
 """… and if no timer is set, after so many nothing can bring it. Who only has much to do may take as many as it likes below that."""
+LIMIT_S = 3_600.0
+"""So much virtual time a run may take unless told: a member always has a timer, so one that waits in vain would never end."""
 
 
 class Endpoint(Protocol):
@@ -52,7 +54,7 @@ class Endpoint(Protocol):
 
 
 class Stuck(UnisonoError):
-    """Every task waits, or asks without an end, and no timer is set: nothing can ever happen."""
+    """Every task waits, or asks without an end, and no timer is set: nothing can ever happen. Or it took longer than it may."""
 
 
 class Crashed(UnisonoError):
@@ -96,10 +98,13 @@ class _Selector(selectors.BaseSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose time is virtual, with a simulated network. Threads have no place in it."""
 
-    def __init__(self, seed: object = 0, delay: str = "uniform:0.2ms:2ms") -> None:
+    def __init__(self, seed: object = 0, delay: str = "uniform:0.2ms:2ms", limit: float | None = LIMIT_S) -> None:
         self.now_ns = BEGIN_NS
         super().__init__(_Selector(self._jump, self._look))
         self.seed = seed
+        self._limit_s = inf if limit is None else limit
+        self._end_ns = BEGIN_NS + self._limit_s * 1e9
+        self.unisono_groups: list[Group] = []  # those that are open, in the order of their joining
         self.unisono_clock = lambda: self.now_ns
         self.unisono_random = Random(f"{seed}/members")
         self.unisono_network = Network(self, delay)
@@ -110,13 +115,26 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _jump(self, timeout: float | None) -> None:
         if timeout is None:
             raise Stuck("every task waits and no timer is set, so nothing can ever happen: which event was to come?")
-        self.now_ns += max(1, ceil(timeout * 1e9))
+        self._go_to(self.now_ns + max(1, ceil(timeout * 1e9)))
+
+    def _go_to(self, then_ns: int) -> None:
+        if then_ns <= self._end_ns:
+            self.now_ns = then_ns
+            return
+        self._end_ns = then_ns + self._limit_s * 1e9  # whoever is told that it is stuck may end in peace
+        waits = "".join(
+            f" {group.id}: {' '.join(group.explain()) or 'nothing waits.'}" for group in self.unisono_groups
+        )
+        raise Stuck(
+            f"with seed {self.seed!r} it is not over after {self._limit_s:g} s of virtual time: which event was to come? Give a "
+            f"larger limit if it takes so long.{waits}"
+        )
 
     def _look(self, passes: int) -> bool:
         """A task that polls (`sleep(0)` until there is room) keeps every pass from waiting, and waits for a timer all the same."""
         timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]  # the first is the next to ring
         if timers:
-            self.now_ns = max(self.now_ns + 1, ceil(timers[0].when() * 1e9))
+            self._go_to(max(self.now_ns + 1, ceil(timers[0].when() * 1e9)))
             return True
         if passes >= PASSES_STUCK:
             raise Stuck(
@@ -235,10 +253,16 @@ class SimulatedPort:
 
 
 def in_virtual_time(
-    main: Callable[[Network], Awaitable[T]], seed: object = 0, delay: str = "uniform:0.2ms:2ms", loss: float = 0.0
+    main: Callable[[Network], Awaitable[T]],
+    seed: object = 0,
+    delay: str = "uniform:0.2ms:2ms",
+    loss: float = 0.0,
+    limit: float | None = LIMIT_S,
 ) -> T:
-    """Run one coroutine function, which is given the network, in virtual time."""
-    loop = VirtualLoop(seed, delay)
+    """Run one coroutine function, which is given the network, in virtual time; `limit` seconds of it at most."""
+    if limit is not None and not limit > 0:
+        raise Misuse(f"limit = {limit!r} is impossible: choose seconds of virtual time above 0, or None for no limit.")
+    loop = VirtualLoop(seed, delay, limit)
     network = loop.unisono_network
     network.loss = loss
     try:
@@ -261,9 +285,16 @@ def _cancel_all(loop: VirtualLoop) -> None:
 
 
 def test(
-    *, seeds: int | Iterable[object] = 1, delay: str = "uniform:0.2ms:2ms", loss: float = 0.0
+    *,
+    seeds: int | Iterable[object] = 1,
+    delay: str = "uniform:0.2ms:2ms",
+    loss: float = 0.0,
+    limit: float | None = LIMIT_S,
 ) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
-    """Make a test of an async function: it runs in virtual time, once with each seed. An argument `network` gets the network."""
+    """Make a test of an async function: it runs in virtual time, once with each seed. An argument `network` gets the network.
+
+    A run that is not over after `limit` seconds of virtual time raises `Stuck`; None: it may take for ever.
+    """
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
 
     def decorate(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -279,7 +310,7 @@ def test(
                     await function(*arguments, **fixtures, **more)
 
                 try:
-                    in_virtual_time(main, seed, delay, loss)
+                    in_virtual_time(main, seed, delay, loss, limit)
                 except BaseException as error:
                     error.add_note(f"in virtual time, with seed {seed!r}")
                     raise

@@ -37,7 +37,7 @@ def build(data: ReportData, folder: Path) -> Path:
         import matplotlib  # noqa: F401  # so that both are missed in the same words
     except ImportError as error:
         raise PipelineError(
-            f"a report needs {error.name}: install the extra with `pip install 'unisono[report]'`."
+            f"a report needs {error.name}: install the extra with `pip install 'unisono[spark]'`."
         ) from None
     from unisono.pipeline.report import plots
 
