@@ -207,3 +207,19 @@ async def test_with_a_state_only_what_came_together_is_ready_together() -> None:
         for i in range(3):
             await (await group.cast(b"%d" % i)).delivered()
         assert len(group.ready()) == 3
+
+
+@test(seeds=2)
+async def test_a_state_that_does_not_come_is_told_as_that() -> None:
+    """Found by trying: whoever joined two members and read from neither was told that no view was formed."""
+    joining = [
+        unisono.join(
+            "words", listen=address, peers=ADDRESSES[:2], min_members=2, timeout=20, snapshot=lambda: b"", restore=print
+        )
+        for address in ADDRESSES[:2]
+    ]
+    said = await asyncio.gather(*joining, return_exceptions=True)
+    assert any("the state did not come" in str(one) for one in said), said
+    for one in said:
+        if isinstance(one, unisono.Group):
+            await one.leave()
