@@ -227,8 +227,8 @@ class Joining:
             entered = group._entered
             if isinstance(error, TimedOut) and entered is not None and len(entered.view) >= wishes.min_members:
                 raise TimedOut(
-                    f"{group.id} is in {wishes.group!r}, but the state did not come within {wishes.timeout:g} s: a member that has it "
-                    "hands it over when its application takes its next event, so let that one read while others join."
+                    f"{group.id} is in {wishes.group!r}, but the state did not come within {wishes.timeout:g} s: a member "
+                    "that has it hands it over when its application takes its next event, so let that one read meanwhile."
                 ) from None
             if isinstance(error, TimedOut):
                 hints = [*explain_strangers(group), "Are the peers up, and do they have the same key and settings?"]
