@@ -33,7 +33,7 @@ class Discovery:
         self.greet_at = 0
         self.wish = ""  # the order that someone asked for
         self.refusal: Refused | None = None  # by a group that I greeted, and taken by none since
-        self._refused_at: dict[str, int] = {}  # by address: when it last refused me
+        self._refused_at: dict[str, int] = {}  # by address: when it last refused me; "": any that is not known
         self._order = participant.order
 
     @property
@@ -120,20 +120,20 @@ class Discovery:
     def refused(self, sender: MemberId, message: Refuse) -> None:
         """A group does not take me. Whoever has no view founds none of its own then, or there would be two under one name.
 
-        Only those that I may have greeted can refuse me, each now and then: anyone can send such a message.
+        Anyone can send such a message: each whom I may have greeted is heard now and then, all others together more rarely.
         """
-        host, address = self._host, sender.address
-        is_early = host.now - self._refused_at.get(address, -host.settings.refused_probe_ns) < host.settings.probe_ns
-        if is_early or not self._known.contacts.knows(address):
+        host, is_known = self._host, self._known.contacts.knows(sender.address)
+        whose, pause = (sender.address, host.settings.probe_ns) if is_known else ("", host.settings.refused_probe_ns)
+        if host.now - self._refused_at.get(whose, -pause) < pause:
             host.refuse("refusal")
             return
-        self._refused_at.pop(address, None)
-        self._refused_at[address] = host.now
+        self._refused_at.pop(whose, None)
+        self._refused_at[whose] = host.now
         while len(self._refused_at) > host.settings.probe_addresses_max:
             del self._refused_at[next(iter(self._refused_at))]
         refusal = Refused(sender, message.reason[:REASON_LETTERS_MAX])
         host.out.events.append(refusal)
-        if self._participant.view is None and message.view is not None:
+        if self._participant.view is None and message.view is not None and is_known:
             self.refusal = refusal
             self.greet_at = host.now + host.settings.refused_probe_ns
 
