@@ -134,11 +134,11 @@ def test_a_foreign_log_becomes_silver_and_its_verdict_gold(spark: SparkSession, 
     witness = {"number": "0", "message": "n1:0", "local_index": "2", "other": "n2:0", "other_local": "1"}
     broken = Violation("chorus-1", "choir", "P9c", ("n1", "n3"), "1@n1", witness)
     verdict = RunVerdict(
-        "chorus-1", "choir", "sequencer", "FAIL", frozenset({"P9c", "P0"}), (broken,), {"n2": "?"}, "rows"
+        "chorus-1", "choir", "sequencer", "FAIL", frozenset({"P9c", "P0"}), (broken,), {"n2": "?"}, "rows", {"P9c": 7}
     )
     write_gold(spark, tmp_path / "gold", [verdict], inputs={"chorus-1": {"segments": 3}})
     [row] = read_gold(spark, tmp_path / "gold", "verdicts").collect()
-    assert tuple(row) == ("chorus-1", "choir", "sequencer", "FAIL", "rows", ["P0", "P9c"], {"n2": "?"}, 3)
+    assert tuple(row) == ("chorus-1", "choir", "sequencer", "FAIL", "rows", ["P0", "P9c"], {"n2": "?"}, 3, {"P9c": 7})
     [row] = read_gold(spark, tmp_path / "gold", "violations").collect()
     assert (row["property"], row["members"], row["witness"]) == ("P9c", ["n1", "n3"], witness)
     assert row["sentence"] == broken.explain()

@@ -47,7 +47,7 @@ NO_RUN = "?"
 """The partition of rows that could not be told to belong to any run."""
 VERDICT_DDL = (
     "run string, `group` string, protocol string, result string, by string, owed array<string>, "
-    "counts map<string,bigint>, unknown map<string,string>, segments bigint"
+    "unknown map<string,string>, segments bigint, counts map<string,bigint>"
 )
 VIOLATION_DDL = (
     "run string, `group` string, property string, members array<string>, view string, witness map<string,string>, "
@@ -95,9 +95,9 @@ def write_gold(
             v.result,
             v.by,
             sorted(v.owed),
-            dict(v.counts),
             dict(v.unknown),
             known.get(v.run, {}).get("segments"),
+            dict(v.counts),
         )
         for v in judged
     ]
