@@ -183,7 +183,8 @@ class Discovery:
         if (notice == self._noticed and host.now < self._notice_at) or (not is_news and self._noticed is None):
             return
         # That somebody outside is suspected may stay so for ever: it is said again, because it may be lost, but ever more rarely.
-        is_settled = notice == self._noticed and not (leaving or wish or set(suspects).intersection(view.members))
+        accused = {*suspects, *(ground.member for ground in grounds)}
+        is_settled = notice == self._noticed and not (leaving or wish or accused.intersection(view.members))
         self._repeats = min(self._repeats + 1, REPEATS_MAX) if is_settled else 0
         self._noticed = notice if is_news else None
         self._notice_at = host.now + (host.settings.probe_ns << self._repeats)
