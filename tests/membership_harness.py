@@ -54,6 +54,10 @@ class Chair:
         assert self.member is not None
         self.member.close(cut, missing)
 
+    def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
+        assert self.member is not None
+        self.member.depart(together, is_primary)
+
     def install(
         self,
         view: View,

@@ -2,12 +2,12 @@
 
 from unisono import sim, sync
 from unisono.core.config import Config
-from unisono.core.departure import Cause, Departure
+from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.errors import ConfigError, Misuse, PeerFault, Shed, UnisonoError
 from unisono.core.happenings import Moving, Stalled
 from unisono.core.member_settings import Settings
 from unisono.core.membership_host import Evicted, Refused
-from unisono.core.types import CastOptions, Key, MemberId, Service, ViewId
+from unisono.core.types import CastOptions, Key, MemberId, Service, Transition, ViewId
 from unisono.runtime.clients import Outside, Unanswered, client
 from unisono.runtime.errors import Closed, JournalError, NotFlushed, TimedOut
 from unisono.runtime.events import Delivery, Event, View
@@ -29,7 +29,10 @@ __all__ = [
     "Journal",
     "Retention",
     "Delivery",
+    "Transition",
     "View",
+    "Arrival",
+    "Origin",
     "Departure",
     "Cause",
     "Refused",

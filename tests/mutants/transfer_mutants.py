@@ -39,7 +39,8 @@ from unisono.services import transfer_messages as wire
 from unisono.services.transfer import Status, Transfer
 from unisono.services.transfer_donor import Donor
 from unisono.services.transfer_fetch import Fetch
-from unisono.services.transfer_merge import Merge, part_of
+from unisono.core.control import part_of
+from unisono.services.transfer_merge import Merge
 
 
 class NoFrontier(Transfer):

@@ -406,8 +406,8 @@ def test_under_rmp_a_message_that_waits_for_the_lock_is_not_stable_because_a_lat
     (_, first, _) = a.member._own_casts._left[-1]
     assert first == 1
     a.member._own_casts.taken(2**40)
-    assert a.member.stable_index == 0
+    assert a.member.settled_index == 0
     world.network.heal()
     world.run(1)
-    assert a.member.stable_index == 2
+    assert a.member.settled_index == 2
     passes(world)

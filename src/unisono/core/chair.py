@@ -33,6 +33,9 @@ class Chair:
         assert self._member._seat is not None
         self._member._seat.close(cut, missing)
 
+    def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
+        self._member._depart(together, is_primary)
+
     def install(
         self,
         view: View,

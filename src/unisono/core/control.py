@@ -138,6 +138,8 @@ class Part(NamedTuple):
     view: ViewId
     cut: ViewId
     members: tuple[MemberId, ...]
+    leavers: tuple[MemberId, ...] = ()
+    """Those that closed that view with that cut too, and leave with it."""
 
 
 class Charter(NamedTuple):
@@ -151,6 +153,11 @@ class Charter(NamedTuple):
     primary: bool
     supersedes: tuple[ViewId, ...]  # primary policy: what it comes after, the latest first
     departures: tuple[Departure, ...] = ()  # why members of the previous views are not in this one
+
+
+def part_of(charter: Charter, member: MemberId) -> Part | None:
+    """From where, and with whom, a member comes into a view; None: from nowhere."""
+    return next((part for part in charter.parts if member in part.members), None)
 
 
 class Quorum(NamedTuple):
@@ -217,8 +224,8 @@ _VIEW = ROW(U64, _MEMBER, type=ViewId)
 _MEMBERS = Many(_MEMBER, Bound.MEMBERS)
 _ADDRESSES = ALL(TEXT)
 _SETTINGS = ROW(U8, TEXT, TEXT, U64, type=Settings)
-_PART = ROW(_VIEW, _VIEW, _MEMBERS, type=Part)
-_DEPARTURES = Many(ROW(_MEMBER, U8, _MEMBER, U64, type=Departure), Bound.MEMBERS)
+_PART = ROW(_VIEW, _VIEW, _MEMBERS, _MEMBERS, type=Part)
+_DEPARTURES = Many(ROW(_MEMBER, U8, _MEMBER, U64, U64, type=Departure), Bound.MEMBERS)
 _CHARTER = ROW(_VIEW, _MEMBERS, _MEMBERS, TEXT, ALL(_PART), FLAG, ALL(_VIEW), _DEPARTURES, type=Charter)
 _QUORUM = ROW(_VIEW, _MEMBERS, type=Quorum)
 _STANDING = ROW(MAYBE(_QUORUM), ALL(_QUORUM), type=Standing)

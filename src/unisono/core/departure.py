@@ -1,8 +1,8 @@
-"""Why a member is gone from the view: noted by whoever saw the reason, written into the charter, shown to everyone."""
+"""Why a member joined or left, as each application is told with a view."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from unisono.core.types import MemberId
@@ -20,6 +20,8 @@ class Cause(IntEnum):
     RESTARTED = 6  # a newer life of its process is there
     APART = 7  # it is in another view
     SPENT = 8  # it acknowledged nothing, however often it was sent again: a rule of programs that count resends
+    DIVERGED = 9  # it is still there, but closed the last view with other messages
+    DETOURED = 10  # it is still there, but came through another view
 
 
 class Departure(NamedTuple):
@@ -29,6 +31,8 @@ class Departure(NamedTuple):
     code: int
     by: MemberId
     lasted_ns: int = 0
+    view: int = 0
+    """The number of the view in which it diverged, or through which it came."""
 
     @property
     def cause(self) -> Cause:
@@ -36,7 +40,27 @@ class Departure(NamedTuple):
         return Cause(self.code) if self.code in set(Cause) else Cause.LOST
 
     def __str__(self) -> str:
-        return _PHRASES[self.cause].format(by=self.by, lasted=self.lasted_ns / 1e9)
+        return _PHRASES[self.cause].format(by=self.by, lasted=self.lasted_ns / 1e9, view=self.view)
+
+
+class Origin(Enum):
+    """Where a member that joined came from."""
+
+    NEW = "new"  # it was not in the last view
+    DIVERGED = "delivered other messages in view {view}"
+    DETOURED = "came through view {view}"
+
+
+class Arrival(NamedTuple):
+    """Why a member of the view counts as joined: it did not come here from the last view with the same messages."""
+
+    member: MemberId
+    origin: Origin
+    view: int = 0
+    """The number of the view in which it diverged, or through which it came."""
+
+    def __str__(self) -> str:
+        return self.origin.value.format(view=self.view)
 
 
 _PHRASES = {
@@ -49,4 +73,6 @@ _PHRASES = {
     Cause.RESTARTED: "restarted: a newer life of its process is there",
     Cause.APART: "is in another view, as {by} knows",
     Cause.SPENT: "did not acknowledge what {by} sent to it again and again",
+    Cause.DIVERGED: Origin.DIVERGED.value,
+    Cause.DETOURED: Origin.DETOURED.value,
 }

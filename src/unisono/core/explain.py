@@ -113,7 +113,7 @@ def _when(key: Key, reaches: Sequence[Reach], now: int) -> str:
 def _elsewhere(member: Member, key: Key) -> str:
     """Of an own message that is delivered here: who else may not have it."""
     streams = member._streams
-    if key.origin != member.id or streams is None or key.index < member.stable_index:
+    if key.origin != member.id or streams is None or key.index < member.settled_index:
         return ""
     behind = _names(member._members, streams.behind(member._rank, streams.packets_cast))
     return f" Not known to have taken in all that {member.id} cast: {behind}." if behind else ""

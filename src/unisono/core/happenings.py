@@ -4,31 +4,58 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from unisono.core.control import Charter
-from unisono.core.departure import Cause, Departure
+from unisono.core.control import Charter, part_of
+from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.core.outbox import Note, Pledge
-from unisono.core.types import Batch, MemberId, View
+from unisono.core.types import Batch, MemberId, Transition, View
 
 
 class Entered(NamedTuple):
-    """A view was installed. `left` says of each member that is gone why, as whoever proposed the view knew it."""
+    """A view was installed.
+
+    `together` names this member and those that closed `previous`, the last view shown here, with the same cut: they delivered
+    the same messages in it. All other members of the view count as joined, all other members of `previous` as left; a member
+    of both that diverged is in both sets.
+    """
 
     view: View
     charter: Charter
     previous: View | None
-    joined: tuple[MemberId, ...]
+    together: tuple[MemberId, ...]
+    joined: dict[MemberId, Arrival]
     left: dict[MemberId, Departure]
+    is_primary: bool
 
     @classmethod
-    def of(cls, view: View, charter: Charter, previous: View | None) -> Entered:
-        """What a member sees that comes from `previous`; what the charter does not say is not known."""
+    def of(
+        cls, view: View, charter: Charter, previous: View | None, together: tuple[MemberId, ...], is_primary: bool
+    ) -> Entered:
+        """What a member sees that comes from `previous` together with these; why others left is as the proposer knew it."""
         before = () if previous is None else previous.members
-        joined = tuple(member for member in view.members if member not in before)
+        joined = {one: _arrival(one, charter, previous) for one in view.members if one not in together}
         known = {departure.member: departure for departure in charter.departures}
-        gone = [member for member in before if member not in view.members]
-        left = {one: known.get(one) or Departure(one, Cause.LOST, charter.id.proposer) for one in gone}
-        return cls(view, charter, previous, joined, left)
+        left = {}
+        for one in before:
+            if one in joined:
+                left[one] = _divergence(joined[one], charter)
+            elif one not in together:
+                left[one] = known.get(one) or Departure(one, Cause.LOST, charter.id.proposer)
+        return cls(view, charter, previous, together, joined, left, is_primary)
+
+
+def _arrival(member: MemberId, charter: Charter, previous: View | None) -> Arrival:
+    part = part_of(charter, member)
+    if previous is None or member not in previous.members or part is None:
+        return Arrival(member, Origin.NEW)
+    origin = Origin.DIVERGED if part.view == previous.id else Origin.DETOURED
+    return Arrival(member, origin, part.view.number)
+
+
+def _divergence(arrival: Arrival, charter: Charter) -> Departure:
+    """The same reason as that of its arrival, for a member that is in both views."""
+    cause = Cause.DIVERGED if arrival.origin is Origin.DIVERGED else Cause.DETOURED
+    return Departure(arrival.member, cause, charter.id.proposer, 0, arrival.view)
 
 
 class Aside(NamedTuple):
@@ -50,7 +77,7 @@ class Moving(NamedTuple):
     lasted_ns: int
 
 
-Happening: TypeAlias = Batch | Entered | Aside | Refused | Evicted | Stalled | Moving | Left
+Happening: TypeAlias = Batch | Transition | Entered | Aside | Refused | Evicted | Stalled | Moving | Left
 """What happens to an application, in this order."""
 
 

@@ -37,7 +37,7 @@ from unisono.core.own_casts import OwnCasts
 from unisono.core.seat import Seat
 from unisono.core.streams import Streams
 from unisono.core.tally import Tally, Totals, tally
-from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Rank, View, ViewId
+from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Rank, Transition, View, ViewId
 from unisono.core.watch import Watch
 from unisono.core.wire import Codec
 
@@ -85,6 +85,7 @@ class Member(MemberQuestions):
         self._room_most = 1  # that it ever had
         self._charters: dict[ViewId, Charter] = {}  # of views that were installed and not yet shown
         self._entered_last: View | None = None
+        self._together: tuple[MemberId, ...] = (member,)  # who comes along into the next view, as its Transition said
         self._peers: tuple[str, ...] = ()  # addresses of the members of the view, by rank
         self._others: tuple[str, ...] = ()  # without the own one
         self._heard_from: dict[Rank, None] = {}  # in this turn; the detector is told when it ends
@@ -381,8 +382,6 @@ class Member(MemberQuestions):
             else:
                 header = packet._replace(batch=batch.placeholder())  # type: ignore[attr-defined]
                 streams.cast_parts(encode(header), encode(packet), batch.to)
-            if batch is not None:
-                self._own_casts.leave(streams.packets_cast, batch)
         for rank, packet in turn.sends:
             streams.send(rank, encode(packet))
         if self._is_blocked:
@@ -391,22 +390,34 @@ class Member(MemberQuestions):
         if seat.is_gated:
             streams.hurry()  # everyone gates it, and waits for everyone
             seat.release(streams.held(), streams.taken_by_all)
-            shown = seat.shown()
-            effects.events += self._happenings(shown.events)
-            effects.notes += shown.notes
+            released = seat.shown()
+            effects.events += self._happenings(released.events)
+            effects.notes += released.notes
+        if seat.own_shown:
+            safe = seat.own_safe
+            self._own_casts.safe(safe)
+            shown = [span for span in seat.own_shown if span not in safe] if safe else seat.own_shown
+            self._own_casts.delivered(shown, streams.held())
 
-    def _happenings(self, events: Sequence[Batch | View]) -> list[Happening]:
+    def _happenings(self, events: Sequence[Batch | Transition | View]) -> list[Happening]:
         """What the seat shows, with all that is known about a view."""
-        return [self._entered(event) if isinstance(event, View) else event for event in events]
+        happened: list[Happening] = []
+        for event in events:
+            if isinstance(event, Transition):
+                self._together = event.together
+            happened.append(self._entered(event) if isinstance(event, View) else event)
+        return happened
 
     def _entered(self, view: View) -> Entered:
         previous, self._entered_last = self._entered_last, view
-        return Entered.of(view, self._charters.pop(view.id), previous)
+        charter = self._charters.pop(view.id)
+        return Entered.of(view, charter, previous, self._together, charter.primary or self.is_partitionable)
 
     def _forget(self, seat: Seat, streams: Streams) -> None:
         """Forget the packets that every member's ordering has taken in."""
         held, settled = streams.held(), streams.taken_by_all
-        self._own_casts.taken(settled[seat.rank])
+        if self._own_casts.is_waiting:
+            self._own_casts.taken(settled)
         for origin, marks in enumerate(self._marks):
             slots = seat.slots(origin)
             if not marks or marks[-1][1] < slots:
@@ -443,6 +454,20 @@ class Member(MemberQuestions):
 
     # What membership asks for.
 
+    def _renew_own_casts(self, seat: Seat, previous: View | None) -> None:
+        """The last view is over: tell which members are known to have everything that this one cast in it."""
+        charter = self._membership.charter
+        parts = () if charter is None else charter.parts
+        alike = (part.members + part.leavers for part in parts)
+        known = next((members for members in alike if self.id in members), (self.id,))
+        is_everyone = previous is None or set(previous.members) <= set(known)
+        self._own_casts.renew(seat.submitted, known, is_everyone)
+
+    def _depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
+        assert self._seat is not None
+        self._renew_own_casts(self._seat, self._seat.view)
+        self._seat.depart(together, is_primary)
+
     def _install(
         self,
         view: View,
@@ -459,7 +484,7 @@ class Member(MemberQuestions):
             )
         else:
             self._seat.install(view, previous, transitional, parts, kind, attributes)
-            self._own_casts.renew(self._seat.submitted)
+            self._renew_own_casts(self._seat, previous)
         self._seat.casting_bytes_max = self.settings.streams.window_bytes
         self._seat.copies_bytes_max = self.settings.streams.kept_bytes_max - 2 * self.settings.streams.window_bytes
         datagram_bytes = self.settings.streams.datagram_bytes

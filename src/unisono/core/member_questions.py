@@ -5,7 +5,7 @@ from __future__ import annotations
 from unisono.core.member_settings import Settings
 from unisono.core.membership import Membership
 from unisono.core.membership_settings import Policy
-from unisono.core.own_casts import OwnCasts
+from unisono.core.own_casts import Doubt, OwnCasts
 from unisono.core.seat import Seat
 from unisono.core.streams import Streams
 from unisono.core.types import Key, MemberId, View
@@ -54,9 +54,14 @@ class MemberQuestions:
         return tuple(self._suspected)
 
     @property
-    def stable_index(self) -> int:
-        """Every member that came along has taken in all own messages below this index."""
-        return self._own_casts.stable_index
+    def settled_index(self) -> int:
+        """All own messages below this index are stable, except those that a `Doubt` was told of."""
+        return self._own_casts.settled_index
+
+    def take_doubts(self) -> list[Doubt]:
+        """Own messages whose view ended before every member was known to have them; each is told once."""
+        doubts, self._own_casts.doubts = self._own_casts.doubts, []
+        return doubts
 
     @property
     def unfinished(self) -> int:

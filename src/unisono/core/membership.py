@@ -58,6 +58,7 @@ from unisono.core.control import (
     CUT,
     DECREE,
     ROLL,
+    Charter,
     Confirm,
     Control,
     Dismiss,
@@ -128,6 +129,11 @@ class Membership:
     @property
     def view(self) -> View | None:
         return self._participant.view
+
+    @property
+    def charter(self) -> Charter | None:
+        """What the members of the installed view agreed on."""
+        return self._participant.charter
 
     @property
     def is_primary(self) -> bool:

@@ -28,7 +28,10 @@ class Holder(Protocol):
         """The packet of a slot of the current view, if it is held."""
 
     def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
-        """Deliver the agreed remainder of the current view."""
+        """Take the agreed remainder of the current view."""
+
+    def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
+        """Show the remainder: this member leaves, and these come into the next view with the same one."""
 
     def install(
         self,

@@ -21,13 +21,13 @@ from unisono.core.control import (
     Moved,
     Outbid,
     Packets,
-    Part,
     Piece,
     Propose,
     Pull,
     Quorum,
     RollCall,
     Standing,
+    part_of,
 )
 from unisono.core.membership_host import Host, Installed, Left
 from unisono.core.membership_ring import after, before, ring_of
@@ -385,6 +385,9 @@ class Participant:
         self.charter = charter
         if host.id in charter.leavers:
             self.gone = True
+            along = next((part.members for part in charter.parts if host.id in part.leavers), ())
+            if previous is not None:
+                host.seat.depart((host.id, *along), charter.primary or host.settings.policy != "primary")
             host.out.events.append(Left())
             return
         if charter.primary:
@@ -412,11 +415,6 @@ class Participant:
         parts = tuple(dict.fromkeys(part.view for part in charter.parts))
         host.seat.install(self.view, previous, transitional, parts, self.order, attributes)
         host.out.events.append(Installed(charter))
-
-
-def part_of(charter: Charter, member: MemberId) -> Part | None:
-    """From where, and with whom, a member comes into a view; None: from nowhere."""
-    return next((part for part in charter.parts if member in part.members), None)
 
 
 def one_life_each(members: Sequence[MemberId]) -> bool:

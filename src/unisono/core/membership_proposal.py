@@ -459,7 +459,8 @@ class Attempt:
         for group in self._groups:
             along = tuple(member for member in sorted(group.lacks) if member not in self.leavers)
             if along:
-                parts.append(Part(group.view.id, group.cut.id, along))
+                leavers = tuple(member for member in sorted(group.lacks) if member in self.leavers)
+                parts.append(Part(group.view.id, group.cut.id, along, leavers))
         is_primary = False
         supersedes: tuple[ViewId, ...] = ()
         if self.host.settings.policy == "primary" and members:

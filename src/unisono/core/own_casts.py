@@ -1,39 +1,72 @@
-"""Which own messages every member has taken in: a prefix of them, as far as is known."""
+"""How far own messages are known to have come: delivered here, taken in by every member, or in doubt since their view ended."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
+from operator import le
+from typing import NamedTuple
 
 from unisono.core.prefix import Prefix
-from unisono.core.types import Batch
+from unisono.core.types import MemberId
+
+Span = tuple[int, int]
+"""Own messages by index: the first, and the one behind the last."""
+
+
+class Doubt(NamedTuple):
+    """Own messages whose view ended before every member was known to have them."""
+
+    first: int
+    end: int
+    known: tuple[MemberId, ...]
+    """The members that are known to have them."""
 
 
 class OwnCasts:
-    """Messages need not leave in the order in which they were cast: an order may let some wait and others pass them."""
+    """Which own messages are **stable**: every member of their view delivers them unless it crashes itself.
 
-    __slots__ = ("_left", "_stable")
+    The condition is that of the gate for safe messages. A message that this member has delivered is stable once every member's
+    ordering has taken in all that this one's had taken in by then: whoever closes the view later, and with whomever, its report
+    holds the message, all that precedes it and what decided its place.
+    """
+
+    __slots__ = ("_marks", "_settled", "doubts")
 
     def __init__(self) -> None:
-        self._left: deque[tuple[int, int, int]] = deque()  # own packets by then; the batch's first index, and its end
-        self._stable = Prefix()
+        self._marks: deque[tuple[Sequence[int], list[Span]]] = deque()  # packets that all must have taken in, for these
+        self._settled = Prefix()  # stable, or in doubt for good
+        self.doubts: list[Doubt] = []
+        """New ones, for the caller to take."""
 
     @property
-    def stable_index(self) -> int:
-        """Every member that came along has taken in all own messages below this index."""
-        return self._stable.end
+    def settled_index(self) -> int:
+        """All own messages below this index are stable, except those in doubt."""
+        return self._settled.end
 
-    def leave(self, packets: int, batch: Batch) -> None:
-        """A batch has left with the packet of this number."""
-        self._left.append((packets, batch.first, batch.first + batch.count))
+    def delivered(self, spans: list[Span], taken: Sequence[int]) -> None:
+        """Messages were delivered here when this member had taken in so many packets of each origin."""
+        self._marks.append((taken, spans))
 
-    def taken(self, packets: int) -> None:
-        """So many own packets have been taken in by all."""
-        left = self._left
-        while left and left[0][0] <= packets:
-            _, first, end = left.popleft()
-            self._stable.add(first, end)
+    def safe(self, spans: Iterable[Span]) -> None:
+        """The gate has let messages pass."""
+        for first, end in spans:
+            self._settled.add(first, end)
 
-    def renew(self, index: int) -> None:
-        """A view has ended: all below this index that it delivered, all who come along have."""
-        self._stable.skip(index)
-        self._left.clear()
+    def taken(self, taken_by_all: Sequence[int]) -> None:
+        """Every member has taken in so many packets of each origin."""
+        marks = self._marks
+        while marks and all(map(le, marks[0][0], taken_by_all)):
+            self.safe(marks.popleft()[1])
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a message that was delivered here is not known to be stable."""
+        return bool(self._marks)
+
+    def renew(self, index: int, known: tuple[MemberId, ...], is_everyone: bool) -> None:
+        """A view has ended that was given all own messages below this index; these members closed it alike."""
+        self._marks.clear()
+        if not is_everyone:
+            self.doubts += [Doubt(first, end, known) for first, end in self._settled.gaps(index)]
+        self._settled.skip(index)

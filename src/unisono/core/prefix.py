@@ -23,6 +23,17 @@ class Prefix:
             end = further
         self.end = end
 
+    def gaps(self, end: int) -> list[tuple[int, int]]:
+        """What was not met below `end`: first and end of each run."""
+        missing, start = [], self.end
+        for first, stop in sorted(self.beyond.items()):
+            if first > start:
+                missing.append((start, min(first, end)))
+            start = max(start, stop)
+        if start < end:
+            missing.append((start, end))
+        return missing
+
     def skip(self, end: int) -> None:
         """All below it count as met, and what lay beyond a gap is of no interest any more."""
         self.end = end

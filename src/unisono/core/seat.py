@@ -8,8 +8,9 @@ the driver performs. The turn is the unit of batching: everything cast since the
 so a message alone leaves at once and a thousand leave together.
 
 The view is given to it (`install`), and whoever feeds it keeps the streams in order. A view change is three
-calls: `block` returns the report and stops everything of the old view, `close` delivers the agreed remainder, `install`
-starts the next view. Casts that arrive in between wait, and belong to the next view.
+calls: `block` returns the report and stops everything of the old view, `close` fixes the agreed remainder, `install` shows it
+behind a `Transition` and starts the next view. Casts that arrive in between wait, and belong to the next view. A member that
+leaves is shown the remainder by `depart` instead.
 """
 
 from __future__ import annotations
@@ -23,7 +24,19 @@ from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.ordering import MESSAGE_HEAD_BYTES, PACKET_HEAD_BYTES, AnyOrdering, Cut, Report, Wait
 from unisono.core.outbox import Effects, Note, NoteKind, Outbox
-from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Packet, Rank, Slot, View, ViewId
+from unisono.core.types import (
+    DEFAULT,
+    Batch,
+    CastOptions,
+    Key,
+    MemberId,
+    Packet,
+    Rank,
+    Slot,
+    Transition,
+    View,
+    ViewId,
+)
 
 _is_safe = attrgetter("safe")
 
@@ -52,7 +65,7 @@ class Seat:
         self._casting_count = 0
         self._inbox: list[tuple[Rank, Packet]] = []  # received, not yet handed to the ordering
         self._partial = False  # some cast of this turn is not addressed to everyone
-        self._events: list[Batch | View] = []  # shown with the next effects, before that turn's deliveries
+        self._events: list[Batch | Transition | View] = []  # shown with the next effects, before that turn's deliveries
         self._index = 0  # of the next own message, across views
         self.faulty: set[Rank] = set()  # who sent something in this view that no correct member sends
         self._window = config.window_messages
@@ -70,6 +83,11 @@ class Seat:
         self.given = 0
         """Those of them that the application gets."""
         self._reach: list[int] = []  # by origin: beyond the last index that was delivered, or 0
+        self._remainder: list[Batch] = []  # agreed on by `close`, shown by `install` or `depart`
+        self.own_shown: list[tuple[int, int]] = []
+        """Own messages delivered in this turn: first index and end of each batch."""
+        self.own_safe: list[tuple[int, int]] = []
+        """Those of them that the gate for safe messages has let pass."""
         self._quiet_at: int | None = None
         self.install(view, parts=parts, order=order, attributes=attributes)
 
@@ -131,6 +149,8 @@ class Seat:
     def drain(self, now: int) -> Effects:
         """End the turn. The lists in the effects are the driver's to keep; the object itself is used again next turn."""
         out, effects = self._out, self._effects
+        if self.own_shown:
+            self.own_shown, self.own_safe = [], []
         if not self._blocked:
             self._take_turn(now, out)
             if out.deliver and not self._noting:
@@ -172,7 +192,7 @@ class Seat:
         return packets[at] if 0 <= at < len(packets) else None
 
     def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
-        """Deliver the agreed remainder of the view."""
+        """Take the agreed remainder of the view. It is shown with the next view, or by `depart`."""
         if self._noting:
             for slot in sorted(missing):
                 self._note_receive(missing[slot])
@@ -181,9 +201,17 @@ class Seat:
         assert not self._out.to_all, "a view that is closed casts nothing"
         assert not self._out.to_one
         closing, self._out.deliver = self._out.deliver, []
-        gated = [batch for batch, _ in self._gate]
+        self._remainder = [*(batch for batch, _ in self._gate), *closing]
         self._gate.clear()
-        for batch in (*gated, *closing):  # all who come along have taken in what the cut delivers
+
+    def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
+        """Show the remainder of the last view to a member that is not in the next one, because it leaves."""
+        self._show_remainder(together, is_primary)
+
+    def _show_remainder(self, together: Sequence[MemberId], is_primary: bool) -> None:
+        self._events.append(Transition(tuple(together), is_primary, self.view.id))
+        remainder, self._remainder = self._remainder, []
+        for batch in remainder:  # all of `together` have taken in what the cut delivers
             self._let_pass(batch)
         self._show(self._out)
 
@@ -205,6 +233,10 @@ class Seat:
             raise Misuse(f"{self.id} cannot install view {view.id}: it is not a member of it.")
         if len(view) > self.config.members_max:
             raise Misuse(f"view {view.id} has {len(view)} members, over the limit of {self.config.members_max}.")
+        # Under the primary policy, casts accepted so far wait for a view that is primary.
+        self._is_read_only = attributes is not None and attributes.get("primary") is False
+        if self._reach:
+            self._show_remainder(transitional or (self.id,), not self._is_read_only)
         known = self.reaches() if self._reach else {}
         self._reach = [known.get(member, 0) for member in view.members]
         self.view = view
@@ -224,8 +256,6 @@ class Seat:
         ] = []  # in their order, but not yet safe; and what each needs
         self._quiet_at = None
         self._blocked = self._is_closed = False
-        # Casts that were accepted before wait for a view that may cast: one that is primary, where that is the policy.
-        self._is_read_only = attributes is not None and attributes.get("primary") is False
         self._events.append(view)
         if self._noting:
             origin: dict[str, object] = dict(attributes or {})
@@ -276,6 +306,8 @@ class Seat:
                 break
             passing += 1
             self._let_pass(batch)
+            if batch.safe and batch.origin == self.rank:
+                self.own_safe.append((batch.first, batch.first + batch.count))
         if passing:
             del self._gate[:passing]
             self._show(self._out)
@@ -436,6 +468,7 @@ class Seat:
             self.delivered += batch.count
             if batch.origin == self.rank:
                 self._unfinished -= batch.count
+                self.own_shown.append((batch.first, batch.first + batch.count))
             if batch.payloads is not None and (batch.to is None or self.rank in batch.to):
                 self._events.append(batch)
                 self.given += batch.count

@@ -58,6 +58,19 @@ class View:
         return self.members.index(member)
 
 
+class Transition(NamedTuple):
+    """A view ends. Deliveries between this event and the next view are the agreed remainder of the old view.
+
+    `together` names this member and those members of the next view that close the old one with the same remainder. `is_primary`
+    tells whether the next view is primary; under `partitionable` every view is.
+    """
+
+    together: tuple[MemberId, ...]
+    is_primary: bool
+    view: ViewId
+    """The view that ends."""
+
+
 class Key(NamedTuple):
     """A message's name, for ever unique."""
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from itertools import count, repeat
 from typing import NamedTuple, TypeAlias
 
-from unisono.core.departure import Departure
+from unisono.core.departure import Arrival, Departure
 from unisono.core.happenings import Entered, Moving, Stalled
 from unisono.core.membership_host import Evicted, Refused
-from unisono.core.types import Batch, Key, MemberId, ViewId
+from unisono.core.types import Batch, Key, MemberId, Transition, ViewId
 
 
 class Delivery(NamedTuple):
@@ -25,25 +25,32 @@ class Delivery(NamedTuple):
 
 
 class View(NamedTuple):
-    """From here on the group has these members. `left` says of each that is gone why."""
+    """From here on the group has these members.
+
+    `together` names this member and those that closed the last view shown here with the same messages. All others of `members`
+    are in `joined`, all others of the last view in `left`, each with the reason; a member that was in both views and delivered
+    other messages in the last one is in both.
+    """
 
     number: int
     members: tuple[MemberId, ...]
-    joined: tuple[MemberId, ...]
+    joined: Mapping[MemberId, Arrival]
     left: Mapping[MemberId, Departure]
     id: ViewId
     order: str
     is_primary: bool
+    together: tuple[MemberId, ...]
 
 
-Event: TypeAlias = Delivery | View | Refused | Evicted | Stalled | Moving
+Event: TypeAlias = Delivery | Transition | View | Refused | Evicted | Stalled | Moving
 """`Refused` and `Evicted`: a group does not take this member, or has put it out, and why. `Stalled` and `Moving`: the watchdog."""
 
 
-def view_of(entered: Entered, is_primary: bool) -> View:
+def view_of(entered: Entered) -> View:
     """What the application is told of a view."""
-    view, charter = entered.view, entered.charter
-    return View(view.id.number, view.members, entered.joined, entered.left, view.id, charter.order, is_primary)
+    view, joined, left = entered.view, entered.joined, entered.left
+    order, is_primary = entered.charter.order, entered.is_primary
+    return View(view.id.number, view.members, joined, left, view.id, order, is_primary, entered.together)
 
 
 def deliveries(batch: Batch, members: tuple[MemberId, ...]) -> Iterator[Delivery]:

@@ -47,7 +47,7 @@ class Group:
         self._loop = loop
         self._driver: Driver
         self._id: MemberId
-        self._inbox = Inbox(loop, lambda: self._driver.member.is_partitionable)
+        self._inbox = Inbox(loop)
         self._entered: Entered | None = None  # the latest that was installed
         self._receipts = Receipts(loop)
         self._rank = -1  # in the view of the events that come next
@@ -118,7 +118,7 @@ class Group:
 
     def _installed_view(self) -> View:
         assert self._entered is not None, "joining waits for the first view"
-        return view_of(self._entered, self._driver.member.is_primary)
+        return view_of(self._entered)
 
     def explain(self, key: Key | None = None) -> list[str]:
         """Why something waits, a sentence each; nothing waits: an empty list."""
@@ -403,7 +403,7 @@ class Group:
     def _turned(self) -> None:
         """A turn is over: see who need not wait any longer."""
         member = self._driver.member
-        self._receipts.stable(member.stable_index)
+        self._receipts.stable(member.settled_index)
         self._is_breathless = False
         if not self._is_leaving and self._is_fast and self._unread_bytes() <= UNREAD_BYTES_MAX:
             self._budget = min(BREATH_BYTES, MESSAGE_COST * (member.room_messages() - len(self._driver.casting)))

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from unisono.core.errors import Misuse
 from unisono.core.happenings import Entered, Happening, Moving, Stalled
 from unisono.core.membership_host import Evicted, Refused
-from unisono.core.types import Batch, MemberId
+from unisono.core.types import Batch, MemberId, Transition
 from unisono.runtime.events import Delivery, Event, View, deliveries, view_of
 
 Deliver: TypeAlias = Callable[[MemberId, bytes], object]
@@ -30,9 +30,8 @@ BATCH_BYTES = 100  # what a queued batch costs besides its payloads, about
 class Inbox:
     """The stream of events of one member. One task takes from it at a time."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, is_partitionable: Callable[[], bool]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._is_partitionable = is_partitionable
         self._queue: deque[Happening] = deque()
         self._sizes: deque[int] = deque()  # of the batches in it
         self._current: Iterator[Event] = iter(())  # the rest of the batch that the application is at
@@ -217,8 +216,12 @@ class Inbox:
                 self._current = self.expand(happened, self._members)
             elif isinstance(happened, Entered):
                 self._members = happened.view.members
-                self.view = view_of(happened, self._is_partitionable() or happened.charter.primary)
+                self.view = view_of(happened)
                 self._current = iter((self.view,))
+            elif isinstance(happened, Transition):
+                if self.view is not None and not happened.is_primary:
+                    self.view = self.view._replace(is_primary=False)
+                self._current = iter((happened,))
             elif isinstance(happened, Refused | Evicted | Stalled | Moving):
                 self._current = iter((happened,))
             else:

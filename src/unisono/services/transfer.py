@@ -68,15 +68,15 @@ from collections.abc import Iterable
 from enum import Enum
 from itertools import islice
 
-from unisono.core.control import Charter
+from unisono.core.control import Charter, part_of
 from unisono.core.happenings import Aside, Entered, Happening
 from unisono.core.membership_host import Left
-from unisono.core.types import Batch, MemberId, View, ViewId
+from unisono.core.types import Batch, MemberId, Transition, View, ViewId
 from unisono.services import transfer_messages as wire
 from unisono.services.transfer_backlog import Backlog, Reach, raise_reach
 from unisono.services.transfer_donor import Donor
 from unisono.services.transfer_fetch import Fetch, digest_of_state
-from unisono.services.transfer_merge import Merge, is_merge, key_of, part_of
+from unisono.services.transfer_merge import Merge, is_merge, key_of
 from unisono.services.transfer_settings import Application, Ledger, Port, TransferSettings
 
 
@@ -185,7 +185,7 @@ class Transfer:
         """What happened to the member, in order: one turn's events, or several turns' one after the other."""
         self._now = max(now, self._now)
         for event in events:
-            if isinstance(event, Batch):
+            if isinstance(event, Batch | Transition):
                 if self.is_live and not self._is_stopped:
                     self._show(event)
                 else:

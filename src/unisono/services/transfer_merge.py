@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from unisono.core.control import Charter, Part
+from unisono.core.control import Part
 from unisono.core.happenings import Entered, Happening
 from unisono.core.types import MemberId
 from unisono.services.transfer_messages import PartKey, Values
-
-
-def part_of(charter: Charter, member: MemberId) -> Part | None:
-    """The part of a view that a member came with; None: it joined."""
-    return next((part for part in charter.parts if member in part.members), None)
 
 
 def is_merge(event: Happening) -> bool:

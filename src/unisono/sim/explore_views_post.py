@@ -80,6 +80,10 @@ class Chair:
         assert self.seat is not None
         self.seat.close(cut, missing)
 
+    def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
+        assert self.seat is not None
+        self.seat.depart(together, is_primary)
+
     def install(
         self,
         view: View,
