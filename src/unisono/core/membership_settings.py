@@ -84,6 +84,8 @@ class MembershipSettings:
     """Primary policy: the first primary needs a majority of these addresses."""
     bootstrap: bool = False
     """Primary policy: this member's first view may be the first primary. Set it at one member, once."""
+    has_state: bool = False
+    """Whether the application has hooks that carry a state. A primary then needs a member that has it."""
 
     def __post_init__(self) -> None:
         for name, low, high in _RANGES:

@@ -377,6 +377,7 @@ def settings_of(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], seal_b
             policy=Policy(wishes.policy),
             peers=tuple(str(peer) for peer in peers) if wishes.policy == Policy.PRIMARY else (),
             bootstrap=wishes.bootstrap,
+            has_state=wishes.hooks is not None,
         ),
     )
 
