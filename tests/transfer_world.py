@@ -137,6 +137,9 @@ class AppProcess(Process):
                 break
         self._arm()
 
+    def record_shown(self, event: Any) -> None:
+        """Nothing yet: state transfer stands between the member and its application."""
+
     def _book(self, events: Iterable[Any]) -> None:
         for event in events:
             if isinstance(event, Entered):
