@@ -27,6 +27,8 @@ class Hooks:
     snapshot: Callable[[], bytes]
     restore: Callable[[bytes], None]
     merge: Callable[[Sequence[bytes]], None]
+    has_merge: bool = True
+    """Whether `merge` is the application's own."""
 
     @classmethod
     def of(
@@ -41,7 +43,7 @@ class Hooks:
             return None
         if snapshot is None or restore is None:
             raise Misuse("a state travels only with both hooks: give snapshot and restore.")
-        return cls(snapshot, restore, merge or _first_of(restore))
+        return cls(snapshot, restore, merge or _first_of(restore), merge is not None)
 
 
 def check_hook(hook: object, name: str) -> None:
