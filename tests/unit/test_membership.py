@@ -73,7 +73,8 @@ def test_settings_agree_exactly_if_order_policy_and_configuration_do() -> None:
 
 # Wire.
 
-SETTINGS = control.Settings(1, "fifo", "partitionable", 2**64 - 1)
+HOOKS = control.HookSet(True, False, True)
+SETTINGS = control.Settings(1, "fifo", "partitionable", HOOKS, False, Config().as_numbers())
 PART = control.Part(V1, V2, (A, B), (C,))
 GONE = Departure(C, Cause.SUSPECTED, A, 1_500_000_000)
 CHARTER = control.Charter(V3, (A, B), (C,), "toto", (PART,), True, (V2, V1), (GONE,), V1, (A,))
@@ -82,6 +83,7 @@ CLOSED = control.Closed(V2, (0, 2), b"cut")
 SAMPLES: tuple[tuple[Any, ...], ...] = (
     Hello(SETTINGS, V1, "fifo", (A, B), A, (C,), ("x", "ü"), True),
     Hello(SETTINGS, None, "fifo", (), A, (), (), False),
+    Hello(SETTINGS._replace(hooks=None, is_observer=True), None, "fifo", (), A, (), (), False),
     control.Refuse("no"),
     control.Refuse("no", V1),
     control.Notice(V1, (A,), ("x",), True, ""),
@@ -397,7 +399,9 @@ def test_a_joiner_with_other_settings_is_refused_and_told_why() -> None:
     world.own_settings["c"] = MembershipSettings(policy=Policy.PRIMARY)
     (c,) = world.start("c", seeds=("a",))
     world.run(3)
-    assert c.refusals[0] == "policy is partitionable in this group and primary at the joiner."
+    assert c.refusals[0] == (
+        "the group uses policy='partitionable', this member policy='primary'; join with the same settings."
+    )
     assert world.is_one("ab")
 
 
@@ -407,7 +411,7 @@ def test_a_joiner_with_another_order_is_refused() -> None:
     world.order = "causal"
     (c,) = world.start("c", seeds=("a",))
     world.run(3)
-    assert c.refusals[0] == "order is fifo in this group and causal at the joiner."
+    assert c.refusals[0] == "the group uses order='fifo', this member order='causal'; join with the same settings."
     assert world.is_one("ab")
 
 

@@ -27,11 +27,19 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from unisono.core.config import Config
+from unisono.core.config import CONFIG_NAMES, Config
 from unisono.core.departure import Departure
 from unisono.core.fields import Bound, Many
 from unisono.core.types import MemberId, Rank, ViewId
 from unisono.core.wire import ALL, BLOB, FLAG, MAYBE, ROW, SLOT, TEXT, U8, U16, U32, U64, Codec, Layout
+
+
+class HookSet(NamedTuple):
+    """Which hooks an application gives. All members of a group give the same ones; observers give none."""
+
+    state: bool  # `snapshot` and `restore`
+    merge: bool
+    answer: bool
 
 
 class Settings(NamedTuple):
@@ -40,7 +48,9 @@ class Settings(NamedTuple):
     version: int
     order: str  # as configured; a group may have switched since
     policy: str
-    digest: int  # of the configuration
+    hooks: HookSet | None  # of the group; None: the sender is an observer, and knows of no member that is none
+    is_observer: bool
+    config: tuple[int, ...]  # `Config.as_numbers`
 
 
 class Hello(NamedTuple):
@@ -245,7 +255,9 @@ _MEMBER = ROW(TEXT, U64, type=MemberId)
 _VIEW = ROW(U64, _MEMBER, type=ViewId)
 _MEMBERS = Many(_MEMBER, Bound.MEMBERS)
 _ADDRESSES = ALL(TEXT)
-_SETTINGS = ROW(U8, TEXT, TEXT, U64, type=Settings)
+_HOOKS = ROW(FLAG, FLAG, FLAG, type=HookSet)
+_CONFIG = ROW(*(U64 for _ in CONFIG_NAMES))
+_SETTINGS = ROW(U8, TEXT, TEXT, MAYBE(_HOOKS), FLAG, _CONFIG, type=Settings)
 _PART = ROW(_VIEW, _VIEW, _MEMBERS, _MEMBERS, type=Part)
 _DEPARTURES = Many(ROW(_MEMBER, U8, _MEMBER, U64, U64, type=Departure), Bound.MEMBERS)
 _QUORUM = ROW(_VIEW, _MEMBERS, MAYBE(_VIEW), type=Quorum)

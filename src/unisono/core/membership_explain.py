@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from unisono.core.membership_participant import Participant
     from unisono.core.membership_proposal import Attempt
 
-REASON_CHARACTERS_MAX = 200
+REASON_CHARACTERS_MAX = 1_000
 """Of what others give as their reason, so much is repeated."""
 
 
