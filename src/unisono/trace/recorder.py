@@ -11,10 +11,10 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from unisono.core.outbox import Note, NoteKind
-from unisono.core.types import Batch, MemberId, Service, View
+from unisono.core.types import Batch, MemberId, Service, View, ViewId
 from unisono.trace import schema
 from unisono.trace.promises import PROMISES
 from unisono.trace.schema import Event, TraceError, attribute, member_name
@@ -113,6 +113,34 @@ class Recorder:
         """Hash every message that is delivered from now on, so that snapshots can be judged. It costs a hash a message."""
         self.line = StateLine(self)
         return self.line
+
+    # What the application is shown, as it is put into its stream.
+
+    def show_batch(self, batch: Batch) -> None:
+        """Messages."""
+
+    def show_transition(self, now_ns: int, together: Sequence[MemberId], is_primary: bool) -> None:
+        """A view ends."""
+
+    def show_view(
+        self,
+        now_ns: int,
+        view_id: ViewId,
+        members: Sequence[MemberId],
+        together: Sequence[MemberId],
+        joined: Mapping[MemberId, object],
+        left: Mapping[MemberId, object],
+        is_primary: bool,
+    ) -> None:
+        """A view begins."""
+
+    def show_state(self, now_ns: int, source: str, replaced: bool, parts: Sequence[object] = ()) -> None:
+        """The application's state was replaced."""
+
+    def show_receipt(
+        self, now_ns: int, stage: str, first: int, count: int, outcome: str, known: Sequence[MemberId] = ()
+    ) -> None:
+        """The application was told how far own messages have come."""
 
     # Notes to events. Indices are taken here, so that a row that is not written leaves a visible hole.
 
