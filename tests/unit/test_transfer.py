@@ -96,7 +96,7 @@ def entered(number: int, members: Sequence[MemberId], *parts: tuple[int, Sequenc
     view = View(view_id(number), tuple(members))
     made = tuple(Part(view_id(before), view_id(number), tuple(some)) for before, some in parts)
     charter = Charter(view.id, view.members, (), "fifo", made, True, ())
-    return Entered(view, charter, None, (), {})
+    return Entered(view, charter, None, (), {}, {}, True)
 
 
 def batch(origin: int, first: int, payload: bytes = b"x", to: tuple[int, ...] | None = None) -> Batch:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -85,14 +85,21 @@ class Reporter:
                 self._log(logging.INFO, "this member has left")
 
     def _tell_view(self, event: Entered) -> None:
-        left = {str(member): _foreign(str(why)) for member, why in event.left.items()}
+        left = {str(member): _foreign(str(why)) for member, why in event.left.items() if member not in event.joined}
+        joined = [str(member) for member in event.joined if member not in event.left]
         text = f"view {event.view.id} with {len(event.view)} members"
-        if event.joined:
-            text += f", joined: {', '.join(map(str, event.joined))}"
+        if joined:
+            text += f", joined: {', '.join(joined)}"
         if left:
             text += f", gone: {', '.join(f'{member} ({why})' for member, why in left.items())}"
         members = [str(member) for member in event.view.members]
         self._log(logging.INFO, text, view=str(event.view.id), members=members, gone=left, order=event.charter.order)
+        diverged: dict[str, list[str]] = {}
+        for member, arrival in event.joined.items():
+            if member in event.left:  # it was here all along
+                diverged.setdefault(str(arrival), []).append(str(member))
+        for what, members in diverged.items():
+            self._log(logging.WARNING, f"{_listed(members)} {what}", view=str(event.view.id), diverged=members)
 
     def tell_undecided(self, votes: Undecided) -> None:
         """At the start: an earlier life left votes behind whose outcome this one does not know."""
@@ -123,6 +130,11 @@ class Reporter:
             plain(text),
             extra={"fields": self._fields | fields},
         )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """x, y and z."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _foreign(text: str) -> str:
