@@ -311,7 +311,7 @@ async def _take(group: asynchronous.Group, timeout: float | None) -> list[Event]
     if group._transfer is not None:
         return [event]
     try:
-        return [event, *group.ready(EVENTS_AT_ONCE)]
+        return [event, *group._inbox.ready(EVENTS_AT_ONCE, is_done=False)]
     except Exception as error:  # a hook's: this event comes first
         group._inbox.fail_next(error)
         return [event]

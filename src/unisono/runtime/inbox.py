@@ -230,12 +230,16 @@ class Inbox:
                 if not await self._more():
                     return
 
-    def ready(self, most: int) -> list[Event]:
-        """Whoever asks for more is done with what it has, so where that counts (`go_on`) one batch is all there is at once."""
-        self._settle_taken()
+    def ready(self, most: int, is_done: bool = True) -> list[Event]:
+        """Whoever asks for more is done with what it has, so where that counts (`go_on`) one batch is all there is at once.
+
+        Unless it says otherwise (`is_done`): then this goes with the last call.
+        """
+        if is_done:
+            self._settle_taken()
         events: list[Event] = []
         while self._gather(events, most - len(events)) and len(events) < most:
-            if (events and self.go_on is not None) or self._advance(is_done=not events) is None:
+            if (events and self.go_on is not None) or self._advance(is_done and not events) is None:
                 break
         if events:
             self.took(events[-1])
