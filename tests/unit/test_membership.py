@@ -342,9 +342,9 @@ def test_a_primary_that_a_member_confirmed_and_never_installed_needs_only_the_st
 
 def test_a_state_is_given_up_by_its_name_and_the_latest_earlier_one_goes_on() -> None:
     gave = LAST._replace(given_up=V2)
-    assert judge((A, B), answers((A, B), gave, LAST, a=()), (), ()) == Judgement(True, (V2,))
+    assert judge((A, B), answers((A, B), gave, LAST, a=()), (), ()) == Judgement(True, (V2,), lost=LAST.last)
     parts = (Part(V1, V3, (B,)),)
-    assert judge((A, B), answers((A, B), gave, LAST, b=(V1,)), parts, ()) == Judgement(True, (V2,), V1, (B,))
+    assert judge((A, B), answers((A, B), gave, LAST, b=(V1,)), parts, ()) == Judgement(True, (V2,), V1, (B,), LAST.last)
     other = LAST._replace(given_up=V1)
     assert judge((A, B), answers((A, B), other, LAST, a=()), (), ()).lost == LAST.last
 

@@ -166,7 +166,9 @@ class Charter(NamedTuple):
     departures: tuple[Departure, ...] = ()  # why members of the previous views are not in this one
     state: ViewId | None = None  # primary policy: the primary whose state it begins with …
     holders: tuple[MemberId, ...] = ()  # … and who carries that state into it; the others take it over
-    lost: Quorum | None = None  # the last primary, if its state is what this view lacks to be primary
+    lost: Quorum | None = (
+        None  # the primary whose state this view lacks to be primary; if it is, whose state was given up
+    )
 
 
 def part_of(charter: Charter, member: MemberId) -> Part | None:

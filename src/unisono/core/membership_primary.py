@@ -51,7 +51,7 @@ class Judgement(NamedTuple):
     holders: tuple[MemberId, ...] = ()
     """Who carries that state into it."""
     lost: Quorum | None = None
-    """The primary whose state is missing; with it the view would be primary."""
+    """The primary whose state is missing; with it the view would be primary. Of a primary: the one whose state was given up."""
 
 
 def judge(
@@ -100,13 +100,15 @@ def _find_state(
     while state is not None and state not in held and state in uninstalled and state in quorums:
         named = quorums[state]
         state = named.state
+    lost = None
     if state is not None and state not in held:
+        lost = quorums.get(state, Quorum(state, named.members))
         if all(answer.standing.given_up != state for answer in answers.values()):
-            return Judgement(False, supersedes, lost=quorums.get(state, Quorum(state, named.members)))
+            return Judgement(False, supersedes, lost=lost)
         state = max(held, default=None)
     if state is None:
-        return Judgement(True, supersedes)
-    return Judgement(True, supersedes, state, _choose(state, answers, parts))
+        return Judgement(True, supersedes, lost=lost)
+    return Judgement(True, supersedes, state, _choose(state, answers, parts), lost)
 
 
 def _choose(state: ViewId, answers: Mapping[MemberId, Answer], parts: Sequence[Part]) -> tuple[MemberId, ...]:
