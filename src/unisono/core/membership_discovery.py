@@ -33,6 +33,7 @@ class Discovery:
         self._repeats = 0  # of that, while there is nothing to be done about it
         self.greet_at = 0
         self.wish = ""  # the order that someone asked for
+        self._is_renewal = False  # a member of my view has given up the state that the view lacks
         self.refusal: Refused | None = None  # by a group that I greeted, and taken by none since
         self._refused_at: dict[str, int] = {}  # by address: when it last refused me; "": any that is not known
         self._order = participant.order
@@ -40,6 +41,11 @@ class Discovery:
     @property
     def is_refused(self) -> bool:
         return self.refusal is not None
+
+    @property
+    def is_renewal(self) -> bool:
+        """Whether the view is to be formed anew, because the state that it lacks was given up."""
+        return self._is_renewal or self._participant.has_given_up
 
     @property
     def coordinator(self) -> MemberId:
@@ -53,6 +59,7 @@ class Discovery:
     def installed(self) -> None:
         """A view was installed: whoever coordinates it has been told nothing yet."""
         self._noticed = None
+        self._is_renewal = False
         self.agreement.enter(self._participant.view)
         if self._participant.order != self._order:  # of two wishes the first one wins, or they would take turns
             self._order = self._participant.order
@@ -182,8 +189,9 @@ class Discovery:
         leaving = self._participant.leaving
         suspects = tuple(sorted(known.suspects))[: host.config.members_max]
         grounds = host.departures.told(suspects)[: host.config.members_max]
-        notice = Notice(view.id, suspects, tuple(self._greeters), leaving, wish, grounds)
-        is_news = bool(notice.suspects or grounds or notice.addresses or leaving or wish)
+        renew = self._participant.has_given_up
+        notice = Notice(view.id, suspects, tuple(self._greeters), leaving, wish, grounds, renew)
+        is_news = bool(notice.suspects or grounds or notice.addresses or leaving or wish or renew)
         if (notice == self._noticed and host.now < self._notice_at) or (not is_news and self._noticed is None):
             return
         # That somebody outside is suspected may stay so for ever: it is said again, because it may be lost, but ever more rarely.
@@ -216,5 +224,6 @@ class Discovery:
         self._host.departures.hear(sender, notice.grounds, view)
         if notice.leaving:
             known.leavers[sender] = None
+        self._is_renewal = self._is_renewal or notice.renew
         if notice.order in self._host.orders:
             self.wish = notice.order

@@ -406,7 +406,7 @@ def settings_of(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], seal_b
             peers=tuple(str(peer) for peer in peers) if wishes.policy == Policy.PRIMARY else (),
             bootstrap=wishes.bootstrap,
             has_state=wishes.hooks is not None,
-            has_merge=wishes.hooks is not None and wishes.hooks.has_merge,
+            has_merge=wishes.hooks is not None and wishes.hooks.merge is not None,
             has_answer=wishes.answer is not None,
             is_observer=wishes.role is Role.OBSERVER,
         ),

@@ -74,6 +74,7 @@ class Offer(NamedTuple):
     chunk_bytes: int
     digest: bytes
     values: Values
+    holds: ViewId | None = None  # primary policy: the primary whose complete state this is
 
 
 class Decline(NamedTuple):
@@ -115,7 +116,7 @@ _VALUES = ALL(ROW(TEXT, U64, TEXT))
 
 WIRE = (
     Layout(0x78, Ask, (_VIEW, U32, MAYBE(_WANT))),
-    Layout(0x79, Offer, (_VIEW, U32, U64, FLAG, _VIEW, _FRONTIER, U64, U32, BLOB, _VALUES)),
+    Layout(0x79, Offer, (_VIEW, U32, U64, FLAG, _VIEW, _FRONTIER, U64, U32, BLOB, _VALUES, MAYBE(_VIEW))),
     Layout(0x7A, Decline, (_VIEW, U32, U8, FLAG)),
     Layout(0x7B, Pull, (_VIEW, U64, U64)),
     Layout(0x7C, Chunk, (_VIEW, U64, U64, BLOB)),
