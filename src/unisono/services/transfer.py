@@ -443,9 +443,10 @@ class Transfer:
                 self._application.skip(event, True)
         entered = self._backlog.pop()
         assert isinstance(entered, Entered)
+        is_merged = self._merge is not None and self._application.can_merge  # its own part is in what it gets
         self._merge = None
         self._turn(Status.LIVE)
-        if self._shown is not None:
+        if self._shown is not None and not is_merged:
             self._tell_replaced(entered.charter, self._shown)
         self._application.restore(data)
         self.restores += 1
