@@ -36,8 +36,11 @@ from typing import NamedTuple
 from unisono.core.control import Answer, ControlCodec, EarlierStanding, Part, Quorum, Standing
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId, ViewId
+from unisono.core.wire import VERSION
 
 NOTHING = Standing(None, ())
+EARLIER_VERSION = 2
+"""A record with this version of the wire format is an `EarlierStanding`, which looks the same in the present one."""
 
 
 class Judgement(NamedTuple):
@@ -137,6 +140,8 @@ def restore(codec: ControlCodec, record: bytes | None) -> Standing:
     """What an earlier life persisted."""
     if not record:
         return NOTHING
+    if record[0] == EARLIER_VERSION:
+        record = bytes((VERSION,)) + record[1:]
     standing = codec.read(record)
     if isinstance(standing, EarlierStanding):
         last = None if standing.last is None else Quorum(*standing.last)
