@@ -336,7 +336,7 @@ class Participant:
     def _confirm(self, charter: Charter) -> None:
         host = self.host
         if charter.primary:
-            self.standing = primary.confirmed(self.standing, Quorum(charter.id, charter.members, charter.state))
+            self.standing = primary.confirmed(self.standing, quorum_of(charter))
             host.out.records.append(host.codec.encode(self.standing))
         self.confirmed[charter.id] = charter
         self._floor = charter.id.number  # the next view has a higher number than any that may exist by now
@@ -412,7 +412,7 @@ class Participant:
             host.out.events.append(Left())
             return
         if charter.primary:
-            self.standing = primary.installed(self.standing, Quorum(charter.id, charter.members, charter.state))
+            self.standing = primary.installed(self.standing, quorum_of(charter))
             host.out.records.append(host.codec.encode(self.standing))
         self.view = View(charter.id, charter.members)
         host.departures.installed(charter, None if previous is None else previous.id)
@@ -438,6 +438,11 @@ class Participant:
         parts = tuple(dict.fromkeys(part.view for part in charter.parts))
         host.seat.install(self.view, previous, transitional, parts, self.order, attributes)
         host.out.events.append(Installed(charter))
+
+
+def quorum_of(charter: Charter) -> Quorum:
+    """What a member remembers of a primary."""
+    return Quorum(charter.id, charter.members, charter.state, charter.has_state)
 
 
 def _state_attributes(charter: Charter, member: MemberId) -> dict[str, object]:

@@ -49,6 +49,8 @@ class Judgement(NamedTuple):
     is_primary: bool
     supersedes: tuple[ViewId, ...] = ()
     """The primaries that it comes after, the latest first."""
+    has_state: bool = False
+    """Whether some member's application has a state, here or in a primary before."""
     state: ViewId | None = None
     """The primary whose state it begins with; None: it is the first, or the application has no state."""
     holders: tuple[MemberId, ...] = ()
@@ -76,8 +78,9 @@ def judge(
     present = set(_addresses(members))
     if not all(2 * len(present.intersection(quorum)) > len(quorum) for quorum in owed):
         return Judgement(False, supersedes)
-    if not known or not any(answer.has_state for answer in answers.values()):
-        return Judgement(True, supersedes)
+    has_state = any(answer.has_state for answer in answers.values()) or any(quorum.has_state for quorum in known)
+    if not known or not has_state:
+        return Judgement(True, supersedes, has_state)
     return _find_state(members, answers, parts, known)
 
 
@@ -107,11 +110,11 @@ def _find_state(
     if state is not None and state not in held:
         lost = quorums.get(state, Quorum(state, named.members))
         if all(answer.standing.given_up != state for answer in answers.values()):
-            return Judgement(False, supersedes, lost=lost)
+            return Judgement(False, supersedes, True, lost=lost)
         state = max(held, default=None)
     if state is None:
-        return Judgement(True, supersedes, lost=lost)
-    return Judgement(True, supersedes, state, _choose(state, answers, parts), lost)
+        return Judgement(True, supersedes, True, lost=lost)
+    return Judgement(True, supersedes, True, state, _choose(state, answers, parts), lost)
 
 
 def _choose(state: ViewId, answers: Mapping[MemberId, Answer], parts: Sequence[Part]) -> tuple[MemberId, ...]:

@@ -110,11 +110,9 @@ class StatefulWorld(GroupWorld):
         """What is wrong with the states at the end, as sentences."""
         apps = [life for life in self.lives if isinstance(life, StatefulProcess)]
         found = [f"{life.id}: {fault}" for life in apps for fault in life.app.faults]
-        last = [process for process in apps if process is self.processes[process.id.address] and process.alive]
-        return found if self.is_read_only_for(last) else found + differences(last)
-
-    def is_read_only_for(self, processes: Sequence[Process]) -> bool:
-        return not all(process.member.is_primary for process in processes)
+        last = [life for life in apps if life.alive and not life.member.is_gone]
+        may_differ = not all(life.member.is_primary for life in last)
+        return found if may_differ else found + differences(last)
 
 
 class Script:
