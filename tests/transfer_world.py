@@ -32,8 +32,11 @@ Entry = tuple[str, int, str]  # origin, index, hash of the payload
 class Board:
     """The application: a log of what was said, and some ballast that makes the state large."""
 
-    def __init__(self, is_total: bool, ballast: int, seed: str) -> None:
+    def __init__(
+        self, is_total: bool, ballast: int, seed: str, tell: Callable[[Happening], None], told: Callable[[bool], None]
+    ) -> None:
         self.is_total = is_total
+        self._tell, self._tell_replaced = tell, told  # a recorder: what is shown, and that the state is replaced
         self.ballast = blake2b(seed.encode()).hexdigest() * (ballast // 128) if ballast else ""
         self.log: list[Entry] = []
         self.known: set[Entry] = set()
@@ -44,6 +47,7 @@ class Board:
         self.faults: list[str] = []
 
     def show(self, event: Happening) -> None:
+        self._tell(event)
         if isinstance(event, Entered):
             self.view = event.view
             self.happened.append(f"view {event.view.id}")
@@ -77,6 +81,7 @@ class Board:
         self._become(list(log))
 
     def _become(self, log: list[Entry]) -> None:
+        self._tell_replaced(self.view is not None)
         lost = self.known - set(log)
         if lost:
             self.faults.append(f"{len(lost)} messages were lost from the state, such as {min(lost)}")
@@ -96,7 +101,8 @@ class AppProcess(Process):
 
     def __init__(self, world: TransferWorld, id: MemberId, settings: Settings, record: bytes | None) -> None:
         super().__init__(world, id, settings, record)
-        self.app = Board(world.is_total, world.ballast, str(id))
+        self._is_shown = world.is_shown
+        self.app = Board(world.is_total, world.ballast, str(id), self._tell, self._tell_replaced)
         self.transfer = world.transfer_type(
             self.member,
             self.app,
@@ -133,7 +139,15 @@ class AppProcess(Process):
         self._arm()
 
     def record_shown(self, event: Any) -> None:
-        """Nothing yet: state transfer stands between the member and its application."""
+        """Nothing: state transfer stands between the member and its application, which tells what it is shown."""
+
+    def _tell(self, event: Happening) -> None:
+        if self._is_shown and not self.ended:
+            super().record_shown(event)
+
+    def _tell_replaced(self, had_state: bool) -> None:
+        if self._is_shown and not self.ended:
+            self.recorder.show_state(self.world.now, None, had_state)
 
     def _book(self, events: Iterable[Any]) -> None:
         for event in events:
@@ -170,8 +184,10 @@ class TransferWorld(GroupWorld):
         initial: Callable[[MemberId], bool] = lambda member: True,
         ballast: int = 0,
         settings: Settings = QUICK,
+        is_shown: bool = False,
         **options: Any,
     ) -> None:
+        self.is_shown = is_shown  # record what the applications are shown, for P25–P29
         self.transfer_settings, self.transfer_type = transfer_settings, transfer_type
         self.initial, self.ballast = initial, ballast
         super().__init__(order, seed, settings, owed={"P19"}, **options)

@@ -142,8 +142,8 @@ def _judge_sets(life: LifeRows, row: Event, last: Event | None) -> Iterator[Find
     installed = life.views.get(row.view or "")
     if installed is None or installed.local_index > row.local_index or installed.members != row.members:
         own = "it has not installed" if installed is None else f"it installed with {', '.join(installed.members or ())}"
-        shown = ", ".join(row.members or ())
-        yield _finding("view", life, row, f"was shown view {row.view} of {shown}, which {own}")
+        of = ", ".join(row.members or ())
+        yield _finding("view", life, row, f"was shown view {row.view} of {of}, which {own}")
     if last is None and together != {life.name}:
         yield _finding("first", life, row, f"was told that {listed(together)} came together into its first view")
     elif life.name not in together or together - members:
