@@ -68,6 +68,7 @@ class Group:
             tuple[Doubt, tuple[MemberId, ...]]
         ] = []  # since it is leaving: in doubt, and who may lack it
         self._end: Callable[[], None] = lambda: None
+        self._is_replaced = False  # the application was told that its state is thrown away, and has no other one yet
         self.on_replaced: Callable[[Replaced], None] = lambda replaced: None
         """The application's state is thrown away for another one: for the log."""
         self._transfer: Transfer | None = None
@@ -423,6 +424,7 @@ class Group:
     def _happen(self, events: list[Happening]) -> None:
         """Something happened to the member: into the journal, then into the queue, in its order."""
         if self._transfer is not None and isinstance(events[0], Replaced):  # it shows one event at a time
+            self._is_replaced = True
             self.on_replaced(events[0])
         if self._journal is not None:
             self._journal.deliver(events)
@@ -440,9 +442,10 @@ class Group:
             self._receipts.lose(batch.first, batch.count, (self._id,))
 
     def _restored(self) -> None:
-        """A joiner has got its first state."""
-        if self._driver.recorder is not None and self._inbox.view is None:
+        """A state was taken over. If another one is thrown away for it, the application has just been told."""
+        if self._driver.recorder is not None and not self._is_replaced:
             self._driver.recorder.show_state(self._driver.clock(), None, False)
+        self._is_replaced = False
 
     def _note_own(self, events: list[Happening]) -> None:
         """What a turn's events say about this member: its own deliveries, its view, its end."""

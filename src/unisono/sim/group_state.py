@@ -47,7 +47,7 @@ class LogState:
         self.restored: list[bytes] = []
         self.happened: list[str] = []
         self.faults: list[str] = []
-        self._witness = witness  # of everything shown; None: of a first state
+        self._witness = witness  # of everything shown; None: of a state that is taken over, with nothing lost
         self._may_lose = False  # the application was told that its state is thrown away
 
     def show(self, event: Happening) -> None:
@@ -75,7 +75,7 @@ class LogState:
         return json.dumps({"log": log, "ballast": self.ballast}).encode()
 
     def restore(self, state: bytes) -> None:
-        if self.view is None:
+        if not self._may_lose:
             self._witness(None)
         self.happened.append("restore")
         self.restored.append(state)

@@ -11,7 +11,7 @@ that view with that cut); there is none if the state is the first. `attributes.h
   it was).
 - A member that does not hold the state is shown the view only after a STATE row; one that came with the named part may have had
   it before the view began. One that holds the state has no STATE row in that view.
-- Under the primary policy a state is taken over (SNAPSHOT_IN) only with a STATE row before the application is shown the next view.
+- Under the primary policy a state is taken over (SNAPSHOT_IN) only with a STATE row in the same view of the member.
 
 Nothing is asked of a run whose applications were not recorded, and nothing is concluded from a life with missing rows.
 """
@@ -79,24 +79,19 @@ def _was_in(life: LifeRows, view: str, before: Event) -> bool:
 def _judge_life(life: LifeRows) -> Iterator[Finding]:
     current: Event | None = None  # the VIEW row of the view installed last
     states: list[int] = []  # local indices of STATE rows
-    taken: Event | None = None  # a SNAPSHOT_IN without a STATE row so far
-    has_state = False  # a STATE row since the last SHOW
-    is_judged = any(value_of(row, "primary") is not None for row in life.views.values())
+    taken: Event | None = None  # the first SNAPSHOT_IN in that view
     for row in life.rows:
         if row.kind == VIEW:
-            current = row
+            yield from _judge_taken(life, current, taken, states)
+            current, taken = row, None
         elif row.kind == STATE:
-            taken, has_state = None, True
             states.append(row.local_index)
             if current is not None and value_of(current, "holds") == "true":
                 how = f"had its state replaced in view {current.view}, although it holds it"
                 yield _own(life, row, "holder", how)
         elif row.kind == SNAPSHOT_IN:
-            taken = None if has_state else taken or row
+            taken = taken or row
         elif row.kind == SHOW:
-            if is_judged and taken is not None:
-                yield _own(life, taken, "in silence", "took over a state, and its application was not told")
-            taken, has_state = None, False
             entered = life.views.get(row.view or "")
             if entered is None or value_of(entered, "holds") != "false":
                 continue
@@ -106,7 +101,15 @@ def _judge_life(life: LifeRows) -> Iterator[Finding]:
             if not any(at > entered.local_index for at in states):
                 how = f"was shown view {row.view} without having its state, or a STATE row that brings it"
                 yield _own(life, row, "without state", how)
-    if is_judged and taken is not None and life.ending in (END, LEAVE):
+    if life.ending in (END, LEAVE):
+        yield from _judge_taken(life, current, taken, states)
+
+
+def _judge_taken(life: LifeRows, current: Event | None, taken: Event | None, states: list[int]) -> Iterator[Finding]:
+    """A view is over in which a state may have been taken over."""
+    if current is None or taken is None or value_of(current, "primary") is None:
+        return
+    if not any(at > current.local_index for at in states):
         yield _own(life, taken, "in silence", "took over a state, and its application was not told")
 
 
