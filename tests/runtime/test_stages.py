@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from unisono.core.own_casts import Doubt
 from unisono.runtime import receipts as receipts_module
 from unisono.runtime.receipts import Receipts, Stage
 from unisono.sim import Network, in_virtual_time, test
+from unisono.trace.checks import Result, judge
+from unisono.trace.promises import promises
+from unisono.trace.reader import read
 from unisono.trace.recorder import Recorder
 
 A, B, C = PEERS = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
@@ -486,19 +489,21 @@ def test_sync_applied_is_for_other_threads_than_the_reader() -> None:
 class Noting(Recorder):
     """Notes what the application was shown, and told by receipts."""
 
-    def show_batch(self, batch: Any) -> None:
-        _said.append((self.member.address, "batch", batch.count))
+    def show_batch(self, *told: Any, **more: Any) -> None:
+        self.note("batch", told[0].count)
 
-    def show_transition(self, now_ns: int, together: Sequence[unisono.MemberId], is_primary: bool) -> None:
-        _said.append((self.member.address, "transition", len(together)))
+    def show_transition(self, *told: Any, **more: Any) -> None:
+        self.note("transition", len(told[1]))
 
-    def show_view(self, now_ns: int, view_id: Any, members: Sequence[unisono.MemberId], *rest: Any) -> None:
-        _said.append((self.member.address, "view", len(members)))
+    def show_view(self, *told: Any, **more: Any) -> None:
+        self.note("view", len(told[2]))
 
-    def show_receipt(
-        self, now_ns: int, stage: str, first: int, count: int, outcome: str, known: Sequence[unisono.MemberId] = ()
-    ) -> None:
-        _said.append((self.member.address, "receipt", stage, first, outcome, len(known)))
+    def show_receipt(self, *told: Any, **more: Any) -> None:
+        _, stage, first, count, outcome, known = told
+        self.note("receipt", stage, first, count, outcome, len(known))
+
+    def note(self, *words: object) -> None:
+        _said.append((self.member.address, *words))
 
 
 _said: list[tuple[object, ...]] = []
@@ -542,13 +547,68 @@ def test_what_is_shown_is_recorded_as_it_is_put_into_the_stream(
     said = [row[1:] for row in _said if row[0] == A]
     rows = [row for row in said if row[0] == "receipt"]
     assert rows == [
-        ("receipt", "delivered", 0, "ok", 0),
-        ("receipt", "applied", 0, "ok", 0),
-        ("receipt", "stable", 0, "ok", 0),
-        ("receipt", "stable", 1, "uncertain", 1),
+        ("receipt", "delivered", 0, 1, "ok", 0),
+        ("receipt", "applied", 0, 1, "ok", 0),
+        ("receipt", "stable", 0, 1, "ok", 0),
+        ("receipt", "stable", 1, 1, "uncertain", 1),
     ]
     events = [row for row in said if row[0] != "receipt"]
     assert events[-5:] in (
         [("batch", 1), ("batch", 1), ("transition", 1), ("view", 1), ("transition", 1)],
         [("view", 2), ("batch", 1), ("batch", 1), ("transition", 1), ("view", 1)],
     )
+
+
+@pytest.mark.parametrize("policy", ["partitionable", "primary"])
+@pytest.mark.parametrize("order", ["fifo", "causal", "sequencer", "abcast", "toto"])
+def test_what_applications_were_shown_and_told_passes_the_judge(tmp_path: Path, order: str, policy: str) -> None:
+    outcomes: set[str] = set()
+
+    async def use(group: unisono.Group, number: int) -> None:
+        with suppress(unisono.Closed):
+            while True:
+                await asyncio.sleep(0.02)
+                with suppress(unisono.Misuse):  # read-only
+                    receipt = await group.cast(b"%d" % number)
+                    for wait in (receipt.delivered, receipt.applied, receipt.stable):
+                        try:
+                            await wait()
+                            outcomes.add(f"{wait.__name__} ok")
+                        except unisono.Uncertain:
+                            outcomes.add(f"{wait.__name__} uncertain")
+
+    async def main(network: Network) -> None:
+        async def member(address: str) -> unisono.Group:
+            wishes: dict[str, Any] = {"journal": tmp_path / address} if policy == "primary" else {}
+            return await unisono.join(
+                "g",
+                listen=address,
+                peers=PEERS,
+                min_members=3,
+                order=order,
+                policy=policy,
+                trace=tmp_path / "t",
+                **wishes,
+            )
+
+        groups = await asyncio.gather(*(member(address) for address in PEERS))
+        reading = [asyncio.ensure_future(read_events(group, [])) for group in groups]
+        using = [asyncio.ensure_future(use(group, number)) for number, group in enumerate(groups)]
+        for seconds in (0.9, 1.4, 4.0):
+            await asyncio.sleep(1)
+            network.partition([[A], [B, C]])
+            await asyncio.sleep(seconds)
+            network.heal()
+            await asyncio.sleep(5)
+        for task in using:
+            task.cancel()
+        for group in groups:
+            with suppress(unisono.NotFlushed):
+                await group.leave(timeout=10)
+        await asyncio.gather(*using, return_exceptions=True)
+        await asyncio.gather(*reading)
+
+    in_virtual_time(main)
+    verdict = judge(read(tmp_path / "t").events(), promises(order))
+    assert verdict.result is Result.PASS, str(verdict)
+    assert {"delivered ok", "applied ok", "stable ok", "stable uncertain"} <= outcomes
