@@ -10,7 +10,7 @@ from unisono.cli.keyboard import Keyboard, ending_signals
 from unisono.cli.show import err
 from unisono.cli.streams import to_text
 from unisono.core.errors import UnisonoError
-from unisono.core.happenings import Stalled
+from unisono.core.happenings import Replaced, Stalled
 from unisono.core.membership_host import Evicted, Refused
 from unisono.core.types import Transition
 from unisono.runtime.events import Delivery, Event, View
@@ -126,6 +126,8 @@ def line_of(event: Event) -> str:
         return view_line(event)
     if isinstance(event, Transition):
         return transition_line(event)
+    if isinstance(event, Replaced):
+        return replaced_line(event)
     if isinstance(event, Refused):
         return f"refused by {event.by}: {event.reason}"
     if isinstance(event, Evicted):
@@ -151,6 +153,11 @@ def transition_line(transition: Transition) -> str:
     return text + ("" if transition.is_primary else "; the next view is not primary")
 
 
+def replaced_line(replaced: Replaced) -> str:
+    lost, kept = (", ".join(map(str, some)) for some in (replaced.lost_members, replaced.kept_members))
+    return f"the state of view {replaced.lost} (at {lost}) is thrown away here; that of view {replaced.kept} (at {kept}) is taken over"
+
+
 def row_of(event: Event) -> dict[str, Any]:
     """An event for programs. A payload that is no text comes in base64."""
     if isinstance(event, Delivery):
@@ -173,6 +180,14 @@ def row_of(event: Event) -> dict[str, Any]:
             "view": str(event.view),
             "together": together,
             "primary": event.is_primary,
+        }
+    if isinstance(event, Replaced):
+        return {
+            "event": "replaced",
+            "lost": str(event.lost),
+            "lost_members": [str(member) for member in event.lost_members],
+            "kept": str(event.kept),
+            "kept_members": [str(member) for member in event.kept_members],
         }
     if isinstance(event, Refused):
         return {"event": "refused", "by": str(event.by), "reason": event.reason}

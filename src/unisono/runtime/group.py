@@ -13,10 +13,10 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse, UnisonoError
-from unisono.core.happenings import Entered, Happening
+from unisono.core.happenings import Entered, Happening, Replaced
 from unisono.core.membership_host import Left
 from unisono.core.own_casts import Doubt
-from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Service, Transition
+from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Service, Transition, ViewId
 from unisono.runtime.clients import Answer, Desk
 from unisono.runtime.errors import Closed, NotFlushed, TimedOut
 from unisono.runtime.events import Delivery, Event, View, view_of
@@ -68,6 +68,8 @@ class Group:
             tuple[Doubt, tuple[MemberId, ...]]
         ] = []  # since it is leaving: in doubt, and who may lack it
         self._end: Callable[[], None] = lambda: None
+        self.on_replaced: Callable[[Replaced], None] = lambda replaced: None
+        """The application's state is thrown away for another one: for the log."""
         self._transfer: Transfer | None = None
         self._journal: Journal | None = None
 
@@ -89,7 +91,7 @@ class Group:
             desk = driver.desk = Desk(self, answer)
             self._inbox.expand = desk.deliveries
         if hooks is not None:
-            carrier = Carrier(hooks, desk, lambda event: self._happen([event]))
+            carrier = Carrier(hooks, desk, lambda event: self._happen([event]), self._skip, self._restored)
             transfer = carrier.transfer = Transfer(driver.member, carrier, initial=True, now=driver.clock())
             self._transfer = transfer
             self._inbox.go_on = self._go_on
@@ -153,6 +155,7 @@ class Group:
             "view": None if view is None else str(view.id),
             "members": [] if view is None else [str(one) for one in view.members],
             "primary": member.is_primary,
+            "lost_state": None if member.lost_state is None else str(member.lost_state),
             "changing": member.is_blocked,
             "suspects": [str(one) for one in member.suspects],
             "unfinished": member.unfinished,
@@ -319,6 +322,29 @@ class Group:
         if member.order != order:
             raise Misuse(f"somebody asked for another order at the same time: it is {member.order} now, not {order}.")
 
+    async def give_up(self, state: ViewId | str, timeout: float | None = None) -> None:
+        """Give up the state of a primary view that no member here has, and wait until a view is primary without it.
+
+        The state is named by its view, as `status()["lost_state"]` and `explain` show it, so that nothing else can be lost. It is
+        written to the journal first. What comes instead is the latest state that a member still has, else the initial one.
+        """
+        self.begin_to_give_up(state)
+        await self._until(
+            lambda: self.view.is_primary and self._is_whole(1), timeout, f"no view became primary without {state}"
+        )
+
+    def begin_to_give_up(self, state: ViewId | str) -> None:
+        """The same without waiting, for code that is no coroutine."""
+        if self._inbox.is_over:
+            self._raise_closed()
+        lost = self._driver.member.lost_state
+        if lost is None:
+            raise Misuse(f"{self._id} lacks no state, so none can be given up: explain says what it waits for.")
+        if str(lost) != str(state):
+            raise Misuse(f"{self._id} lacks the state of view {lost}, not of {state}: name that one to give it up.")
+        self._driver.member.give_up(lost)
+        self._driver.wake()
+
     # The stream.
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -396,11 +422,27 @@ class Group:
 
     def _happen(self, events: list[Happening]) -> None:
         """Something happened to the member: into the journal, then into the queue, in its order."""
+        if self._transfer is not None and isinstance(events[0], Replaced):  # it shows one event at a time
+            self.on_replaced(events[0])
         if self._journal is not None:
             self._journal.deliver(events)
         if self._transfer is None:
             self._note_own(events)
         self._inbox.put(events)
+
+    def _skip(self, batch: Batch, is_in_state: bool) -> None:
+        """A batch is not shown, because the state that was restored has it, or because its state is not here."""
+        if batch.origin != self._rank:
+            return
+        if is_in_state:
+            self._receipts.applied(batch.first, batch.count)
+        else:
+            self._receipts.lose(batch.first, batch.count, (self._id,))
+
+    def _restored(self) -> None:
+        """A joiner has got its first state."""
+        if self._driver.recorder is not None and self._inbox.view is None:
+            self._driver.recorder.show_state(self._driver.clock(), None, False)
 
     def _note_own(self, events: list[Happening]) -> None:
         """What a turn's events say about this member: its own deliveries, its view, its end."""
@@ -437,6 +479,8 @@ class Group:
             recorder.show_batch(event)
         elif isinstance(event, Transition):
             recorder.show_transition(now, event.together, event.is_primary)
+        elif isinstance(event, Replaced):
+            recorder.show_state(now, event.kept, True, (event.lost, event.kept))
         elif isinstance(event, View):
             recorder.show_view(now, event.id, event.members, event.together, event.joined, event.left, event.is_primary)
 

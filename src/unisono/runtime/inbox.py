@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from weakref import ref
 
 from unisono.core.errors import Misuse
-from unisono.core.happenings import Aside, Entered, Happening, Moving, Stalled
+from unisono.core.happenings import Aside, Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.core.own_casts import Span
 from unisono.core.types import Batch, MemberId, Transition
@@ -20,7 +20,7 @@ from unisono.runtime.receipts import Receipts
 
 Deliver: TypeAlias = Callable[[MemberId, bytes], object]
 Handle: TypeAlias = Callable[[Event], object]
-Shown: TypeAlias = Batch | View | Transition | Refused | Evicted | Stalled | Moving
+Shown: TypeAlias = Batch | View | Transition | Replaced | Refused | Evicted | Stalled | Moving
 """What the stream holds: events, and messages in batches."""
 
 QUEUE_BYTES_MAX = 16 << 20

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
-from unisono.core.happenings import Entered, Happening, Moving, Stalled
+from unisono.core.happenings import Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.runtime.observe import call_at_end, count_drops, explain_strangers, observe_turns
 from unisono.runtime.plain import cut, plain
@@ -84,6 +84,12 @@ class Reporter:
             elif isinstance(event, Left):
                 self._log(logging.INFO, "this member has left")
 
+    def tell_replaced(self, event: Replaced) -> None:
+        """What only this part of the group had is gone: a person may want to know before anything else does."""
+        lost, kept = (_listed([str(one) for one in some]) for some in (event.lost_members, event.kept_members))
+        text = f"the state that {lost} had since view {event.lost} is thrown away here; that of {kept} is taken over"
+        self._log(logging.WARNING, text, lost=str(event.lost), kept=str(event.kept))
+
     def _tell_view(self, event: Entered) -> None:
         left = {str(member): _foreign(str(why)) for member, why in event.left.items() if member not in event.joined}
         joined = [str(member) for member in event.joined if member not in event.left]
@@ -152,6 +158,7 @@ def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger
     if group._entered is not None:  # alone at once
         reporter.tell([group._entered], 0)
     observe_turns(group, reporter.tell)
+    group.on_replaced = reporter.tell_replaced
     timer = _Every(loop, DROPS_EVERY_S, reporter.tell_drops)
 
     def end() -> None:
