@@ -347,3 +347,19 @@ def test_a_client_in_virtual_time_does_not_take_an_address_of_the_machine() -> N
                 pass
 
     in_virtual_time(main)
+
+
+@test()
+async def test_a_status_makes_no_more_sentences_than_it_shows(network: Network) -> None:
+    groups = await asyncio.gather(
+        *(unisono.join("g", listen=one, peers=ADDRESSES, min_members=3, order="fifo", safe=True) for one in ADDRESSES)
+    )
+    network.pause(groups[1], 60)
+    for number in range(100):
+        await groups[0].cast(f"{number}".encode())
+        await asyncio.sleep(0.001)
+    made: list[int | None] = []
+    member = groups[0]._driver.member
+    explain, member.explain = member.explain, lambda key, most: made.append(most) or explain(key, most)  # type: ignore
+    assert len(groups[0].status()["waits"]) == 8
+    assert made == [8]

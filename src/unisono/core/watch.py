@@ -22,11 +22,12 @@ is; when every member has taken in all that had arrived here by then, it is told
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from unisono.core.concern import Concern
 from unisono.core.errors import Shed
-from unisono.core.explain import REACHES_KEPT, Reach, explain_key, message_concerns, stream_concerns
+from unisono.core.explain import REACHES_KEPT, SAID_MAX, Reach, explain_key, message_concerns, stream_concerns
 from unisono.core.happenings import Moving, Stalled
 from unisono.core.member_settings import Slow
 from unisono.core.stream_window import Slowness
@@ -112,10 +113,16 @@ class Watch:
             said.append(Concern(("window", streams.stable[member._rank]), f"casts wait at {member.id}: {whose}"))
         return said + stream_concerns(member)
 
-    def explain(self, now: int) -> list[str]:
-        """Why something waits, a sentence each."""
-        concerns = self.concerns()
-        self._date(concerns, now)
+    def explain(self, now: int, most: int | None = None) -> list[str]:
+        """Why something waits, a sentence each; the first `most` cost no more than that many."""
+        if most is None:
+            concerns = self.concerns()
+            self._date(concerns, now)
+        else:
+            concerns = list(islice(chain(self._standing(), message_concerns(self._member)), most))
+            known = self._since if len(self._since) < 2 * SAID_MAX else {}
+            self._date(concerns, now)
+            self._since = known | self._since  # what was not looked at keeps its date
         return [self._say(concern, now) for concern in concerns]
 
     def explain_key(self, key: Key, now: int) -> str:

@@ -120,15 +120,16 @@ class Group:
         assert self._entered is not None, "joining waits for the first view"
         return view_of(self._entered)
 
-    def explain(self, key: Key | None = None) -> list[str]:
-        """Why something waits, a sentence each; nothing waits: an empty list."""
-        said = self._driver.member.explain(key)
+    def explain(self, key: Key | None = None, *, most: int | None = None) -> list[str]:
+        """Why something waits, a sentence each, at most so many; nothing waits: an empty list."""
+        said = []
         if self._inbox.is_full:
             said.append(
                 f"{self._id} has {len(self._inbox)} batches ({self._inbox.bytes} bytes) that its application has not taken; "
                 "the others were asked to wait."
             )
-        return said
+        rest = None if most is None else max(0, most - len(said))
+        return (self._driver.member.explain(key, rest) + said)[:most]
 
     def status(self) -> dict[str, Any]:
         """How this member stands, in plain values."""
@@ -148,7 +149,7 @@ class Group:
             "queued_batches": len(self._inbox),
             "queued_bytes": self._inbox.bytes,
             "turns": self._driver.turns,
-            "waits": self.explain()[:8],
+            "waits": self.explain(most=8),
             "leaving": self._is_leaving,
             "undecided": None if undecided is None else str(undecided),
         }
@@ -436,7 +437,7 @@ class Group:
         try:
             await self._watchers.wait(condition, timeout)
         except TimeoutError:
-            why = " ".join(self.explain()[:3])
+            why = " ".join(self.explain(most=3))
             raise TimedOut(f"{what} within {timeout:g} s at {self._id}.{' ' + why if why else ''}") from None
 
     # The end.
