@@ -15,6 +15,7 @@ from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.happenings import Entered, Happening
 from unisono.core.membership_host import Left
 from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Service
+from unisono.runtime.casters import Casters
 from unisono.runtime.clients import Answer, Desk
 from unisono.runtime.errors import Closed, NotFlushed, TimedOut
 from unisono.runtime.events import Delivery, Event, View, view_of
@@ -51,7 +52,7 @@ class Group:
         self._entered: Entered | None = None  # the latest that was installed
         self._receipts = Receipts(loop)
         self._rank = -1  # in the view of the events that come next
-        self._room: list[asyncio.Future[None]] = []  # of tasks that wait to cast
+        self._casters = Casters(loop)
         self._watchers = Watchers(loop)
         self._budget = 0  # what may be cast before the next turn without asking: bytes, and MESSAGE_COST a message
         self._is_fast = False  # a budget is given: no payload within it can be too large
@@ -189,8 +190,11 @@ class Group:
             self._raise_closed()
         if self._is_breathless:
             await self._breathe()
-        else:
-            await self._wait_for_room()
+            return
+        self._budget = 0  # whoever casts from now on sees the line
+        self._driver.wake()
+        await self._casters.wait()
+        self._refill()
 
     def _cast(self, payload: bytes, options: CastOptions) -> Receipt | None:
         """Without asking the member while there is a budget, which is what makes single casts cheap. None: it has to wait."""
@@ -208,7 +212,7 @@ class Group:
             raise Misuse(f"a payload is bytes, not {type(payload).__name__}: encode it first.")
         if self._is_leaving or self._inbox.is_over:
             self._raise_closed()
-        if self._is_breathless:
+        if self._is_breathless or not self._casters.admits:
             return None
         unread = self._unread_bytes()
         if unread > UNREAD_BYTES_MAX:
@@ -221,8 +225,9 @@ class Group:
             return None
         if options.to is not None and self._id not in options.to:
             self._receipts.delivered(key.index, 1)  # as far as it ever will be here
+        self._casters.has_cast()
         self._budget = max(0, self._budget - len(payload) - MESSAGE_COST)
-        self._is_breathless = self._budget == 0
+        self._is_breathless = self._budget == 0 and not self._casters
         return Receipt(self._receipts, key.index)
 
     def _unread_bytes(self) -> int:
@@ -265,16 +270,6 @@ class Group:
         for payload in payloads:
             receipt = await self.cast(payload, to=to, safe=safe, service=service)
         return receipt
-
-    async def _wait_for_room(self) -> None:
-        waiter = self._loop.create_future()
-        self._room.append(waiter)
-        self._driver.wake()
-        try:
-            await waiter
-        finally:
-            if not waiter.done() or waiter.cancelled():
-                self._room = [one for one in self._room if one is not waiter]
 
     async def _breathe(self) -> None:
         """Let the event loop run once: what was cast leaves, what has arrived is taken."""
@@ -406,18 +401,22 @@ class Group:
         member = self._driver.member
         self._receipts.stable(member.settled_index)
         self._is_breathless = False
-        if not self._is_leaving and self._is_fast and self._unread_bytes() <= UNREAD_BYTES_MAX:
-            self._budget = min(BREATH_BYTES, MESSAGE_COST * (member.room_messages() - len(self._driver.casting)))
-        if self._room and (member.is_writable or self._inbox.is_over):
-            self._wake_casters()
+        if not self._casters:
+            self._refill()
+        else:
+            self._budget = 0
+            if member.is_writable or self._inbox.is_over:
+                self._casters.call()
+            else:
+                self._casters.hold()
         if self._watchers:
             self._watch()
 
-    def _wake_casters(self) -> None:
-        room, self._room = self._room, []
-        for waiter in room:
-            if not waiter.done():
-                waiter.set_result(None)
+    def _refill(self) -> None:
+        """Find how much may be cast without asking the member."""
+        if not self._is_leaving and self._is_fast and self._unread_bytes() <= UNREAD_BYTES_MAX:
+            room = MESSAGE_COST * (self._driver.member.room_messages() - len(self._driver.casting))
+            self._budget = self._casters.share(BREATH_BYTES, room) if self._casters else min(BREATH_BYTES, room)
 
     def _watch(self) -> None:
         left = Closed(f"{self._id} has left {self.name!r}.") if self._driver.is_stopped else None
@@ -495,7 +494,7 @@ class Group:
         self._driver.stop()
         self._receipts.fail(error or Closed(f"{self._id} has left {self.name!r}."))
         self._watch()
-        self._wake_casters()
+        self._casters.call()
         self._inbox.wake()
         end, self._end = self._end, lambda: None
         end()
