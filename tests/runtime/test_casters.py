@@ -54,9 +54,8 @@ def overtakings(tasks: int, size: int) -> tuple[int, list[int]]:
                 if number:
                     await asyncio.sleep(0.01)
 
-        for number in range(tasks):
-            running.create_task(cast(number))
-        await asyncio.sleep(2)
+        casting = [running.create_task(cast(number)) for number in range(tasks)]
+        await asyncio.wait(casting, timeout=2)
         return most, counts
 
     return in_virtual_time(main)

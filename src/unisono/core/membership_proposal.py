@@ -64,7 +64,6 @@ from unisono.core.parcels import Parcel, pieces
 from unisono.core.seat import packet_for
 from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View, ViewId
 
-
 ASKED_MIN = 8
 """A participant that does not answer is asked again this many times before it is given up."""
 

@@ -81,6 +81,7 @@ class Group:
         if hooks is not None:
             carrier = Carrier(hooks, desk, lambda event: self._happen([event]))
             transfer = carrier.transfer = Transfer(driver.member, carrier, initial=True, now=driver.clock())
+            transfer.is_untouched = lambda: self._inbox.view is None
             self._transfer = transfer
             self._inbox.go_on = self._go_on
             driver.also_wake_at(lambda: transfer.deadline)
@@ -123,7 +124,7 @@ class Group:
 
     def explain(self, key: Key | None = None, *, most: int | None = None) -> list[str]:
         """Why something waits, a sentence each, at most so many; nothing waits: an empty list."""
-        said = []
+        said = [] if self._transfer is None else self._transfer.explain()
         if self._inbox.is_full:
             said.append(
                 f"{self._id} has {len(self._inbox)} batches ({self._inbox.bytes} bytes) that its application has not taken; "

@@ -54,6 +54,7 @@ class Why(IntEnum):
     NONE = 1  # I do not hold that base, and as long as this view lasts I can get it only from one who does
     PENDING = 2  # I am not so far yet: ask again
     BUSY = 3  # I hold as many snapshots as I may: ask again, or someone else
+    UNREAD = 4  # my application is not done with what it was shown: ask again, or someone else
 
 
 class Ask(NamedTuple):
