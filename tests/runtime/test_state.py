@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import unisono
-from unisono.sim import Network, test
+from unisono.services.transfer import Transfer
+from unisono.sim import Network, in_virtual_time, test
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 
@@ -48,6 +49,11 @@ class Counter:
             **wishes,
         )
         self.task = asyncio.create_task(self._follow())
+
+    async def follow(self, group: unisono.Group) -> None:
+        """Read from a group that was joined without `run`."""
+        self.group = group
+        await self._follow()
 
     async def _follow(self) -> None:
         assert self.group is not None
@@ -212,14 +218,126 @@ async def test_with_a_state_only_what_came_together_is_ready_together() -> None:
 @test(seeds=2)
 async def test_a_state_that_does_not_come_is_told_as_that() -> None:
     """Found by trying: whoever joined two members and read from neither was told that no view was formed."""
-    joining = [
-        unisono.join(
-            "words", listen=address, peers=ADDRESSES[:2], min_members=2, timeout=20, snapshot=lambda: b"", restore=print
-        )
-        for address in ADDRESSES[:2]
-    ]
-    said = await asyncio.gather(*joining, return_exceptions=True)
-    assert any("the state did not come" in str(one) for one in said), said
-    for one in said:
-        if isinstance(one, unisono.Group):
-            await one.leave()
+    hooks: dict[str, Any] = {"peers": ADDRESSES[:2], "snapshot": lambda: b"", "restore": print}
+    async with unisono.join("words", listen=ADDRESSES[0], **hooks) as busy:
+        await busy.next()  # and it is at work on it from now on
+        with pytest.raises(unisono.TimedOut, match="the state did not come within 20 s"):
+            await unisono.join("words", listen=ADDRESSES[1], min_members=2, timeout=20, **hooks)
+
+
+# Nobody reads yet.
+
+
+def joining(counter: Counter, address: str, min_members: int = 1) -> unisono.Joining:
+    return unisono.join(
+        "words",
+        listen=address,
+        peers=ADDRESSES,
+        min_members=min_members,
+        snapshot=counter.snapshot,
+        restore=counter.restore,
+        merge=counter.merge,
+    )
+
+
+@test(seeds=10, loss=0.05)
+async def test_members_that_join_together_get_the_state_before_anybody_reads() -> None:
+    """They waited for each other for ever, and `explain` was empty: the one with the state waited to be read."""
+    counters = [Counter() for _ in ADDRESSES]
+    for number, counter in enumerate(counters):
+        counter.words = [f"begins with {number}"]
+    async with asyncio.timeout(10):
+        groups = await asyncio.gather(*(joining(c, a, 3) for c, a in zip(counters, ADDRESSES, strict=True)))
+    assert sum(counter.calls == ["restore"] for counter in counters) == 2
+    for counter, group in zip(counters, groups, strict=True):
+        counter.group, counter.task = group, asyncio.create_task(counter.follow(group))
+        await group.cast(b"said")
+    await until(lambda: all(len(counter.words) == 4 for counter in counters))
+    assert len({tuple(counter.words) for counter in counters}) == 1
+
+
+@test(seeds=10, loss=0.05)
+async def test_members_that_join_one_after_the_other_get_the_state_before_anybody_reads() -> None:
+    counters = [Counter() for _ in ADDRESSES]
+    counters[0].words = ["begins"]
+    async with asyncio.timeout(20):
+        groups = [await joining(counter, address) for counter, address in zip(counters, ADDRESSES, strict=True)]
+    assert [counter.words for counter in counters] == [["begins"]] * 3
+    for counter, group in zip(counters, groups, strict=True):
+        counter.group, counter.task = group, asyncio.create_task(counter.follow(group))
+    await groups[2].cast(b"said")
+    await until(lambda: all(counter.words == ["begins", "said"] for counter in counters))
+
+
+async def join_behind_an_unread_message() -> tuple[list[str], list[str], list[str]]:
+    """What the first member and the late one have in the end; and what was said while the late one had to wait."""
+    first, late = Counter(), Counter()
+    group = await joining(first, ADDRESSES[0])
+    await (await group.cast(b"unread")).delivered()
+    wish = joining(late, ADDRESSES[1], 2)
+    entering = asyncio.ensure_future(wish._enter())
+    await asyncio.sleep(5)
+    said = [*group.explain(), *wish.explain()]
+    first.task = asyncio.create_task(first.follow(group))
+    async with asyncio.timeout(10):
+        other = await entering
+    late.task = asyncio.create_task(late.follow(other))
+    await other.cast(b"later")
+    await until(lambda: "later" in late.words and "later" in first.words)
+    return first.words, late.words, said
+
+
+@test(seeds=5)
+async def test_a_message_that_nobody_has_taken_is_not_in_the_state() -> None:
+    """And so there is no state to give before it is taken; both sides say whom that waits for."""
+    first, late, said = await join_behind_an_unread_message()
+    assert first == late == ["unread", "later"]
+    assert len(said) == 2, said
+    assert "the application of 10.0.0.1:7400#1000000000 has not asked for its next event" in said[0]
+    assert "10.0.0.2:7400" in said[0]
+    assert "lacks the state of the group" in said[1]
+    assert "10.0.0.1:7400#1000000000 has it, and its application must ask for its next event first" in said[1]
+
+
+def test_a_donor_that_gives_what_was_not_taken_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Transfer, "_untouched_frontier", lambda self: self._frontier)
+
+    async def main(network: Network) -> tuple[list[str], list[str], list[str]]:
+        return await join_behind_an_unread_message()
+
+    first, late, _ = in_virtual_time(main)
+    assert first == ["unread", "later"]
+    assert late == ["later"]
+
+
+class Holders(Counter):
+    """A state that remembers members: who is gone is struck off."""
+
+    def _take(self, event: unisono.Event) -> None:
+        super()._take(event)
+        if isinstance(event, unisono.View):
+            self.words = [word for word in self.words if word not in {one.address for one in event.left}]
+
+
+@test(seeds=5)
+async def test_a_restored_state_is_not_given_on_when_somebody_has_left_whom_it_may_remember(network: Network) -> None:
+    """The joiner was never in a view with the one that left, so nothing would tell it to strike that one off."""
+    gone, silent, late = Holders(), Holders(), Holders()
+    first = await joining(gone, ADDRESSES[0])
+    reading = asyncio.create_task(gone.follow(first))
+    await first.cast(ADDRESSES[0].encode())
+    await until(lambda: gone.words)
+    second = await joining(silent, ADDRESSES[1])
+    assert silent.words == [ADDRESSES[0]]
+    network.crash(first)
+    await asyncio.wait([reading])
+    await until(lambda: len(second.status()["members"]) == 1)
+    wish = joining(late, ADDRESSES[2])
+    entering = asyncio.ensure_future(wish._enter())
+    await asyncio.sleep(5)
+    assert not entering.done()
+    assert any("must ask for its next event first" in one for one in wish.explain()), wish.explain()
+    silent.task = asyncio.create_task(silent.follow(second))
+    async with asyncio.timeout(10):
+        await entering
+    assert late.words == silent.words == []

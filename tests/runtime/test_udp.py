@@ -301,3 +301,20 @@ def test_an_address_that_a_peer_made_up_is_a_loss_and_nobody_looks_a_name_up(
     finally:
         one.close()
         other.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback", "is_unspecified"),
+    [
+        ("127.0.0.1", True, False),
+        ("::1", True, False),
+        ("::ffff:127.0.0.1", True, False),
+        ("::ffff:10.0.0.1", False, False),
+        ("::ffff:0.0.0.0", False, True),
+        ("fe80::1%1", False, False),
+    ],
+)
+def test_an_ipv4_address_written_as_ipv6_is_what_it_was(host: str, is_loopback: bool, is_unspecified: bool) -> None:
+    """`[::ffff:127.0.0.1]` was called reachable from outside."""
+    endpoint = Endpoint(host, 7400)
+    assert (endpoint.is_loopback, endpoint.is_unspecified) == (is_loopback, is_unspecified)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -290,3 +291,82 @@ async def test_who_waits_for_a_stable_message_does_not_wait_for_delayed_acknowle
         await receipt.stable(timeout=1)
         assert running.time() - start < ACK_DELAY_NS / SECOND / 2
     await asyncio.gather(*(group.leave() for group in groups))
+
+
+def test_virtual_time_does_not_ask_the_machine_how_large_a_datagram_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run depended on the routing table of the machine that it ran on."""
+    from unisono.runtime import addresses
+
+    def ask(family: int, to: object) -> int:
+        raise AssertionError(f"the real machine was asked for the way to {to}")
+
+    monkeypatch.setattr(addresses, "path_mtu", ask)
+
+    async def main(network: Network) -> list[int]:
+        sizes = []
+        for first, second in (
+            (ADDRESSES[0], ADDRESSES[1]),
+            ("127.0.0.1:7400", "127.0.0.1:7401"),
+            ("alpha:1", "beta:1"),
+        ):
+            async with unisono.join("sizes", listen=first, peers=[second]) as group:
+                sizes.append(group._driver.member.settings.streams.datagram_bytes)
+        network.datagram_bytes = 9_000
+        async with unisono.join("sizes", listen=ADDRESSES[0], peers=[ADDRESSES[1]]) as group:
+            sizes.append(group._driver.member.settings.streams.datagram_bytes)
+        return sizes
+
+    *usual, jumbo = in_virtual_time(main)
+    assert len(set(usual)) == 1
+    assert jumbo - usual[0] == 9_000 - loop.DATAGRAM_BYTES
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"listen": "10.0.0.1:7400", "peers": ["[fd00::2]:7400"]},
+            r"the peer '\[fd00::2\]:7400' is IPv6, but 10.0.0.1",
+        ),
+        (
+            {"peers": ["[fd00::2]:7400", "10.0.0.1:7400"]},
+            r"the peer '10.0.0.1:7400' is IPv4, but \[fd00::2\]:7400 is IPv6",
+        ),
+        ({"listen": "10.0.0.1:7400", "advertise": "[fd00::1]:7400"}, r"advertise '\[fd00::1\]:7400' is IPv6"),
+    ],
+)
+def test_two_families_of_addresses_are_refused_in_virtual_time(options: dict[str, Any], said: str) -> None:
+    """They were a bare TypeError of a socket."""
+
+    async def main(network: Network) -> None:
+        with pytest.raises(unisono.Misuse, match=said):
+            await unisono.join("families", **options)
+        async with unisono.join("families", listen="10.0.0.1:7400"):  # the address was given back
+            pass
+
+    in_virtual_time(main)
+
+
+def test_a_client_in_virtual_time_does_not_take_an_address_of_the_machine() -> None:
+    async def main(network: Network) -> None:
+        with pytest.raises(unisono.Misuse, match="give the client listen"):
+            async with unisono.client("families", contacts=ADDRESSES):
+                pass
+
+    in_virtual_time(main)
+
+
+@test()
+async def test_a_status_makes_no_more_sentences_than_it_shows(network: Network) -> None:
+    groups = await asyncio.gather(
+        *(unisono.join("g", listen=one, peers=ADDRESSES, min_members=3, order="fifo", safe=True) for one in ADDRESSES)
+    )
+    network.pause(groups[1], 60)
+    for number in range(100):
+        await groups[0].cast(f"{number}".encode())
+        await asyncio.sleep(0.001)
+    made: list[int | None] = []
+    member = groups[0]._driver.member
+    explain, member.explain = member.explain, lambda key, most: made.append(most) or explain(key, most)  # type: ignore
+    assert len(groups[0].status()["waits"]) == 8
+    assert made == [8]

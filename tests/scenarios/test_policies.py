@@ -252,6 +252,31 @@ def test_without_the_pace_a_busy_receiver_would_be_evicted() -> None:
     assert len(world.processes["a"].views) > 1
 
 
+@pytest.mark.parametrize("order", ["sequencer", "toto", "all-ack"])
+def test_a_member_that_casts_and_does_not_read_is_evicted(order: str) -> None:
+    """Others answer its messages, and it acknowledges the answers: that looked like the pace of a busy receiver."""
+    world = GroupWorld(order, 5, settings=settings(Slow.EVICT))
+    world.gather("abc")
+    Reader(world.processes["c"], gap_ns=3_600 * SECOND)
+    for name in "ac":
+        Caster(world.processes[name])
+    assert world.run(3, lambda: all(len(world.processes[name].views[-1]) == 2 for name in "ab")), world.story()
+    assert world.processes["a"].member.tally.casts_refused > 50
+
+
+@pytest.mark.parametrize("order", ["sequencer", "toto", "all-ack"])
+def test_a_member_that_casts_and_reads_slowly_is_not_evicted(order: str) -> None:
+    world = GroupWorld(order, 6, settings=settings(Slow.EVICT))
+    world.gather("abc")
+    Reader(world.processes["c"], gap_ns=4 * MILLISECOND)
+    casters = [Caster(world.processes[name]) for name in "ac"]
+    world.run(4)
+    assert casters[0].waited > 50, "its window was shut again and again"
+    assert len(world.processes["a"].views) == 1
+    casters[1].is_over = True
+    passes(world, casters[0])
+
+
 @pytest.mark.parametrize("slow", "abc")
 def test_whoever_is_slow_goes_and_whoever_says_so_stays(slow: str) -> None:
     """The coordinator too, and also if the accuser comes after the accused: an eviction points one way."""

@@ -221,7 +221,7 @@ def test_a_live_application_that_stops_is_bounded_too() -> None:
     stop = world.load("ab", size=200)
     world.run(6)
     assert 25_000 < slow.most_held < 65_000
-    assert "stopped" in slow.transfer.explain()[0]
+    assert "has not asked for its next event" in slow.transfer.explain()[0]
     slow.transfer.go_on(slow.clock())
     slow.turn()
     stop()

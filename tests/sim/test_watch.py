@@ -357,3 +357,29 @@ def test_the_tally_counts_over_views_and_says_how_things_stand() -> None:
     before = tally.streams["datagrams_received"]
     assert member._streams is not None
     assert before > member._streams.counters.datagrams_received, "the first view is counted too"
+
+
+def test_a_few_sentences_cost_no_more_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status` shows eight and had a thousand made."""
+    from unisono.core import explain
+
+    world = gathered("fifo", 6)
+    world.pause("c", 150 * MILLISECOND)
+    sender = world.processes["b"]
+    for number in range(200):
+        assert sender.cast(f"{number}".encode(), CastOptions(safe=True))
+        world.run(0.0001)
+    made: list[Any] = []
+    key = explain._key
+
+    def count(*arguments: Any) -> tuple[object, ...]:
+        made.append(arguments)
+        return key(*arguments)
+
+    monkeypatch.setattr(explain, "_key", count)
+    few = sender.member.explain(most=8)
+    assert len(few) == 8
+    assert len(made) <= 8
+    whole = sender.member.explain()
+    assert len(whole) > 100
+    assert whole[:8] == few, "they keep their dates"

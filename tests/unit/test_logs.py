@@ -117,6 +117,44 @@ def test_drops_are_told_once(stream: io.StringIO, monkeypatch: pytest.MonkeyPatc
     assert rows(stream)[-1]["message"].endswith("1 dropped: frame: group 1")
 
 
+def test_what_every_view_change_drops_is_no_warning(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Quiet({"other view": 3})
+    monkeypatch.setattr(logs, "count_drops", lambda seen: dict(seen.drops))
+    reporter = Reporter(group)  # type: ignore[arg-type]
+    group.drops = {"other view": 5, "early datagrams": 7}
+    reporter.tell_drops()
+    assert rows(stream) == []
+    LOGGER.setLevel(logging.DEBUG)
+    group.drops = {"other view": 6, "early datagrams": 7, "frame: group": 2}
+    reporter.tell_drops()
+    ordinary, strange = rows(stream)
+    assert (ordinary["level"], ordinary["drops"]) == ("debug", {"other view": 1})
+    assert (strange["level"], strange["drops"]) == ("warning", {"frame: group": 2})
+
+
+def test_datagrams_of_other_views_that_keep_coming_are_a_warning(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No view change is under way, and still a member sends to this one in another view: a link that works one way only."""
+    group = Quiet({})
+    monkeypatch.setattr(logs, "count_drops", lambda seen: dict(seen.drops))
+    reporter = Reporter(group)  # type: ignore[arg-type]
+
+    def look(drops: int) -> None:
+        group.drops = {"other view": drops}
+        reporter.tell_drops()
+
+    for number in range(1, 2 * logs.LASTING_LOOKS - 1):
+        look(number)
+        if number == logs.LASTING_LOOKS - 1:
+            look(number)  # a second without any, so it begins anew
+    assert rows(stream) == []
+    look(2 * logs.LASTING_LOOKS - 1)
+    (row,) = rows(stream)
+    assert row["level"] == "warning"
+    assert "check that datagrams pass between them in both directions" in row["message"]
+
+
 def test_what_goes_wrong_is_a_warning(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "count_drops", lambda seen: {})
     other = MemberId("b", 2)

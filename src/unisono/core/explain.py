@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from unisono.core.concern import Concern
@@ -27,30 +28,26 @@ class Reach(NamedTuple):
     below: dict[MemberId, int]
 
 
-def message_concerns(member: Member) -> list[Concern]:
-    """What the ordering holds back, what is not yet safe, and what was cast and has not left."""
+def message_concerns(member: Member) -> Iterator[Concern]:
+    """What the ordering holds back, what is not yet safe, and what was cast and has not left; each said only when asked for."""
     seat, streams = member._seat, member._streams
     if seat is None or streams is None:
-        return []
+        return
     names = seat.view.members
-    said = []
     for wait in seat.waits()[:SAID_MAX]:
         whom = _names(names, wait.waits_for) or "nobody in particular"
         sentence = f"{_name(names, wait.batch)} is held back at {member.id}: {wait.reason}; it waits for {whom}"
-        said.append(Concern(_key(names, wait.batch), sentence))
-    for batch, needed in seat.gated()[:SAID_MAX]:
+        yield Concern(_key(names, wait.batch), sentence)
+    for batch, needed in islice(seat.gated(), SAID_MAX):
         lacking = dict.fromkeys(
             rank for origin, count in enumerate(needed or ()) for rank in streams.behind(origin, count)
         )
         whom = f"{_names(names, lacking)} to take it in" if lacking else "others before it"
-        said.append(
-            Concern(_key(names, batch), f"{_name(names, batch)} is not yet safe at {member.id}: it waits for {whom}")
-        )
+        yield Concern(_key(names, batch), f"{_name(names, batch)} is not yet safe at {member.id}: it waits for {whom}")
     if member._is_blocked and seat.accepted > seat.submitted:
         count = seat.accepted - seat.submitted
         key = ("queue", seat.submitted)
-        said.append(Concern(key, f"{count} messages of {member.id} wait for the next view, from {seat.submitted} on"))
-    return said
+        yield Concern(key, f"{count} messages of {member.id} wait for the next view, from {seat.submitted} on")
 
 
 def stream_concerns(member: Member) -> list[Concern]:

@@ -99,9 +99,9 @@ class MemberQuestions:
         owes = streams is not None and streams.deadline is not None
         return idle and not owes and not self._is_blocked and not self._suspected
 
-    def explain(self, key: Key | None = None) -> list[str]:
-        """Why something waits here, for whom and since when, a sentence each; with a key, of that message alone."""
-        return self._watch.explain(self._now) if key is None else [self._watch.explain_key(key, self._now)]
+    def explain(self, key: Key | None = None, most: int | None = None) -> list[str]:
+        """Why something waits here, for whom and since when, at most so many sentences; with a key, of that message alone."""
+        return self._watch.explain(self._now, most) if key is None else [self._watch.explain_key(key, self._now)]
 
     @property
     def slowest(self) -> Culprit | None:

@@ -15,6 +15,8 @@ since the last one. A window is full at every moment of a healthy group under fu
 one is evicted that acknowledged fewer than `evict_datagrams_min` datagrams in `evict_after_ns` while casts were refused (datagrams,
 because a few large messages are much work, too). A caster that was refused waits until the window opens, so a refusal counts for
 as long as the window is found shut. While my own rate limit holds data back, nobody is blamed.
+A member without room goes on acknowledging what the ordering casts by itself, above all in answer to its own messages. That is
+no sign that its application reads: it is evicted as well if it had no room at any look and no message was accepted here meanwhile.
 
 **Forgetting.** An ordering keeps what it delivered, because somebody may lack it in a view change. At a look it is asked how far it
 is; when every member has taken in all that had arrived here by then, it is told so.
@@ -22,11 +24,12 @@ is; when every member has taken in all that had arrived here by then, it is told
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from unisono.core.concern import Concern
 from unisono.core.errors import Shed
-from unisono.core.explain import REACHES_KEPT, Reach, explain_key, message_concerns, stream_concerns
+from unisono.core.explain import REACHES_KEPT, SAID_MAX, Reach, explain_key, message_concerns, stream_concerns
 from unisono.core.happenings import Moving, Stalled
 from unisono.core.member_settings import Slow
 from unisono.core.stream_window import Slowness
@@ -63,14 +66,22 @@ _WHYS = {
 class Hold:
     """A window that one member holds shut."""
 
-    __slots__ = ("is_felt", "judged_at", "rank", "since", "taken")
+    __slots__ = ("accepted", "had_room", "is_felt", "judged_at", "rank", "since", "taken")
 
-    def __init__(self, rank: Rank, now: int, taken: int) -> None:
+    def __init__(self, rank: Rank, now: int, taken: int, accepted: int) -> None:
         self.rank = rank
         self.since = now
-        self.judged_at = now  # when `taken` was noted
+        self.judged_at = now  # when `taken` and `accepted` were noted
         self.taken = taken  # datagrams that it had acknowledged
+        self.accepted = accepted  # messages that were cast here
         self.is_felt = False  # a cast was refused since then, or before and the window has stayed shut
+        self.had_room = False  # a look since then found that something else holds the window shut, or nothing
+
+    def judge(self, now: int, taken: int, accepted: int, is_shut: bool) -> None:
+        """A judgement was passed: the next one looks at what comes after it."""
+        self.judged_at, self.taken, self.accepted = now, taken, accepted
+        self.is_felt = self.is_felt and is_shut
+        self.had_room = False
 
 
 class Watch:
@@ -112,10 +123,16 @@ class Watch:
             said.append(Concern(("window", streams.stable[member._rank]), f"casts wait at {member.id}: {whose}"))
         return said + stream_concerns(member)
 
-    def explain(self, now: int) -> list[str]:
-        """Why something waits, a sentence each."""
-        concerns = self.concerns()
-        self._date(concerns, now)
+    def explain(self, now: int, most: int | None = None) -> list[str]:
+        """Why something waits, a sentence each; the first `most` cost no more than that many."""
+        if most is None:
+            concerns = self.concerns()
+            self._date(concerns, now)
+        else:
+            concerns = list(islice(chain(self._standing(), message_concerns(self._member)), most))
+            known = self._since if len(self._since) < 2 * SAID_MAX else {}
+            self._date(concerns, now)
+            self._since = known | self._since  # what was not looked at keeps its date
         return [self._say(concern, now) for concern in concerns]
 
     def explain_key(self, key: Key, now: int) -> str:
@@ -216,18 +233,21 @@ class Watch:
             self._hold = None
             return
         found = streams.slowest() if is_shut else None
+        accepted = member.cast_index
         if found is not None and (self._hold is None or self._hold.rank != found[0]):
-            self._hold = Hold(found[0], now, streams.acknowledged_by(found[0]))
+            self._hold = Hold(found[0], now, streams.acknowledged_by(found[0]), accepted)
         hold = self._hold
         if hold is None:
             return
         hold.is_felt = hold.is_felt or was_refused
+        hold.had_room = hold.had_room or found is None or found[1] is not Slowness.ROOM
         if settings.slow is not Slow.EVICT or now - hold.judged_at < settings.evict_after_ns:
             return
         taken = streams.acknowledged_by(hold.rank)
-        if hold.is_felt and taken - hold.taken < settings.evict_datagrams_min:
+        has_no_room = not hold.had_room and accepted == hold.accepted
+        if hold.is_felt and (has_no_room or taken - hold.taken < settings.evict_datagrams_min):
             member._evict(member._members[hold.rank], now - hold.since)
-        hold.judged_at, hold.taken, hold.is_felt = now, taken, hold.is_felt and is_shut
+        hold.judge(now, taken, accepted, is_shut)
 
     def _look_back(self) -> None:
         """Let the ordering forget what nobody can lack."""

@@ -25,11 +25,17 @@ class Endpoint(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+        return self._ip.is_loopback
 
     @property
     def is_unspecified(self) -> bool:
-        return ipaddress.ip_address(self.host.partition("%")[0]).is_unspecified
+        return self._ip.is_unspecified
+
+    @property
+    def _ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        """An IPv4 address written as IPv6 (`::ffff:127.0.0.1`) reaches what the IPv4 address reaches."""
+        ip = ipaddress.ip_address(self.host.partition("%")[0])
+        return getattr(ip, "ipv4_mapped", None) or ip
 
     @property
     def sockaddr(self) -> SockAddr:
@@ -88,6 +94,21 @@ def _written(text: str) -> Endpoint | None:
     host, _, _ = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     return Endpoint(host, 0) if is_numeric(host) else None
+
+
+def check_family(endpoints: Iterable[tuple[Endpoint, str]]) -> None:
+    """All numeric addresses that one port is to reach are of one family. A name may stand for either."""
+    first: Endpoint | None = None
+    for endpoint, what in endpoints:
+        if not is_numeric(endpoint.host):
+            continue
+        first = first or endpoint
+        if endpoint.family != first.family:
+            raise Misuse(f"{what} '{endpoint}' is {_kind(endpoint)}, but {first} is {_kind(first)}: use one family.")
+
+
+def _kind(endpoint: Endpoint) -> str:
+    return "IPv6" if endpoint.family == socket.AF_INET6 else "IPv4"
 
 
 def is_numeric(host: str) -> bool:

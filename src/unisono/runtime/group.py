@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.happenings import Entered, Happening, Replaced
 from unisono.core.types import DEFAULT, CastOptions, Key, MemberId, Service, ViewId
+from unisono.runtime.casters import Casters
 from unisono.runtime.clients import Answer, Desk
 from unisono.runtime.errors import Closed, TimedOut
 from unisono.runtime.events import Delivery, Event, View, view_of
@@ -52,7 +53,7 @@ class Group:
         self._receipts = Receipts(loop)
         self._inbox = self._receipts.reader = Inbox(loop, self._receipts)
         self._own = OwnMessages(self._receipts)
-        self._room: list[asyncio.Future[None]] = []  # of tasks that wait to cast
+        self._casters = Casters(loop)
         self._watchers = Watchers(loop)
         self._budget = 0  # what may be cast before the next turn without asking: bytes, and MESSAGE_COST a message
         self._is_fast = False  # a budget is given: no payload within it can be too large
@@ -90,6 +91,7 @@ class Group:
             self._own.follow_transfer()
             carrier = Carrier(hooks, desk, self._show, self._own.skipped, self._restored)
             transfer = carrier.transfer = Transfer(driver.member, carrier, initial=True, now=driver.clock())
+            transfer.is_untouched = lambda: self._inbox.view is None
             self._transfer = transfer
             self._inbox.go_on = self._go_on
             driver.also_wake_at(lambda: transfer.deadline)
@@ -135,15 +137,16 @@ class Group:
         assert self._entered is not None, "joining waits for the first view"
         return view_of(self._entered)
 
-    def explain(self, key: Key | None = None) -> list[str]:
-        """Why something waits, a sentence each; nothing waits: an empty list."""
-        said = self._driver.member.explain(key)
+    def explain(self, key: Key | None = None, *, most: int | None = None) -> list[str]:
+        """Why something waits, a sentence each, at most so many; nothing waits: an empty list."""
+        said = [] if self._transfer is None else self._transfer.explain()
         if self._inbox.is_full:
             said.append(
                 f"{self._id} has {len(self._inbox)} batches ({self._inbox.bytes} bytes) that its application has not taken; "
                 "the others were asked to wait."
             )
-        return said
+        rest = None if most is None else max(0, most - len(said))
+        return (self._driver.member.explain(key, rest) + said)[:most]
 
     def status(self) -> dict[str, Any]:
         """How this member stands, in plain values."""
@@ -164,7 +167,7 @@ class Group:
             "queued_batches": len(self._inbox),
             "queued_bytes": self._inbox.bytes,
             "turns": self._driver.turns,
-            "waits": self.explain()[:8],
+            "waits": self.explain(most=8),
             "leaving": self._is_leaving,
             "undecided": None if undecided is None else str(undecided),
         }
@@ -204,8 +207,11 @@ class Group:
             self._raise_closed()
         if self._is_breathless:
             await self._breathe()
-        else:
-            await self._wait_for_room()
+            return
+        self._budget = 0  # whoever casts from now on sees the line
+        self._driver.wake()
+        await self._casters.wait()
+        self._refill()
 
     def _cast(self, payload: bytes, options: CastOptions) -> Receipt | None:
         """Without asking the member while there is a budget, which is what makes single casts cheap. None: it has to wait."""
@@ -223,7 +229,7 @@ class Group:
             raise Misuse(f"a payload is bytes, not {type(payload).__name__}: encode it first.")
         if self._is_leaving or self._inbox.is_over:
             self._raise_closed()
-        if self._is_breathless:
+        if self._is_breathless or not self._casters.admits:
             return None
         unread = self._unread_bytes()
         if unread > UNREAD_BYTES_MAX:
@@ -237,8 +243,9 @@ class Group:
         if options.to is not None and self._id not in options.to:  # as far as it ever will be here
             self._receipts.delivered(key.index, 1)
             self._receipts.applied(key.index, 1)
+        self._casters.has_cast()
         self._budget = max(0, self._budget - len(payload) - MESSAGE_COST)
-        self._is_breathless = self._budget == 0
+        self._is_breathless = self._budget == 0 and not self._casters
         kind = DatagramReceipt if options.service is Service.DATAGRAM else Receipt
         return kind(self._receipts, key.index)
 
@@ -282,16 +289,6 @@ class Group:
         for payload in payloads:
             receipt = await self.cast(payload, to=to, safe=safe, service=service)
         return receipt
-
-    async def _wait_for_room(self) -> None:
-        waiter = self._loop.create_future()
-        self._room.append(waiter)
-        self._driver.wake()
-        try:
-            await waiter
-        finally:
-            if not waiter.done() or waiter.cancelled():
-                self._room = [one for one in self._room if one is not waiter]
 
     async def _breathe(self) -> None:
         """Let the event loop run once: what was cast leaves, what has arrived is taken."""
@@ -454,18 +451,22 @@ class Group:
         member = self._driver.member
         self._receipts.settled(member.settled_index)
         self._is_breathless = False
-        if not self._is_leaving and self._is_fast and self._unread_bytes() <= UNREAD_BYTES_MAX:
-            self._budget = min(BREATH_BYTES, MESSAGE_COST * (member.room_messages() - len(self._driver.casting)))
-        if self._room and (member.is_writable or self._inbox.is_over):
-            self._wake_casters()
+        if not self._casters:
+            self._refill()
+        else:
+            self._budget = 0
+            if member.is_writable or self._inbox.is_over:
+                self._casters.call()
+            else:
+                self._casters.hold()
         if self._watchers:
             self._watch()
 
-    def _wake_casters(self) -> None:
-        room, self._room = self._room, []
-        for waiter in room:
-            if not waiter.done():
-                waiter.set_result(None)
+    def _refill(self) -> None:
+        """Find how much may be cast without asking the member."""
+        if not self._is_leaving and self._is_fast and self._unread_bytes() <= UNREAD_BYTES_MAX:
+            room = MESSAGE_COST * (self._driver.member.room_messages() - len(self._driver.casting))
+            self._budget = self._casters.share(BREATH_BYTES, room) if self._casters else min(BREATH_BYTES, room)
 
     def _watch(self) -> None:
         left = Closed(f"{self._id} has left {self.name!r}.") if self._driver.is_stopped else None
@@ -485,7 +486,7 @@ class Group:
         try:
             await self._watchers.wait(condition, timeout)
         except TimeoutError:
-            why = " ".join(self.explain()[:3])
+            why = " ".join(self.explain(most=3))
             raise TimedOut(f"{what} within {timeout:g} s at {self._id}.{' ' + why if why else ''}") from None
 
     # The end.
@@ -537,7 +538,7 @@ class Group:
         self._driver.stop()
         self._receipts.fail(error or Closed(f"{self._id} has left {self.name!r}."))
         self._watch()
-        self._wake_casters()
+        self._casters.call()
         self._inbox.wake()
         end, self._end = self._end, lambda: None
         end()

@@ -1,7 +1,8 @@
 """The application's state: given to joiners, taken from donors, merged after partitions, in the order of the stream.
 
 State transfer (`services.transfer`) shows one event at a time and is stopped until the application asks for the next one: who asks
-for the next event is done with the last, so a snapshot holds exactly what was shown.
+for the next event is done with the last, so a snapshot holds exactly what was shown. An application that has not taken its first
+view is not busy with anything: until then it gives the state that it joined with, or that it restored.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from unisono.core.types import MemberId
 from unisono.orders.registry import ORDERS, find_order
 from unisono.runtime import control_socket, logs
 from unisono.runtime import metrics as metrics_server
-from unisono.runtime.addresses import Endpoint, datagram_bytes, resolve, resolve_all, split
+from unisono.runtime.addresses import Endpoint, check_family, datagram_bytes, resolve, resolve_all, split
 from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.clients import Answer
 from unisono.runtime.driver import Driver
@@ -281,7 +281,9 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> Group:
         else:
             incarnation = begin_life(None, wall()).incarnation
         identity = MemberId(address, incarnation)
-        member_settings = settings_of(wishes, own, peers, CHECKSUM_BYTES if key is None else overhead(address))
+        network = getattr(loop, "unisono_network", None)
+        room = datagram_bytes(own, peers) if network is None else network.datagram_bytes
+        member_settings = settings_of(wishes, peers, room - (CHECKSUM_BYTES if key is None else overhead(address)))
         seeds = [str(peer) for peer in peers if peer != own]
         group = build(wishes, loop, port, identity, member_settings, seeds, key, journal)
     except BaseException:
@@ -330,6 +332,7 @@ async def open_port(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> tuple[Po
     family = 0 if listen is None else int(listen.family)
     if network is not None:
         peers = [await numeric(peer, "the peer") for peer in wishes.peers]
+        check_family([(one, "listen") for one in (listen,) if one is not None] + [(peer, "the peer") for peer in peers])
     else:
         peers = await loop.run_in_executor(None, resolve_all, wishes.peers, "the peer", family)
     port: Port
@@ -344,7 +347,8 @@ async def open_port(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> tuple[Po
         if wishes.advertise is not None:
             own = await numeric(wishes.advertise, "advertise", int(port.endpoint.family))
             own = own if own.port else own._replace(port=port.endpoint.port)
-        elif own.is_unspecified:
+            check_family([(port.endpoint, "listen"), (own, "advertise")])
+        elif network is None and own.is_unspecified:
             own = own._replace(host=outer_host(own, peers))
     except BaseException:
         port.release()  # unless others use it
@@ -375,11 +379,12 @@ def check_reach(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], key: b
         )
 
 
-def settings_of(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], seal_bytes: int) -> Settings:
+def settings_of(wishes: Wishes, peers: Sequence[Endpoint], unsealed_bytes: int) -> Settings:
+    """What `join` was asked for, as settings; `unsealed_bytes` of a datagram are left when it is sealed."""
     settings = wishes.settings
     if settings is None:
         settings = Settings(config=Config(safe=wishes.safe))
-        room = datagram_bytes(own, peers) - FRAME_BYTES - seal_bytes
+        room = unsealed_bytes - FRAME_BYTES
         piece_bytes = min(settings.membership.piece_bytes_max, room - PIECE_HEAD_BYTES)
         settings = replace(
             settings,

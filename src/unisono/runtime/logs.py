@@ -2,6 +2,7 @@
 
 Views, refusals, stalls and the end are written as they happen. What is dropped (damaged, replayed, foreign datagrams) is counted
 anyway; once a second the log says what was added, so that a flood of bad datagrams is one line a second and not a second flood.
+What every view change drops is no warning, unless it goes on without one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("unisono")
 LOGGER.addHandler(logging.NullHandler())
 DROPS_EVERY_S = 1.0
+ORDINARY = frozenset({"other view", "early datagrams", "membership: stale incarnation"})
+"""What is dropped while members go from one view to the next, and comes again if it is needed."""
+LASTING_LOOKS = 30
+"""Datagrams of other views that keep coming for this many looks in a row, without a view change, are worth a warning."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -62,6 +67,7 @@ class Reporter:
         self._logger = logger
         self._fields = {"group": group.name, "member": str(group.id)}
         self._dropped = count_drops(group)
+        self._strays = 0  # looks in a row that found datagrams of other views, since the last view
 
     def tell(self, events: list[Happening], now: int) -> None:
         """After a turn: whatever is worth a line."""
@@ -91,6 +97,7 @@ class Reporter:
         self._log(logging.WARNING, text, lost=str(event.lost), kept=str(event.kept))
 
     def _tell_view(self, event: Entered) -> None:
+        self._strays = 0
         left = {str(member): _foreign(str(why)) for member, why in event.left.items() if member not in event.joined}
         joined = [str(member) for member in event.joined if member not in event.left]
         text = f"view {event.view.id} with {len(event.view)} members"
@@ -120,12 +127,21 @@ class Reporter:
         drops = count_drops(self._group)
         added = {reason: count - self._dropped.get(reason, 0) for reason, count in drops.items()}
         added = {reason: count for reason, count in added.items() if count > 0}
-        if not added:
-            return
+        self._strays = self._strays + 1 if "other view" in added else 0
         self._dropped = drops
-        reasons = ", ".join(f"{reason} {count}" for reason, count in added.items())
-        strangers = explain_strangers(self._group) if "seal: seal" in added else []
-        self._log(logging.WARNING, ". ".join([f"{sum(added.values())} dropped: {reasons}", *strangers]), drops=added)
+        ordinary = {reason: count for reason, count in added.items() if reason in ORDINARY}
+        strange = {reason: count for reason, count in added.items() if reason not in ORDINARY}
+        if ordinary:
+            self._log(logging.DEBUG, _count(ordinary), drops=ordinary)
+        if strange:
+            strangers = explain_strangers(self._group) if "seal: seal" in strange else []
+            self._log(logging.WARNING, ". ".join([_count(strange), *strangers]), drops=strange)
+        if self._strays and self._strays % LASTING_LOOKS == 0:
+            self._log(
+                logging.WARNING,
+                f"datagrams of other views have come for {self._strays * DROPS_EVERY_S:g} s and the view does not change: a "
+                "member counts this one in a view that it is not in; check that datagrams pass between them in both directions",
+            )
 
     def _log(self, level: int, text: str, **fields: Any) -> None:
         self._logger.log(
@@ -141,6 +157,11 @@ class Reporter:
 def _listed(names: Sequence[str]) -> str:
     """x, y and z."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _count(drops: dict[str, int]) -> str:
+    reasons = ", ".join(f"{reason} {count}" for reason, count in drops.items())
+    return f"{sum(drops.values())} dropped: {reasons}"
 
 
 def _foreign(text: str) -> str:

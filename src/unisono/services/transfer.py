@@ -42,6 +42,9 @@ is not total: at the beginning of each view).
 No circle of waiting: who is behind in a merge needs only companions, who are of its own part in every later merge; who is ahead of
 them never waits for them, because about other parts' bases they say NONE.
 
+**Reading.** While the application is busy with what it was shown (`stop`), its state is given to nobody. One that has not even
+taken its first view is not busy, and may have no reader before others have joined: it gives the state that it joined with.
+
 **Beginning.** If all members of a view wait, the lowest of those with `initial` begins with the state that its application
 has, and what it holds back follows. Nobody else may, so there is one; it knows because all others said, in one view, that
 they wait. Founders of groups that meet later merge.
@@ -72,7 +75,7 @@ the member a turn if `sent` has grown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import islice
 
@@ -120,6 +123,8 @@ class Transfer:
         self.sent = 0
         """Asides sent; when it has grown, the member needs a turn."""
         self.merges = self.restores = 0
+        self.is_untouched: Callable[[], bool] = lambda: False
+        """Whether the application has taken nothing of what it was shown, not even its first view."""
         self._member = member
         self._application = application
         self._ledger = ledger
@@ -145,6 +150,8 @@ class Transfer:
         self._along: tuple[MemberId, ...] = ()  # who comes along from that view, as its Transition said
         self._holds: ViewId | None = None  # the primary whose complete state the application has at its position
         self._told: ViewId | None = None  # which one the member below was told of
+        self._has_shown_batch = False
+        self._unserved: dict[MemberId, None] = {}  # who asked for the state while the application was busy
 
     # Questions.
 
@@ -179,8 +186,17 @@ class Transfer:
 
     def explain(self) -> list[str]:
         """A sentence for what is missing here, from whom, and since when."""
-        if self._is_stopped and self._backlog:
-            return [f"{self.id} is stopped and holds {self._backlog.messages} messages back."]
+        if self.status is not Status.WAITING and self._is_stopped:
+            waiting = [
+                str(member) for member in self._unserved if self._view is not None and member in self._view.members
+            ]
+            if not self._backlog and not waiting:
+                return []
+            joiners = f"; {', '.join(waiting)} cannot have the state before that" if waiting else ""
+            return [
+                f"the application of {self.id} has not asked for its next event: {self._backlog.messages} messages and "
+                f"{sum(1 for _ in self._backlog.views())} views are held back{joiners}."
+            ]
         if self.status is Status.LIVE or self._view is None:
             return []
         how = self._fetch.explain() if self._fetch is not None else "nobody was asked yet"
@@ -231,6 +247,7 @@ class Transfer:
 
     def go_on(self, now: int) -> None:
         self._is_stopped = False
+        self._unserved.clear()
         self.tick(now)
 
     # The stream.
@@ -289,6 +306,7 @@ class Transfer:
 
     def _show(self, event: Happening) -> None:
         if isinstance(event, Batch):
+            self._has_shown_batch = True
             raise_reach(self._frontier, event)
         elif isinstance(event, Transition):
             self._along = event.together
@@ -327,16 +345,21 @@ class Transfer:
             self.sent += 1
 
     def _tell_holds(self) -> None:
-        """Tell the member which primary's state is complete here, with what is held back."""
+        """Tell the member which primary's state is complete here."""
+        holds = self._complete_state()
+        if holds != self._told:
+            self._told = holds
+            self._member.hold(holds)
+
+    def _complete_state(self) -> ViewId | None:
+        """The latest primary whose state is complete here, with what is held back."""
         holds = self._holds if self.status is Status.LIVE else None
         for entered in self._backlog.views():
             if not self._is_kept(entered, holds):
                 holds = None
             elif holds is not None and entered.charter.primary:
                 holds = entered.view.id
-        if holds != self._told:
-            self._told = holds
-            self._member.hold(holds)
+        return holds
 
     # Getting a state.
 
@@ -548,9 +571,44 @@ class Transfer:
             for merge in (self._merge, self._merged):
                 if merge is not None and merge.view == ask.want.merge and ask.want.part in merge.bases:
                     return self._offer_base(asker, ask, merge, ask.want.part)
-        if self.is_live and not self._is_stopped and not self._is_provisional:
+        if self._given() is not None:
             return self._offer_state(asker, ask)
+        if self.status is Status.LIVE and self._is_stopped:
+            self._unserved[asker] = None
+            if ask.want is None:
+                return wire.Decline(ask.view, ask.serial, wire.Why.UNREAD, self.initial)
         return wire.Decline(ask.view, ask.serial, self._why_not(ask.want), self.initial)
+
+    def _given(self) -> Reach | None:
+        """How much of the latest view is in the state that this member can give now; None: it cannot."""
+        if self._is_provisional:
+            return None
+        is_done = self.is_live and not self._is_stopped
+        return self._frontier if is_done else self._untouched_frontier()
+
+    def _untouched_frontier(self) -> Reach | None:
+        """How much of the latest view is in the state of an application that has not read yet. None: it cannot be given.
+
+        Its state is the one that it began with, or that it restored. What was shown since is not in it, so it must not be a
+        message. It may be views, which an asker is shown itself, but in a restored state someone may be remembered whom such
+        a view takes away, and only this application will be told. And a merge needs it to be done with everything before.
+        """
+        if (
+            self.status is not Status.LIVE
+            or self._has_shown_batch
+            or self._ledger is not None
+            or not self.is_untouched()
+        ):
+            return None
+        later = list(self._backlog.views())
+        if not later:
+            return self._frontier
+        is_own = not self.restores and not self.merges
+        if any(is_merge(entered) or (entered.left and not is_own) for entered in later):
+            return None
+        if self._holds is not None and self._complete_state() is None:
+            return None  # a later view takes another state over
+        return {} if self._backlog.is_still_until(later[-1]) else None
 
     def _why_not(self, want: wire.Want | None) -> wire.Why:
         """Why there is nothing to give. T2: NONE must stay true as long as the view lasts."""
@@ -584,7 +642,8 @@ class Transfer:
         if self._donor.is_full(asker):
             return wire.Decline(ask.view, ask.serial, wire.Why.BUSY, self.initial)
         values = () if self._ledger is None else self._ledger.give()
-        frontier = tuple((*key, *reach) for key, reach in sorted(self._frontier.items()))
+        given = self._given()
+        frontier = tuple((*key, *reach) for key, reach in sorted((self._frontier if given is None else given).items()))
         return self._offer(asker, ask, False, self._view.id, frontier, self._application.snapshot(), values)
 
     def _offer(
@@ -592,9 +651,8 @@ class Transfer:
     ) -> wire.Offer:  # fmt: skip
         number, chunk = self._donor.hold(asker, data, base, self._now), self.settings.chunk_bytes
         digest = digest_of_state(data)
-        return wire.Offer(
-            ask.view, ask.serial, number, base, at, frontier, len(data), chunk, digest, values, self._holds
-        )
+        holds = self._complete_state()
+        return wire.Offer(ask.view, ask.serial, number, base, at, frontier, len(data), chunk, digest, values, holds)
 
     def _send_out(self, fetch: Fetch) -> None:
         out, fetch.out = fetch.out, []

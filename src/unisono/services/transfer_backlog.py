@@ -59,6 +59,15 @@ class Backlog:
         """The views that are held back."""
         return (event for event in self._events if isinstance(event, Entered))
 
+    def is_still_until(self, entered: Entered) -> bool:
+        """Whether no message is held back that comes before that view."""
+        for event in self._events:
+            if event is entered:
+                break
+            if isinstance(event, Batch):
+                return False
+        return True
+
     def place_of(self, view: ViewId) -> int | None:
         places = (i for i, e in enumerate(self._events) if isinstance(e, Entered) and e.view.id == view)
         return next(places, None)

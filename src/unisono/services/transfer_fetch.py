@@ -142,7 +142,9 @@ class Fetch:
     def explain(self) -> str:
         if self.donor is not None and self.offer is not None:
             return f"{len(self.data)} of {self.offer.total} bytes are here, {self.donor} gives them"
-        if self.donor is not None:
+        if (
+            self.donor is not None and self.donor not in self._answers
+        ):  # if it is asked again, what it said still tells more
             return f"{self.donor} was asked and has not answered"
         said = [f"{who} {_WORDS[Why(answer.why)]}" for who, answer in self._answers.items()]
         return ", ".join(said) or "nobody was asked yet"
@@ -213,4 +215,5 @@ _WORDS = {
     Why.PENDING: "is not so far yet",
     Why.BUSY: "holds too many snapshots",
     Why.OBSERVER: "is an observer, which has no state",
+    Why.UNREAD: "has it, and its application must ask for its next event first",
 }

@@ -55,6 +55,7 @@ class Why(IntEnum):
     PENDING = 2  # I am not so far yet: ask again
     BUSY = 3  # I hold as many snapshots as I may: ask again, or someone else
     OBSERVER = 4  # I never have a state, nor a base
+    UNREAD = 5  # my application is not done with what it was shown: ask again, or someone else
 
 
 class Ask(NamedTuple):

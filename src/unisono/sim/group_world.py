@@ -399,7 +399,7 @@ class GroupWorld:
             state = "up" if process.is_up else "ended"
             lines.append(f"{process.id} {state}, {seen}, suspects {list(map(str, process.member.suspects))}")
             if process.is_up:
-                lines += [f"  {sentence}" for sentence in process.member.explain()[:6]]
+                lines += [f"  {sentence}" for sentence in process.member.explain(most=6)]
         return "\n".join(lines)
 
     # The end.

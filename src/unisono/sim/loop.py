@@ -153,11 +153,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
 
+DATAGRAM_BYTES = 1_472
+"""The largest datagram on the simulated network: what an Ethernet frame holds."""
+
+
 class Network(DatagramNetwork):
     """The simulated network of a loop, with its faults. Addresses are free: no machine has them."""
 
     def __init__(self, loop: VirtualLoop, delay: str) -> None:
         super().__init__(lambda purpose: Random(f"{loop.seed}/{purpose}"), delay)
+        self.datagram_bytes = DATAGRAM_BYTES
         self._loop = loop
         self._ports: dict[str, SimulatedPort] = {}
         self._thaws: dict[object, asyncio.TimerHandle] = {}  # by member, of those that stand still
