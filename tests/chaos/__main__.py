@@ -62,7 +62,9 @@ class Summary:
         return [one for one in self.outcomes if not one.report.is_clean]
 
     def __str__(self) -> str:
-        lines = [f"\n{'order':14}{'runs':>6}{'messages':>10}{'deliveries':>12}{'views':>8}{'pairs':>8}{'receipts':>10}{'failed':>8}"]
+        lines = [
+            f"\n{'order':14}{'runs':>6}{'messages':>10}{'deliveries':>12}{'views':>8}{'pairs':>8}{'receipts':>10}{'failed':>8}"
+        ]
         groups = [(order, [one for one in self.outcomes if one.plan.order == order]) for order in ORDERS]
         groups.append(("all", self.outcomes))
         for order, outcomes in groups:
@@ -95,7 +97,13 @@ def perform(plan: Plan, folder: Path, stop: threading.Event, patience: float) ->
 
 
 def run_all(
-    plans: Iterator[Plan], base: Path, seconds: float | None, jobs: int, patience: float, keep_all: bool, quiet: bool = False
+    plans: Iterator[Plan],
+    base: Path,
+    seconds: float | None,
+    jobs: int,
+    patience: float,
+    keep_all: bool,
+    quiet: bool = False,
 ) -> Summary:
     """Run plans until there are no more, or the time is over; those under way are finished. Folders of clean runs are removed."""
     summary, began, stop = Summary(), monotonic(), threading.Event()
@@ -142,7 +150,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=120.0, help="start no run after this time (default: 120)")
     parser.add_argument("--runs", type=int, help="number of runs, instead of a time")
-    parser.add_argument("--seed", type=int, help="of the first run; the next run has the next seed (default: the clock)")
+    parser.add_argument(
+        "--seed", type=int, help="of the first run; the next run has the next seed (default: the clock)"
+    )
     parser.add_argument("--orders", default=",".join(ORDERS), help="comma-separated (default: all ten)")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time (default: 2)")
     parser.add_argument("--keep", type=Path, help="folder for logs (default: .cache/chaos); all runs are kept if given")

@@ -55,7 +55,7 @@ class Delivered(NamedTuple):
 
     m: str
     sender: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
     is_late: bool
     line: int
 
@@ -167,7 +167,15 @@ class Life:
                     self.id = line["id"]
                 case "cast":
                     cast = Cast(
-                        line["m"], self, number, line["safe"], line["crc"], line["probe"], line["t"], period, dict(frontier)
+                        line["m"],
+                        self,
+                        number,
+                        line["safe"],
+                        line["crc"],
+                        line["probe"],
+                        line["t"],
+                        period,
+                        dict(frontier),
                     )
                     casts[cast.m] = cast
                     self.casts.append(cast)
@@ -187,7 +195,9 @@ class Life:
                         for m in state:
                             self.ever_held.setdefault(m, number)
                 case "view":
-                    following = Period(self, line, number, period, fresh or frozenset(), fresh is not None, frozenset(held))
+                    following = Period(
+                        self, line, number, period, fresh or frozenset(), fresh is not None, frozenset(held)
+                    )
                     if period is not None:
                         period.next = following
                     self.periods.append(following)
@@ -205,9 +215,13 @@ class Life:
                         continue
                     one = Delivered(m, line["sender"], line["index"], bool(period.transitions), number)
                     if m in self.all_delivered:
-                        self._fault("duplication", number, f"{m} was delivered before, in line {self.all_delivered[m]}.")
+                        self._fault(
+                            "duplication", number, f"{m} was delivered before, in line {self.all_delivered[m]}."
+                        )
                     elif m in held:
-                        self._fault("duplication", number, f"{m} was delivered, but the state has it since {self.ever_held[m]}.")
+                        self._fault(
+                            "duplication", number, f"{m} was delivered, but the state has it since {self.ever_held[m]}."
+                        )
                     period.deliveries.append(one)
                     frontier[one.sender] = one
                     self.all_delivered.setdefault(m, number)
@@ -361,14 +375,22 @@ class Run:
             for p, q in combinations(periods, 2):
                 if self.is_settled and p.life.last is p and q.life.last is q:
                     yield p, q
-                elif p.next is not None and q.next is not None and p.next.id == q.next.id:
-                    if q.life.id in p.next.view["together"] and p.life.id in q.next.view["together"]:
-                        yield p, q
+                elif (
+                    p.next is not None
+                    and q.next is not None
+                    and p.next.id == q.next.id
+                    and name_each_other(p.next, q.next)
+                ):
+                    yield p, q
 
     def later(self, period: Period) -> Iterator[Period]:
         while period.next is not None:
             period = period.next
             yield period
+
+
+def name_each_other(p: Period, q: Period) -> bool:
+    return q.life.id in p.view["together"] and p.life.id in q.view["together"]
 
 
 def check_messages(run: Run) -> Iterator[Violation]:
@@ -384,16 +406,22 @@ def check_messages(run: Run) -> Iterator[Violation]:
                     yield Violation("creation", f"{where}: nobody cast {one.m}.")
                 elif line["crc"] != cast.crc:
                     yield Violation("creation", f"{where}: the payload of {one.m} is not what was cast.")
-                elif (cast.life.id and one.sender != cast.life.id) or (cast.index is not None and one.index != cast.index):
+                elif (cast.life.id and one.sender != cast.life.id) or (
+                    cast.index is not None and one.index != cast.index
+                ):
                     told = f"{cast.life.id} {cast.index}"
-                    yield Violation("creation", f"{where}: {one.m} came as {one.sender} {one.index}, and was cast as {told}.")
+                    yield Violation(
+                        "creation", f"{where}: {one.m} came as {one.sender} {one.index}, and was cast as {told}."
+                    )
                 elif cast.refusal is not None:
                     yield Violation("creation", f"{where}: the cast of {one.m} had been refused: {cast.refusal}")
                 if one.sender not in members:
                     yield Violation("in-view", f"{where}: {one.sender}, who cast {one.m}, is not in view {view}.")
                 if run.view_of[one.m] != view:
                     other = run.view_of[one.m]
-                    yield Violation("sending-view", f"{where}: {one.m} was delivered in {view} here, elsewhere in {other}.")
+                    yield Violation(
+                        "sending-view", f"{where}: {one.m} was delivered in {view} here, elsewhere in {other}."
+                    )
 
 
 def check_views(run: Run) -> Iterator[Violation]:
@@ -428,7 +456,9 @@ def check_sets(run: Run) -> Iterator[Violation]:
             if last is None and together != {life.id}:
                 yield Violation("sets", f"{period}: a first view, and together names others: {sorted(together)}.")
             if not together <= members:
-                yield Violation("sets", f"{period}: together names {sorted(together - members)}, who are not in the view.")
+                yield Violation(
+                    "sets", f"{period}: together names {sorted(together - members)}, who are not in the view."
+                )
             if last is not None and not together <= before:
                 strangers = sorted(together - before)
                 yield Violation("sets", f"{period}: together names {strangers}, who were not in view {last.id}.")
@@ -445,7 +475,9 @@ def check_sets(run: Run) -> Iterator[Violation]:
             if p.was_restored or q.was_restored:
                 continue
             if (q.life.id in p.view["together"]) != (p.life.id in q.view["together"]):
-                yield Violation("sets", f"{p} and {q} came from view {p.previous.id}, and only one names the other in together.")
+                yield Violation(
+                    "sets", f"{p} and {q} came from view {p.previous.id}, and only one names the other in together."
+                )
 
 
 def check_transitions(run: Run) -> Iterator[Violation]:
@@ -461,7 +493,9 @@ def check_transitions(run: Run) -> Iterator[Violation]:
                 continue
             line, transition = period.transitions[0]
             if transition["view"] != period.id:
-                yield Violation("transition", f"{life}, line {line}: it ends {transition['view']}, in view {period.id}.")
+                yield Violation(
+                    "transition", f"{life}, line {line}: it ends {transition['view']}, in view {period.id}."
+                )
             if following is None:
                 continue
             told, shown = set(transition["together"]), set(following.view["together"])
@@ -561,8 +595,8 @@ def check_safe(run: Run) -> Iterator[Violation]:
                 lacking = [one for one in due if not q.has(one.m)]
                 if lacking:
                     one = lacking[0]
-                    text = f"{len(lacking)} safe messages that {q.life}, which closed that view, did not: {one.m} (line {one.line}) …"
-                    yield Violation("safe", f"view {view}: before its Transition {p.life} delivered {text}")
+                    text = f"{len(lacking)} safe messages that {q.life}, which closed the view, did not: {one.m} (line {one.line}) …"
+                    yield Violation("safe", f"view {view}: before its Transition, {p.life} delivered {text}")
 
 
 def is_safe(run: Run, m: str) -> bool:
@@ -591,7 +625,9 @@ def check_stable(run: Run) -> Iterator[Violation]:
     for (caster, view, life_name), messages in lost.items():
         m = messages[0]
         text = f"{len(messages)} messages of view {view} are stable, and {life_name} never delivered them"
-        yield Violation("stable", f"{caster}, line {run.casts[m].receipts['stable'][0]}: {text}: {', '.join(messages[:5])}")
+        yield Violation(
+            "stable", f"{caster}, line {run.casts[m].receipts['stable'][0]}: {text}: {', '.join(messages[:5])}"
+        )
 
 
 def check_receipts(run: Run) -> Iterator[Violation]:
@@ -600,7 +636,9 @@ def check_receipts(run: Run) -> Iterator[Violation]:
         life = cast.life
         at, line = cast.receipts.get("delivered", (0, {}))
         if line.get("outcome") == "yes" and (life.is_whole or "left" in life.kinds) and cast.m not in life.ever_held:
-            yield Violation("receipts", f"{life}, line {at}: {cast.m} is delivered, and this program was never given it.")
+            yield Violation(
+                "receipts", f"{life}, line {at}: {cast.m} is delivered, and this program was never given it."
+            )
         for stage, (number, told) in cast.receipts.items():
             if told["outcome"] == "error" and life.is_whole and number < end_of(life):
                 yield Violation("receipts", f"{life}, line {number}: {stage} of {cast.m} failed: {told['text']}")
@@ -653,7 +691,9 @@ def check_chain(run: Run) -> Iterator[Violation]:
             yield Violation("chain", f"two primary views have the same number: {before}, and {after}.")
         old, new = ({address_of(member) for member in period.view["members"]} for period in (before, after))
         if not old & new:
-            yield Violation("chain", f"two primary views follow each other and have no address in common: {before}, and {after}.")
+            yield Violation(
+                "chain", f"two primary views follow each other and have no address in common: {before}, and {after}."
+            )
 
 
 def address_of(member: str) -> str:
@@ -686,10 +726,14 @@ def compare_states(run: Run, p: Period, q: Period) -> Iterator[Violation]:
     of_p, of_q = set(p.last_state), set(q.last_state)
     if of_p != of_q:
         only = sorted(of_p - of_q)[:3], sorted(of_q - of_p)[:3]
-        text = f"only {p.life} has {len(of_p - of_q)} messages {only[0]}, only {q.life} has {len(of_q - of_p)} {only[1]}."
+        text = (
+            f"only {p.life} has {len(of_p - of_q)} messages {only[0]}, only {q.life} has {len(of_q - of_p)} {only[1]}."
+        )
         yield Violation("lineage", f"at the end of view {p.id} companions have different states: {text}")
     elif run.is_total and p.last_state != q.last_state:
-        yield Violation("lineage", f"at the end of view {p.id}, {p.life} and {q.life} have the same state in different orders.")
+        yield Violation(
+            "lineage", f"at the end of view {p.id}, {p.life} and {q.life} have the same state in different orders."
+        )
 
 
 def check_final_state(run: Run) -> Iterator[Violation]:
@@ -705,12 +749,16 @@ def check_final_state(run: Run) -> Iterator[Violation]:
             if cast.is_safe and was_primary(run, cast.m) and outcome(cast, "stable") == "yes" and cast.m not in final
         ]
         if lost:
-            yield Violation("lineage", f"{len(lost)} safe and stable messages of primaries are not in the final state: {lost[:5]}")
+            yield Violation(
+                "lineage", f"{len(lost)} safe and stable messages of primaries are not in the final state: {lost[:5]}"
+            )
     if run.plan["policy"] == "partitionable" and run.plan["hooks"] == "merge":
         for one in living:
             lost = [m for m in one.ever_held if m not in final]
             if lost:
-                yield Violation("lineage", f"{len(lost)} messages that {one} had in its state are not in the merged one: {lost[:5]}")
+                yield Violation(
+                    "lineage", f"{len(lost)} messages that {one} had in its state are not in the merged one: {lost[:5]}"
+                )
 
 
 def was_primary(run: Run, m: str) -> bool:
@@ -742,7 +790,9 @@ def check_liveness(run: Run) -> Iterator[Violation]:
             continue
         if cast.refusal is not None:
             if not may_be_read_only(run):
-                yield Violation("liveness", f"{cast.life}, line {cast.line}: after the heal a cast was refused: {cast.refusal}")
+                yield Violation(
+                    "liveness", f"{cast.life}, line {cast.line}: after the heal a cast was refused: {cast.refusal}"
+                )
             continue
         lacking = [str(life) for life in living if cast.m not in life.ever_held]
         if lacking:

@@ -95,7 +95,9 @@ class State:
         for part in parts:
             merged.update(dict.fromkeys(json.loads(part)))
         self.applied = list(merged)
-        self._log.say("merge", digest=digest(encode(self.applied)), state=self.applied, parts=[digest(p) for p in parts])
+        self._log.say(
+            "merge", digest=digest(encode(self.applied)), state=self.applied, parts=[digest(p) for p in parts]
+        )
 
 
 def encode(applied: list[str]) -> bytes:
@@ -119,7 +121,7 @@ class Program:
         self.rate = options.rate
         self.casting = 0
         self.waiting = 0  # receipts with an undecided stage
-        self.is_resting = False
+        self.has_joined = self.is_resting = False
         self.has_left = asyncio.Event()
         self._work: set[asyncio.Task[None]] = set()
 
@@ -237,6 +239,8 @@ class Program:
         self.has_left.set()  # the runner is gone
 
     def do(self, order: dict[str, Any]) -> None:
+        if not self.has_joined and order["do"] in ("burst", "switch"):
+            return  # there is no group yet
         match order:
             case {"do": "rate", "rate": rate}:
                 self.rate = rate
@@ -280,6 +284,7 @@ class Program:
             self.log.say("left", text="it was never in a view")
             return
         self.group = group = joining.result()
+        self.has_joined = True
         self.log.say("joined", id=str(group.id))
         reading = asyncio.create_task(self.read())
         casting = asyncio.create_task(self.cast_at_rate())

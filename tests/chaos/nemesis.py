@@ -129,7 +129,9 @@ class Nemesis:
             self._net.build()
             for name in self.plan.founders:
                 self._start(name, self.plan.min_members)
-            ready = self._until(lambda: all(self._current[name].id for name in self.plan.founders), "the founders joined")
+            ready = self._until(
+                lambda: all(self._current[name].id for name in self.plan.founders), "the founders joined"
+            )
             if ready and self._carry_out() and self._heal():
                 self._end()
         finally:
@@ -231,9 +233,9 @@ class Nemesis:
                 blocked = {(receiver, sender) for receiver in action["receivers"] for sender in action["senders"]}
                 self._links.add(number, Fault(blocked=blocked))
             case "lose":
-                self._links.add(number, Fault(loss=dict.fromkeys(action["names"], action["percent"])))
+                self._links.add(number, Fault(loss={name: action["percent"] for name in action["names"]}))
             case "narrow":
-                self._links.add(number, Fault(kilobit=dict.fromkeys(action["names"], action["kilobit"])))
+                self._links.add(number, Fault(kilobit={name: action["kilobit"] for name in action["names"]}))
             case "undo":
                 self._links.undo(number)
             case _:
@@ -269,7 +271,9 @@ class Nemesis:
         for process in self._running():
             process.tell({"do": "speed", "delay_s": 0})
         gone = [one for one in self._current.values() if one.is_leaving]
-        if not self._until(lambda: not any(one.is_running for one in gone), "members that were told to leave have left"):
+        if not self._until(
+            lambda: not any(one.is_running for one in gone), "members that were told to leave have left"
+        ):
             return False
         dead = [name for name in self.plan.names if name not in self._current or not self._current[name].is_running]
         needs_all = self.plan.policy == "primary" or len(dead) > len(self.plan.names) - 2
