@@ -316,6 +316,7 @@ def check(logs: Logs) -> Report:
         deliveries=sum(len(life.all_delivered) for life in run.lives),
         views=len(run.views),
         shown_views=sum(len(life.periods) for life in run.lives),
+        remainder=sum(one.is_late for life in run.lives for period in life.periods for one in period.deliveries),
         pairs=len(run.companions),
         receipts=sum(len(cast.receipts) for cast in run.casts.values()),
         uncertain=sum(
@@ -373,14 +374,7 @@ class Run:
     def _companions(self) -> Iterator[tuple[Period, Period]]:
         for periods in self.views.values():
             for p, q in combinations(periods, 2):
-                if self.is_settled and p.life.last is p and q.life.last is q:
-                    yield p, q
-                elif (
-                    p.next is not None
-                    and q.next is not None
-                    and p.next.id == q.next.id
-                    and name_each_other(p.next, q.next)
-                ):
+                if are_companions(p, q) or (self.is_settled and p.life.last is p and q.life.last is q):
                     yield p, q
 
     def later(self, period: Period) -> Iterator[Period]:
@@ -389,8 +383,10 @@ class Run:
             yield period
 
 
-def name_each_other(p: Period, q: Period) -> bool:
-    return q.life.id in p.view["together"] and p.life.id in q.view["together"]
+def are_companions(p: Period, q: Period) -> bool:
+    if p.next is None or q.next is None or p.next.id != q.next.id:
+        return False
+    return q.life.id in p.next.view["together"] and p.life.id in q.next.view["together"]
 
 
 def check_messages(run: Run) -> Iterator[Violation]:
@@ -595,7 +591,7 @@ def check_safe(run: Run) -> Iterator[Violation]:
                 lacking = [one for one in due if not q.has(one.m)]
                 if lacking:
                     one = lacking[0]
-                    text = f"{len(lacking)} safe messages that {q.life}, which closed the view, did not: {one.m} (line {one.line}) …"
+                    text = f"{len(lacking)} safe messages that {q.life} did not: {one.m} (line {one.line}) …"
                     yield Violation("safe", f"view {view}: before its Transition, {p.life} delivered {text}")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.net.namespaces import Namespaces, run
 
@@ -13,9 +15,9 @@ class Fault:
 
     blocked: set[tuple[str, str]] = field(default_factory=set)
     """(receiver, sender): nothing gets through."""
-    loss: dict[str, int] = field(default_factory=dict)
-    """Per cent of what a member receives."""
-    kilobit: dict[str, int] = field(default_factory=dict)
+    loss: Mapping[str, Any] = field(default_factory=dict)
+    """Per cent of what a member receives that is lost."""
+    kilobit: Mapping[str, Any] = field(default_factory=dict)
     """Bandwidth of what a member sends, a second."""
 
 

@@ -209,25 +209,28 @@ class Program:
 
     async def read(self) -> None:
         async for event in self.group:
-            if isinstance(event, unisono.Delivery):
-                message = event.payload.partition(b"|")[0].decode()
-                self.state.applied.append(message)
-                crc = crc32(event.payload)
-                self.log.say("delivery", m=message, sender=str(event.sender), index=event.index, crc=crc)
-                if self.delay_s:
-                    await asyncio.sleep(self.delay_s)
-            elif isinstance(event, unisono.Transition):
-                together = names(event.together)
-                self.log.say("transition", view=str(event.view), together=together, primary=event.is_primary)
-            elif isinstance(event, unisono.View):
-                self.log.say(
-                    "view", id=str(event.id), number=event.number, members=names(event.members),
-                    joined={str(one): str(why) for one, why in event.joined.items()},
-                    left={str(one): str(why) for one, why in event.left.items()},
-                    together=names(event.together), primary=event.is_primary, order=event.order,
-                )  # fmt: skip
-            else:
-                self.log.say(type(event).__name__.lower(), text=str(event))
+            self.take(event)
+            if self.delay_s:
+                await asyncio.sleep(self.delay_s)
+
+    def take(self, event: unisono.Event) -> None:
+        if isinstance(event, unisono.Delivery):
+            message = event.payload.partition(b"|")[0].decode()
+            self.state.applied.append(message)
+            crc = crc32(event.payload)
+            self.log.say("delivery", m=message, sender=str(event.sender), index=event.index, crc=crc)
+        elif isinstance(event, unisono.Transition):
+            together = names(event.together)
+            self.log.say("transition", view=str(event.view), together=together, primary=event.is_primary)
+        elif isinstance(event, unisono.View):
+            self.log.say(
+                "view", id=str(event.id), number=event.number, members=names(event.members),
+                joined={str(one): str(why) for one, why in event.joined.items()},
+                left={str(one): str(why) for one, why in event.left.items()},
+                together=names(event.together), primary=event.is_primary, order=event.order,
+            )  # fmt: skip
+        else:
+            self.log.say(type(event).__name__.lower(), text=str(event))
 
     # The remote control.
 
@@ -309,8 +312,7 @@ def names(members: Sequence[unisono.MemberId]) -> list[str]:
     return [str(one) for one in members]
 
 
-async def main(options: Options) -> None:
-    program = Program(options)
+async def main(program: Program) -> None:
     try:
         await program.run()
     except Exception as error:
@@ -319,4 +321,4 @@ async def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Options(**json.loads(sys.argv[1]))))
+    asyncio.run(main(Program(Options(**json.loads(sys.argv[1])))))

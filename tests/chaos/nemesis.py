@@ -43,9 +43,10 @@ class Process:
         self.log.touch()
         self._errors = (folder / f"{name}-{life}.stderr").open("wb")
         options = {"log": str(self.log), "name": name, "life": life, **options}
+        program = "tests.chaos.faulty" if "fault" in options else "tests.chaos.member"
         environment = {key: value for key, value in os.environ.items() if not key.startswith("UNISONO")}
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "tests.chaos.member", json.dumps(options)],
+            [*prefix, sys.executable, "-m", program, json.dumps(options)],
             stdin=subprocess.PIPE, stdout=self._errors, stderr=self._errors, cwd=ROOT, env=environment,
             start_new_session=True,  # Ctrl-C is for the runner, which ends its processes itself
         )  # fmt: skip
@@ -161,6 +162,8 @@ class Nemesis:
             "join": join, "hooks": plan.hooks, "rate": plan.rate, "payload_bytes": plan.payload_bytes,
             "safe_share": plan.safe_share,
         }  # fmt: skip
+        if name in plan.faulty:
+            options["fault"] = plan.faulty[name]
         process = Process(name, self._lives[name], self.folder, self._net.prefix(name), options)
         self._current[name] = process
         self._all.append(process)
@@ -233,9 +236,9 @@ class Nemesis:
                 blocked = {(receiver, sender) for receiver in action["receivers"] for sender in action["senders"]}
                 self._links.add(number, Fault(blocked=blocked))
             case "lose":
-                self._links.add(number, Fault(loss={name: action["percent"] for name in action["names"]}))
+                self._links.add(number, Fault(loss=dict.fromkeys(action["names"], action["percent"])))
             case "narrow":
-                self._links.add(number, Fault(kilobit={name: action["kilobit"] for name in action["names"]}))
+                self._links.add(number, Fault(kilobit=dict.fromkeys(action["names"], action["kilobit"])))
             case "undo":
                 self._links.undo(number)
             case _:

@@ -50,6 +50,8 @@ class Plan:
     pace: float = PACE
     timeout_s: float = TIMEOUT_S
     actions: list[Action] = field(default_factory=list)
+    faulty: dict[str, str] = field(default_factory=dict)
+    """Members whose program has a fault (`tests.chaos.faulty`), to see that it is found."""
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
