@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import unisono
 from tests.chaos.member import Options, Program, digest, encode, main
 
-EVERY = 20
-"""One of so many deliveries meets the fault."""
+EVERY, UNTIL = 20, 100
+"""One of so many deliveries meets the fault, up to this one: what is cast last arrives, so that the run comes to rest."""
 
 FAULTS = {
     "forgets": "together",
@@ -45,7 +45,7 @@ class FaultyProgram(Program):
     def distort(self, event: unisono.Event) -> Iterator[unisono.Event]:
         if isinstance(event, unisono.Delivery):
             self.deliveries += 1
-            yield from self.distort_delivery(event, self.deliveries % EVERY == 0)
+            yield from self.distort_delivery(event, self.deliveries % EVERY == 0 and self.deliveries <= UNTIL)
             return
         if self.held is not None:
             yield self.held

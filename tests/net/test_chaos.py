@@ -39,7 +39,7 @@ def test_every_fault_of_a_real_program_is_found(folder: Path) -> None:
     plans = []
     for number, fault in enumerate(FAULTS):
         plan = quiet_plan(number)
-        plan.faulty = {"c": fault}
+        plan.faulty = {"b": fault}
         plans.append(plan)
     summary = run_all(iter(plans), folder, None, 4, PATIENCE, keep_all=True, quiet=True)
     for outcome in summary.outcomes:
