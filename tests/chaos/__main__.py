@@ -190,7 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plans = (draw(one, orders) for one in seeds)
         print(f"The first seed is {seed}.", flush=True)
     base = (chosen.keep or ROOT / ".cache" / "chaos").resolve()
-    signal.signal(signal.SIGTERM, interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
     try:
         summary = run_all(plans, base, seconds, chosen.jobs, chosen.patience, chosen.keep is not None)
     except (KeyboardInterrupt, Interrupted):
