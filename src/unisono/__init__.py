@@ -4,7 +4,7 @@ from unisono import sim, sync
 from unisono.core.config import Config
 from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.errors import ConfigError, Misuse, PeerFault, Shed, UnisonoError
-from unisono.core.happenings import Moving, Stalled
+from unisono.core.happenings import Moving, Replaced, Stalled
 from unisono.core.member_settings import Settings
 from unisono.core.membership_host import Evicted, Refused
 from unisono.core.types import CastOptions, Key, MemberId, Service, Transition, ViewId
@@ -35,6 +35,7 @@ __all__ = [
     "Origin",
     "Departure",
     "Cause",
+    "Replaced",
     "Refused",
     "Evicted",
     "Stalled",

@@ -51,7 +51,7 @@ class NoFrontier(Transfer):
 
 class AppliesTwice(Transfer):
     def _adopt(self, offer: wire.Offer, data: bytes, place: int) -> None:
-        self._backlog.drop_below = lambda reach: None  # type: ignore[method-assign]
+        self._backlog.drop_below = lambda reach: []  # type: ignore[method-assign]
         super()._adopt(offer, data, place)
 
 

@@ -7,6 +7,7 @@ import signal
 import stat
 from pathlib import Path
 
+import unisono
 from tests.net.programs import Done, Program, addresses
 
 
@@ -49,13 +50,34 @@ def test_a_member_that_its_group_does_not_take_says_why(folder: Path) -> None:
         a.expect("view 1@")
         with node(folder, peers[1], peers) as b:
             b.expect(
-                rf"unisono: \S+ has no view: {peers[0]}#\d+ does not take it in, because order is toto in this group and seq"
+                rf"unisono: \S+ has no view: {peers[0]}#\d+ does not take it in, because "
+                r"the group uses order='toto', this member order='seq"
             )
             assert b.finish(signal.SIGINT) == 0
         again = Done("node", "lab", "--listen", peers[1], "--peers", peers[0], "--timeout", "1s", folder=folder)
         assert again.code == 1
-        assert "order is toto in this group" in again.err
+        assert "the group uses order='toto', this member order='sequencer'; join with the same settings" in again.err
         assert a.finish(signal.SIGINT) == 0
+
+
+def test_a_node_observes_a_group_that_carries_a_state_and_a_chat_is_refused(folder: Path) -> None:
+    peers = addresses(3)
+    with (
+        unisono.sync.join(
+            "lab", listen=peers[0], peers=peers, pace=0.3, snapshot=lambda: b"", restore=lambda state: None
+        ) as member,
+        node(folder, peers[1], peers) as observer,
+    ):
+        observer.expect(r"view \S+ of 2: ")
+        member.cast(b"kept")
+        observer.expect(":0 kept")
+        observer.say("seen")
+        observer.expect(":0 seen")
+        with Program("chat", "lab", "--listen", peers[2], "--peers", peers[0], folder=folder) as chat:
+            chat.expect(
+                r"because the group carries its state with `snapshot` and `restore`, this member has no `snapshot`"
+            )
+        assert observer.finish(signal.SIGTERM) == 0
 
 
 def test_a_running_member_answers(folder: Path) -> None:

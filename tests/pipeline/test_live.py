@@ -35,7 +35,8 @@ import unisono
 
 async def main(listen, peers, folder):
     journal = unisono.Journal(folder, deliveries=True, fsync="never") if folder else None
-    group = await unisono.join("chat", listen=listen, peers=peers.split(","), journal=journal)
+    state = dict(snapshot=lambda: b"", restore=lambda state: None)  # of which observers have none
+    group = await unisono.join("chat", listen=listen, peers=peers.split(","), journal=journal, **state)
     delivered = []
 
     async def take():

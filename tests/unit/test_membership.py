@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -14,10 +15,14 @@ from unisono.core.config import SECOND, Config
 from unisono.core.control import (
     CONTROL_WIRE,
     PARCEL_WIRE,
+    Answer,
     Confirm,
     ControlCodec,
+    EarlierQuorum,
+    EarlierStanding,
     Hello,
     Moved,
+    Part,
     Piece,
     Quorum,
     Standing,
@@ -26,7 +31,7 @@ from unisono.core.departure import Cause, Departure
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.membership import Membership
 from unisono.core.membership_host import MembershipOut, Refused
-from unisono.core.membership_primary import NOTHING, confirmed, installed, judge
+from unisono.core.membership_primary import NOTHING, Judgement, confirmed, installed, judge, restore
 from unisono.core.membership_settings import MembershipSettings, Policy
 from unisono.core.parcels import Parcel, pieces
 from unisono.core.types import MemberId, View, ViewId
@@ -68,19 +73,21 @@ def test_settings_agree_exactly_if_order_policy_and_configuration_do() -> None:
 
 # Wire.
 
-SETTINGS = control.Settings(1, "fifo", "partitionable", 2**64 - 1)
-PART = control.Part(V1, V2, (A, B))
+HOOKS = control.HookSet(True, False, True)
+SETTINGS = control.Settings(1, "fifo", "partitionable", HOOKS, False, Config().as_numbers())
+PART = control.Part(V1, V2, (A, B), (C,))
 GONE = Departure(C, Cause.SUSPECTED, A, 1_500_000_000)
-CHARTER = control.Charter(V3, (A, B), (C,), "toto", (PART,), True, (V2, V1), (GONE,))
-STANDING = Standing(Quorum(V1, (A, B)), (Quorum(V2, (A,)),))
+CHARTER = control.Charter(V3, (A, B), (C,), "toto", (PART,), True, (V2, V1), (GONE,), V1, (A,))
+STANDING = Standing(Quorum(V1, (A, B)), (Quorum(V2, (A,), V1),), V1)
 CLOSED = control.Closed(V2, (0, 2), b"cut")
 SAMPLES: tuple[tuple[Any, ...], ...] = (
     Hello(SETTINGS, V1, "fifo", (A, B), A, (C,), ("x", "ü"), True),
     Hello(SETTINGS, None, "fifo", (), A, (), (), False),
+    Hello(SETTINGS._replace(hooks=None, is_observer=True), None, "fifo", (), A, (), (), False),
     control.Refuse("no"),
     control.Refuse("no", V1),
     control.Notice(V1, (A,), ("x",), True, ""),
-    control.Notice(V1, (A,), (), False, "", (GONE,)),
+    control.Notice(V1, (A,), (), False, "", (GONE,), True),
     control.Propose(V2, None, (A, B)),
     control.Propose(V2, V1, (A, B)),
     Piece(V2, 1, 10, 2**40, b"data"),
@@ -93,12 +100,14 @@ SAMPLES: tuple[tuple[Any, ...], ...] = (
     control.Moved(V2, V1),
     control.Dismiss(V3, V2, A, 2**40, 10**9),
     control.Answer(V1, (A, B), "fifo", b"report", CLOSED, True, False, STANDING),
-    control.Answer(None, (), "fifo", b"", None, False, True, NOTHING),
+    control.Answer(None, (), "fifo", b"", None, False, True, NOTHING, True, (V1, V2)),
     control.RollCall(((A, V1), (B, None)), ((V1, (A,)),), (b"answer", b"")),
     control.Decree(CHARTER, ((V1, CLOSED, (A, B)),)),
     control.Flush(CHARTER, V1, CLOSED, ((0, 3, b"packet"), (1, 1, b""))),
+    control.Flush(CHARTER._replace(primary=False, lost=Quorum(V2, (A, B))), None, None, ()),
     control.Packets(((1, 1, b"p"),)),
     STANDING,
+    EarlierStanding(EarlierQuorum(V1, (A,)), ()),
 )
 
 
@@ -243,26 +252,105 @@ def test_a_large_cut_in_small_pieces_gets_through_heavy_loss() -> None:
 # Primaries.
 
 
+def answers(
+    members: Sequence[MemberId], *standings: Standing, bootstrap: bool = False, **holds: tuple[ViewId, ...] | None
+) -> dict[MemberId, Answer]:
+    """Answers with these standings, the last one for all that remain; with `holds`, of members whose application has a state."""
+    told = [*standings, *[standings[-1]] * (len(members) - len(standings))]
+    return {
+        member: Answer(
+            None, (), "fifo", b"", None, False, bootstrap, standing, bool(holds), holds.get(member.address) or ()
+        )
+        for member, standing in zip(members, told, strict=False)
+    }
+
+
+def primary(members: Sequence[MemberId], *standings: Standing, peers: Sequence[str] = (), bootstrap: bool = False) -> Judgement:
+    return judge(members, answers(members, *standings, bootstrap=bootstrap), (), peers)
+
+
 def test_the_first_primary_needs_a_majority_of_the_peers_or_the_bootstrap() -> None:
-    assert judge((A, B), [NOTHING], ("a", "b", "c"), False) == (True, ())
-    assert judge((A,), [NOTHING], ("a", "b", "c"), False)[0] is False
-    assert judge((A,), [NOTHING], (), True)[0] is True
-    assert judge((A,), [NOTHING], (), False)[0] is False
+    assert primary((A, B), NOTHING, peers=("a", "b", "c")) == Judgement(True)
+    assert not primary((A,), NOTHING, peers=("a", "b", "c")).is_primary
+    assert primary((A,), NOTHING, bootstrap=True).is_primary
+    assert not primary((A,), NOTHING).is_primary
+
+
+def test_bootstrap_counts_only_where_no_primary_is_known() -> None:
+    """It stays in configuration files: a second start must not found a second history."""
+    assert not primary((A,), Standing(Quorum(V1, (A, B, C)), ()), bootstrap=True).is_primary
 
 
 def test_a_primary_needs_a_majority_of_the_last_and_of_all_later_ones_that_were_confirmed() -> None:
     last = Quorum(V1, (A, B, C, D, E))
     attempt = Quorum(V2, (A, B, C))
     knows = Standing(last, (attempt,))
-    assert judge((C, D, E), [knows], (), False)[0] is False
-    assert judge((C, D, E), [Standing(last, ())], (), False) == (True, (V1,))
-    assert judge((A, B, D), [knows], (), False) == (True, (V2, V1))
-    assert judge((A, B), [knows, installed(knows, attempt)], (), False) == (True, (V2,))
+    assert not primary((C, D, E), knows).is_primary
+    assert primary((C, D, E), Standing(last, ())) == Judgement(True, (V1,))
+    assert primary((A, B, D), knows) == Judgement(True, (V2, V1))
+    assert primary((A, B), knows, installed(knows, attempt)) == Judgement(True, (V2,))
 
 
 def test_members_count_by_address_so_that_a_restarted_one_with_its_record_counts() -> None:
     last = Quorum(V1, (A, B, C))
-    assert judge((MemberId("a", 5), MemberId("b", 2)), [Standing(last, ())], (), False)[0] is True
+    assert primary((MemberId("a", 5), MemberId("b", 2)), Standing(last, ())).is_primary
+
+
+# Holders of a state.
+
+V4 = ViewId(4, B)
+LAST = Standing(Quorum(V2, (A, B, C), V1), ())
+
+
+def test_a_primary_needs_a_holder_of_the_last_primarys_state() -> None:
+    amnesia = judge((A, B), answers((A, B), LAST, a=()), (), ())
+    assert amnesia == Judgement(False, (V2,), lost=LAST.last)
+    parts = (Part(V2, V3, (A,)), Part(V4, V4, (B,)))
+    assert judge((A, B), answers((A, B), LAST, a=(V2,)), parts, ()) == Judgement(True, (V2,), V2, (A,))
+    assert judge((A, B), answers((A, B), LAST, b=(V2,)), parts, ()) == Judgement(True, (V2,), V2, (B,))
+    assert judge((A, B), answers((A, B), LAST, b=(V1,)), parts, ()).lost == LAST.last  # an older state is not enough
+
+
+def test_the_first_primary_needs_no_holder_and_neither_does_a_group_without_a_state() -> None:
+    assert judge((A, B), answers((A, B), NOTHING, a=()), (), ("a", "b", "c")) == Judgement(True)
+    assert judge((A, B), answers((A, B), LAST), (), ()) == Judgement(True, (V2,))
+
+
+def test_exactly_one_part_carries_the_state_on_the_one_from_the_primary_itself_first() -> None:
+    parts = (Part(V2, V3, (C,)), Part(V4, V4, (A, B)))
+    held = answers((A, B, C), LAST, a=(V2,), b=(V2,), c=(V2,))
+    assert judge((A, B, C), held, parts, ()).holders == (C,)
+    parts = (Part(V2, V3, (C,)), Part(V2, V4, (A, B)))  # closed twice: more holders go first
+    assert judge((A, B, C), held, parts, ()).holders == (A, B)
+    held = answers((A, B, C), LAST, a=(V2,))
+    assert judge((A, B, C), held, parts, ()).holders == (A,)  # b came along with a, and has no state yet
+
+
+def test_a_primary_that_a_member_confirmed_and_never_installed_needs_only_the_state_it_was_to_begin_with() -> None:
+    """A proposed it and crashed; B confirmed; C has not heard of it. Nothing safe was delivered there."""
+    attempt = Quorum(V4, (A, B, C), V2)
+    knows = Standing(None, (attempt,))
+    parts = (Part(V2, V3, (C,)),)
+    told = answers((B, C), knows, LAST, c=(V2,))
+    assert judge((B, C), told, parts, ()) == Judgement(True, (V4, V2), V2, (C,))
+    assert judge((B, C), answers((B, C), knows, LAST, b=()), parts, ()).lost == LAST.last
+    left = Standing(None, (Quorum(V4, (A, C), V2),))  # one that left with it proves nothing
+    assert judge((B, C, A), answers((B, C, A), left, LAST, c=(V2,)), parts, ()).lost == left.attempts[0]
+
+
+def test_a_state_is_given_up_by_its_name_and_the_latest_earlier_one_goes_on() -> None:
+    gave = LAST._replace(given_up=V2)
+    assert judge((A, B), answers((A, B), gave, LAST, a=()), (), ()) == Judgement(True, (V2,))
+    parts = (Part(V1, V3, (B,)),)
+    assert judge((A, B), answers((A, B), gave, LAST, b=(V1,)), parts, ()) == Judgement(True, (V2,), V1, (B,))
+    other = LAST._replace(given_up=V1)
+    assert judge((A, B), answers((A, B), other, LAST, a=()), (), ()).lost == LAST.last
+
+
+def test_a_record_of_an_earlier_version_is_read() -> None:
+    codec = ControlCodec(Config())
+    record = codec.encode(EarlierStanding(EarlierQuorum(V1, (A, B)), (EarlierQuorum(V2, (A,)),)))
+    assert restore(codec, record) == Standing(Quorum(V1, (A, B)), (Quorum(V2, (A,)),))
 
 
 def test_records() -> None:
@@ -311,7 +399,9 @@ def test_a_joiner_with_other_settings_is_refused_and_told_why() -> None:
     world.own_settings["c"] = MembershipSettings(policy=Policy.PRIMARY)
     (c,) = world.start("c", seeds=("a",))
     world.run(3)
-    assert c.refusals[0] == "policy is partitionable in this group and primary at the joiner."
+    assert c.refusals[0] == (
+        "the group uses policy='partitionable', this member policy='primary'; join with the same settings."
+    )
     assert world.is_one("ab")
 
 
@@ -321,7 +411,7 @@ def test_a_joiner_with_another_order_is_refused() -> None:
     world.order = "causal"
     (c,) = world.start("c", seeds=("a",))
     world.run(3)
-    assert c.refusals[0] == "order is fifo in this group and causal at the joiner."
+    assert c.refusals[0] == "the group uses order='fifo', this member order='causal'; join with the same settings."
     assert world.is_one("ab")
 
 

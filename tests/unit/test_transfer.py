@@ -44,6 +44,10 @@ class Port:
         self.id = id
         self.out: list[tuple[MemberId, Message]] = []
         self.room: int | None = None
+        self.holds: ViewId | None = None
+
+    def hold(self, state: ViewId | None) -> None:
+        self.holds = state
 
     def send(self, to: MemberId, data: bytes) -> bool:
         assert data[:1] == TAG
@@ -63,9 +67,15 @@ class Port:
 class Tape:
     """An application that writes down what it is told. Its state is a string."""
 
+    can_merge = True
+
     def __init__(self, state: bytes = b"") -> None:
         self.state = state
         self.told: list[str] = []
+        self.skipped: list[tuple[Batch, bool]] = []
+
+    def skip(self, batch: Batch, is_in_state: bool) -> None:
+        self.skipped.append((batch, is_in_state))
 
     def show(self, event: Happening) -> None:
         if isinstance(event, Batch):
@@ -95,8 +105,8 @@ def view_id(number: int, by: MemberId = A) -> ViewId:
 def entered(number: int, members: Sequence[MemberId], *parts: tuple[int, Sequence[MemberId]]) -> Entered:
     view = View(view_id(number), tuple(members))
     made = tuple(Part(view_id(before), view_id(number), tuple(some)) for before, some in parts)
-    charter = Charter(view.id, view.members, (), "fifo", made, True, ())
-    return Entered(view, charter, None, (), {})
+    charter = Charter(view.id, view.members, (), "fifo", made, False, ())
+    return Entered(view, charter, None, (), {}, {}, is_primary=True)
 
 
 def batch(origin: int, first: int, payload: bytes = b"x", to: tuple[int, ...] | None = None) -> Batch:

@@ -230,10 +230,10 @@ def test_the_layout_on_the_wire_does_not_change(codec: Codec) -> None:
     """Other processes run other builds: whoever changes these bytes must change VERSION."""
     batch = a_batch(b"one", b"", b"three", first=7, to=(2,))
     assert codec.encode(Data(5, batch)).hex(" ") == (
-        "02 f1 05 00 00 00 00 00 00 00 07 00 00 00 00 00 00 00 03 00 03 01 01 00 02 00 "
+        "03 f1 05 00 00 00 00 00 00 00 07 00 00 00 00 00 00 00 03 00 03 01 01 00 02 00 "
         "03 00 00 00 00 00 00 00 05 00 00 00 6f 6e 65 74 68 72 65 65"
     )
-    assert codec.encode(Order(3, (1, 0))).hex(" ") == "02 f3 03 00 00 00 00 00 00 00 02 00 00 00 01 00 00 00"
+    assert codec.encode(Order(3, (1, 0))).hex(" ") == "03 f3 03 00 00 00 00 00 00 00 02 00 00 00 01 00 00 00"
 
 
 def test_one_value_of_any_field_for_each_member() -> None:

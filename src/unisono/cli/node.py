@@ -42,7 +42,8 @@ def node(
     """Be a member: print views and deliveries, cast every line of standard input.
 
     Without --listen and --peers, members on this machine find each other at the ports 7400 to 7407. It leaves in an orderly way at
-    the end of the input (unless --stay) and at SIGINT or SIGTERM. A running member answers `unisono status`.
+    the end of the input (unless --stay) and at SIGINT or SIGTERM. A running member answers `unisono status`. It is an observer:
+    it has no state, so it can join any group, whatever its members keep.
     """
     o.start_log(log)
     joining = join(
@@ -64,6 +65,7 @@ def node(
         timeout=None if timeout is None else parse_duration(timeout) / 1e9,
         metrics=metrics,
         control=True,
+        role="observer",
     )
 
     async def take(group: Group, line: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from struct import Struct
 from typing import Any
 
 from unisono.core.errors import ConfigError
@@ -65,6 +67,10 @@ class Config:
             return self
         return replace(self, phi=None)
 
+    def as_numbers(self) -> tuple[int, ...]:
+        """Every setting as an unsigned number of 64 bits, in the order of the fields, as a greeting carries them."""
+        return tuple(_number_of(name, getattr(self, name)) for name in CONFIG_NAMES)
+
     @classmethod
     def from_mapping(cls, settings: dict[str, Any]) -> Config:
         """Build from names and values, as a replay file has them; an unknown name is an error."""
@@ -73,6 +79,38 @@ class Config:
             if name not in known:
                 raise ConfigError(f"there is no setting {name!r}: choose among {', '.join(sorted(known))}.")
         return cls(**settings)
+
+
+CONFIG_NAMES = tuple(field.name for field in fields(Config))
+"""In the order of `Config.as_numbers`. Within a version of the wire format the names and their order do not change."""
+NO_NUMBER = 2**64 - 1
+"""Stands for None; no setting has this value."""
+_FLOAT, _BITS = Struct("<d"), Struct("<Q")
+FLOAT_MAX = 1e300  # a larger `phi` fits no view, and need not be told from this one
+
+
+def _number_of(name: str, value: int | float | None) -> int:
+    if value is None:
+        return NO_NUMBER
+    if name == "phi":
+        bits: int = _BITS.unpack(_FLOAT.pack(min(value, FLOAT_MAX)))[0]
+        return bits
+    return int(value)
+
+
+def describe_numbers(numbers: Sequence[int]) -> list[str]:
+    """Settings as a person writes them, `safe=True`, from what a greeting carries. Impossible values are shown as they are."""
+    return [f"{name}={_value_of(name, number)}" for name, number in zip(CONFIG_NAMES, numbers, strict=True)]
+
+
+def _value_of(name: str, number: int) -> str:
+    if number == NO_NUMBER:
+        return "None"
+    if name == "phi":
+        return repr(_FLOAT.unpack(_BITS.pack(number))[0])
+    if name == "safe" and number <= 1:
+        return str(bool(number))
+    return str(number)
 
 
 _RANGES: tuple[tuple[str, int, int], ...] = (

@@ -27,11 +27,19 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from unisono.core.config import Config
+from unisono.core.config import CONFIG_NAMES, Config
 from unisono.core.departure import Departure
 from unisono.core.fields import Bound, Many
 from unisono.core.types import MemberId, Rank, ViewId
 from unisono.core.wire import ALL, BLOB, FLAG, MAYBE, ROW, SLOT, TEXT, U8, U16, U32, U64, Codec, Layout
+
+
+class HookSet(NamedTuple):
+    """Which hooks an application gives. All members of a group give the same ones; observers give none."""
+
+    state: bool  # `snapshot` and `restore`
+    merge: bool
+    answer: bool
 
 
 class Settings(NamedTuple):
@@ -40,7 +48,9 @@ class Settings(NamedTuple):
     version: int
     order: str  # as configured; a group may have switched since
     policy: str
-    digest: int  # of the configuration
+    hooks: HookSet | None  # of the group; None: the sender is an observer, and knows of no member that is none
+    is_observer: bool
+    config: tuple[int, ...]  # `Config.as_numbers`
 
 
 class Hello(NamedTuple):
@@ -66,6 +76,7 @@ class Notice(NamedTuple):
     leaving: bool
     order: str  # "": no wish
     grounds: tuple[Departure, ...] = ()  # why I suspect them, and whom I find too slow
+    renew: bool = False  # a state was given up: form the view anew
 
 
 class Propose(NamedTuple):
@@ -153,6 +164,9 @@ class Charter(NamedTuple):
     primary: bool
     supersedes: tuple[ViewId, ...]  # primary policy: what it comes after, the latest first
     departures: tuple[Departure, ...] = ()  # why members of the previous views are not in this one
+    state: ViewId | None = None  # primary policy: the primary whose state it begins with …
+    holders: tuple[MemberId, ...] = ()  # … and who carries that state into it; the others take it over
+    lost: Quorum | None = None  # the last primary, if its state is what this view lacks to be primary
 
 
 def part_of(charter: Charter, member: MemberId) -> Part | None:
@@ -165,6 +179,7 @@ class Quorum(NamedTuple):
 
     view: ViewId
     members: tuple[MemberId, ...]
+    state: ViewId | None = None  # the primary whose state it begins with
 
 
 class Standing(NamedTuple):
@@ -172,6 +187,21 @@ class Standing(NamedTuple):
 
     last: Quorum | None  # the last primary that it installed
     attempts: tuple[Quorum, ...]  # later ones that it confirmed
+    given_up: ViewId | None = None  # the primary whose state an operator has given up
+
+
+class EarlierQuorum(NamedTuple):
+    """A `Quorum` as earlier versions persisted it."""
+
+    view: ViewId
+    members: tuple[MemberId, ...]
+
+
+class EarlierStanding(NamedTuple):
+    """A `Standing` as earlier versions persisted it."""
+
+    last: EarlierQuorum | None
+    attempts: tuple[EarlierQuorum, ...]
 
 
 class Closed(NamedTuple):
@@ -191,6 +221,8 @@ class Answer(NamedTuple):
     leaving: bool
     bootstrap: bool
     standing: Standing
+    has_state: bool = False  # its application has hooks that carry a state
+    holds: tuple[ViewId, ...] = ()  # the primaries whose complete state it has
 
 
 class Flush(NamedTuple):
@@ -223,19 +255,35 @@ _MEMBER = ROW(TEXT, U64, type=MemberId)
 _VIEW = ROW(U64, _MEMBER, type=ViewId)
 _MEMBERS = Many(_MEMBER, Bound.MEMBERS)
 _ADDRESSES = ALL(TEXT)
-_SETTINGS = ROW(U8, TEXT, TEXT, U64, type=Settings)
+_HOOKS = ROW(FLAG, FLAG, FLAG, type=HookSet)
+_CONFIG = ROW(*(U64 for _ in CONFIG_NAMES))
+_SETTINGS = ROW(U8, TEXT, TEXT, MAYBE(_HOOKS), FLAG, _CONFIG, type=Settings)
 _PART = ROW(_VIEW, _VIEW, _MEMBERS, _MEMBERS, type=Part)
 _DEPARTURES = Many(ROW(_MEMBER, U8, _MEMBER, U64, U64, type=Departure), Bound.MEMBERS)
-_CHARTER = ROW(_VIEW, _MEMBERS, _MEMBERS, TEXT, ALL(_PART), FLAG, ALL(_VIEW), _DEPARTURES, type=Charter)
-_QUORUM = ROW(_VIEW, _MEMBERS, type=Quorum)
-_STANDING = ROW(MAYBE(_QUORUM), ALL(_QUORUM), type=Standing)
+_QUORUM = ROW(_VIEW, _MEMBERS, MAYBE(_VIEW), type=Quorum)
+_EARLIER_QUORUM = ROW(_VIEW, _MEMBERS, type=EarlierQuorum)
+_CHARTER = ROW(
+    _VIEW,
+    _MEMBERS,
+    _MEMBERS,
+    TEXT,
+    ALL(_PART),
+    FLAG,
+    ALL(_VIEW),
+    _DEPARTURES,
+    MAYBE(_VIEW),
+    _MEMBERS,
+    MAYBE(_QUORUM),
+    type=Charter,
+)
+_STANDING = ROW(MAYBE(_QUORUM), ALL(_QUORUM), MAYBE(_VIEW), type=Standing)
 _CLOSED = ROW(_VIEW, Many(U16, Bound.MEMBERS), BLOB, type=Closed)
 _PACKETS = ALL(ROW(U16, SLOT, BLOB))
 
 CONTROL_WIRE = (
     Layout(0x40, Hello, (_SETTINGS, MAYBE(_VIEW), TEXT, _MEMBERS, _MEMBER, _MEMBERS, _ADDRESSES, FLAG)),
     Layout(0x41, Refuse, (TEXT, MAYBE(_VIEW))),
-    Layout(0x42, Notice, (_VIEW, _MEMBERS, _ADDRESSES, FLAG, TEXT, _DEPARTURES)),
+    Layout(0x42, Notice, (_VIEW, _MEMBERS, _ADDRESSES, FLAG, TEXT, _DEPARTURES, FLAG)),
     Layout(0x43, Propose, (_VIEW, MAYBE(_VIEW), _MEMBERS)),
     Layout(0x44, Piece, (_VIEW, U32, U64, U64, BLOB)),
     Layout(0x45, Pull, (_VIEW, U32, U64)),
@@ -247,10 +295,14 @@ CONTROL_WIRE = (
     Layout(0x4B, Dismiss, (_VIEW, MAYBE(_VIEW), _MEMBER, U64, U64)),
 )
 PARCEL_WIRE = (
-    Layout(0x50, Answer, (MAYBE(_VIEW), _MEMBERS, TEXT, BLOB, MAYBE(_CLOSED), FLAG, FLAG, _STANDING)),
+    Layout(
+        0x50,
+        Answer,
+        (MAYBE(_VIEW), _MEMBERS, TEXT, BLOB, MAYBE(_CLOSED), FLAG, FLAG, _STANDING, FLAG, ALL(_VIEW)),
+    ),
     Layout(0x51, Flush, (_CHARTER, MAYBE(_VIEW), MAYBE(_CLOSED), _PACKETS)),
     Layout(0x52, Packets, (_PACKETS,)),
-    Layout(0x53, Standing, (MAYBE(_QUORUM), ALL(_QUORUM))),
+    Layout(0x53, EarlierStanding, (MAYBE(_EARLIER_QUORUM), ALL(_EARLIER_QUORUM))),
     Layout(
         0x54,
         RollCall,
@@ -261,6 +313,7 @@ PARCEL_WIRE = (
         ),
     ),
     Layout(0x55, Decree, (_CHARTER, Many(ROW(_VIEW, _CLOSED, _MEMBERS), Bound.MEMBERS))),
+    Layout(0x56, Standing, (MAYBE(_QUORUM), ALL(_QUORUM), MAYBE(_VIEW))),
 )
 
 

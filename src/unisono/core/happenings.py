@@ -8,7 +8,7 @@ from unisono.core.control import Charter, part_of
 from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.core.outbox import Note, Pledge
-from unisono.core.types import Batch, MemberId, Transition, View
+from unisono.core.types import Batch, MemberId, Transition, View, ViewId
 
 
 class Entered(NamedTuple):
@@ -58,6 +58,19 @@ def _divergence(arrival: Arrival, charter: Charter) -> Departure:
     return Departure(arrival.member, cause, charter.id.proposer, 0, arrival.view)
 
 
+class Replaced(NamedTuple):
+    """The application's state is replaced by that of another part of the group: what only its own part had is gone."""
+
+    lost: ViewId
+    """The view whose state is thrown away here …"""
+    lost_members: tuple[MemberId, ...]
+    """… and who had it, as far as this member knows."""
+    kept: ViewId
+    """The view whose state is taken over …"""
+    kept_members: tuple[MemberId, ...]
+    """… and who had that."""
+
+
 class Aside(NamedTuple):
     """Bytes that one member sent to this one alone, beside the order (`send`)."""
 
@@ -77,7 +90,7 @@ class Moving(NamedTuple):
     lasted_ns: int
 
 
-Happening: TypeAlias = Batch | Transition | Entered | Aside | Refused | Evicted | Stalled | Moving | Left
+Happening: TypeAlias = Batch | Transition | Entered | Replaced | Aside | Refused | Evicted | Stalled | Moving | Left
 """What happens to an application, in this order."""
 
 

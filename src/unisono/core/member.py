@@ -141,6 +141,16 @@ class Member(MemberQuestions):
         self._membership.switch(order)
         self._is_planning = True
 
+    def hold(self, state: ViewId | None) -> None:
+        """The application has the complete state of this primary; None: it has none. Only then can it carry that state on."""
+        self._membership.hold(state)
+
+    def give_up(self, state: ViewId) -> None:
+        """Give up the state of a primary that nobody here has, by its name. It is written down before it takes effect."""
+        self._membership.tick(self._now)
+        self._membership.give_up(state)
+        self._is_planning = True
+
     def cast(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
         """Accept a message for the group. None: not now, because there is no view yet or a window is full.
 

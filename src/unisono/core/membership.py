@@ -200,6 +200,20 @@ class Membership:
             raise Misuse(f"there is no order {order!r}: choose among {', '.join(self._host.orders)}.")
         self._discovery.wish = order
 
+    def hold(self, state: ViewId | None) -> None:
+        """The application has the complete state of this primary; None: it has none."""
+        self._participant.holds = state
+
+    def give_up(self, state: ViewId) -> None:
+        """Give up the state of the primary that the view lacks, by its name; the next view does without it."""
+        charter = self._participant.charter
+        lost = None if charter is None else charter.lost
+        if lost is None:
+            raise Misuse("no state is missing here, so none can be given up.")
+        if lost.view != state:
+            raise Misuse(f"the missing state is that of view {lost.view}, not of {state}: name that one to give it up.")
+        self._participant.give_up(state)
+
     def heard_of(self, addresses: Iterable[str]) -> None:
         """Addresses where members may be."""
         self._contacts.learn(addresses, is_firm=True)
@@ -453,7 +467,7 @@ class Membership:
         self._pace.abandon()
 
     def _due(self) -> int | None:
-        return self._pace.due(self._discovery.wish, self._discovery.is_refused)
+        return self._pace.due(self._discovery.wish, self._discovery.is_refused, self._discovery.is_renewal)
 
     def _propose(self) -> None:
         view = self.view

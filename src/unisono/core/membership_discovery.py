@@ -7,14 +7,15 @@ strangers' addresses on to the one that does, and answers with its name, so that
 
 from __future__ import annotations
 
-from unisono.core.control import Hello, Moved, Notice, Refuse, Settings
+from unisono.core.control import Hello, Moved, Notice, Refuse
+from unisono.core.membership_agreement import Agreement
 from unisono.core.membership_host import Host, Refused
 from unisono.core.membership_knowledge import Knowledge
 from unisono.core.membership_participant import Participant
 from unisono.core.types import MemberId
 
-REASON_LETTERS_MAX = 200
-"""So much of a refusal's reason is shown: it comes from outside."""
+REASON_LETTERS_MAX = 1_000
+"""So much of a refusal's reason is shown: it comes from outside. All settings can differ at once."""
 
 REPEATS_MAX = 6
 """The time between two notices of the same doubles so often at most."""
@@ -25,13 +26,14 @@ class Discovery:
         self._host = host
         self._participant = participant
         self._known = known
-        self._agreed: Settings = host.settings.agreed(host.order, host.config)
+        self.agreement = Agreement(host)
         self._greeters: dict[str, None] = {}  # strangers that greeted me, for my coordinator
         self._noticed: Notice | None = None  # what my coordinator was told last, if it was news
         self._notice_at = 0
         self._repeats = 0  # of that, while there is nothing to be done about it
         self.greet_at = 0
         self.wish = ""  # the order that someone asked for
+        self._is_renewal = False  # a member of my view has given up the state that the view lacks
         self.refusal: Refused | None = None  # by a group that I greeted, and taken by none since
         self._refused_at: dict[str, int] = {}  # by address: when it last refused me; "": any that is not known
         self._order = participant.order
@@ -39,6 +41,11 @@ class Discovery:
     @property
     def is_refused(self) -> bool:
         return self.refusal is not None
+
+    @property
+    def is_renewal(self) -> bool:
+        """Whether the view is to be formed anew, because the state that it lacks was given up."""
+        return self._is_renewal or self._participant.has_given_up
 
     @property
     def coordinator(self) -> MemberId:
@@ -52,6 +59,8 @@ class Discovery:
     def installed(self) -> None:
         """A view was installed: whoever coordinates it has been told nothing yet."""
         self._noticed = None
+        self._is_renewal = False
+        self.agreement.enter(self._participant.view)
         if self._participant.order != self._order:  # of two wishes the first one wins, or they would take turns
             self._order = self._participant.order
             self.wish = ""
@@ -61,7 +70,7 @@ class Discovery:
     def hello(self, answer: bool) -> Hello:
         view, limit = self._participant.view, self._host.settings.probe_addresses_max
         return Hello(
-            self._agreed,
+            self.agreement.settings,
             self._participant.base,
             self._participant.order,
             () if view is None else view.members,
@@ -94,17 +103,25 @@ class Discovery:
 
     def fits(self, sender: MemberId, hello: Hello) -> bool:
         """Answer a greeting; False if its settings are not ours, which a joiner is told."""
-        host = self._host
-        if hello.settings != self._agreed or hello.order not in host.orders:
+        host, view = self._host, self._participant.view
+        if (view is None or sender not in view.members) and (unknown := self.agreement.unknown(view)):
+            for member in unknown[: host.settings.probe_addresses_max]:
+                host.send(member, self.hello(answer=False))
+            return False
+        refusal = self.agreement.difference(hello.settings)
+        if not refusal and hello.order not in host.orders:
+            refusal = f"the joiner's group has switched to {hello.order}, which is not known here."
+        if refusal:
             host.refuse("settings")
             if not hello.answer:
-                host.send(sender, Refuse(self._refusal(hello), self._participant.base))
+                host.send(sender, Refuse(refusal, self._participant.base))
             return False
         if not hello.answer and self._is_full_for(sender, hello):
             host.refuse("full")
             reason = f"the group is full: {host.config.members_max} members, as members_max says, can be in a view."
             host.send(sender, Refuse(reason, self._participant.base))
             return False
+        self.agreement.hear(sender, hello, view)
         if not hello.answer:
             host.send(sender, self.hello(answer=True))
         if hello.view is not None:
@@ -136,12 +153,6 @@ class Discovery:
         if self._participant.view is None and message.view is not None and is_known:
             self.refusal = refusal
             self.greet_at = host.now + host.settings.refused_probe_ns
-
-    def _refusal(self, hello: Hello) -> str:
-        for name, mine, theirs in zip(self._agreed._fields, self._agreed, hello.settings, strict=True):
-            if mine != theirs:
-                return f"{name} is {mine} in this group and {theirs} at the joiner."
-        return f"the joiner's group has switched to {hello.order}, which is not known here."
 
     def hear(self, sender: MemberId, hello: Hello) -> None:
         """Remember a stranger; if I coordinate, see that the link works both ways, and find who speaks for its view."""
@@ -178,8 +189,9 @@ class Discovery:
         leaving = self._participant.leaving
         suspects = tuple(sorted(known.suspects))[: host.config.members_max]
         grounds = host.departures.told(suspects)[: host.config.members_max]
-        notice = Notice(view.id, suspects, tuple(self._greeters), leaving, wish, grounds)
-        is_news = bool(notice.suspects or grounds or notice.addresses or leaving or wish)
+        renew = self._participant.has_given_up
+        notice = Notice(view.id, suspects, tuple(self._greeters), leaving, wish, grounds, renew)
+        is_news = bool(notice.suspects or grounds or notice.addresses or leaving or wish or renew)
         if (notice == self._noticed and host.now < self._notice_at) or (not is_news and self._noticed is None):
             return
         # That somebody outside is suspected may stay so for ever: it is said again, because it may be lost, but ever more rarely.
@@ -212,5 +224,6 @@ class Discovery:
         self._host.departures.hear(sender, notice.grounds, view)
         if notice.leaving:
             known.leavers[sender] = None
+        self._is_renewal = self._is_renewal or notice.renew
         if notice.order in self._host.orders:
             self.wish = notice.order

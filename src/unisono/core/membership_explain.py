@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from unisono.core.concern import Concern
 
 if TYPE_CHECKING:
+    from unisono.core.control import Charter
     from unisono.core.membership_host import Host, Refused
     from unisono.core.membership_participant import Participant
     from unisono.core.membership_proposal import Attempt
 
-REASON_CHARACTERS_MAX = 200
+REASON_CHARACTERS_MAX = 1_000
 """Of what others give as their reason, so much is repeated."""
 
 
@@ -58,9 +59,18 @@ def explain_standing(
             sentence += " at the latest, or when its application has drained"
         said.append(Concern(("rest",), sentence))
     elif p.charter is not None and settings.policy == "primary" and not p.charter.primary and not p.gone:
-        sentence = f"view {p.charter.id} is not the primary one, so nothing can be cast: it waits for a merge"
-        said.append(Concern(("read-only",), sentence))
+        said.append(Concern(("read-only",), _explain_read_only(p.charter)))
     return said
+
+
+def _explain_read_only(charter: Charter) -> str:
+    if charter.lost is None:
+        return f"view {charter.id} is not the primary one, so nothing can be cast: it waits for a merge"
+    addresses = ", ".join(member.address for member in charter.lost.members)
+    return (
+        f"view {charter.id} has the majority, but no member has the state of view {charter.lost.view}, so it is read-only: it "
+        f"waits for a process that has run since then at {addresses}, or until that state is given up by its name"
+    )
 
 
 def _quoted(reason: str) -> str:

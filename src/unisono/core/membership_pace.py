@@ -68,13 +68,14 @@ class Pace:
         """Whether the seat may reach a boundary in any turn, and then I am to propose."""
         return self._approached_at is not None
 
-    def due(self, wish: str, is_refused: bool) -> int | None:
+    def due(self, wish: str, is_refused: bool, is_renewal: bool) -> int | None:
         """When I am to propose, if I am; `wish` is the order that somebody asked for. One that was refused founds nothing.
+        `is_renewal`: a state was given up that the view lacks to be primary.
 
         Where all of a view are well, its change waits for a boundary between messages. A crash may block the way there, and who
         sleeps gives no way: so it waits for `takeover_ns` at most, as the next in line does for whoever is to propose.
         """
-        p, now, at = self._participant, self._host.now, self._wanted_at(wish, is_refused)
+        p, now, at = self._participant, self._host.now, self._wanted_at(wish, is_refused, is_renewal)
         if at is None or at > now or p.view is None or p.engaged or self._known.is_broken():
             if self._approached_at is not None:
                 self._approached_at = None
@@ -84,7 +85,7 @@ class Pace:
             self._approached_at = now
         return now if self._host.seat.approach(True) else self._approached_at + self._host.settings.takeover_ns
 
-    def _wanted_at(self, wish: str, is_refused: bool) -> int | None:
+    def _wanted_at(self, wish: str, is_refused: bool, is_renewal: bool) -> int | None:
         """When I would propose if there were no messages."""
         p, now, settings = self._participant, self._host.now, self._host.settings
         line = self._known.line()
@@ -114,7 +115,7 @@ class Pace:
         if p.view is None:
             founding = self._founding_at()
             times += [] if founding is None or newcomers else [founding]
-        elif self._known.must_shrink() or (wish not in ("", p.order) and line[0] == self._host.id):
+        elif self._known.must_shrink() or (line[0] == self._host.id and (wish not in ("", p.order) or is_renewal)):
             self._trouble_at = now if self._trouble_at is None else self._trouble_at
             times.append(self._trouble_at + patience)
         else:

@@ -54,6 +54,8 @@ class Participant:
         self.closed: Closed | None = None  # the cut that closed the view: one, and for good (I2)
         self.confirmed: dict[ViewId, Charter] = {}  # since the view was installed
         self.standing = standing
+        self.holds: ViewId | None = None
+        """The latest installed primary whose complete state the application has, as the service that carries it says."""
         self.leaving = False
         self.gone = False
         self._report: bytes | None = None  # made once a view (I1)
@@ -84,6 +86,18 @@ class Participant:
         """A member is in that view."""
         if view is not None and member == self.promised.proposer and view > self.promised:
             self._forsaken = self.promised
+
+    def give_up(self, state: ViewId) -> None:
+        """An operator gives up the state of a primary that nobody here has."""
+        self.standing = self.standing._replace(given_up=state)
+        self.host.out.records.append(self.host.codec.encode(self.standing))
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether the view lacks a state to be primary that was given up here since."""
+        charter = self.charter
+        lost = None if charter is None else charter.lost
+        return lost is not None and lost.view == self.standing.given_up
 
     # Promise and report.
 
@@ -158,7 +172,14 @@ class Participant:
             self.leaving,
             self.host.settings.bootstrap,
             self.standing,
+            self.host.settings.has_state,
+            self._held_states(),
         )
+
+    def _held_states(self) -> tuple[ViewId, ...]:
+        """The primaries whose complete state the application has here: installed ones, and those confirmed as a holder."""
+        states = [one.id for one in self.confirmed.values() if one.primary and self.host.id in one.holders]
+        return tuple(states) if self.holds is None else (self.holds, *states)
 
     def pull(self, sender: MemberId, message: Pull) -> None:
         """Go on with the answer, with a token, or with packets that were fetched."""
@@ -315,7 +336,7 @@ class Participant:
     def _confirm(self, charter: Charter) -> None:
         host = self.host
         if charter.primary:
-            self.standing = primary.confirmed(self.standing, Quorum(charter.id, charter.members))
+            self.standing = primary.confirmed(self.standing, Quorum(charter.id, charter.members, charter.state))
             host.out.records.append(host.codec.encode(self.standing))
         self.confirmed[charter.id] = charter
         self._floor = charter.id.number  # the next view has a higher number than any that may exist by now
@@ -391,7 +412,7 @@ class Participant:
             host.out.events.append(Left())
             return
         if charter.primary:
-            self.standing = primary.installed(self.standing, Quorum(charter.id, charter.members))
+            self.standing = primary.installed(self.standing, Quorum(charter.id, charter.members, charter.state))
             host.out.records.append(host.codec.encode(self.standing))
         self.view = View(charter.id, charter.members)
         host.departures.installed(charter, None if previous is None else previous.id)
@@ -412,6 +433,11 @@ class Participant:
             attributes["primary"] = charter.primary
             if charter.primary and charter.supersedes:
                 attributes["previous_primary"] = ",".join(map(str, charter.supersedes))
+            if charter.holders:
+                carried = part_of(charter, charter.holders[0])
+                assert carried is not None, "a holder comes from a view"
+                attributes["state"] = f"{carried.view}/{carried.cut}"
+                attributes["holds"] = host.id in charter.holders
         parts = tuple(dict.fromkeys(part.view for part in charter.parts))
         host.seat.install(self.view, previous, transitional, parts, self.order, attributes)
         host.out.events.append(Installed(charter))

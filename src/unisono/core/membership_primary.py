@@ -8,42 +8,122 @@ too. So primaries form a chain (P20).
 Members are counted by address: a process that restarts with its record is as good a witness as before. That is why
 the record is persisted before the confirmation leaves. A life that confirms no primary writes nothing, so the record is the
 last that *any* life at the address wrote, not the last life's. One that lost its record must come back under a new address.
+
+**Holders.** A witness remembers that a view existed, not what was in it. Where applications carry a state, a primary also needs
+a **holder**: a member whose application has the complete state of the latest primary that the respondents know of. It came with
+that state and has not restarted, or its transfer is complete. Story: 0, 1 and 2 are primary; 2 is cut off; 0 and 1 restart
+empty. They are a majority, and would found a new history over the only copy of the old one; so they wait, read-only, for 2.
+
+A member that confirmed a primary as its holder holds it, installed or not: it has closed its view with that primary's cut.
+And a primary that one of its members confirmed and did not install needs no holder, only the state that it was to begin with.
+A safe message is delivered in it before its Transition only if every member has taken it in, and that one has taken in nothing.
+Story: 1. A and C are primary, and B joins: A proposes P for all three. 2. B confirms, A crashes, and C has not heard of P.
+3. B and C know of P by B's record. A may have installed it and delivered something, but nothing safe; so C carries on.
+
+Exactly one part carries the state on: holders of the latest primary may come through different views, or have closed it
+with different cuts. Each of them has every safe message that anyone delivered in it before the Transition, so any part will
+do; the one that comes from that primary itself goes first, then the one with more holders. All others take its state over.
+
+An operator can give the state of a primary up by its name (`Standing.given_up`). Then the holders of the latest earlier
+primary carry theirs on; if there is none, the application begins anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from unisono.core.control import ControlCodec, Quorum, Standing
+from unisono.core.control import Answer, ControlCodec, EarlierStanding, Part, Quorum, Standing
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId, ViewId
 
 NOTHING = Standing(None, ())
 
 
+class Judgement(NamedTuple):
+    """Whether a view is primary."""
+
+    is_primary: bool
+    supersedes: tuple[ViewId, ...] = ()
+    """The primaries that it comes after, the latest first."""
+    state: ViewId | None = None
+    """The primary whose state it begins with; None: it is the first, or the application has no state."""
+    holders: tuple[MemberId, ...] = ()
+    """Who carries that state into it."""
+    lost: Quorum | None = None
+    """The primary whose state is missing; with it the view would be primary."""
+
+
 def judge(
-    members: Sequence[MemberId], standings: Iterable[Standing], peers: Sequence[str], bootstrap: bool
-) -> tuple[bool, tuple[ViewId, ...]]:
-    """Whether a view of these members is primary, and which views it then comes after, the latest first."""
-    known = tuple(standings)
-    lasts = [standing.last for standing in known if standing.last is not None]
-    last = max(lasts) if lasts else None
-    attempts = sorted({one for s in known for one in s.attempts if last is None or one.view > last.view}, reverse=True)
-    addresses = {member.address for member in members}
-    owed = [[member.address for member in quorum.members] for quorum in attempts]
+    members: Sequence[MemberId], answers: Mapping[MemberId, Answer], parts: Sequence[Part], peers: Sequence[str]
+) -> Judgement:
+    """Judge a view of these members, from the answers of all that took part in the ballot."""
+    standings = [answer.standing for answer in answers.values()]
+    lasts = [standing.last for standing in standings if standing.last is not None]
+    last = max(lasts, default=None)
+    attempts = {one for standing in standings for one in standing.attempts}
+    known = sorted((one for one in attempts if last is None or one.view > last.view), reverse=True)
+    owed = [_addresses(quorum.members) for quorum in known]
     if last is not None:
-        owed.append([member.address for member in last.members])
-    elif not bootstrap:
-        if not peers:
-            return False, ()
+        known.append(last)
+        owed.append(_addresses(last.members))
+    elif not any(answer.bootstrap for answer in answers.values()):
         owed.append(list(peers))
-    supersedes = tuple(quorum.view for quorum in attempts) + ((last.view,) if last is not None else ())
-    return all(2 * len(addresses.intersection(quorum)) > len(quorum) for quorum in owed), supersedes
+    supersedes = tuple(quorum.view for quorum in known)
+    present = set(_addresses(members))
+    if not all(2 * len(present.intersection(quorum)) > len(quorum) for quorum in owed):
+        return Judgement(False, supersedes)
+    if not known or not any(answer.has_state for answer in answers.values()):
+        return Judgement(True, supersedes)
+    return _find_state(members, answers, parts, known)
+
+
+def _addresses(members: Iterable[MemberId]) -> list[str]:
+    return [member.address for member in members]
+
+
+def _find_state(
+    members: Sequence[MemberId], answers: Mapping[MemberId, Answer], parts: Sequence[Part], known: Sequence[Quorum]
+) -> Judgement:
+    """Find who carries the state into a view that has the quorum to be primary."""
+    supersedes = tuple(quorum.view for quorum in known)
+    quorums = {quorum.view: quorum for quorum in known}
+    uninstalled = {
+        one.view
+        for member, answer in answers.items()
+        for one in answer.standing.attempts
+        if member.address in _addresses(one.members)  # one that left with it has not installed it either
+    }
+    held = {view for member in members for view in answers[member].holds}
+    state: ViewId | None = known[0].view
+    named = known[0]
+    while state is not None and state not in held and state in uninstalled and state in quorums:
+        named = quorums[state]
+        state = named.state
+    if state is not None and state not in held:
+        if all(answer.standing.given_up != state for answer in answers.values()):
+            return Judgement(False, supersedes, lost=quorums.get(state, Quorum(state, named.members)))
+        state = max(held, default=None)
+    if state is None:
+        return Judgement(True, supersedes)
+    return Judgement(True, supersedes, state, _choose(state, answers, parts))
+
+
+def _choose(state: ViewId, answers: Mapping[MemberId, Answer], parts: Sequence[Part]) -> tuple[MemberId, ...]:
+    """The holders of a state that come from one view with one cut."""
+    candidates = []
+    for part in parts:
+        holders = tuple(member for member in part.members if state in answers[member].holds)
+        if holders:
+            candidates.append((part.view != state, -len(holders), part.view, part.cut, holders))
+    return min(candidates)[-1]
 
 
 def confirmed(standing: Standing, quorum: Quorum) -> Standing:
     """The record of one that is about to confirm a primary view."""
-    return standing if quorum in standing.attempts else Standing(standing.last, (*standing.attempts, quorum))
+    if quorum in standing.attempts:
+        return standing
+    return standing._replace(attempts=(*standing.attempts, quorum))
 
 
 def installed(standing: Standing, quorum: Quorum) -> Standing:
@@ -56,6 +136,9 @@ def restore(codec: ControlCodec, record: bytes | None) -> Standing:
     if not record:
         return NOTHING
     standing = codec.read(record)
+    if isinstance(standing, EarlierStanding):
+        last = None if standing.last is None else Quorum(*standing.last)
+        standing = Standing(last, tuple(Quorum(*one) for one in standing.attempts))
     if not isinstance(standing, Standing):
         raise Misuse("the record of this member cannot be read: restore it, or start under a new address.")
     return standing

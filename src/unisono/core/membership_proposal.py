@@ -461,15 +461,24 @@ class Attempt:
             if along:
                 leavers = tuple(member for member in sorted(group.lacks) if member in self.leavers)
                 parts.append(Part(group.view.id, group.cut.id, along, leavers))
-        is_primary = False
-        supersedes: tuple[ViewId, ...] = ()
+        judged = primary.Judgement(False)
         if self.host.settings.policy == "primary" and members:
-            bootstrap = any(answer.bootstrap for answer in self._answers.values())
-            standings = [answer.standing for answer in self._answers.values()]
-            is_primary, supersedes = primary.judge(members, standings, self.host.settings.peers, bootstrap)
+            judged = primary.judge(members, self._answers, parts, self.host.settings.peers)
         order, views = self._choose_order(), [group.view for group in self._groups]
         gone = self.host.departures.write(views, self.participants, self.leavers)
-        self.charter = Charter(self.ballot, members, self.leavers, order, tuple(parts), is_primary, supersedes, gone)
+        self.charter = Charter(
+            self.ballot,
+            members,
+            self.leavers,
+            order,
+            tuple(parts),
+            judged.is_primary,
+            judged.supersedes,
+            gone,
+            judged.state,
+            judged.holders,
+            judged.lost,
+        )
         for member in self.participants:
             self._flushes[member] = self.host.codec.encode(self._flush_for(member))
         self._enter(Phase.CUT)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from hashlib import blake2b
 
 from unisono.core.config import MILLISECOND, SECOND, Config
-from unisono.core.control import Settings
+from unisono.core.control import HookSet, Settings
 from unisono.core.errors import ConfigError
 from unisono.core.wire import VERSION
 
@@ -21,7 +20,7 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MembershipSettings:
-    """The settings of one member's membership. `policy` must be the same at all members; times may differ."""
+    """The settings of one member's membership. `policy` and the hooks must be the same at all members; times may differ."""
 
     retry_ns: int = 100 * MILLISECOND
     """A request is repeated after this, then after twice as long, and so on."""
@@ -84,6 +83,17 @@ class MembershipSettings:
     """Primary policy: the first primary needs a majority of these addresses."""
     bootstrap: bool = False
     """Primary policy: this member's first view may be the first primary. Set it at one member, once."""
+    has_state: bool = False
+    """Whether the application has hooks that carry a state. A primary then needs a member that has it."""
+
+    has_state: bool = False
+    """Whether the application carries a state: `snapshot` and `restore`."""
+    has_merge: bool = False
+    """Whether it merges the states of the parts of a partition."""
+    has_answer: bool = False
+    """Whether it answers clients outside of the group."""
+    is_observer: bool = False
+    """An observer joins a group whatever hooks its members give. It has no state, so it never gives one."""
 
     def __post_init__(self) -> None:
         for name, low, high in _RANGES:
@@ -103,13 +113,20 @@ class MembershipSettings:
             )
         if self.rest_ns > self.rest_ns_max:
             raise ConfigError(f"rest_ns = {self.rest_ns} is above rest_ns_max = {self.rest_ns_max}: raise the latter.")
+        for name in ("has_state", "has_merge", "has_answer", "is_observer"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} must be true or false, not {getattr(self, name)!r}.")
+        if self.has_merge and not self.has_state:
+            raise ConfigError("has_merge needs has_state: what has no state has nothing to merge.")
+        if self.is_observer and (self.has_state or self.has_answer):
+            raise ConfigError("an observer has no hooks: leave has_state, has_merge and has_answer out.")
         if len(set(self.peers)) != len(self.peers):
             raise ConfigError("peers names an address twice: name each once.")
 
     def agreed(self, order: str, config: Config) -> Settings:
         """What all members of a group must have in common, as a greeting says it."""
-        digest = blake2b(repr(config).encode(), digest_size=8).digest()
-        return Settings(VERSION, order, self.policy.value, int.from_bytes(digest, "little"))
+        hooks = None if self.is_observer else HookSet(self.has_state, self.has_merge, self.has_answer)
+        return Settings(VERSION, order, self.policy.value, hooks, self.is_observer, config.as_numbers())
 
 
 _RANGES: tuple[tuple[str, int, int], ...] = (

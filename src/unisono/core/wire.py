@@ -38,7 +38,7 @@ from unisono.core.errors import Misuse
 from unisono.core.fields import Blob, Bound, Field, Flag, Many, Optional, Reader, Reason, Row, Scalar, Text, array_of
 from unisono.core.types import Batch, Packet, Rank, Service
 
-VERSION = 2
+VERSION = 3
 
 U8 = Scalar("B")
 U16 = Scalar("H")

@@ -48,7 +48,7 @@ class Caster:
         """Two members at least: one that nobody else is with would cast to itself."""
         messages = 0
         receipt = None
-        async with unisono.join(self._group, min_members=2, **self._wishes) as group:
+        async with unisono.join(self._group, min_members=2, role="observer", **self._wishes) as group:
             listening = asyncio.ensure_future(listen(group))
             for row in rows:
                 payload = row["payload"]

@@ -59,7 +59,7 @@ class Observer:
     async def _observe(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         journal = await self._open_journal()
-        async with unisono.join(self._group, journal=journal, min_members=2, **self._wishes) as group:
+        async with unisono.join(self._group, journal=journal, min_members=2, role="observer", **self._wishes) as group:
             self._is_ready.set()
             listening = asyncio.ensure_future(listen(group))
             stopping = asyncio.ensure_future(self._stop.wait())

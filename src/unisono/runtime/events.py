@@ -7,7 +7,7 @@ from itertools import count, repeat
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.departure import Arrival, Departure
-from unisono.core.happenings import Entered, Moving, Stalled
+from unisono.core.happenings import Entered, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Refused
 from unisono.core.types import Batch, Key, MemberId, Transition, ViewId
 
@@ -42,7 +42,7 @@ class View(NamedTuple):
     together: tuple[MemberId, ...]
 
 
-Event: TypeAlias = Delivery | Transition | View | Refused | Evicted | Stalled | Moving
+Event: TypeAlias = Delivery | Transition | View | Replaced | Refused | Evicted | Stalled | Moving
 """`Refused` and `Evicted`: a group does not take this member, or has put it out, and why. `Stalled` and `Moving`: the watchdog."""
 
 

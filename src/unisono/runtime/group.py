@@ -78,7 +78,7 @@ class Group:
             desk = driver.desk = Desk(self, answer)
             self._inbox.expand = desk.deliveries
         if hooks is not None:
-            carrier = Carrier(hooks, desk, lambda event: self._happen([event]))
+            carrier = Carrier(hooks, desk, lambda event: self._happen([event]), self._skip)
             transfer = carrier.transfer = Transfer(driver.member, carrier, initial=True, now=driver.clock())
             self._transfer = transfer
             self._inbox.go_on = self._go_on
@@ -386,6 +386,9 @@ class Group:
         if self._transfer is None:
             self._note_own(events)
         self._inbox.put(events)
+
+    def _skip(self, batch: Batch, is_in_state: bool) -> None:
+        """A batch is not shown, because the state that was restored has it, or because its state is not here."""
 
     def _note_own(self, events: list[Happening]) -> None:
         """What a turn's events say about this member: its own deliveries, its view, its end."""

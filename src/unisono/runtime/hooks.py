@@ -26,7 +26,7 @@ class Hooks:
 
     snapshot: Callable[[], bytes]
     restore: Callable[[bytes], None]
-    merge: Callable[[Sequence[bytes]], None]
+    merge: Callable[[Sequence[bytes]], None] | None
 
     @classmethod
     def of(
@@ -41,7 +41,7 @@ class Hooks:
             return None
         if snapshot is None or restore is None:
             raise Misuse("a state travels only with both hooks: give snapshot and restore.")
-        return cls(snapshot, restore, merge or _first_of(restore))
+        return cls(snapshot, restore, merge)
 
 
 def check_hook(hook: object, name: str) -> None:
@@ -53,19 +53,13 @@ def check_hook(hook: object, name: str) -> None:
         )
 
 
-def _first_of(restore: Callable[[bytes], None]) -> Callable[[Sequence[bytes]], None]:
-    """Without a merge hook every member takes over the state of the first part, which is the same one at all."""
-
-    def merge(parts: Sequence[bytes]) -> None:
-        restore(parts[0])
-
-    return merge
-
-
 class Carrier:
     """The application as state transfer sees it. What is shown goes to `show`, one event at a time."""
 
-    def __init__(self, hooks: Hooks, desk: Desk | None, show: Callable[[Happening], None]) -> None:
+    def __init__(
+        self, hooks: Hooks, desk: Desk | None, show: Callable[[Happening], None], skip: Callable[[Batch, bool], None]
+    ) -> None:
+        self._skip = skip
         self._hooks = hooks
         self._desk = desk  # what it remembers of clients travels with the state
         self._show = show
@@ -89,13 +83,24 @@ class Carrier:
             self._desk.restore(memory)
         self._hooks.restore(state)
 
+    @property
+    def can_merge(self) -> bool:
+        return self._hooks.merge is not None
+
+    def skip(self, batch: Batch, is_in_state: bool) -> None:
+        self._skip(batch, is_in_state)
+
     def merge(self, parts: Sequence[bytes]) -> None:
-        """Of clients the first part's memory is kept: every part has served for itself."""
+        """Without a merge hook every member takes over the state of the first part, which is the same one at all.
+        Of clients the first part's memory is kept: every part has served for itself."""
         if self._desk is not None:
             pairs = [_split(part) for part in parts]
             self._desk.restore(pairs[0][0])
             parts = [state for _, state in pairs]
-        self._hooks.merge(parts)
+        if self._hooks.merge is None:
+            self._hooks.restore(parts[0])
+        else:
+            self._hooks.merge(parts)
 
 
 def _join(memory: bytes, state: bytes) -> bytes:

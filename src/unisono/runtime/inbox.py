@@ -10,7 +10,7 @@ from operator import length_hint
 from typing import TypeAlias
 
 from unisono.core.errors import Misuse
-from unisono.core.happenings import Entered, Happening, Moving, Stalled
+from unisono.core.happenings import Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Refused
 from unisono.core.types import Batch, MemberId, Transition
 from unisono.runtime.events import Delivery, Event, View, deliveries, view_of
@@ -222,7 +222,7 @@ class Inbox:
                 if self.view is not None and not happened.is_primary:
                     self.view = self.view._replace(is_primary=False)
                 self._current = iter((happened,))
-            elif isinstance(happened, Refused | Evicted | Stalled | Moving):
+            elif isinstance(happened, Refused | Evicted | Stalled | Moving | Replaced):
                 self._current = iter((happened,))
             else:
                 continue

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from random import SystemRandom
 from time import monotonic_ns, time_ns
 from types import TracebackType
@@ -14,6 +15,7 @@ from typing import Any
 
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import Misuse
+from unisono.core.happenings import Happening
 from unisono.core.incarnation import begin_life
 from unisono.core.member import Member
 from unisono.core.member_settings import Settings, Slow
@@ -33,10 +35,11 @@ from unisono.runtime.hub import Port, find_hub
 from unisono.runtime.journal import Journal
 from unisono.runtime.multicast import MulticastPort
 from unisono.runtime.multicast import check as check_multicast
-from unisono.runtime.observe import call_at_end, explain_strangers
+from unisono.runtime.observe import call_at_end, explain_strangers, observe_turns
 from unisono.runtime.pace import check_seconds, paced
 from unisono.runtime.plain import is_text
 from unisono.runtime.seal import Seal, find_key, overhead
+from unisono.services.transfer_observer import Decliner
 from unisono.trace.recorder import Recorder
 from unisono.trace.schema import TraceError
 from unisono.trace.sinks import FolderSink
@@ -52,6 +55,13 @@ PIECE_HEAD_BYTES = 200
 
 ALONE = "left without the others"
 """Why a trace ends with CRASH though the member was told to leave: no view without it was seen there."""
+
+
+class Role(StrEnum):
+    """What a member is in its group."""
+
+    MEMBER = "member"
+    OBSERVER = "observer"  # without hooks, whatever the others give; it has no state and never gives one
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,7 @@ class Wishes:
     multicast: str | None
     metrics: str | None
     control: bool
+    role: Role
 
 
 def join(
@@ -114,6 +125,7 @@ def join(
     leave_timeout: float = 5.0,
     metrics: str | None = None,
     control: bool = False,
+    role: str = "member",
 ) -> Joining:
     """Join a group: `async with unisono.join("chat", peers=[…]) as group`, or `group = await unisono.join(…)`.
 
@@ -127,9 +139,12 @@ def join(
       group use the same, or none.
     - `key` is a group key or a file with one (else the environment's UNISONO_KEY); without any, only loopback is allowed, unless
       `insecure`.
-    - `snapshot`, `restore` and `merge` carry the application's state to joiners and through merges.
+    - `snapshot`, `restore` and `merge` carry the application's state to joiners and through merges. All members of a group give
+      the same hooks.
     - `answer` serves clients outside (`unisono.client`): it is called with each request at its place in the stream, and returns
       this member's answer. Give it at all members or at none.
+    - `role` is `member` or `observer`. An observer gives no hooks and joins whatever hooks the members give: it is delivered
+      everything and may cast, but it has no state, and is never asked for one.
     - `journal` is a folder for what must outlive the process (or a `Journal`), `trace` a folder for a recording of the `run`,
       which is named like the group unless told.
     - `metrics` is an address where Prometheus finds this member's numbers; with `control` it answers `unisono status`.
@@ -171,12 +186,25 @@ def join(
             raise Misuse(f"{what} = {place!r} is no folder: give its path.")
     if safe and settings is not None and not settings.config.safe:
         raise Misuse("safe=True and settings contradict each other: give settings whose config has safe=True.")
+    if role not in tuple(Role):
+        raise Misuse(f"there is no role {role!r}: choose {' or '.join(Role)}.")
     hooks = Hooks.of(snapshot, restore, merge)
     check_hook(answer, "answer")
+    given = [
+        f"`{name}`"
+        for hook, name in ((snapshot, "snapshot"), (restore, "restore"), (merge, "merge"), (answer, "answer"))
+        if hook is not None
+    ]
+    if role == Role.OBSERVER and given:
+        raise Misuse(
+            f"an observer has no state and answers no client, so it cannot have {', '.join(given)}: "
+            "leave the hooks out, or join with role='member'."
+        )
     return Joining(
         Wishes(
             group, listen, peers, advertise, order, min_members, policy, bootstrap, slow, watchdog, safe, key, insecure,
             journal, trace, run, pace, settings, timeout, leave_timeout, hooks, answer, multicast, metrics, control,
+            Role(role),
         )
     )  # fmt: skip
 
@@ -377,8 +405,23 @@ def settings_of(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], seal_b
             policy=Policy(wishes.policy),
             peers=tuple(str(peer) for peer in peers) if wishes.policy == Policy.PRIMARY else (),
             bootstrap=wishes.bootstrap,
+            has_state=wishes.hooks is not None,
+            has_merge=wishes.hooks is not None and wishes.hooks.merge is not None,
+            has_answer=wishes.answer is not None,
+            is_observer=wishes.role is Role.OBSERVER,
         ),
     )
+
+
+def decline_states(group: Group, driver: Driver, member: Member) -> None:
+    """Answer members that ask this observer for a state."""
+    decliner = Decliner(member)
+
+    def look(events: list[Happening], now: int) -> None:
+        if decliner.take(events):
+            driver.wake()
+
+    observe_turns(group, look)
 
 
 def build(
@@ -413,6 +456,8 @@ def build(
         recorder=recorder, keeper=journal, fail=group._fail, clock=clock,
     )  # fmt: skip
     group._open(identity, driver, wishes.hooks, journal, wishes.answer)
+    if wishes.role is Role.OBSERVER:
+        decline_states(group, driver, member)
 
     def end() -> None:
         if recorder is not None:

@@ -39,14 +39,19 @@ def call_at_end(group: Group, end: Callable[[], None]) -> None:
 
 
 def explain_strangers(group: Group) -> list[str]:
-    """Who seems to be near and has another key, a sentence; nobody: an empty list."""
-    seal = group._driver.seal
-    if not isinstance(seal, Seal) or not seal.stranger_datagrams:
-        return []
-    who = plain(cut(seal.stranger, 100))
-    return [
-        f"{seal.stranger_datagrams} datagrams that say to be from {who} do not open with this key: has it another one?"
-    ]
+    """Who seems to be near and has another key, or another version of the wire format, a sentence each."""
+    seal, said = group._driver.seal, []
+    if isinstance(seal, Seal) and seal.stranger_datagrams:
+        who = plain(cut(seal.stranger, 100))
+        said.append(
+            f"{seal.stranger_datagrams} datagrams that say to be from {who} do not open with this key: has it another one?"
+        )
+    foreign = group._driver.member.tally.dropped.get("control: version", 0)
+    if foreign:
+        said.append(
+            f"{foreign} messages came in another version of the wire format: run the same version of unisono at all members."
+        )
+    return said
 
 
 def count_drops(group: Group) -> dict[str, int]:

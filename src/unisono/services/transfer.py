@@ -46,6 +46,14 @@ them never waits for them, because about other parts' bases they say NONE.
 has, and what it holds back follows. Nobody else may, so there is one; it knows because all others said, in one view, that
 they wait. Founders of groups that meet later merge.
 
+**Primary policy.** Nothing is merged. A charter that is primary names its **holders** (`membership_primary`): they carry the state
+into the view. A live member of the holders' part has the same state and goes on too, though its transfer may have ended after it
+answered the ballot. Everyone else, live or not, waits and takes the state over; a live one that does is told so (`Replaced`). A
+primary without holders is the first: all wait, and one begins. In a view that is not primary nothing can be cast, so states may
+differ: who is live stays as it is, and who waits takes the state of a member that holds one, or, if none does, goes on with what
+its application has. That is **provisional**: it is neither given away nor carried into a primary. The member below is told which
+primary's state is complete here (`hold`), because the next ballot asks for it.
+
 Overlaps:
 1. *A second view change during a merge.* The merge goes on with the companions that are left. A merge of the new view is
    an event of the stream like others: it begins when its turn comes. Until then this member is behind.
@@ -69,14 +77,14 @@ from enum import Enum
 from itertools import islice
 
 from unisono.core.control import Charter, part_of
-from unisono.core.happenings import Aside, Entered, Happening
+from unisono.core.happenings import Aside, Entered, Happening, Replaced
 from unisono.core.membership_host import Left
 from unisono.core.types import Batch, MemberId, Transition, View, ViewId
 from unisono.services import transfer_messages as wire
 from unisono.services.transfer_backlog import Backlog, Reach, raise_reach
 from unisono.services.transfer_donor import Donor
 from unisono.services.transfer_fetch import Fetch, digest_of_state
-from unisono.services.transfer_merge import Merge, is_merge, key_of
+from unisono.services.transfer_merge import Merge, has_primary_policy, is_merge, key_of
 from unisono.services.transfer_settings import Application, Ledger, Port, TransferSettings
 
 
@@ -120,6 +128,7 @@ class Transfer:
         self._since_ns = now  # of the status
         self._view: View | None = None  # the latest, which may be ahead of the position
         self._charter: Charter | None = None
+        self._latest: Entered | None = None
         self._backlog = Backlog(self.settings)  # in a merge its view is the first
         self._room: int | None = None
         self._frontier: Reach = {}  # at the position
@@ -132,6 +141,10 @@ class Transfer:
         self._merged_until = 0
         self._is_stopped = False
         self._is_over = False
+        self._shown: View | None = None  # to the application, the last
+        self._along: tuple[MemberId, ...] = ()  # who comes along from that view, as its Transition said
+        self._holds: ViewId | None = None  # the primary whose complete state the application has at its position
+        self._told: ViewId | None = None  # which one the member below was told of
 
     # Questions.
 
@@ -226,7 +239,7 @@ class Transfer:
         if self._ready is not None and not self._is_stopped:
             self._try_to_adopt(*self._ready)
         self._ready = None  # its view is over
-        self._view, self._charter = entered.view, entered.charter
+        self._view, self._charter, self._latest = entered.view, entered.charter, entered
         self._donor.keep_only(entered.view.members)
         part = part_of(entered.charter, self.id)
         along = set() if part is None else set(part.members)
@@ -244,27 +257,56 @@ class Transfer:
         self._advance()
 
     def _advance(self) -> None:
-        """Show what is held back, up to a merge."""
+        """Show what is held back, up to a merge, or to a primary whose state is another one."""
         while self.status is Status.LIVE and self._backlog and not self._is_stopped:
             event = self._backlog.first
             if isinstance(event, Entered) and is_merge(event):
                 self._begin_merge(event)
                 return
+            if isinstance(event, Entered) and not self._is_kept(event, self._holds):
+                self._turn(Status.WAITING)
+                return
             self._backlog.pop()
             self._show(event)
 
+    def _is_kept(self, entered: Entered, holds: ViewId | None) -> bool:
+        """Whether an application with this state takes it along into a view."""
+        charter = entered.charter
+        if not charter.primary:
+            return True
+        if holds is None or not charter.holders:
+            return False
+        return self.id in charter.holders or part_of(charter, self.id) == part_of(charter, charter.holders[0])
+
     def _show_rest(self) -> None:
         """Nobody will ask this member for its state any more, so what is held back need not wait for the application."""
-        while self.status is Status.LIVE and self._backlog and not is_merge(event := self._backlog.first):
+        while self.status is Status.LIVE and self._backlog:
+            event = self._backlog.first
+            if is_merge(event) or (isinstance(event, Entered) and not self._is_kept(event, self._holds)):
+                return
             self._backlog.pop()
             self._show(event)
 
     def _show(self, event: Happening) -> None:
         if isinstance(event, Batch):
             raise_reach(self._frontier, event)
+        elif isinstance(event, Transition):
+            self._along = event.together
         elif isinstance(event, Entered):
             self._frontier = {}
+            if event.charter.primary:
+                self._holds = event.view.id
+            if event.previous != self._shown:
+                event = self._seen_from_here(event)
+            self._shown = event.view
         self._application.show(event)
+
+    def _seen_from_here(self, entered: Entered) -> Entered:
+        """A view as an application sees it that was not shown the one before."""
+        members = entered.view.members
+        along = () if self._shown is None else self._along
+        together = tuple(member for member in members if member == self.id or member in along)
+        return Entered.of(entered.view, entered.charter, self._shown, together, entered.is_primary)
 
     def _work(self) -> None:
         """Do whatever can be done now."""
@@ -272,6 +314,7 @@ class Transfer:
         while not self._is_over and not self._is_stopped and self._pursue():
             self._advance()
         self._tell_room()
+        self._tell_holds()
         if self._ledger is not None and self.is_live:
             self._ledger.settle()
 
@@ -282,6 +325,18 @@ class Transfer:
             self._room = room
             self._member.set_free_room(room)
             self.sent += 1
+
+    def _tell_holds(self) -> None:
+        """Tell the member which primary's state is complete here, with what is held back."""
+        holds = self._holds if self.status is Status.LIVE else None
+        for entered in self._backlog.views():
+            if not self._is_kept(entered, holds):
+                holds = None
+            elif holds is not None and entered.charter.primary:
+                holds = entered.view.id
+        if holds != self._told:
+            self._told = holds
+            self._member.hold(holds)
 
     # Getting a state.
 
@@ -307,7 +362,7 @@ class Transfer:
             self._merge.lost.add(fetch.want.part)
             self._drop_fetch()
             return True
-        if fetch.want is None and self.initial and fetch.is_first(self.id):
+        if fetch.want is None and self._may_begin(fetch):
             self._begin()
             return True
         fetch.step(self._now)
@@ -322,15 +377,39 @@ class Transfer:
             assert self._merge is not None
             return self._merge.candidates(want.part, self.id)
         parts = sorted(self._charter.parts, key=lambda part: (-len(part.members), min(part.members)))
-        ordered = [member for part in parts for member in sorted(part.members)] + sorted(self._view.members)
+        ordered = [*self._charter.holders, *(member for part in parts for member in sorted(part.members))]
+        ordered += sorted(self._view.members)
         return [member for member in dict.fromkeys(ordered) if member != self.id]
+
+    def _may_begin(self, fetch: Fetch) -> bool:
+        """Whether nobody has a state, so that this member goes on with its application's own."""
+        assert self._charter is not None
+        if self._is_read_only:
+            return fetch.is_nowhere
+        return not self._charter.holders and self.initial and fetch.is_first(self.id)
+
+    @property
+    def _is_read_only(self) -> bool:
+        """Whether nothing can be cast in the latest view."""
+        return self._latest is not None and not self._latest.is_primary
 
     def _begin(self) -> None:
         """Nobody has a state: the application's own it is. What came before is no merge, because nobody had one there either."""
         self._drop_fetch()
         self._turn(Status.LIVE)
+        if self._is_read_only:
+            self._skip_to_latest_view()
         while self._backlog:
             self._show(self._backlog.pop())
+
+    def _skip_to_latest_view(self) -> None:
+        """What was delivered before belongs to a state that is not here, and will come with it."""
+        assert self._view is not None
+        self._holds = None
+        for _ in range(self._backlog.place_of(self._view.id) or 0):
+            event = self._backlog.pop()
+            if isinstance(event, Batch):
+                self._application.skip(event, False)
 
     def _complete(self, fetch: Fetch, offer: wire.Offer) -> None:
         """All chunks are here."""
@@ -359,17 +438,34 @@ class Transfer:
     def _adopt(self, offer: wire.Offer, data: bytes, place: int) -> None:
         """Take a state over: what is in it is dropped, the rest is shown."""
         for _ in range(place):
-            self._backlog.pop()
+            event = self._backlog.pop()
+            if isinstance(event, Batch):
+                self._application.skip(event, True)
         entered = self._backlog.pop()
+        assert isinstance(entered, Entered)
+        is_merged = self._merge is not None and self._application.can_merge  # its own part is in what it gets
         self._merge = None
         self._turn(Status.LIVE)
+        if self._shown is not None and not is_merged:
+            self._tell_replaced(entered.charter, self._shown)
         self._application.restore(data)
         self.restores += 1
+        self._holds = offer.holds
         self._show(entered)
         self._frontier = {(origin, service): (index, for_all) for origin, service, index, for_all in offer.frontier}
         if self._ledger is not None and offer.values:
             self._ledger.take(offer.at, offer.values)
-        self._backlog.drop_below(self._frontier)
+        for batch in self._backlog.drop_below(self._frontier):
+            self._application.skip(batch, True)
+
+    def _tell_replaced(self, charter: Charter, shown: View) -> None:
+        """Tell the application whose state it gets instead of its own."""
+        source = charter.id, charter.members
+        if charter.holders:
+            part = part_of(charter, charter.holders[0])
+            assert part is not None, "a holder comes from a view"
+            source = part.view, part.members
+        self._application.show(Replaced(shown.id, self._along or (self.id,), *source))
 
     def _drop_fetch(self) -> None:
         fetch, self._fetch = self._fetch, None
@@ -400,6 +496,10 @@ class Transfer:
         assert merge is not None
         keys = [key for key in merge.order if key in merge.bases]
         if len(keys) > 1:
+            first = keys[0]
+            if not self._application.can_merge and merge.own != first and self._shown is not None:
+                taken = first.view, merge.parts[first]
+                self._application.show(Replaced(self._shown.id, self._along or (self.id,), *taken))
             self._application.merge([merge.bases[key][0] for key in keys])
             self.merges += 1
             if self._ledger is not None:
@@ -448,13 +548,13 @@ class Transfer:
             for merge in (self._merge, self._merged):
                 if merge is not None and merge.view == ask.want.merge and ask.want.part in merge.bases:
                     return self._offer_base(asker, ask, merge, ask.want.part)
-        if self.status is Status.LIVE and self.is_live and not self._is_stopped:
+        if self.is_live and not self._is_stopped and not self._is_provisional:
             return self._offer_state(asker, ask)
         return wire.Decline(ask.view, ask.serial, self._why_not(ask.want), self.initial)
 
     def _why_not(self, want: wire.Want | None) -> wire.Why:
         """Why there is nothing to give. T2: NONE must stay true as long as the view lasts."""
-        if self.status is Status.WAITING:
+        if self.status is Status.WAITING or self._is_provisional:
             return wire.Why.WAITING if want is None else wire.Why.NONE
         merge = self._merge
         if want is None:
@@ -467,6 +567,11 @@ class Transfer:
                 mine = part is not None and key_of(part) == want.part
                 return wire.Why.PENDING if mine else wire.Why.NONE
         return wire.Why.PENDING  # ahead
+
+    @property
+    def _is_provisional(self) -> bool:
+        """Whether the application's state is that of no primary, and so no state of the group."""
+        return self._holds is None and self._latest is not None and has_primary_policy(self._latest)
 
     def _offer_base(self, asker: MemberId, ask: wire.Ask, merge: Merge, key: wire.PartKey) -> wire.Offer:
         if merge is self._merge and key == merge.own and not merge.gave and self._ledger is not None:
@@ -487,7 +592,7 @@ class Transfer:
     ) -> wire.Offer:  # fmt: skip
         number, chunk = self._donor.hold(asker, data, base, self._now), self.settings.chunk_bytes
         digest = digest_of_state(data)
-        return wire.Offer(ask.view, ask.serial, number, base, at, frontier, len(data), chunk, digest, values)
+        return wire.Offer(ask.view, ask.serial, number, base, at, frontier, len(data), chunk, digest, values, self._holds)
 
     def _send_out(self, fetch: Fetch) -> None:
         out, fetch.out = fetch.out, []

@@ -73,16 +73,20 @@ class Backlog:
                 raise_reach(reach, event)
         return all(reach.get((origin, service), (0, 0))[0] >= for_all for origin, service, _, for_all in frontier)
 
-    def drop_below(self, reach: Reach) -> None:
+    def drop_below(self, reach: Reach) -> list[Batch]:
         """Of the view that the position is in, drop what is in a state that reaches so far; later views stay as they are."""
         held, self._events = self._events, deque()
         self.bytes = self.messages = 0
         seen, beyond = self.seen, False
+        dropped: list[Batch] = []
         for event in held:
             beyond = beyond or isinstance(event, Entered)
             if beyond or not isinstance(event, Batch) or not _is_below(event, reach):
                 self.append(event)
+            else:
+                dropped.append(event)
         self.seen = seen
+        return dropped
 
     def room(self, origins: int) -> int | None:
         """How many packets of each origin still fit; None: enough."""

@@ -3,7 +3,7 @@
 They are asked one after the other. The first that offers is pulled from, with a bounded number of chunks under way. A donor that
 falls silent, has dropped its snapshot or is gone is replaced by the next candidate; what was pulled is kept only if
 the next one offers the very same bytes. When all have declined, the asker rests a little and goes round again, except that
-`Why.NONE` is for good as long as the view lasts.
+`Why.NONE` and `Why.OBSERVER` are for good as long as the view lasts.
 """
 
 from __future__ import annotations
@@ -125,12 +125,17 @@ class Fetch:
     @property
     def is_lost(self) -> bool:
         """Whether every candidate has said, in this view, that it does not hold what we want."""
-        return all(self._is(candidate, Why.NONE) for candidate in self._candidates)
+        return all(self._is(candidate, *_FOR_GOOD) for candidate in self._candidates)
+
+    @property
+    def is_nowhere(self) -> bool:
+        """Whether every candidate has said, in this view, that it waits for a state too."""
+        return all(self._is(candidate, Why.WAITING) for candidate in self._candidates)
 
     def is_first(self, me: MemberId) -> bool:
         """Whether all wait for a state, and nobody before me could begin with one of its own."""
         return all(
-            self._is(other, Why.WAITING) and (other > me or not self._answers[other].initial)
+            self._is(other, Why.WAITING, Why.OBSERVER) and (other > me or not self._answers[other].initial)
             for other in self._candidates
         )
 
@@ -144,15 +149,15 @@ class Fetch:
 
     # Inside.
 
-    def _is(self, who: MemberId, why: Why) -> bool:
+    def _is(self, who: MemberId, *whys: Why) -> bool:
         answer = self._answers.get(who)
-        return answer is not None and answer.why == why
+        return answer is not None and answer.why in whys
 
     def _ask_next(self, now: int) -> None:
         if now < self._rest_until or self._view is None:
             return
         for candidate in self._candidates:
-            if candidate not in self._tried and not self._is(candidate, Why.NONE):
+            if candidate not in self._tried and not self._is(candidate, *_FOR_GOOD):
                 self._tried[candidate] = None
                 self._serial = (self._serial + 1) % 2**32
                 self.donor, self._heard_ns = candidate, now
@@ -201,9 +206,11 @@ class Fetch:
         return False
 
 
+_FOR_GOOD = (Why.NONE, Why.OBSERVER)
 _WORDS = {
     Why.WAITING: "waits for a state too",
     Why.NONE: "does not hold it",
     Why.PENDING: "is not so far yet",
     Why.BUSY: "holds too many snapshots",
+    Why.OBSERVER: "is an observer, which has no state",
 }

@@ -9,8 +9,13 @@ from unisono.services.transfer_messages import PartKey, Values
 
 
 def is_merge(event: Happening) -> bool:
-    """Whether a view comes of several, so that their states must be merged."""
-    return isinstance(event, Entered) and len(event.charter.parts) > 1
+    """Whether a view comes of several, so that their states must be merged. Under the primary policy none is."""
+    return isinstance(event, Entered) and len(event.charter.parts) > 1 and not has_primary_policy(event)
+
+
+def has_primary_policy(entered: Entered) -> bool:
+    """Where every view may cast, no charter calls itself primary."""
+    return entered.is_primary is entered.charter.primary
 
 
 def key_of(part: Part) -> PartKey:

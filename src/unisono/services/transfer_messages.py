@@ -4,7 +4,7 @@
 |---------|---------------|------------------------------------------------------------------------------------------|
 | Ask     | asker → donor | give me the state; or, in a merge, the base of one part                                  |
 | Offer   | donor → asker | here is a snapshot: its point, its size, its digest, and a number to pull it by          |
-| Decline | donor → asker | I have none: because I wait for one too, never held that base, am not so far, or am busy |
+| Decline | donor → asker | I have none: I wait too, never held that base, am not so far, am busy, or observe |
 | Pull    | asker → donor | the chunk at this offset, please                                                         |
 | Chunk   | donor → asker | it                                                                                       |
 | Gone    | donor → asker | I do not hold that snapshot any more                                                     |
@@ -54,6 +54,7 @@ class Why(IntEnum):
     NONE = 1  # I do not hold that base, and as long as this view lasts I can get it only from one who does
     PENDING = 2  # I am not so far yet: ask again
     BUSY = 3  # I hold as many snapshots as I may: ask again, or someone else
+    OBSERVER = 4  # I never have a state, nor a base
 
 
 class Ask(NamedTuple):
@@ -73,6 +74,7 @@ class Offer(NamedTuple):
     chunk_bytes: int
     digest: bytes
     values: Values
+    holds: ViewId | None = None  # primary policy: the primary whose complete state this is
 
 
 class Decline(NamedTuple):
@@ -114,7 +116,7 @@ _VALUES = ALL(ROW(TEXT, U64, TEXT))
 
 WIRE = (
     Layout(0x78, Ask, (_VIEW, U32, MAYBE(_WANT))),
-    Layout(0x79, Offer, (_VIEW, U32, U64, FLAG, _VIEW, _FRONTIER, U64, U32, BLOB, _VALUES)),
+    Layout(0x79, Offer, (_VIEW, U32, U64, FLAG, _VIEW, _FRONTIER, U64, U32, BLOB, _VALUES, MAYBE(_VIEW))),
     Layout(0x7A, Decline, (_VIEW, U32, U8, FLAG)),
     Layout(0x7B, Pull, (_VIEW, U64, U64)),
     Layout(0x7C, Chunk, (_VIEW, U64, U64, BLOB)),

@@ -9,7 +9,7 @@ from typing import Protocol
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError
 from unisono.core.happenings import Happening
-from unisono.core.types import MemberId, ViewId
+from unisono.core.types import Batch, MemberId, ViewId
 from unisono.services.transfer_messages import Values
 
 MIB = 1024 * 1024
@@ -62,6 +62,13 @@ class Application(Protocol):
     def merge(self, parts: Sequence[bytes]) -> None:
         """Replace the state by one made of these, which are the same, in the same order, at every member."""
 
+    @property
+    def can_merge(self) -> bool:
+        """Whether `merge` makes one of several states. If not, it takes the first."""
+
+    def skip(self, batch: Batch, is_in_state: bool) -> None:
+        """A batch is not shown: the state that was restored has it, or it belongs to a state that is not here."""
+
 
 class Port(Protocol):
     """What state transfer needs of a member: `core.whole.Member` has it."""
@@ -72,6 +79,8 @@ class Port(Protocol):
     def send(self, to: MemberId, data: bytes) -> bool: ...
 
     def set_free_room(self, packets: int | None) -> None: ...
+
+    def hold(self, state: ViewId | None) -> None: ...
 
 
 class Ledger(Protocol):

@@ -83,6 +83,8 @@ class Script:
         self.subset_share = rng.choice((0.0, 0.0, 0.3))
         self.safe_share = rng.choice((0.0, 0.0, 0.3, 1.0))
         self.causal_share = rng.choice((0.0, 0.3)) if world.order in ("toto", "all-ack") else 0.0
+        self.waits = world.stream("receipts")
+        self.waiting_share = self.waits.choice((0.0, 0.2, 1.0))
 
     def play(self) -> None:
         world, rng = self.world, self.rng
@@ -119,7 +121,8 @@ class Script:
                 process = rng.choice(up)
                 world.casts += 1
                 size = rng.choice((4, 4, 60, 1_000)) if rng.random() < 0.97 else 12_000
-                process.cast(f"{process.id}/{world.casts}/".encode().ljust(size, b"."), self._options(process.id))
+                payload = f"{process.id}/{world.casts}/".encode().ljust(size, b".")
+                process.cast(payload, self._options(process.id), self.waits.random() < self.waiting_share)
             if world.now < self.duration_ns:
                 world.after(1 + int(rng.expovariate(1.0) * gap), cast)
 

@@ -21,12 +21,13 @@ from unisono.core.membership_host import Left, Refused
 from unisono.core.membership_settings import MembershipSettings
 from unisono.core.ordering import AnyOrdering
 from unisono.core.stream_settings import StreamSettings
-from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, View
+from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Transition, View
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_network import DatagramNetwork
 from unisono.trace.checks.judge import Observer, Verdict
 from unisono.trace.promises import promises
 from unisono.trace.recorder import Recorder
+from unisono.trace.schema import OK, STAGES, UNCERTAIN
 from unisono.trace.sinks import Sink, TeeSink
 
 ALSO_OWED = frozenset({"P15", "P16", "P17", "P22"})
@@ -92,6 +93,7 @@ class Process:
         self.refusals: list[str] = []
         self.records = [] if record is None else [record]  # stable storage: what an earlier life left is still there
         self.unsent: dict[int, int] = {}  # by error: datagrams that the system refused to send
+        self.awaited: set[int] = set()  # own messages that the application waits for, until they are stable or in doubt
         self._armed: int | None = None
         self.on_event: Callable[[Process, Any], None] | None = None
 
@@ -119,8 +121,8 @@ class Process:
         self.member.receive([datagram], self.clock())
         self.turn()
 
-    def cast(self, payload: bytes, options: CastOptions = DEFAULT) -> bool:
-        """False: not now."""
+    def cast(self, payload: bytes, options: CastOptions = DEFAULT, is_awaited: bool = False) -> bool:
+        """False: not now. `is_awaited`: the application waits for its receipt."""
         if not self.is_up or self.paused_until > self.world.now or self.member.view is None:
             return False
         if options.to is not None:
@@ -130,6 +132,8 @@ class Process:
             key = self.member.cast(payload, options)
         except UnisonoError:
             return False
+        if key is not None and is_awaited:
+            self.awaited.add(key.index)
         self.turn()
         return key is not None
 
@@ -145,6 +149,8 @@ class Process:
                 self._send(address, datagram)
         for event in effects.events:
             self._show(event)
+        if not self.ended:
+            self._answer()
         if effects.deadline is not None and effects.deadline != self._armed:
             self._armed = effects.deadline
             world.at(self._when(effects.deadline), self._ticker(effects.deadline))
@@ -158,6 +164,8 @@ class Process:
             self.unsent[number] = self.unsent.get(number, 0) + 1
 
     def _show(self, event: Any) -> None:
+        if not self.ended:
+            self.record_shown(event)
         if isinstance(event, Entered):
             self.views.append(event.view)
         elif isinstance(event, Batch):
@@ -173,6 +181,29 @@ class Process:
             self.world.after(2 * SECOND, self._stop)  # it answers late questions for a while
         if self.on_event is not None:
             self.on_event(self, event)
+
+    def record_shown(self, event: Any) -> None:
+        """Record what the application is shown. Where something stands between, it is not every event of the member."""
+        recorder, now = self.recorder, self.world.now
+        if isinstance(event, Batch):
+            recorder.show_batch(event)
+        elif isinstance(event, Transition):
+            recorder.show_transition(now, event.together, event.is_primary)
+            self._answer()
+        elif isinstance(event, Entered):
+            view = event.view
+            recorder.show_view(now, view.id, view.members, event.together, event.joined, event.left, event.is_primary)
+
+    def _answer(self) -> None:
+        """Record which of the awaited messages are stable now, or in doubt for good."""
+        stage = STAGES[-1]
+        for doubt in self.member.take_doubts():
+            for index in sorted(index for index in self.awaited if doubt.first <= index < doubt.end):
+                self.awaited.remove(index)
+                self.recorder.show_receipt(self.world.now, stage, index, 1, UNCERTAIN, doubt.known)
+        for index in sorted(index for index in self.awaited if index < self.member.settled_index):
+            self.awaited.remove(index)
+            self.recorder.show_receipt(self.world.now, stage, index, 1, OK)
 
     def _stop(self) -> None:
         self.alive = False

@@ -27,7 +27,7 @@ TIERS_WANTED, LANES_TO_SPARE, MESSAGE_WIDTH, WORTH_WIDENING = 3, 2, 50, 1.2
 MESSAGES_MAX, MEMBERS_MAX = 60, 12  # beyond these, only the first messages are shown
 MARGIN, LABEL_MAX = 52.0, 18  # left of the plot, besides the member's name; how much of that is shown
 NAME_MAX = 8  # longer addresses would drown the marks: messages then bear a letter for each member
-UNDRAWN = frozenset({schema.COUNTERS, schema.DROP, schema.STABLE})
+UNDRAWN = schema.SHOWN | {schema.COUNTERS, schema.DROP, schema.STABLE}
 ON_THE_LINE = frozenset(schema.KINDS - UNDRAWN - {*VERBS, schema.UNBLOCK})
 """What has no mark of its own: a diamond with a tooltip."""
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from unisono.trace.schema import TraceError
 
-ALWAYS = frozenset({"P0", "P1", "P2", "P3", "P4", "P5", "P11", "P12", "P13", "P14"})
-"""Every order in views: nothing created, duplicated or lost, and views that agree."""
+SHOWN = frozenset({"P25", "P26", "P27", "P28", "P29"})
+"""What an application is shown. They say nothing where that was not recorded, P27 and P29 nothing without the primary policy."""
+ALWAYS = frozenset({"P0", "P1", "P2", "P3", "P4", "P5", "P11", "P12", "P13", "P14"}) | SHOWN
+"""Every order in views: nothing created, duplicated or lost, views that agree, and applications that are told the truth."""
 FIFO = frozenset({"P6", "P7"})
 CAUSAL = FIFO | {"P8"}
 TOTAL = frozenset({"P9a", "P9b", "P9c"})

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from unisono.core.outbox import Note, NoteKind
-from unisono.core.types import Batch, MemberId, Service, View
+from unisono.core.types import Batch, MemberId, Service, View, ViewId
 from unisono.trace import schema
 from unisono.trace.promises import PROMISES
 from unisono.trace.schema import Event, TraceError, attribute, member_name
+from unisono.trace.shown import Shown, Totals
 from unisono.trace.sinks import Sink
 from unisono.trace.state_line import StateLine
 
@@ -46,6 +47,11 @@ class Recorder:
         self._committed = _committed(protocol)
         # What ORDERED said of a batch, by (rank, first), until its DELIVER.
         self._ordered: dict[tuple[int, int], tuple[int | None, dict[str, str] | None]] = {}
+        # What the application was shown. Its view may be older than the member's while a state is transferred.
+        self._shown_view: str | None = None
+        self._shown_names: tuple[str, ...] = ()
+        self._shown = Totals()
+        self._is_restored = False  # its state was replaced since it was shown that view
         self.line: StateLine | None = None
         """What follows the messages in the state, for P19; set by `follow_state`."""
 
@@ -107,6 +113,68 @@ class Recorder:
         name = "chain" if service == schema.TOTAL else "digest"
         event = self._event(now_ns, kind, attributes={name: value})
         event.view, event.service, event.ordinal = view, service, ordinal
+        self._write([event])
+
+    # What the application is shown or told. Call these when the event is put into its stream, after the turn's notes.
+
+    def show_batch(self, batch: Batch) -> None:
+        """Count a batch that the application is shown in its view. Writes nothing."""
+        if batch.to is None and batch.payloads is not None and batch.service is not Service.DATAGRAM:
+            origin, is_total = self._shown_names[batch.origin], batch.service is Service.TOTAL
+            self._shown.add(origin, batch.first, batch.count, _signed(batch.digest), is_total)
+
+    def show_transition(self, now_ns: int, together: Iterable[MemberId], is_primary: bool) -> None:
+        """The view that the application was shown last ends."""
+        told = {"together": _names(together), "primary": is_primary, **_totals(self._shown.told())}
+        event = self._event(now_ns, schema.TRANSITION, attributes=_attributes(told))
+        event.view = self._shown_view
+        self._write([event])
+
+    def show_view(
+        self,
+        now_ns: int,
+        view_id: ViewId,
+        members: Iterable[MemberId],
+        together: Iterable[MemberId],
+        joined: Iterable[MemberId],
+        left: Iterable[MemberId],
+        is_primary: bool,
+    ) -> None:
+        """The application is shown a view; from here on its batches are counted anew."""
+        told: dict[str, object] = {} if self._shown_view is None else {"previous": self._shown_view}
+        told |= {"together": _names(together), "joined": _names(joined), "left": _names(left), "primary": is_primary}
+        if self._shown_view is not None:
+            told |= _totals(self._shown.told())
+        if self._is_restored:
+            told["restored"] = True
+        event = self._event(now_ns, schema.SHOW, attributes=_attributes(told))
+        event.view, event.members = str(view_id), tuple(str(member) for member in members)
+        self._shown_view, self._shown_names = event.view, event.members
+        self._shown, self._is_restored = Totals(), False
+        self._write([event])
+
+    def show_state(
+        self, now_ns: int, source: ViewId | None, replaced: bool, parts: Iterable[ViewId | None] = ()
+    ) -> None:
+        """The application's state was replaced by that of the part which came from `source`; None: a joiner's first state.
+
+        `replaced`: a state of its own is thrown away. `parts`: the views that the parts came from.
+        """
+        told: dict[str, object] = {} if source is None else {"source": str(source)}
+        told |= {"replaced": replaced, "parts": [str(part) for part in parts if part is not None]}
+        self._is_restored = True
+        self._write([self._event(now_ns, schema.STATE, attributes=_attributes(told))])
+
+    def show_receipt(
+        self, now_ns: int, stage: str, first: int, count: int, outcome: str, known: Iterable[MemberId] = ()
+    ) -> None:
+        """The application is told how far own messages have come: `stage` is one of STAGES, `outcome` is ok or uncertain."""
+        told: dict[str, object] = {"stage": stage, "outcome": outcome}
+        if outcome == schema.UNCERTAIN:
+            told["known"] = _names(known)
+        event = self._event(now_ns, schema.RECEIPT, attributes=_attributes(told))
+        event.origin, event.origin_incarnation = self.member
+        event.first, event.count = first, count
         self._write([event])
 
     def follow_state(self) -> StateLine:
@@ -230,7 +298,7 @@ class Recorder:
             None if to is None else tuple([names[one] for one in to]),
             ordinal,
             position,
-            digest if digest < 2**63 else digest - 2**64,
+            _signed(digest),
             frontier,
             self._transaction(batch) if service in self._committed and kind != schema.ORDERED else None,
             None,
@@ -254,6 +322,18 @@ _SERVICE = tuple(Service(value).name.lower() if value else "" for value in range
 
 def _committed(order: str) -> frozenset[str]:
     return frozenset(name for name, owed in PROMISES.get(order, {}).items() if "P18" in owed)
+
+
+def _signed(digest: int) -> int:
+    return digest if digest < 2**63 else digest - 2**64
+
+
+def _names(members: Iterable[MemberId]) -> list[str]:
+    return [str(member) for member in members]
+
+
+def _totals(told: Shown) -> dict[str, object]:
+    return {"shown": told.shown, "digest": told.digest, "chain": told.chain}
 
 
 def _attributes(values: Mapping[str, object] | None) -> dict[str, str] | None:

@@ -16,7 +16,7 @@ How values are written:
 - the **attributes** map strings to strings. A string stands for itself; any other value is JSON without spaces
   (``true``, ``17``, ``[0,2,1]``). `vector` is such a list, by rank, in messages of this view, its caster's own entry
   counting what it had cast before this batch. `void` is ``true`` on the PLACE of a message that was addressed to this
-  member but whose payload nobody holds any more.
+  member but whose payload nobody holds any more. `together`, `joined`, `left`, `known` and `parts` are lists of names.
 - lists are tuples in an `Event`, so that rows may share them.
 """
 
@@ -89,7 +89,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("clock", "string", False, "what time_ns is: real (monotonic) or simulated (virtual)"),
     Column("kind", "string", False, "what happened, one of KINDS"),
     Column("view", "string", True, "number@proposer"),
-    Column("members", "list<string>", True, "on VIEW: the members by rank"),
+    Column("members", "list<string>", True, "on VIEW and SHOW: the members by rank"),
     Column("previous_view", "string", True, "on VIEW: the view that this member came from"),
     Column("transitional", "list<string>", True, "on VIEW: who came along from the previous view"),
     Column("parts", "list<string>", True, "on VIEW: the views that were merged"),
@@ -114,11 +114,19 @@ JOIN, LEAVE, VIEW, CAST, RECEIVE, ORDERED = "JOIN", "LEAVE", "VIEW", "CAST", "RE
 DELIVER, PLACE, STABLE, BLOCK, UNBLOCK = "DELIVER", "PLACE", "STABLE", "BLOCK", "UNBLOCK"
 VOTE, DECIDE, SNAPSHOT_OUT, SNAPSHOT_IN = "VOTE", "DECIDE", "SNAPSHOT_OUT", "SNAPSHOT_IN"
 SUSPECT, PAUSE, HEAL, DROP, COUNTERS = "SUSPECT", "PAUSE", "HEAL", "DROP", "COUNTERS"
+TRANSITION, SHOW, RECEIPT, STATE = "TRANSITION", "SHOW", "RECEIPT", "STATE"
 CRASH, END = "CRASH", "END"
 KINDS = frozenset(
     f"{JOIN} {LEAVE} {VIEW} {CAST} {RECEIVE} {ORDERED} {DELIVER} {PLACE} {STABLE} {BLOCK} {UNBLOCK} {VOTE} {DECIDE} "
-    f"{SNAPSHOT_OUT} {SNAPSHOT_IN} {SUSPECT} {PAUSE} {HEAL} {DROP} {COUNTERS} {CRASH} {END}".split()
+    f"{SNAPSHOT_OUT} {SNAPSHOT_IN} {SUSPECT} {PAUSE} {HEAL} {DROP} {COUNTERS} {TRANSITION} {SHOW} {RECEIPT} {STATE} "
+    f"{CRASH} {END}".split()
 )
+SHOWN = frozenset({TRANSITION, SHOW, RECEIPT, STATE})
+"""What the application was shown or told; their attributes are in docs/trace-conventions.md."""
+STAGES = ("delivered", "applied", "stable")
+"""The stages of a receipt that are recorded, each later than those before it."""
+OK, UNCERTAIN = "ok", "uncertain"
+"""How a stage ended."""
 ENDINGS = frozenset({LEAVE, CRASH, END})
 TOTAL, DATAGRAM = "total", "datagram"
 """The service whose deliveries are one sequence. A group can carry several services."""
@@ -134,6 +142,9 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     ORDERED: _BATCH,
     DELIVER: (*_BATCH, "service", "ordinal"),
     PLACE: (*_BATCH, "service", "ordinal"),
+    TRANSITION: ("view",),
+    SHOW: ("view", "members"),
+    RECEIPT: ("origin", "origin_incarnation", "first", "count"),
 }
 """Nullable columns that a row of this kind must have all the same."""
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from unisono.trace import schema
-from unisono.trace.checks.model import DATAGRAM, PLACED, TOTAL, Cast, Delivery, Life, Membership, Stay, Transition
+from unisono.trace.checks.model import DATAGRAM, KEPT, PLACED, TOTAL, Cast, Delivery, Life, Membership, Stay, Transition
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import Event
 
@@ -163,6 +163,8 @@ class History:
             handle(life, event)
         life.rows += 1
         life.next_index = index + 1
+        if event.kind in KEPT:
+            life.kept.append(event)
         take = self._take.get(event.kind)
         if take is not None:
             take(life, event)

@@ -40,6 +40,11 @@ from unisono.trace.checks.p20_primary_component import PrimaryComponent
 from unisono.trace.checks.p21_security import Security
 from unisono.trace.checks.p22_bounded_liveness import BoundedLiveness
 from unisono.trace.checks.p23_resources import Resources
+from unisono.trace.checks.p25_together import Together
+from unisono.trace.checks.p26_stable import Stable
+from unisono.trace.checks.p27_safe_primary import SafePrimary
+from unisono.trace.checks.p28_receipts import Receipts
+from unisono.trace.checks.p29_state_lineage import StateLineage
 from unisono.trace.promises import excused, owed_by
 from unisono.trace.schema import Event, TraceError
 
@@ -73,6 +78,11 @@ CHECKERS: dict[str, type[Checker]] = {
         Security,
         BoundedLiveness,
         Resources,
+        Together,
+        Stable,
+        SafePrimary,
+        Receipts,
+        StateLineage,
     )
 }
 """By property id, in the order in which a report lists them."""

@@ -17,10 +17,12 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from unisono.trace.checks.spans import Spans
-from unisono.trace.schema import Event, member_name
+from unisono.trace.schema import BLOCK, SHOWN, SNAPSHOT_IN, VIEW, Event, member_name
 
 Span: TypeAlias = tuple[int, int, int]
 """The messages ``first … end-1`` of a life: (its number, first, end)."""
+
+KEPT = SHOWN | {VIEW, BLOCK, SNAPSHOT_IN}
 
 PLACED, TOTAL, DATAGRAM = 1, 2, 4
 """Bits of `Stay.marks`: a placeholder's turn; of the service `total`; of the service `datagram`."""
@@ -38,6 +40,7 @@ class Life:
         "ending_reason",
         "firsts",
         "hole",
+        "kept",
         "name",
         "next_index",
         "number",
@@ -64,6 +67,7 @@ class Life:
         self.firsts: list[int] = []  # the keys of `casts`, ascending
         self.cast_end = 0  # every CAST seen ends at or below
         self.starts: dict[str, int] = {}  # by view: the first index cast in it
+        self.kept: list[Event] = []  # rows of the kinds `KEPT`: few, and several properties look at them in the end
         # For the history alone: rows that wait for a CAST of another life.
         self.backlog: deque[Event] = deque()
         self.coming = Spans()  # what the backlog has cast, or had

@@ -1,0 +1,33 @@
+"""The answering side of state transfer at an observer: it has no state, and says so at once.
+
+Without an answer an asker would wait until its patience ends before it asks the next member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from unisono.core.happenings import Aside, Happening
+from unisono.services import transfer_messages as wire
+from unisono.services.transfer_settings import Port
+
+
+class Decliner:
+    """Declines whenever a state is asked for. One for each observer."""
+
+    def __init__(self, member: Port) -> None:
+        self._member = member
+        self._codec = wire.make_transfer_codec()
+        self.declined = 0
+        """How often the observer was asked."""
+
+    def take(self, events: Iterable[Happening]) -> bool:
+        """What happened to the member. True: something was sent, so the member needs a turn."""
+        before = self.declined
+        for event in events:
+            if isinstance(event, Aside) and event.data[:1] == wire.TAG:
+                ask = self._codec.decode(memoryview(event.data)[1:], 0, 1)
+                if isinstance(ask, wire.Ask):
+                    decline = wire.Decline(ask.view, ask.serial, wire.Why.OBSERVER, False)
+                    self.declined += self._member.send(event.sender, wire.TAG + self._codec.encode(decline))
+        return self.declined != before

@@ -1,0 +1,311 @@
+"""P25 together means the same: members that go from one view to the next together were shown the same messages.
+
+Judged on what applications were shown (SHOW and TRANSITION rows, see docs/trace-conventions.md). Messages with destinations and
+datagrams do not count, nor do views in which a member's state was replaced, because messages may have come inside that state.
+
+- Let p show V' after V and name q in `together`. If q shows V' too, it also comes from V, names p, and was shown the same
+  messages in V: the same `shown` and `digest`, and those of the service `total` in the same order (`chain`).
+- `joined` = members - together, `left` = members of V - together; p is in `together`. In a first view `together` is p alone.
+- A life shows a view that it installed, with the same members.
+- Exactly one TRANSITION lies between two SHOW rows of a life, none before the first. It names the view that ends and the same
+  `together`; the SHOW row may name fewer if the state was replaced in between.
+- When V ends, p was shown the messages that it delivered in V before it blocked: the remainder comes behind the TRANSITION.
+- What p was shown in V is what it delivered in V.
+
+A life without SHOW rows has no application, and one with missing rows is not asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from unisono.trace.checks.attributes import is_true, value_of, whole
+from unisono.trace.checks.history import History
+from unisono.trace.checks.model import DATAGRAM as OF_DATAGRAM
+from unisono.trace.checks.model import PLACED, Life
+from unisono.trace.checks.shown_rows import Finding, LifeRows, Lives, ShownChecker, SpansOf, listed, named, names_in
+from unisono.trace.schema import BLOCK, DATAGRAM, DELIVER, SHOW, TOTAL, TRANSITION, Event, member_name
+from unisono.trace.shown import NOTHING, Shown, Totals
+
+Batches: TypeAlias = Sequence[tuple[str, int, int]]
+"""Origin, first, end."""
+NAMED_MAX = 3
+"""How many differing messages a sentence names."""
+
+
+class DeliveredInView(NamedTuple):
+    """What the rows of one life say that it delivered in one view, as far as it counts."""
+
+    all: Shown
+    ordinary: int | None
+    """How many messages of that before it blocked; None: it did not block."""
+
+
+NONE_DELIVERED = DeliveredInView(NOTHING, None)
+
+
+@dataclass
+class _Step:
+    """A SHOW row that follows another one."""
+
+    life: LifeRows
+    row: Event
+    view: str
+    previous: str
+    together: frozenset[str]
+    told: Shown
+    is_complete: bool
+    """The state was not replaced since this life entered the previous view."""
+
+    @property
+    def name(self) -> str:
+        return self.life.name
+
+
+def decide(
+    lives: Lives, delivered: Mapping[tuple[str, str], DeliveredInView], batches: Callable[[str, str], Batches]
+) -> Iterator[Finding]:
+    """`delivered` and `batches` tell what a life delivered in a view; `batches` is asked only where two differ."""
+    steps: defaultdict[str, dict[str, _Step]] = defaultdict(dict)  # by view and name
+    for name in sorted(lives):
+        life = lives[name]
+        if not life.is_holed:
+            for found in _judge_life(life, delivered):
+                if isinstance(found, _Step):
+                    steps[found.view].setdefault(name, found)
+                else:
+                    yield found
+    for view in sorted(steps):
+        yield from _compare(steps[view], batches)
+
+
+def _judge_life(life: LifeRows, delivered: Mapping[tuple[str, str], DeliveredInView]) -> Iterator[Finding | _Step]:
+    last: Event | None = None
+    ends: list[Event] = []  # TRANSITION rows since the last SHOW
+    for row in life.rows:
+        if row.kind == TRANSITION:
+            ends.append(row)
+            yield from _judge_transition(life, row, last, delivered)
+        elif row.kind == SHOW:
+            yield from _judge_sets(life, row, last)
+            yield from _judge_ends(life, row, last, ends)
+            if last is not None:
+                assert row.view is not None
+                assert last.view is not None
+                step = _Step(
+                    life,
+                    row,
+                    row.view,
+                    last.view,
+                    frozenset(names_in(row, "together")),
+                    _told(row),
+                    _is_complete(life, last.view, row),
+                )
+                if step.is_complete:
+                    actual = delivered.get((life.name, last.view), NONE_DELIVERED).all
+                    if step.told != actual:
+                        yield _finding(
+                            "altered",
+                            life,
+                            row,
+                            f"was shown {step.told.shown} messages in view {last.view}, which are not the {actual.shown} that it "
+                            "delivered there",
+                        )
+                yield step
+            last, ends = row, []
+
+
+def _judge_transition(
+    life: LifeRows, row: Event, last: Event | None, delivered: Mapping[tuple[str, str], DeliveredInView]
+) -> Iterator[Finding]:
+    if last is None or row.view != last.view:
+        shown = "none" if last is None else last.view
+        yield _finding("transition", life, row, f"was told that view {row.view} ends, but {shown} was shown last")
+        return
+    assert row.view is not None
+    ordinary = delivered.get((life.name, row.view), NONE_DELIVERED).ordinary
+    if ordinary is not None and _is_complete(life, row.view, row) and _told(row).shown != ordinary:
+        yield _finding(
+            "remainder",
+            life,
+            row,
+            f"was shown {_told(row).shown} messages in view {row.view} before its end, but it had delivered {ordinary} when it "
+            "blocked",
+        )
+
+
+def _judge_sets(life: LifeRows, row: Event, last: Event | None) -> Iterator[Finding]:
+    members, together = frozenset(row.members or ()), frozenset(names_in(row, "together"))
+    installed = life.views.get(row.view or "")
+    if installed is None or installed.local_index > row.local_index or installed.members != row.members:
+        own = "it has not installed" if installed is None else f"it installed with {listed(installed.members or ())}"
+        yield _finding("view", life, row, f"was shown view {row.view} of {listed(members)}, which {own}")
+    if last is None and together != {life.name}:
+        yield _finding("first", life, row, f"was told that {listed(together)} came together into its first view")
+    elif life.name not in together or together - members:
+        yield _finding(
+            "set", life, row, f"was told that {listed(together)} came together into a view of {listed(members)}"
+        )
+    if (previous := value_of(row, "previous")) != (None if last is None else last.view):
+        shown = "none" if last is None else last.view
+        yield _finding("previous", life, row, f"came from view {previous or 'none'}, but {shown} was shown last")
+    before = frozenset() if last is None else frozenset(last.members or ())
+    for name, expected in (("joined", members - together), ("left", before - together)):
+        told = frozenset(names_in(row, name))
+        if told != expected:
+            yield _finding(
+                name,
+                life,
+                row,
+                f"was told that {listed(told)} {name}, but apart from those together it is {listed(expected)}",
+            )
+
+
+def _judge_ends(life: LifeRows, row: Event, last: Event | None, ends: list[Event]) -> Iterator[Finding]:
+    if len(ends) != (last is not None):
+        yield _finding(
+            "transition",
+            life,
+            row,
+            f"was shown view {row.view} behind {len(ends)} transitions instead of {int(last is not None)}",
+        )
+    elif last is not None:
+        earlier, together = frozenset(names_in(ends[0], "together")), frozenset(names_in(row, "together"))
+        may_shrink = life.replaced(last.local_index, row.local_index) or is_true(row, "restored")
+        if earlier != together and not (may_shrink and together <= earlier):
+            yield _finding(
+                "transition set",
+                life,
+                row,
+                f"was told that {listed(together)} came together, but {listed(earlier)} when the last view ended",
+            )
+
+
+def _compare(steps: dict[str, _Step], batches: Callable[[str, str], Batches]) -> Iterator[Finding]:
+    """Who names whom in one view. The odd one is compared with a member whose totals most others share."""
+    told: set[frozenset[str]] = set()
+    for name in sorted(steps):
+        one = steps[name]
+        alike = []
+        for other in (steps[who] for who in sorted(one.together & steps.keys())):
+            if not one.is_complete or not other.is_complete:
+                continue
+            if other.previous == one.previous and name in other.together:
+                alike.append(other)
+            elif other.previous != one.previous:
+                yield _finding(
+                    "not together",
+                    one.life,
+                    one.row,
+                    f"was told that {other.name} came along from view {one.previous}, but that was shown {other.previous} before",
+                    other,
+                )
+            else:
+                yield _finding(
+                    "not together",
+                    one.life,
+                    one.row,
+                    f"was told that {other.name} came along from view {one.previous}, but that was not told so of {name}",
+                    other,
+                )
+        if not alike:
+            continue
+        common = Counter(step.told for step in alike).most_common(1)[0][0]
+        model = next(step for step in alike if step.told == common)
+        pair = frozenset({name, model.name})
+        if one.told != common and pair not in told:
+            told.add(pair)
+            yield _differ(model, one, batches)
+
+
+def _differ(one: _Step, other: _Step, batches: Callable[[str, str], Batches]) -> Finding:
+    view = one.previous
+    mine, theirs = batches(one.name, view), batches(other.name, view)
+    only_mine, only_theirs = _beyond(mine, theirs), _beyond(theirs, mine)
+    if only_mine or only_theirs:
+        how = " and ".join(
+            f"{', '.join(some[:NAMED_MAX])}{', …' if len(some) > NAMED_MAX else ''} only to {step.name}"
+            for step, some in ((one, only_mine), (other, only_theirs))
+            if some
+        )
+    else:
+        how = "the same ones in another order, or with another content"
+    return _finding(
+        "differ",
+        one.life,
+        one.row,
+        f"came from view {view} together with {other.name}, but they were shown other messages there: {how}",
+        other,
+        {"messages": (only_mine + only_theirs)[:NAMED_MAX]},
+    )
+
+
+def _beyond(some: Batches, others: Batches) -> list[str]:
+    """The messages of one sequence that are not in the other."""
+    known = SpansOf()
+    for origin, first, end in others:
+        known.add((origin,), first, end)
+    return [named(origin, *part) for origin, first, end in some for part in known.outside((origin,), first, end)]
+
+
+def _is_complete(life: LifeRows, view: str, until: Event) -> bool:
+    entered = life.views.get(view)
+    if entered is None or is_true(until, "restored"):
+        return False
+    return not life.replaced(entered.local_index, until.local_index)
+
+
+def _told(row: Event) -> Shown:
+    shown = whole(value_of(row, "shown"))
+    return Shown(-1 if shown is None else shown, value_of(row, "digest") or "", value_of(row, "chain") or "")
+
+
+def _finding(
+    what: str, life: LifeRows, row: Event, how: str, other: _Step | None = None, more: Mapping[str, object] = {}
+) -> Finding:
+    members = (life.name,) if other is None else (life.name, other.name)
+    sentence = f"{life.name} {how} ({row.kind} of view {row.view}, local {row.local_index})."
+    return Finding(what, members, row.view, row.local_index, sentence, more)
+
+
+class Together(ShownChecker):
+    id = "P25"
+
+    def __init__(self, history: History | None = None) -> None:
+        super().__init__(history)
+        self._totals: defaultdict[tuple[str, str], Totals] = defaultdict(Totals)
+        self._ordinary: dict[tuple[str, str], int] = {}
+
+    def row(self, life: Life, event: Event) -> None:
+        if event.kind == DELIVER:
+            if event.destinations is None and event.service != DATAGRAM:
+                assert event.view is not None
+                assert event.first is not None
+                assert event.count is not None
+                origin = member_name(event.origin or "", event.origin_incarnation or 0)
+                totals = self._totals[life.name, event.view]
+                totals.add(origin, event.first, event.count, event.digest, event.service == TOTAL)
+        elif event.kind == BLOCK and life.stay is not None:
+            key = (life.name, life.stay.id)
+            self._ordinary.setdefault(key, self._totals[key].shown)
+
+    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Finding]:
+        delivered = {
+            key: DeliveredInView(totals.told(), self._ordinary.get(key)) for key, totals in self._totals.items()
+        }
+        return decide(lives, delivered, self._batches_of)
+
+    def _batches_of(self, name: str, view: str) -> Batches:
+        """What a life delivered in a view, to everyone."""
+        stay, numbered = self.history.by_name[name].stays.get(view), self.history.numbered
+        if stay is None:
+            return []
+        batches = []
+        for (number, first, end), mark in zip(stay.spans, stay.marks, strict=True):
+            cast = numbered[number].casts.get(first)
+            if not mark & (PLACED | OF_DATAGRAM) and (cast is None or cast.destinations is None):
+                batches.append((numbered[number].name, first, end))
+        return batches

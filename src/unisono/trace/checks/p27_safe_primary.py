@@ -1,0 +1,217 @@
+"""P27 safe and primary: once a safe message is delivered in a primary view, every later primary has it.
+
+A message is safe if its CAST has `attributes.safe` = ``true``. Let a life deliver the safe message m in the primary view V before
+it blocks for the end of V. For every later primary V' (of a higher number):
+
+- A member that installed V and later V' delivered m in V, if it is addressed to it, or its state was replaced in between.
+- Where V' names the part that carries its state (`attributes.state` = ``view/cut``: those who came from that view with that cut)
+  and m goes to all, some member of that part has m: it delivered m, or took over the state of a primary whose part has it.
+
+Nothing is asked of a run whose applications were not recorded, and nothing is concluded from a life that is not whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from unisono.trace.checks.attributes import is_true, value_of
+from unisono.trace.checks.history import History
+from unisono.trace.checks.model import Cast
+from unisono.trace.checks.shown_rows import (
+    Delivered,
+    Finding,
+    LifeRows,
+    Lives,
+    Message,
+    Range,
+    ShownChecker,
+    SpansOf,
+    delivered_in,
+    listed,
+    named,
+)
+from unisono.trace.checks.spans import Spans
+from unisono.trace.schema import STATE, VIEW, Event, view_number
+
+
+def primaries(lives: Lives) -> dict[str, dict[str, Event]]:
+    """By view: the VIEW rows of those who installed it as primary."""
+    found: defaultdict[str, dict[str, Event]] = defaultdict(dict)
+    for name, life in lives.items():
+        for view, row in life.views.items():
+            if is_true(row, "primary"):
+                found[view][name] = row
+    return dict(sorted(found.items(), key=lambda item: (view_number(item[0]), item[0])))
+
+
+def part_of(view: dict[str, Event], state: str) -> dict[str, Event]:
+    """Those of a view who came with the part that `state` names."""
+    came, _, cut = state.partition("/")
+    return {
+        name: row for name, row in view.items() if row.previous_view == came and (value_of(row, "cut") or "") == cut
+    }
+
+
+def state_named(view: dict[str, Event]) -> str | None:
+    """The part that carries the state, as the first of those names it who name one."""
+    return next((state for name in sorted(view) if (state := value_of(view[name], "state")) is not None), None)
+
+
+def decide(lives: Lives, safe: Iterable[Message], delivered: Iterable[Delivered]) -> Iterator[Finding]:
+    """`delivered` are the deliveries of these safe messages."""
+    if not any(life.is_shown for life in lives.values()):
+        return
+    chain = primaries(lives)
+    has, early = SpansOf(), SpansOf()
+    first: dict[tuple[str, str], Delivered] = {}
+    for one in delivered:
+        has.add((one.who, one.view, one.origin), one.first, one.end)
+        if one.early:
+            early.add((one.view, one.origin), one.first, one.end)
+            key = (one.view, one.origin)
+            first[key] = min(first.get(key, one), one, key=lambda d: (d.who, d.local))
+    for message in sorted(safe):
+        if message.view in chain:
+            certain = early.spans.get((message.view, message.origin), Spans()).inside(message.first, message.end)
+            for part in certain:
+                known = message._replace(first=part[0], end=part[1])
+                yield from _judge_members(lives, chain, known, has)
+                if message.destinations is None:
+                    yield from _Lineage(lives, chain, known, has).judge()
+
+
+def _judge_members(
+    lives: Lives, chain: dict[str, dict[str, Event]], message: Message, has: SpansOf
+) -> Iterator[Finding]:
+    for name in sorted(lives):
+        life = lives[name]
+        entered = life.views.get(message.view)
+        if entered is None or life.is_holed or not (message.destinations is None or name in message.destinations):
+            continue
+        later = next((row for view, row in _later(life, chain, entered)), None)
+        if later is None or life.replaced(entered.local_index):
+            continue
+        for part in has.outside((name, message.view, message.origin), message.first, message.end):
+            yield _finding(
+                "came without",
+                (name,),
+                later.view,
+                later.local_index,
+                message,
+                part,
+                f"{name} came from there into primary {later.view} (local {later.local_index}) without it",
+            )
+
+
+def _later(life: LifeRows, chain: dict[str, dict[str, Event]], entered: Event) -> Iterator[tuple[str, Event]]:
+    for view, row in life.views.items():
+        if row.local_index > entered.local_index and life.name in chain.get(view, ()):
+            yield view, row
+
+
+class _Lineage:
+    """Whether the states of later primaries have one message. None: that cannot be known."""
+
+    def __init__(self, lives: Lives, chain: dict[str, dict[str, Event]], message: Message, has: SpansOf) -> None:
+        self._lives, self._chain, self._message = lives, chain, message
+        self._lacks = {
+            name: bool(has.outside((name, message.view, message.origin), message.first, message.end)) for name in lives
+        }
+        self._known: dict[str, bool | None] = {}
+
+    def judge(self) -> Iterator[Finding]:
+        number = view_number(self._message.view)
+        for view, rows in self._chain.items():
+            state = state_named(rows)
+            if view_number(view) > number and state is not None and self._carried(view) is False:
+                members = sorted(part_of(rows, state))
+                yield _finding(
+                    "not in the state",
+                    tuple(members),
+                    view,
+                    None,
+                    self._message,
+                    (self._message.first, self._message.end),
+                    f"the state of primary {view} comes from {state} with {listed(members)}, and none of them has it",
+                )
+                return  # those that follow inherit it
+
+    def _carried(self, view: str) -> bool | None:
+        if view not in self._known:
+            self._known[view] = None  # a trace that goes in a circle tells nothing
+            self._known[view] = self._ask(view)
+        return self._known[view]
+
+    def _ask(self, view: str) -> bool | None:
+        rows = self._chain[view]
+        state = state_named(rows)
+        if state is None:
+            return None
+        part = part_of(rows, state)
+        answers = {self._has(name, row) for name, row in part.items()}
+        if True in answers:
+            return True
+        listed_ones = {name for row in rows.values() for name in row.members or ()}
+        if not part or None in answers or listed_ones - rows.keys():
+            return None  # someone of the part did not live to install the view
+        return False
+
+    def _has(self, name: str, until: Event) -> bool | None:
+        life = self._lives[name]
+        if life.is_holed:
+            return None
+        entered = life.views.get(self._message.view)
+        answer: bool | None = False
+        current: Event | None = None
+        for row in life.rows:
+            if row.local_index >= until.local_index:
+                break
+            if row.kind == VIEW:
+                current = row
+                if row is entered:
+                    answer = answer or not self._lacks[name]
+            elif row.kind == STATE:
+                view = None if current is None else current.view
+                answer = self._carried(view) if view is not None and name in self._chain.get(view, ()) else None
+        return answer
+
+
+def _finding(
+    what: str, members: tuple[str, ...], view: str | None, local: int | None, message: Message, part: Range, how: str
+) -> Finding:
+    title = named(message.origin, *part)
+    return Finding(
+        what,
+        members,
+        view,
+        local,
+        f"The safe message {title} was delivered in primary {message.view} before that ended, but {how}.",
+        {"message": title, "primary": message.view},
+    )
+
+
+class SafePrimary(ShownChecker):
+    id = "P27"
+
+    def __init__(self, history: History | None = None) -> None:
+        super().__init__(history)
+        self._safe: list[Cast] = []
+
+    def cast(self, cast: Cast, event: Event) -> None:
+        if is_true(event, "safe"):
+            self._safe.append(cast)
+
+    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Finding]:
+        chain = primaries(lives)
+        safe = [
+            Message(cast.origin.name, cast.first, cast.end, cast.view, cast.destinations)
+            for cast in self._safe
+            if cast.view in chain
+        ]
+        return decide(lives, safe, self._delivered({message.view for message in safe}))
+
+    def _delivered(self, views: set[str]) -> Iterator[Delivered]:
+        for life in self.history.numbered:
+            for view in views & life.stays.keys():
+                yield from delivered_in(life.stays[view], lambda number: self.history.numbered[number].name)

@@ -1,0 +1,92 @@
+"""P28 receipts: the stages of a receipt come in their order, and a doubt is final.
+
+The RECEIPT rows of a life speak of its own messages, each of a `stage` (delivered, applied, stable) and its `outcome`:
+
+- ``ok`` for `delivered` or `applied` comes after this life's own delivery of the message, or its turn if it is not addressed;
+- where both are recorded, ``ok`` for `delivered` comes before ``ok`` for `applied`;
+- after ``uncertain`` at a stage, no ``ok`` follows at that stage or a later one.
+
+A life with missing rows is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from unisono.trace.checks.attributes import value_of
+from unisono.trace.checks.shown_rows import Finding, LifeRows, Lives, Range, ShownChecker, SpansOf, delivered_in, named
+from unisono.trace.schema import OK, RECEIPT, STAGES, UNCERTAIN, Event
+
+DELIVERED, APPLIED, _ = STAGES
+
+
+def decide(lives: Lives, missing: Callable[[str, Range, int], list[Range]]) -> Iterator[Finding]:
+    """`missing` tells which of its own messages a life had not delivered or placed before a row."""
+    for name in sorted(lives):
+        if not lives[name].is_holed:
+            yield from _judge(lives[name], missing)
+
+
+def _judge(life: LifeRows, missing: Callable[[str, Range, int], list[Range]]) -> Iterator[Finding]:
+    said = SpansOf()  # by stage and outcome
+    for row in life.rows:
+        stage, outcome = value_of(row, "stage"), value_of(row, "outcome")
+        if row.kind != RECEIPT or stage not in STAGES:
+            continue
+        assert row.first is not None
+        assert row.count is not None
+        span = (row.first, row.first + row.count)
+        if outcome == UNCERTAIN:
+            said.add((stage, UNCERTAIN), *span)
+        if outcome != OK:
+            continue
+        if stage in (DELIVERED, APPLIED) and (parts := missing(life.name, span, row.local_index)):
+            yield _finding("too early", life, row, parts[0], f"is {stage} before it had delivered it itself")
+        if stage == DELIVERED and (parts := _inside(said, (APPLIED, OK), span)):
+            yield _finding("order", life, row, parts[0], "is delivered after it was told that it is applied")
+        for earlier in STAGES[: STAGES.index(stage) + 1]:
+            if parts := _inside(said, (earlier, UNCERTAIN), span):
+                how = f"is {stage} after `{earlier}` had been uncertain"
+                yield _finding("after a doubt", life, row, parts[0], how)
+                break
+        said.add((stage, OK), *span)
+
+
+def _inside(said: SpansOf, key: tuple[object, ...], span: Range) -> list[Range]:
+    spans = said.spans.get(key)
+    return [] if spans is None else spans.inside(*span)
+
+
+def _finding(what: str, life: LifeRows, row: Event, part: Range, how: str) -> Finding:
+    title = named(life.name, *part)
+    sentence = f"{life.name} was told that {title} {how} (local {row.local_index})."
+    return Finding(what, (life.name,), row.view, row.local_index, sentence, {"message": title})
+
+
+class Receipts(ShownChecker):
+    id = "P28"
+
+    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Finding]:
+        self._own: dict[str, list[tuple[int, int, int]]] = {}  # by life: local, first, end
+        return decide(lives, self._missing)
+
+    def _missing(self, name: str, span: Range, before: int) -> list[Range]:
+        own = self._own.get(name)
+        if own is None:
+            life = self.history.by_name[name]
+            own = self._own[name] = [
+                (one.local, one.first, one.end)
+                for stay in life.stays.values()
+                for one in delivered_in(stay, lambda number: self.history.numbered[number].name, placed=True)
+                if one.origin == name
+            ]
+        return missing_of(own, span, before)
+
+
+def missing_of(own: list[tuple[int, int, int]], span: Range, before: int) -> list[Range]:
+    """What of a range is not among the deliveries (local index, first, end) before a row."""
+    spans = SpansOf()
+    for local, first, end in own:
+        if local < before and first < span[1] and end > span[0]:
+            spans.add((), first, end)
+    return spans.outside((), *span)

@@ -1,0 +1,119 @@
+"""P29 state lineage: the state of a primary descends from one part, that of the last primary.
+
+The VIEW row of a primary names in `attributes.state` the part that carries the state into it, as ``view/cut`` (those who came from
+that view with that cut); there is none if the state is the first. `attributes.holds` says whether this member has that state.
+
+- All who install a primary name the same `state`.
+- Let P be the predecessor: the first of `previous_primary` that somebody in the trace installed as primary. The named part comes
+  from P, or somebody in it had installed P; and somebody in it holds the state.
+- A primary with a predecessor, whose members say whether they hold the state, names a part, unless the state was given up
+  explicitly (`attributes.abandons`: the view whose state it was).
+- A member that does not hold the state is shown the view only after a STATE row. One that holds it has no STATE row in that view.
+- Under the primary policy a state is taken over (SNAPSHOT_IN) only with a STATE row before the application is shown the next view.
+
+Nothing is asked of a run whose applications were not recorded, and nothing is concluded from a life with missing rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unisono.trace.checks.attributes import value_of
+from unisono.trace.checks.p27_safe_primary import part_of, primaries, state_named
+from unisono.trace.checks.shown_rows import Finding, LifeRows, Lives, ShownChecker, listed
+from unisono.trace.schema import END, LEAVE, SHOW, SNAPSHOT_IN, STATE, VIEW, Event
+
+
+def decide(lives: Lives) -> Iterator[Finding]:
+    if not any(life.is_shown for life in lives.values()):
+        return
+    chain = primaries(lives)
+    for view, rows in chain.items():
+        named = {value_of(row, "state") for row in rows.values()}
+        if len(named) > 1:
+            told = "; ".join(f"{name} {value_of(rows[name], 'state') or 'none'}" for name in sorted(rows))
+            yield _finding("disagree", tuple(sorted(rows)), view, None, f"its members name several states: {told}")
+        yield from _judge_origin(lives, chain, view, rows)
+    for name in sorted(lives):
+        if not lives[name].is_holed and lives[name].is_shown:
+            yield from _judge_life(lives[name])
+
+
+def _judge_origin(
+    lives: Lives, chain: dict[str, dict[str, Event]], view: str, rows: dict[str, Event]
+) -> Iterator[Finding]:
+    claim = next((text for name in sorted(rows) if (text := value_of(rows[name], "previous_primary"))), "")
+    predecessor = next((one for one in claim.split(",") if one in chain), None)
+    if predecessor is None:
+        return
+    state = state_named(rows)
+    if state is None:
+        told = {value_of(row, "holds") for row in rows.values()} - {None}
+        if told and not any(value_of(row, "abandons") for row in rows.values()):
+            how = f"it begins without a state, although it follows primary {predecessor}"
+            yield _finding("no state", tuple(sorted(rows)), view, None, how)
+        return
+    part = part_of(rows, state)
+    absent = {name for row in rows.values() for name in row.members or ()} - rows.keys()
+    if absent or any(lives[name].is_holed for name in part):
+        return
+    members = tuple(sorted(part)) or tuple(sorted(rows))
+    came = state.partition("/")[0] == predecessor
+    if not came and not any(_was_in(lives[name], predecessor, row) for name, row in part.items()):
+        how = f"its state comes from {state} with {listed(part)}, who did not come from primary {predecessor}"
+        yield _finding("other part", members, view, None, how)
+    elif part and all(value_of(row, "holds") == "false" for row in part.values()):
+        how = f"its state comes from {state}, but {listed(part)} did not hold it"
+        yield _finding("not held", members, view, None, how)
+
+
+def _was_in(life: LifeRows, view: str, before: Event) -> bool:
+    row = life.views.get(view)
+    return row is not None and row.local_index < before.local_index
+
+
+def _judge_life(life: LifeRows) -> Iterator[Finding]:
+    current: Event | None = None  # the VIEW row of the view installed last
+    states: list[int] = []  # local indices of STATE rows
+    taken: Event | None = None  # a SNAPSHOT_IN without a STATE row so far
+    has_state = False  # a STATE row since the last SHOW
+    is_judged = any(value_of(row, "primary") is not None for row in life.views.values())
+    for row in life.rows:
+        if row.kind == VIEW:
+            current = row
+        elif row.kind == STATE:
+            taken, has_state = None, True
+            states.append(row.local_index)
+            if current is not None and value_of(current, "holds") == "true":
+                how = f"had its state replaced in view {current.view}, although it holds it"
+                yield _own(life, row, "holder", how)
+        elif row.kind == SNAPSHOT_IN:
+            taken = None if has_state else taken or row
+        elif row.kind == SHOW:
+            if is_judged and taken is not None:
+                yield _own(life, taken, "in silence", "took over a state, and its application was not told")
+            taken, has_state = None, False
+            entered = life.views.get(row.view or "")
+            if entered is None or value_of(entered, "holds") != "false":
+                continue
+            if not any(at > entered.local_index for at in states):
+                how = f"was shown view {row.view} without having its state, or a STATE row that brings it"
+                yield _own(life, row, "without state", how)
+    if is_judged and taken is not None and life.ending in (END, LEAVE):
+        yield _own(life, taken, "in silence", "took over a state, and its application was not told")
+
+
+def _own(life: LifeRows, row: Event, what: str, how: str) -> Finding:
+    sentence = f"{life.name} {how} (local {row.local_index})."
+    return Finding(what, (life.name,), row.view, row.local_index, sentence)
+
+
+def _finding(what: str, members: tuple[str, ...], view: str, local: int | None, how: str) -> Finding:
+    return Finding(what, members, view, local, f"Primary {view}: {how}.")
+
+
+class StateLineage(ShownChecker):
+    id = "P29"
+
+    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Finding]:
+        return decide(lives)
