@@ -158,6 +158,8 @@ class Life:
         state: list[str] = []
         held: set[str] = set()  # what is in the state
         fresh: frozenset[str] | None = None  # what was restored or merged since the last view
+        replacement: tuple[int, set[str]] | None = None  # of the state: the line, and what is gone
+        is_told = False  # that it was replaced
         casts: dict[str, Cast] = {}
         frontier: dict[str, Delivered] = {}
         for number, line in enumerate(self.lines, 1):
@@ -191,10 +193,21 @@ class Life:
                         if period is not None and not period.transitions and period.deliveries:
                             self._fault("lineage", number, f"its state was replaced in the middle of view {period.id}.")
                         state, fresh = list(line["state"]), frozenset(line["state"])
-                        held = set(state)
+                        gone, held = held - fresh, set(state)
+                        if period is not None and gone:
+                            replacement = (number, gone)
                         for m in state:
                             self.ever_held.setdefault(m, number)
+                case "replaced":
+                    is_told = True
                 case "view":
+                    if replacement is not None and not is_told:
+                        at, gone = replacement
+                        text = (
+                            f"{len(gone)} messages of its state are gone ({sorted(gone)[0]} …), and no event said so."
+                        )
+                        self._fault("lineage", at, text)
+                    replacement, is_told = None, False
                     following = Period(
                         self, line, number, period, fresh or frozenset(), fresh is not None, frozenset(held)
                     )

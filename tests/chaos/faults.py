@@ -531,6 +531,12 @@ def a_state_is_nobody_s_snapshot(logs: Logs) -> None:
 
 
 @plant("lineage")
+def a_state_is_replaced_and_nothing_says_so(logs: Logs) -> None:
+    lines, number = line_with(logs, "replaced")
+    del lines[number]
+
+
+@plant("lineage")
 def merge_is_called_under_the_primary_policy(logs: Logs) -> None:
     lines, number = line_with(logs, "restore")
     lines[number] |= {"is": "merge", "parts": [lines[number]["digest"]]}

@@ -18,7 +18,7 @@ machine share) and `is`:
 | delivery | a message was taken from the stream | m, sender, index, crc |
 | transition | likewise | view, together, primary |
 | view | likewise | id, number, members, joined, left, together, primary, order |
-| refused, evicted, stalled, moving, … | likewise, any other event | text |
+| replaced, refused, evicted, stalled, … | likewise, any other event | text |
 | snapshot, restore, merge | a state hook was called | digest, state (after the call), parts (of a merge: digests) |
 | rest | no cast is under way and every receipt is decided | |
 | end | the runner has asked for the last state | state |

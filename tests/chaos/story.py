@@ -117,6 +117,7 @@ class Story:
             for one in founders:
                 one.merge(first, other)
         else:
+            c.say("replaced", text="")
             for one in founders if self.policy != "primary" else [c]:
                 one.restore(first)
 
