@@ -134,7 +134,7 @@ class FullDisk(QuickDisk):
 
 def entered(number: int, *members: MemberId) -> Entered:
     view = View(ViewId(number, members[0]), members)
-    return Entered.of(view, Charter(view.id, members, (), "sequencer", (), True, ()), None)
+    return Entered.of(view, Charter(view.id, members, (), "sequencer", (), True, ()), None, members[:1], True)
 
 
 def batch(origin: int, first: int, *payloads: bytes) -> Batch:

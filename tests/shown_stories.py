@@ -7,8 +7,8 @@ Beyond the words of `view_stories`:
     a RECEIPT x stable            the receipt of a message; its outcome is ok unless `uncertain` follows
     c STATE replaced=false        the application's state was replaced
 
-``together``, ``joined``, ``left`` and ``known`` are lists of names separated by commas, ``-`` for an empty one. A word ``name=value`` has
-the last say, so a story may be as wrong as its author likes.
+``together``, ``joined``, ``left`` and ``known`` are lists of names separated by commas, ``-`` for an empty one. A word
+``name=value`` has the last say, so a story may be as wrong as its author likes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from unisono.trace.schema import (
     member_name,
 )
 from unisono.trace.shown import Shown, Totals
+from unisono.trace.story import renumber
 
 LISTS = ("together", "joined", "left", "known")
 
@@ -192,8 +193,6 @@ def tell_again(*kinds: str) -> Damage:
     """A row of such a kind comes once more, at the end of its life."""
 
     def damage(events: Trace, random: Random) -> Trace:
-        from unisono.trace.story import renumber
-
         rows = [event for event in events if event.kind in kinds]
         if not rows:
             return events

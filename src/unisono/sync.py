@@ -26,7 +26,8 @@ from unisono.runtime import group as asynchronous
 from unisono.runtime import join as joining
 from unisono.runtime import receipts
 from unisono.runtime.errors import Closed
-from unisono.runtime.events import Event, View
+from unisono.runtime.events import Delivery, Event, View
+from unisono.runtime.receipts import Stage
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -73,6 +74,10 @@ class _Thread:
             future.cancel()
             raise
 
+    def post(self, function: Callable[[], None]) -> None:
+        """Let the thread call this, and do not wait for it."""
+        self._loop.call_soon_threadsafe(function)
+
     def check(self) -> None:
         """Whether anybody here can wait for the group."""
         if threading.current_thread() is self._thread:
@@ -99,6 +104,9 @@ class Group:
         self._thread = _Thread()
         self._leave_timeout = leave_timeout
         self._events: deque[Event] = deque()
+        self._handled: Event | None = None  # the one that was handed out last
+        self._reader: int | None = None  # the thread that has it
+        self._iterating: int | None = None  # the thread that has it inside `for`
         self._has_left = False
         try:
             self._group: asynchronous.Group = self._thread.call(_await(wanted))
@@ -169,16 +177,33 @@ class Group:
 
     def next(self, timeout: float | None = None) -> Event:
         """The next event. Raises `TimedOut` if there is none in time, `Closed` if there will be none."""
-        if not self._events:
+        if self._events:
+            self._note_done()
+        else:
             self._events.extend(self._call(_take(self._group, timeout)))
-        return self._events.popleft()
+        self._reader = threading.get_ident()
+        event = self._handled = self._events.popleft()
+        return event
+
+    def _note_done(self) -> None:
+        """The last event is done with, though the group's thread has handed out more. Only own messages are of interest."""
+        done, inbox = self._handled, self._group._inbox
+        if isinstance(done, Delivery) and done.sender == self._group.id:
+            inbox.done = done
+            if self._group._receipts.is_applied_awaited and not self._has_left:
+                self._thread.post(inbox.note_done)
 
     def __iter__(self) -> Iterator[Event]:
-        while True:
-            try:
-                yield self.next()
-            except Closed:
-                return
+        try:
+            while True:
+                try:
+                    event = self.next()
+                except Closed:
+                    return
+                self._iterating = self._reader
+                yield event
+        finally:
+            self._iterating = None
 
     def leave(self, timeout: float = 5.0) -> None:
         if not self._has_left:
@@ -215,13 +240,64 @@ class Receipt:
 
     def delivered(self, timeout: float | None = None) -> None:
         """Wait until the message was delivered here, in its place."""
-        if not self._receipt.is_delivered:
-            self._group._call(self._receipt.delivered(timeout))
+        self._wait(Stage.DELIVERED, timeout)
+
+    def applied(self, timeout: float | None = None) -> None:
+        """Wait until the thread that reads is done with the message, and has asked for the next event.
+
+        In the thread that reads it is `Misuse`.
+        """
+        self._wait(Stage.APPLIED, timeout)
 
     def stable(self, timeout: float | None = None) -> None:
-        """Wait until every member has taken the message in."""
-        if not self._receipt.is_stable:
-            self._group._call(self._receipt.stable(timeout))
+        """Wait until every member is certain to deliver the message, unless that member itself crashes."""
+        self._wait(Stage.STABLE, timeout)
+
+    @property
+    def is_delivered(self) -> bool:
+        return self._has(Stage.DELIVERED)
+
+    @property
+    def is_applied(self) -> bool:
+        return self._has(Stage.APPLIED)
+
+    @property
+    def is_stable(self) -> bool:
+        return self._has(Stage.STABLE)
+
+    def _wait(self, stage: Stage, timeout: float | None) -> None:
+        group, receipt = self._group, self._receipt
+        if group._has_left:  # nothing changes any more
+            if not receipt._check(stage):
+                raise Closed(f"{group.id} has left {group._group.name!r}: message {self.key.index} is not {stage}.")
+        elif receipt._receipts.witness is not None or not receipt._is_plainly(stage):
+            group._call(receipt._wait(stage, timeout, _ThreadReading(group)))
+
+    def _has(self, stage: Stage) -> bool:
+        group, receipt = self._group, self._receipt
+        if receipt._is_plainly(stage):
+            return True
+        return receipt._has(stage) if group._has_left else group._ask(lambda: receipt._has(stage))
+
+
+class _ThreadReading:
+    """Which thread reads a group, seen from the thread that makes this."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._caller = threading.get_ident()
+
+    def note_done(self) -> None:
+        self._group._group._inbox.note_done()
+
+    def is_inside(self) -> bool:
+        return self._group._iterating == self._caller
+
+    def who_reads(self) -> object:
+        return self._group._reader
+
+    def who_asks(self) -> object:
+        return self._caller
 
 
 async def _await(wanted: joining.Joining) -> asynchronous.Group:
@@ -235,7 +311,7 @@ async def _take(group: asynchronous.Group, timeout: float | None) -> list[Event]
     if group._transfer is not None:
         return [event]
     try:
-        return [event, *group.ready(EVENTS_AT_ONCE)]
+        return [event, *group._inbox.ready(EVENTS_AT_ONCE, is_done=False)]
     except Exception as error:  # a hook's: this event comes first
         group._inbox.fail_next(error)
         return [event]

@@ -261,8 +261,11 @@ async def test_leaving_without_the_others_consent_says_what_may_be_lost() -> Non
     async with gathered(2) as (a, b):
         b._close()  # it hears nothing any more, and does not say so
         await a.cast(b"x")
-        with pytest.raises(unisono.NotFlushed, match="1 of its last messages"):
+        with pytest.raises(unisono.NotFlushed, match="its message 0 may be missing at") as caught:
             await a.leave(timeout=0.3)
+        assert caught.value.messages == (unisono.Key(a.id, 0),)
+        assert caught.value.members == (b.id,)
+        assert str(b.id) in str(caught.value)
 
 
 @real

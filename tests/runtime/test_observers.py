@@ -319,6 +319,8 @@ class Port:
 
     def set_free_room(self, packets: int | None) -> None: ...
 
+    def hold(self, state: ViewId | None) -> None: ...
+
 
 A = MemberId("a")
 V1 = ViewId(1, A)

@@ -10,13 +10,13 @@ import unisono
 from tests.runtime.ports import free_addresses
 from tests.runtime.test_group import gathered, payloads, real
 from unisono.runtime import group as group_module
-from unisono.runtime.receipts import Receipts
+from unisono.runtime.receipts import Receipts, Stage
 
 
 def test_a_message_that_overtakes_others_is_answered_and_they_are_not() -> None:
     async def main() -> None:
         receipts = Receipts(asyncio.get_running_loop())
-        waits = [asyncio.create_task(receipts.wait(index, False, None)) for index in range(4)]
+        waits = [asyncio.create_task(receipts.wait(index, Stage.DELIVERED, None)) for index in range(4)]
         await asyncio.sleep(0)
         receipts.delivered(2, 1)
         await asyncio.sleep(0)
@@ -36,12 +36,12 @@ def test_a_message_that_overtakes_others_is_answered_and_they_are_not() -> None:
 def test_stability_is_answered_in_order() -> None:
     async def main() -> None:
         receipts = Receipts(asyncio.get_running_loop())
-        waits = [asyncio.create_task(receipts.wait(index, True, None)) for index in (3, 1, 2)]
+        waits = [asyncio.create_task(receipts.wait(index, Stage.STABLE, None)) for index in (3, 1, 2)]
         await asyncio.sleep(0)
-        receipts.stable(3)
+        receipts.settled(3)
         await asyncio.gather(*waits[1:])
         assert not waits[0].done()
-        receipts.stable(4)
+        receipts.settled(4)
         await waits[0]
 
     asyncio.run(main())

@@ -87,6 +87,7 @@ def test_a_joiner_waits_until_the_application_is_done_with_what_it_has_taken() -
         while len(first.status()["members"]) < 2:
             late.join(0.01)
         first.cast(b"x").delivered(timeout=5)
+        assert isinstance(first.next(timeout=5), unisono.Transition)
         assert isinstance(first.next(timeout=5), unisono.View)
         event = first.next(timeout=5)
         for _ in range(50):  # a joiner that need not wait has its state long before

@@ -6,7 +6,6 @@ Membership alone is tried in `tests/sim/test_membership_faults.py`, and with a f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,10 +17,9 @@ from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.control import Install, Propose
 from unisono.core.happenings import Entered
 from unisono.core.incarnation import begin_life
-from unisono.core.ordering import AnyOrdering, Cut
-from unisono.core.outbox import Note
+from unisono.core.ordering import AnyOrdering
 from unisono.core.seat import Seat
-from unisono.core.types import Batch, CastOptions, MemberId, Packet, Slot, View
+from unisono.core.types import Batch, CastOptions, MemberId, View
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_world import GroupWorld, Process
 
@@ -414,20 +412,11 @@ def test_lectures_b_both_deliver_m_and_then_the_view(order: str, reached: str) -
 class ViewFirst(Seat):
     """Shows the next view, and then the rest of the old one."""
 
-    _late: tuple[list[Batch | View], list[Note]] = ([], [])
-
-    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
-        events, notes = self._events, self._out.notes
-        self._events, self._out.notes = [], []
-        super().close(cut, missing)
-        self._late = (self._events, self._out.notes)
-        self._events, self._out.notes = events, notes
-
     def install(self, view: View, *rest: Any, **more: Any) -> None:
+        events, notes = len(getattr(self, "_events", ())), len(self._out.notes)
         super().install(view, *rest, **more)
-        self._events += self._late[0]
-        self._out.notes += self._late[1]
-        self._late = ([], [])
+        for shown, before in ((self._events, events), (self._out.notes, notes)):
+            shown.insert(before, shown.pop())  # type: ignore[arg-type]
 
 
 def test_lectures_c_the_view_and_then_m_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ Commands are parsed and their scenarios built, but nothing is simulated: that ta
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import shlex
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 from typer.main import get_command
 
+import unisono
 from unisono.cli import app
 from unisono.cli.options import scenario_from
 from unisono.sim.explore import explore
@@ -221,6 +223,36 @@ def test_the_test_on_the_page_for_users_passes() -> None:
     names: dict[str, Any] = {"__name__": "docs"}
     exec(block_of("using.md", "virtual time"), names)
     names["test_a_crash_is_noticed"]()
+
+
+def test_the_program_that_looks_at_views_notices_who_diverged(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"__name__": "docs", "unisono": unisono}
+    exec(block_of("using.md", "views"), names)
+    peers = [f"10.0.0.{number}:7400" for number in (1, 2, 3)]
+    applied: list[bytes] = []
+    compared: list[str] = []
+
+    async def main(network: unisono.sim.Network) -> None:
+        groups = await asyncio.gather(*(unisono.join("g", listen=one, peers=peers, min_members=3) for one in peers))
+        first = groups[0]
+        told = (lambda sender, payload: applied.append(payload), lambda member: compared.append(member.address))
+        following = asyncio.ensure_future(names["follow"](first, *told))
+        await asyncio.sleep(1)
+        compared.clear()
+        network.partition([peers[:1], peers[1:]])
+        await first.cast(b"alone")
+        await asyncio.sleep(10)
+        network.heal()
+        while not compared:
+            await asyncio.sleep(0.1)
+        for group in groups:
+            await group.leave()
+        await following
+
+    unisono.sim.in_virtual_time(main)
+    assert applied == [b"alone"]
+    assert compared == peers[1:]
+    assert "the same rest at 10.0.0.1:7400" in capsys.readouterr().out
 
 
 def test_the_protocol_of_the_architecture_page_keeps_its_promises() -> None:

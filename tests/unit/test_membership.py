@@ -265,7 +265,9 @@ def answers(
     }
 
 
-def primary(members: Sequence[MemberId], *standings: Standing, peers: Sequence[str] = (), bootstrap: bool = False) -> Judgement:
+def primary(
+    members: Sequence[MemberId], *standings: Standing, peers: Sequence[str] = (), bootstrap: bool = False
+) -> Judgement:
     return judge(members, answers(members, *standings, bootstrap=bootstrap), (), peers)
 
 

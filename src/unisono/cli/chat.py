@@ -13,7 +13,8 @@ from unisono.cli import group_options as o
 from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend, line_of, places
 from unisono.cli.streams import to_bytes, to_text
-from unisono.core.types import MemberId
+from unisono.core.departure import Origin
+from unisono.core.types import MemberId, Transition
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
@@ -43,7 +44,7 @@ class Conversation:
             self._hear(event)
         elif isinstance(event, View):
             self._meet(event)
-        else:
+        elif not isinstance(event, Transition):  # the view that follows says what people want to know
             self._keyboard.say(f"* {line_of(event)}")
 
     def _hear(self, delivery: Delivery) -> None:
@@ -60,11 +61,16 @@ class Conversation:
 
     def _meet(self, view: View) -> None:
         for member, why in view.left.items():
-            self._keyboard.say(f"* {self.name_of(member)} is gone: {why}")
-            self._names.pop(member, None)
-        for member in view.joined:
-            if member != self._own:
+            if member not in view.joined:
+                self._keyboard.say(f"* {self.name_of(member)} is gone: {why}")
+                self._names.pop(member, None)
+        for member, arrival in view.joined.items():
+            if member == self._own:
+                continue
+            if arrival.origin is Origin.NEW:
                 self._keyboard.say(f"* {self.name_of(member)} is here")
+            else:  # it was here all along, and yet missed something
+                self._keyboard.say(f"* {self.name_of(member)} {arrival}: you may not have read the same lines")
 
     def name_of(self, member: MemberId) -> str:
         return self._names.get(member, member.address)

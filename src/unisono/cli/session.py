@@ -10,8 +10,9 @@ from unisono.cli.keyboard import Keyboard, ending_signals
 from unisono.cli.show import err
 from unisono.cli.streams import to_text
 from unisono.core.errors import UnisonoError
-from unisono.core.happenings import Stalled
+from unisono.core.happenings import Replaced, Stalled
 from unisono.core.membership_host import Evicted, Refused
+from unisono.core.types import Transition
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining
@@ -123,6 +124,10 @@ def line_of(event: Event) -> str:
         return f"{event.sender}:{event.index} {to_text(event.payload)}"
     if isinstance(event, View):
         return view_line(event)
+    if isinstance(event, Transition):
+        return transition_line(event)
+    if isinstance(event, Replaced):
+        return replaced_line(event)
     if isinstance(event, Refused):
         return f"refused by {event.by}: {event.reason}"
     if isinstance(event, Evicted):
@@ -135,10 +140,22 @@ def line_of(event: Event) -> str:
 def view_line(view: View) -> str:
     text = f"view {view.id} of {len(view.members)}: {', '.join(map(str, view.members))}"
     if view.joined:
-        text += f"; joined: {', '.join(map(str, view.joined))}"
-    if view.left:
-        text += f"; gone: {', '.join(f'{member} ({why})' for member, why in view.left.items())}"
+        text += f"; joined: {', '.join(f'{member} ({why})' for member, why in view.joined.items())}"
+    gone = {member: why for member, why in view.left.items() if member not in view.joined}
+    if gone:
+        text += f"; gone: {', '.join(f'{member} ({why})' for member, why in gone.items())}"
     return text + ("" if view.is_primary else "; not primary, so read-only")
+
+
+def transition_line(transition: Transition) -> str:
+    """What follows up to the next view is the rest of the old one, the same at those that are named here."""
+    text = f"view {transition.view} ends; together: {', '.join(map(str, transition.together))}"
+    return text + ("" if transition.is_primary else "; the next view is not primary")
+
+
+def replaced_line(replaced: Replaced) -> str:
+    lost, kept = (", ".join(map(str, some)) for some in (replaced.lost_members, replaced.kept_members))
+    return f"the state of view {replaced.lost} (at {lost}) is thrown away here; that of view {replaced.kept} (at {kept}) is taken over"
 
 
 def row_of(event: Event) -> dict[str, Any]:
@@ -150,10 +167,27 @@ def row_of(event: Event) -> dict[str, Any]:
             "event": "view",
             "view": str(event.id),
             "members": [str(member) for member in event.members],
-            "joined": [str(member) for member in event.joined],
+            "joined": {str(member): str(why) for member, why in event.joined.items()},
             "left": {str(member): str(why) for member, why in event.left.items()},
             "order": event.order,
             "primary": event.is_primary,
+            "together": [str(member) for member in event.together],
+        }
+    if isinstance(event, Transition):
+        together = [str(member) for member in event.together]
+        return {
+            "event": "transition",
+            "view": str(event.view),
+            "together": together,
+            "primary": event.is_primary,
+        }
+    if isinstance(event, Replaced):
+        return {
+            "event": "replaced",
+            "lost": str(event.lost),
+            "lost_members": [str(member) for member in event.lost_members],
+            "kept": str(event.kept),
+            "kept_members": [str(member) for member in event.kept_members],
         }
     if isinstance(event, Refused):
         return {"event": "refused", "by": str(event.by), "reason": event.reason}

@@ -1,4 +1,4 @@
-"""`unisono status`, `members`, `explain`: ask a member that runs on this machine."""
+"""`unisono status`, `members`, `explain`, `give-up`: ask a member that runs on this machine."""
 
 from __future__ import annotations
 
@@ -96,6 +96,8 @@ def _lines(one: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("suspects", ", ".join(one["suspects"])))
     if one["undecided"]:
         lines.append(("undecided", f"{one['undecided']}, for which an earlier life voted"))
+    if one["lost_state"]:
+        lines.append(("lost state", f"{one['lost_state']}, which no member of this view has"))
     lines += [("drops", f"{reason}: {count}") for reason, count in one["drops"].items()]
     lines += [("waits", sentence) for sentence in one["waits"]]
     return lines
@@ -134,6 +136,34 @@ def explain(
     else:
         for sentence in sentences or ["nothing waits"]:
             tell(sentence)
+
+
+def give_up(
+    state: Annotated[
+        str, typer.Argument(metavar="VIEW", help="The view whose state is lost, as `unisono status` shows it.")
+    ],
+    group: Group = None,
+    member: Member = None,
+    timeout: Annotated[str, typer.Option(help="How long to wait for a primary view.")] = "30s",
+) -> None:
+    """Give up the state of a primary view that no member has any more, so that the group can go on without it.
+
+    What only that state held is lost for good. It is written to the member's journal, and names the view, so that repeating the
+    command cannot lose anything else.
+    """
+    ends_at = time.monotonic() + parse_duration(timeout) / 1e9
+    found = choose(find_members(), group, member)
+    _ask(found, {"ask": "give_up", "state": state})
+    while time.monotonic() < ends_at:
+        now = _ask(found, {"ask": "status"})
+        if now["primary"] and not now["changing"]:
+            tell(f"the state of view {state} is given up; view {now['view']} is primary")
+            return
+        time.sleep(0.1)
+    waits = " ".join(now["waits"][:3])
+    raise Misuse(
+        f"the state of view {state} is given up, but no view is primary after {timeout}: {waits or 'ask explain'}"
+    )
 
 
 def _ask(found: Found, question: dict[str, str]) -> Any:

@@ -8,7 +8,7 @@ from unisono.core.membership_settings import Policy
 from unisono.core.own_casts import Doubt, OwnCasts
 from unisono.core.seat import Seat
 from unisono.core.streams import Streams
-from unisono.core.types import Key, MemberId, View
+from unisono.core.types import Key, MemberId, View, ViewId
 from unisono.core.watch import Culprit, Watch
 
 
@@ -44,6 +44,12 @@ class MemberQuestions:
     @property
     def is_primary(self) -> bool:
         return self._membership.is_primary
+
+    @property
+    def lost_state(self) -> ViewId | None:
+        """The primary whose state the view lacks to be primary."""
+        charter = self._membership.charter
+        return None if charter is None or charter.lost is None else charter.lost.view
 
     @property
     def is_gone(self) -> bool:

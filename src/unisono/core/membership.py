@@ -206,12 +206,6 @@ class Membership:
 
     def give_up(self, state: ViewId) -> None:
         """Give up the state of the primary that the view lacks, by its name; the next view does without it."""
-        charter = self._participant.charter
-        lost = None if charter is None else charter.lost
-        if lost is None:
-            raise Misuse("no state is missing here, so none can be given up.")
-        if lost.view != state:
-            raise Misuse(f"the missing state is that of view {lost.view}, not of {state}: name that one to give it up.")
         self._participant.give_up(state)
 
     def heard_of(self, addresses: Iterable[str]) -> None:

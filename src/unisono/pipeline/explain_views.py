@@ -1,4 +1,4 @@
-"""The templates of P15–P24. A witness's `what` says which fault of the property it is."""
+"""The templates of P15–P29. A witness's `what` says which fault of the property it is."""
 
 from __future__ import annotations
 
@@ -105,6 +105,11 @@ def _p24(members: Sequence[str], view: str, w: Witness) -> str:
     return f"The run is a twin of {w['twin']}, but {members[0]} differs from its row {w['local_index']} on."
 
 
+def _told(members: Sequence[str], view: str, w: Witness) -> str:
+    """What is decided by the function of the plain checker is told by it too."""
+    return w["sentence"]
+
+
 def _or(text: str, otherwise: str) -> str:
     return otherwise if text == "?" else text
 
@@ -120,4 +125,5 @@ TEMPLATES: dict[str, Callable[[Sequence[str], str, Witness], str]] = {
     "P22": _p22,
     "P23": _p23,
     "P24": _p24,
+    **dict.fromkeys(("P25", "P26", "P27", "P28", "P29"), _told),
 }

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unisono.trace.schema import ENDINGS, KINDS, REQUIRED, TOTAL, member_name, view_number
+from unisono.trace.schema import ENDINGS, KINDS, REQUIRED, SHOWN, TOTAL, member_name, view_number
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,7 +39,7 @@ SCAN_DDL = (
     "run string, `group` string, protocol string, who string, what string, view string, name string, number bigint, "
     "count bigint, xor bigint, sum bigint, note string"
 )
-"""One row is one fact: `what` says which (life, stay, order, block, origin, cast, edge, suspect, misnamed)."""
+"""One row is one fact: `what` says which (life, stay, order, block, origin, cast, edge, shown, suspect, misnamed)."""
 
 
 def _mix(x: Words) -> Words:
@@ -81,6 +81,7 @@ class LifeScan:
             tuple[str, str], list[int]
         ] = {}  # of this view: (service, origin) -> messages, xor, sum, rows
         self._casts: dict[str, list[int]] = {}  # of this view: service -> messages, xor, sum, rows
+        self._is_shown = False  # there are rows of what the application was shown
         self._cast_end = -1
         self._cast_at: list[Longs] = [np.empty(0, np.int64)]
         self._cast_ends: list[Longs] = [np.empty(0, np.int64)]
@@ -261,6 +262,9 @@ class LifeScan:
                 if not taken.all_of_view(self._view):
                     self.suspect("views", f"a {kind} names another view than the one installed")
                 scan(taken, index[rows])
+        if not self._is_shown and any(kind in names and np.any(part == names.index(kind)) for kind in SHOWN):
+            self._is_shown = True
+            self.facts.append(self._fact("shown"))
         for kind in ("PLACE", "VOTE", "DECIDE", "SNAPSHOT_IN", "SNAPSHOT_OUT", "STABLE"):
             if kind in names and np.any(part == names.index(kind)):
                 self.suspect("special", f"there are {kind} rows")

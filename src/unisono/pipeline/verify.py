@@ -33,7 +33,7 @@ from unisono.pipeline.stitch import loose_ends
 from unisono.pipeline.tables import Tables, keeping, load
 from unisono.pipeline.whole import BYTES_MAX, NOTHING_USABLE, ROWS_MAX, Bundle, Whose, judge_whole
 from unisono.trace.checks.checker import VIOLATIONS_MAX
-from unisono.trace.promises import owed_by
+from unisono.trace.promises import SHOWN, owed_by
 from unisono.trace.schema import TOTAL
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def verify(
         owed = about.owed | also
         if (run, group) in doubts or "?" in (run, group):
             rest[run, group] = owed
-        elif open_properties := _undecided(owed, about.services):
+        elif open_properties := _undecided(owed, about):
             rest[run, group] = open_properties
         else:
             verdicts.append(RunVerdict(run, group, about.protocol, "PASS", owed))
@@ -291,6 +291,8 @@ class _About:
     rows: int
     orders: frozenset[str]
     """Those that it was switched to."""
+    is_shown: bool = False
+    """Whether something was recorded of what applications were shown."""
 
     @property
     def owed(self) -> frozenset[str]:
@@ -309,21 +311,31 @@ def _runs(facts: DataFrame) -> dict[Whose, _About]:
             F.collect_set(F.when(F.col("what").isin("origin", "cast"), F.col("note"))).alias("services"),
             F.collect_set(F.when(F.col("what") == "order", F.col("name"))).alias("orders"),
             F.sum(F.when(F.col("what").isin("life", "suspect"), F.col("number"))).alias("rows"),
+            F.max(F.col("what") == "shown").alias("is_shown"),
         )
         .collect()
     )
     return {
         (row["run"], row["group"]): _About(
-            row["protocol"], frozenset(row["services"]), row["rows"] or 0, frozenset(row["orders"])
+            row["protocol"],
+            frozenset(row["services"]),
+            row["rows"] or 0,
+            frozenset(row["orders"]),
+            bool(row["is_shown"]),
         )
         for row in rows
     }
 
 
-def _undecided(owed: frozenset[str], services: frozenset[str]) -> frozenset[str]:
-    """The owed properties that equal digests do not decide. P8 is decided where every message was totally ordered."""
+def _undecided(owed: frozenset[str], about: _About) -> frozenset[str]:
+    """The owed properties that equal digests do not decide.
+
+    P8 is decided where every message was totally ordered, P25–P29 where nothing was recorded of what applications were shown.
+    """
     left = owed - DECIDED_BY_DIGESTS
-    return left - {"P8"} if services <= {TOTAL} else left
+    if about.services <= {TOTAL}:
+        left -= {"P8"}
+    return left if about.is_shown else left - SHOWN
 
 
 def _by_size(

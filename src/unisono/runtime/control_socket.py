@@ -1,8 +1,8 @@
-"""How a running member answers questions of other programs on its machine: `unisono status`, `members`, `explain`.
+"""How a running member answers other programs on its machine: `unisono status`, `members`, `explain`, `give-up`.
 
 Each member has a unix socket in a folder that only its user can enter: `unisono` in $XDG_RUNTIME_DIR, else under the folder for
-temporary files. A question is one line of JSON (`{"ask": "status"}`), and so is the answer. Who can enter the folder may ask;
-nothing can be changed this way. A socket that nobody answers at was left behind by a process that was killed, and is removed by
+temporary files. A question is one line of JSON (`{"ask": "status"}`), and so is the answer. Who can enter the folder may ask,
+and may give up a state that is lost; nothing else can be changed this way. A socket that nobody answers at was left behind by a process that was killed, and is removed by
 whoever finds it.
 """
 
@@ -127,7 +127,10 @@ def answer(group: Group, question: Mapping[str, Any]) -> Any:
         if key is not None:
             return group.explain(_living(group, parse_key(str(key))))
         return group.explain() + explain_strangers(group)
-    raise Misuse(f"a member does not know the question {asked!r}: ask for status, members or explain.")
+    if asked == "give_up":
+        group.begin_to_give_up(str(question.get("state")))
+        return group.status()
+    raise Misuse(f"a member does not know the question {asked!r}: ask for status, members, explain or give_up.")
 
 
 def members_of(group: Group) -> list[dict[str, Any]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from unisono.core.errors import Misuse, UnisonoError
+from unisono.core.types import Key, MemberId
 
 
 class Closed(Misuse):
@@ -13,9 +16,54 @@ class TimedOut(UnisonoError, TimeoutError):
     """Something was not there in time; it may still come."""
 
 
+class Uncertain(UnisonoError):
+    """The view of an own message ended before every member was known to have it.
+
+    That is final: no later stage of the message's receipt is ever confirmed.
+    """
+
+    def __init__(self, message: Key, known: Sequence[MemberId]) -> None:
+        self.message = message
+        self.known = tuple(known)
+        """The members known to have it: those that closed the view with the same messages."""
+        super().__init__(
+            f"message {message.index} of {message.origin} may not have reached every member: its view ended when it was known "
+            f"only at {_list(self.known)}. When the group is whole again look for its effect, and cast it again if there is none."
+        )
+
+    def __reduce__(self) -> tuple[type[Uncertain], tuple[Key, tuple[MemberId, ...]]]:
+        return Uncertain, (self.message, self.known)
+
+
 class NotFlushed(UnisonoError):
     """The member left, but not all members are known to have its last messages."""
+
+    def __init__(self, who: MemberId, group: str, messages: Sequence[Key], members: Sequence[MemberId]) -> None:
+        self.who, self.group = who, group
+        self.messages = tuple(messages)
+        """Own messages that some member may lack."""
+        self.members = tuple(members)
+        """The members that may lack one."""
+        count, first, last = len(self.messages), self.messages[0].index, self.messages[-1].index
+        which = (
+            f"its message {first}" if count == 1 else f"{count} of its messages (the first is {first}, the last {last})"
+        )
+        where = f" at {_list(self.members)}" if self.members else ""
+        super().__init__(
+            f"{who} left {group!r}, and {which} may be missing{where}: wait for receipts, or give leave more time."
+        )
+
+    def __reduce__(self) -> tuple[type[NotFlushed], tuple[MemberId, str, tuple[Key, ...], tuple[MemberId, ...]]]:
+        return NotFlushed, (self.who, self.group, self.messages, self.members)
 
 
 class JournalError(UnisonoError):
     """What must be remembered cannot be written."""
+
+
+def _list(members: Sequence[MemberId]) -> str:
+    """A few names, and how many more there are."""
+    named = [str(member) for member in members]
+    if len(named) > 4:
+        return f"{', '.join(named[:3])} and {len(named) - 3} more"
+    return f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else "".join(named)

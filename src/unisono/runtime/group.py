@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse, UnisonoError
-from unisono.core.happenings import Entered, Happening
+from unisono.core.happenings import Entered, Happening, Replaced
 from unisono.core.membership_host import Left
-from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Service
+from unisono.core.own_casts import Doubt
+from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Service, Transition, ViewId
 from unisono.runtime.clients import Answer, Desk
 from unisono.runtime.errors import Closed, NotFlushed, TimedOut
 from unisono.runtime.events import Delivery, Event, View, view_of
 from unisono.runtime.hooks import Carrier
-from unisono.runtime.inbox import Deliver, Handle, Inbox
-from unisono.runtime.receipts import Receipt, Receipts
+from unisono.runtime.inbox import Deliver, Handle, Inbox, Shown
+from unisono.runtime.receipts import DatagramReceipt, Receipt, Receipts, Stage
 from unisono.runtime.watchers import Watchers
 from unisono.services.transfer import Status, Transfer
 
@@ -47,10 +49,13 @@ class Group:
         self._loop = loop
         self._driver: Driver
         self._id: MemberId
-        self._inbox = Inbox(loop)
-        self._entered: Entered | None = None  # the latest that was installed
         self._receipts = Receipts(loop)
+        self._inbox = self._receipts.reader = Inbox(loop, self._receipts)
+        self._entered: Entered | None = None  # the latest that was installed
         self._rank = -1  # in the view of the events that come next
+        self._outgoing: tuple[MemberId, ...] | None = (
+            None  # who goes out of the primary view along with this member, if it does
+        )
         self._room: list[asyncio.Future[None]] = []  # of tasks that wait to cast
         self._watchers = Watchers(loop)
         self._budget = 0  # what may be cast before the next turn without asking: bytes, and MESSAGE_COST a message
@@ -59,7 +64,12 @@ class Group:
         self._is_ahead = False  # a message has left before the end of this pass of the loop
         self._index = 0  # of the next own message
         self._is_leaving = False
+        self._unflushed: list[
+            tuple[Doubt, tuple[MemberId, ...]]
+        ] = []  # since it is leaving: in doubt, and who may lack it
         self._end: Callable[[], None] = lambda: None
+        self.on_replaced: Callable[[Replaced], None] = lambda replaced: None
+        """The application's state is thrown away for another one: for the log."""
         self._transfer: Transfer | None = None
         self._journal: Journal | None = None
 
@@ -73,12 +83,15 @@ class Group:
         self._is_fast = driver.member.settings.config.payload_bytes_max >= BREATH_BYTES
         self._journal = journal
         self._inbox.tell_room = self._tell_room
+        if driver.recorder is not None:
+            self._inbox.witness = self._record_event
+            self._receipts.witness = self._record_receipt
         desk = None
         if answer is not None:
             desk = driver.desk = Desk(self, answer)
             self._inbox.expand = desk.deliveries
         if hooks is not None:
-            carrier = Carrier(hooks, desk, lambda event: self._happen([event]), self._skip)
+            carrier = Carrier(hooks, desk, lambda event: self._happen([event]), self._skip, self._restored)
             transfer = carrier.transfer = Transfer(driver.member, carrier, initial=True, now=driver.clock())
             self._transfer = transfer
             self._inbox.go_on = self._go_on
@@ -142,6 +155,7 @@ class Group:
             "view": None if view is None else str(view.id),
             "members": [] if view is None else [str(one) for one in view.members],
             "primary": member.is_primary,
+            "lost_state": None if member.lost_state is None else str(member.lost_state),
             "changing": member.is_blocked,
             "suspects": [str(one) for one in member.suspects],
             "unfinished": member.unfinished,
@@ -218,11 +232,13 @@ class Group:
         key = self._cast_now(payload, options)
         if key is None:
             return None
-        if options.to is not None and self._id not in options.to:
-            self._receipts.delivered(key.index, 1)  # as far as it ever will be here
+        if options.to is not None and self._id not in options.to:  # as far as it ever will be here
+            self._receipts.delivered(key.index, 1)
+            self._receipts.applied(key.index, 1)
         self._budget = max(0, self._budget - len(payload) - MESSAGE_COST)
         self._is_breathless = self._budget == 0
-        return Receipt(self._receipts, key.index)
+        kind = DatagramReceipt if options.service is Service.DATAGRAM else Receipt
+        return kind(self._receipts, key.index)
 
     def _unread_bytes(self) -> int:
         return self._inbox.bytes + (0 if self._transfer is None else self._transfer.queue_bytes)
@@ -306,6 +322,29 @@ class Group:
         if member.order != order:
             raise Misuse(f"somebody asked for another order at the same time: it is {member.order} now, not {order}.")
 
+    async def give_up(self, state: ViewId | str, timeout: float | None = None) -> None:
+        """Give up the state of a primary view that no member here has, and wait until a view is primary without it.
+
+        The state is named by its view, as `status()["lost_state"]` and `explain` show it, so that nothing else can be lost. It is
+        written to the journal first. What comes instead is the latest state that a member still has, else the initial one.
+        """
+        self.begin_to_give_up(state)
+        await self._until(
+            lambda: self.view.is_primary and self._is_whole(1), timeout, f"no view became primary without {state}"
+        )
+
+    def begin_to_give_up(self, state: ViewId | str) -> None:
+        """The same without waiting, for code that is no coroutine."""
+        if self._inbox.is_over:
+            self._raise_closed()
+        lost = self._driver.member.lost_state
+        if lost is None:
+            raise Misuse(f"{self._id} lacks no state, so none can be given up: explain says what it waits for.")
+        if str(lost) != str(state):
+            raise Misuse(f"{self._id} lacks the state of view {lost}, not of {state}: name that one to give it up.")
+        self._driver.member.give_up(lost)
+        self._driver.wake()
+
     # The stream.
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -337,13 +376,15 @@ class Group:
             return there[0]
         events = self._inbox.events()
         try:
-            return await asyncio.wait_for(anext(events), timeout)
+            event = await asyncio.wait_for(anext(events), timeout)
         except StopAsyncIteration:
             raise Closed(f"{self._id} has left {self.name!r}: nothing more happens.") from None
         except TimeoutError:
             raise TimedOut(f"nothing happened to {self._id} within {timeout:g} s.") from None
         finally:
             await events.aclose()  # type: ignore[attr-defined]
+        self._inbox.took(event)
+        return event
 
     # What the driver shows.
 
@@ -381,6 +422,8 @@ class Group:
 
     def _happen(self, events: list[Happening]) -> None:
         """Something happened to the member: into the journal, then into the queue, in its order."""
+        if self._transfer is not None and isinstance(events[0], Replaced):  # it shows one event at a time
+            self.on_replaced(events[0])
         if self._journal is not None:
             self._journal.deliver(events)
         if self._transfer is None:
@@ -389,6 +432,17 @@ class Group:
 
     def _skip(self, batch: Batch, is_in_state: bool) -> None:
         """A batch is not shown, because the state that was restored has it, or because its state is not here."""
+        if batch.origin != self._rank:
+            return
+        if is_in_state:
+            self._receipts.applied(batch.first, batch.count)
+        else:
+            self._receipts.lose(batch.first, batch.count, (self._id,))
+
+    def _restored(self) -> None:
+        """A joiner has got its first state."""
+        if self._driver.recorder is not None and self._inbox.view is None:
+            self._driver.recorder.show_state(self._driver.clock(), None, False)
 
     def _note_own(self, events: list[Happening]) -> None:
         """What a turn's events say about this member: its own deliveries, its view, its end."""
@@ -396,17 +450,49 @@ class Group:
         for event in events:
             if isinstance(event, Batch):
                 if event.origin == rank:
-                    own.delivered(event.first, event.count)
+                    if self._outgoing is None:
+                        own.delivered(event.first, event.count)
+                    else:
+                        own.lose(event.first, event.count, self._outgoing)
+            elif isinstance(event, Transition):
+                self._note_doubts()
+                self._outgoing = None if event.is_primary else event.together
             elif isinstance(event, Entered):
                 self._rank = rank = event.view.rank_of(self._id)
                 self._entered = event
+                self._outgoing = None
             elif isinstance(event, Left):
                 self._inbox.is_over = True
+
+    def _note_doubts(self) -> None:
+        """The view has ended: say what is not known to be everywhere, and to whom that matters."""
+        ended = () if self._entered is None else self._entered.view.members
+        for doubt in self._driver.member.take_doubts():
+            self._receipts.doubt(doubt)
+            if self._is_leaving:
+                self._unflushed.append((doubt, tuple(one for one in ended if one not in doubt.known)))
+
+    def _record_event(self, event: Shown) -> None:
+        recorder, now = self._driver.recorder, self._driver.clock()
+        assert recorder is not None
+        if isinstance(event, Batch):
+            recorder.show_batch(event)
+        elif isinstance(event, Transition):
+            recorder.show_transition(now, event.together, event.is_primary)
+        elif isinstance(event, Replaced):
+            recorder.show_state(now, event.kept, True, (event.lost, event.kept))
+        elif isinstance(event, View):
+            recorder.show_view(now, event.id, event.members, event.together, event.joined, event.left, event.is_primary)
+
+    def _record_receipt(self, stage: Stage, index: int, outcome: str, known: Sequence[MemberId]) -> None:
+        recorder = self._driver.recorder
+        if recorder is not None and not self._driver.is_stopped:  # its trace has ended
+            recorder.show_receipt(self._driver.clock(), stage.value, index, 1, outcome, known)
 
     def _turned(self) -> None:
         """A turn is over: see who need not wait any longer."""
         member = self._driver.member
-        self._receipts.stable(member.settled_index)
+        self._receipts.settled(member.settled_index)
         self._is_breathless = False
         if not self._is_leaving and self._is_fast and self._unread_bytes() <= UNREAD_BYTES_MAX:
             self._budget = min(BREATH_BYTES, MESSAGE_COST * (member.room_messages() - len(self._driver.casting)))
@@ -447,8 +533,8 @@ class Group:
     async def leave(self, timeout: float = 5.0) -> None:
         """Flush own casts, then leave the group in an orderly way; both within the time given.
 
-        Raises `NotFlushed` if some of the last casts are not known to have reached all: then the member has left all the same. What
-        has ended the member before is raised here if nobody has heard of it.
+        Raises `NotFlushed` if some of the last casts are not known to be at all members (the condition of `Receipt.stable`): then
+        the member has left all the same. What has ended the member before is raised here if nobody has heard of it.
         """
         if self._is_leaving:
             if not self._driver.is_stopped:  # another task is at it, within its own time
@@ -456,30 +542,38 @@ class Group:
             return
         self._is_leaving = True
         self._budget = 0
-        unflushed = 0
+        is_over = self._inbox.is_over  # by a failure, perhaps
         try:
-            if not self._inbox.is_over:
-                unflushed = await self._flush(timeout)
+            if not is_over:
+                await self._flush(timeout)
                 await self._depart(timeout)
         finally:
             self._close()
         if not self._inbox.is_told:
             self._inbox.raise_failure()
-        if unflushed:
-            raise NotFlushed(
-                f"{self._id} left {self.name!r}, and {unflushed} of its last messages may not have reached all members: "
-                "wait for receipts, or give leave more time."
-            )
+        if not is_over:
+            self._raise_not_flushed()
 
-    async def _flush(self, timeout: float) -> int:
-        """How many own casts are not stable in the end."""
+    async def _flush(self, timeout: float) -> None:
+        """Wait until all own casts are stable or in doubt."""
         receipts = self._receipts
         self._urge()
-        try:
-            await self._until(lambda: self._index <= receipts.stable_to, timeout, "own casts did not get stable")
-        except UnisonoError:
-            return self._index - receipts.stable_to
-        return 0
+        with suppress(UnisonoError):
+            await self._until(lambda: self._index <= receipts.settled_to, timeout, "own casts did not get stable")
+
+    def _raise_not_flushed(self) -> None:
+        """If a message is not known to be everywhere: of the last view, or of one that has ended since `leave` was called.
+
+        For those of earlier views the application was told by their receipts, if it asked.
+        """
+        members = () if self._entered is None else self._entered.view.members
+        others = tuple(one for one in members if one != self._id)
+        rest = [(doubt, others) for doubt in self._receipts.unsettled(self._index)]
+        missing = sorted(self._unflushed + rest)
+        if missing:
+            keys = [Key(self._id, index) for doubt, _ in missing for index in range(doubt.first, doubt.end)]
+            lacking = dict.fromkeys(one for _, lacking in missing for one in lacking)
+            raise NotFlushed(self._id, self.name, keys, tuple(lacking))
 
     async def _depart(self, timeout: float) -> None:
         self._driver.member.leave()

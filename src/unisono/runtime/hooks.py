@@ -57,9 +57,15 @@ class Carrier:
     """The application as state transfer sees it. What is shown goes to `show`, one event at a time."""
 
     def __init__(
-        self, hooks: Hooks, desk: Desk | None, show: Callable[[Happening], None], skip: Callable[[Batch, bool], None]
+        self,
+        hooks: Hooks,
+        desk: Desk | None,
+        show: Callable[[Happening], None],
+        skip: Callable[[Batch, bool], None],
+        restored: Callable[[], None],
     ) -> None:
         self._skip = skip
+        self._restored = restored
         self._hooks = hooks
         self._desk = desk  # what it remembers of clients travels with the state
         self._show = show
@@ -81,6 +87,7 @@ class Carrier:
         if self._desk is not None:
             memory, state = _split(state)
             self._desk.restore(memory)
+        self._restored()
         self._hooks.restore(state)
 
     @property

@@ -7,16 +7,21 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
 from operator import length_hint
-from typing import TypeAlias
+from typing import Any, TypeAlias
+from weakref import ref
 
 from unisono.core.errors import Misuse
-from unisono.core.happenings import Entered, Happening, Moving, Replaced, Stalled
-from unisono.core.membership_host import Evicted, Refused
+from unisono.core.happenings import Aside, Entered, Happening, Moving, Replaced, Stalled
+from unisono.core.membership_host import Evicted, Left, Refused
+from unisono.core.own_casts import Span
 from unisono.core.types import Batch, MemberId, Transition
 from unisono.runtime.events import Delivery, Event, View, deliveries, view_of
+from unisono.runtime.receipts import Receipts
 
 Deliver: TypeAlias = Callable[[MemberId, bytes], object]
 Handle: TypeAlias = Callable[[Event], object]
+Shown: TypeAlias = Batch | View | Transition | Replaced | Refused | Evicted | Stalled | Moving
+"""What the stream holds: events, and messages in batches."""
 
 QUEUE_BYTES_MAX = 16 << 20
 """Beyond so much that the application has not taken, the others are asked to wait …"""
@@ -28,16 +33,32 @@ BATCH_BYTES = 100  # what a queued batch costs besides its payloads, about
 
 
 class Inbox:
-    """The stream of events of one member. One task takes from it at a time."""
+    """The stream of events of one member. One task takes from it at a time.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    It tells the receipts which own messages the application is done with (`Receipts.applied`): those before the event that it
+    asked for last. Batches that were taken whole are told when the next one is asked for; the place inside a batch is told
+    only if somebody waits for it.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, receipts: Receipts) -> None:
         self._loop = loop
-        self._queue: deque[Happening] = deque()
+        self._receipts = receipts
+        self._queue: deque[Shown] = deque()
         self._sizes: deque[int] = deque()  # of the batches in it
         self._current: Iterator[Event] = iter(())  # the rest of the batch that the application is at
         self._waiter: asyncio.Future[None] | None = None  # of the task that takes
         self._takers: tuple[Deliver, Handle] | None = None  # `each` takes, with these
         self._members: tuple[MemberId, ...] = ()  # at the application's place in the stream
+        self._rank = -1  # of this member, there
+        self._own: Span | None = (
+            None  # of the current batch, what the receipts do not know as applied; None: not this member's
+        )
+        self._passed: list[Span] = []  # of earlier batches likewise: taken by a call that took several
+        self._last: Event | None = None  # that `ready` or `next` has handed out
+        self.done: Event | None = None
+        """The last event that the application is done with, as far as it may matter."""
+        self._task: asyncio.Task[Any] | None = None  # that has taken the last event
+        self._stream: ref[AsyncIterator[object]] | None = None  # by which it has; None: by `ready` or `next`
         self.bytes = 0
         self.is_full = False
         """The others were asked to wait."""
@@ -54,6 +75,8 @@ class Inbox:
         self.expand: Callable[[Batch, tuple[MemberId, ...]], Iterator[Event]] = deliveries
         self.go_on: Callable[[], None] | None = None
         """The application is done with everything that it has taken: this wants to know."""
+        self.witness: Callable[[Shown], None] | None = None
+        """Told what is put into the stream, as it is put there."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -62,11 +85,17 @@ class Inbox:
 
     def put(self, events: Iterable[Happening]) -> None:
         is_taken_now = self._takers is not None and self.go_on is None and not self.is_held
-        for event in events:
-            if isinstance(event, Batch):
-                size = 0 if is_taken_now else size_of(event)
+        witness = self.witness
+        for happened in events:
+            if isinstance(happened, Batch):
+                size = 0 if is_taken_now else size_of(happened)
                 self._sizes.append(size)
                 self.bytes += size
+            elif isinstance(happened, Aside | Left):
+                continue
+            event = view_of(happened) if isinstance(happened, Entered) else happened
+            if witness is not None:
+                witness(event)
             self._queue.append(event)
         if not self.is_full and (self.bytes > QUEUE_BYTES_MAX or len(self._queue) > QUEUE_BATCHES_MAX):
             self.is_full = True
@@ -88,6 +117,8 @@ class Inbox:
     async def each(self, deliver: Deliver, handle: Handle) -> None:
         """Call `deliver` with every message and `handle` with all else, in the turn that brings it, until nothing will come."""
         waiter = self._claim()
+        self._settle_taken()
+        self._task = None  # no task handles an event while it waits for anything
         self._takers = (deliver, handle)
         try:
             self._hand_out()
@@ -131,7 +162,9 @@ class Inbox:
                 raise RuntimeError("what is called with every message raised StopIteration.")
             self._current = iter(())
         except BaseException:
-            self._current = islice(self._current, len(payloads) - length_hint(rest), None)
+            taken = len(payloads) - length_hint(rest)
+            self._current = islice(self._current, taken, None)
+            self._apply_below(batch.first + taken - 1)
             raise
 
     def _hand_out_in_turn(self) -> None:
@@ -145,12 +178,23 @@ class Inbox:
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_exception(error)
 
-    async def events(self) -> AsyncIterator[Event]:
-        taken = 0
+    def events(self) -> AsyncIterator[Event]:
+        own: list[ref[AsyncIterator[object]]] = []
+        stream = self._events(own)
+        own.append(ref(stream))
+        return stream
+
+    async def _events(self, own: list[ref[AsyncIterator[object]]]) -> AsyncIterator[Event]:
+        taken, receipts = 0, self._receipts
+        self._settle_taken()
         while True:
+            self._task, self._stream = asyncio.current_task(), own[0]
             for event in self._current:  # it keeps its place if the loop is left
                 yield event
                 taken += 1
+                self.done = event
+                if receipts.is_applied_awaited:
+                    self.note_done()
             if taken >= BREATH_MESSAGES:
                 taken = 0
                 await asyncio.sleep(0)
@@ -159,14 +203,23 @@ class Inbox:
                 if not await self._more():
                     return
 
-    async def batches(self) -> AsyncIterator[Sequence[Delivery] | Event]:
+    def batches(self) -> AsyncIterator[Sequence[Delivery] | Event]:
+        own: list[ref[AsyncIterator[object]]] = []
+        stream = self._batches(own)
+        own.append(ref(stream))
+        return stream
+
+    async def _batches(self, own: list[ref[AsyncIterator[object]]]) -> AsyncIterator[Sequence[Delivery] | Event]:
         taken = 0
+        self._settle_taken()
         while True:
+            self._task, self._stream = asyncio.current_task(), own[0]
             rest: list[Event] = []
             is_whole = self._gather(rest, None)
             taken += len(rest)
             if rest:
                 yield rest if isinstance(rest[0], Delivery) else rest[0]  # type: ignore[misc]
+                self.done = rest[-1]
             if not is_whole:
                 continue
             if taken >= BREATH_MESSAGES:
@@ -177,13 +230,36 @@ class Inbox:
                 if not await self._more():
                     return
 
-    def ready(self, most: int) -> list[Event]:
-        """Whoever asks for more is done with what it has, so where that counts (`go_on`) one batch is all there is at once."""
+    def ready(self, most: int, is_done: bool = True) -> list[Event]:
+        """Whoever asks for more is done with what it has, so where that counts (`go_on`) one batch is all there is at once.
+
+        Unless it says otherwise (`is_done`): then this goes with the last call.
+        """
+        if is_done:
+            self._settle_taken()
         events: list[Event] = []
         while self._gather(events, most - len(events)) and len(events) < most:
-            if (events and self.go_on is not None) or self._advance() is None:
+            if (events and self.go_on is not None) or self._advance(is_done and not events) is None:
                 break
+        if events:
+            self.took(events[-1])
         return events
+
+    def took(self, event: Event) -> None:
+        """A call has handed out everything up to this event, and returns."""
+        self._last = event
+        self._task, self._stream = _current_task(), None
+
+    def _settle_taken(self) -> None:
+        """Whoever asks for events again is done with those that the last call has handed out."""
+        if self._passed:
+            passed, self._passed = self._passed, []
+            for first, end in passed:
+                self._receipts.applied(first, end - first)
+        if self._last is not None:
+            self.done, self._last = self._last, None
+            if self._receipts.is_applied_awaited:
+                self.note_done()
 
     def _gather(self, events: list[Event], most: int | None) -> bool:
         """What is left of the current batch, up to so many. If a call fails, what lies before that event comes first (False)."""
@@ -205,32 +281,35 @@ class Inbox:
 
         self._current = chain(fail(), self._current)
 
-    def _advance(self) -> Happening | None:
-        """Go to the next batch or other event. None: there is none yet."""
+    def _advance(self, is_done: bool = True) -> Shown | None:
+        """Go to the next batch or other event. None: there is none yet. `is_done`: the application has handled what it took."""
+        if self._own is not None:
+            (first, end), self._own = self._own, None
+            if is_done:
+                self._receipts.applied(first, end - first)
+            else:
+                self._passed.append((first, end))
         if not self._queue and self.go_on is not None:
             self.go_on()
-        while self._queue:
-            happened = self._queue.popleft()
-            if isinstance(happened, Batch):
-                self.bytes -= self._sizes.popleft()
-                self._current = self.expand(happened, self._members)
-            elif isinstance(happened, Entered):
-                self._members = happened.view.members
-                self.view = view_of(happened)
-                self._current = iter((self.view,))
-            elif isinstance(happened, Transition):
-                if self.view is not None and not happened.is_primary:
-                    self.view = self.view._replace(is_primary=False)
-                self._current = iter((happened,))
-            elif isinstance(happened, Refused | Evicted | Stalled | Moving | Replaced):
-                self._current = iter((happened,))
-            else:
-                continue
-            if self.is_full and self._is_low():
-                self.is_full = False
-                self.tell_room(True)
-            return happened
-        return None
+        if not self._queue:
+            return None
+        happened = self._queue.popleft()
+        if isinstance(happened, Batch):
+            self.bytes -= self._sizes.popleft()
+            self._current = self.expand(happened, self._members)
+            if happened.origin == self._rank:
+                self._own = (happened.first, happened.first + happened.count)
+        else:
+            if isinstance(happened, View):
+                self._members, self.view = happened.members, happened
+                self._rank = happened.members.index(self._receipts.member)
+            elif isinstance(happened, Transition) and self.view is not None and not happened.is_primary:
+                self.view = self.view._replace(is_primary=False)
+            self._current = iter((happened,))
+        if self.is_full and self._is_low():
+            self.is_full = False
+            self.tell_room(True)
+        return happened
 
     async def _more(self) -> bool:
         """Wait until something happens. False: nothing will."""
@@ -252,6 +331,41 @@ class Inbox:
         self._waiter = waiter = self._loop.create_future()
         return waiter
 
+    # Who reads, and how far it is.
+
+    def note_done(self) -> None:
+        """Tell the receipts how far the application is inside the batches that it has taken."""
+        done = self.done
+        if isinstance(done, Delivery) and done.sender == self._receipts.member:
+            self._apply_below(done.index + 1)
+
+    def _apply_below(self, index: int) -> None:
+        """The application is done with what was taken before an own message of this index, which is not handled yet."""
+        spans = [*self._passed, *(() if self._own is None else (self._own,))]
+        place = next((i for i, (first, end) in enumerate(spans) if first < index <= end), None)
+        if place is None:
+            return
+        for first, end in spans[:place]:
+            self._receipts.applied(first, end - first)
+        first, end = spans[place]
+        self._receipts.applied(first, index - first)
+        rest = [(index, end)] if index < end else []
+        if place < len(self._passed):
+            self._passed = rest + self._passed[place + 1 :]
+        else:
+            self._passed, self._own = [], rest[0] if rest else None
+
+    def is_inside(self) -> bool:
+        """Whether the running task handles an event now, inside `async for`: a loop that was left does not count."""
+        stream = None if self._stream is None else self._stream()
+        return getattr(stream, "ag_frame", None) is not None and self._task is _current_task()
+
+    def who_reads(self) -> object:
+        return self._task
+
+    def who_asks(self) -> object:
+        return _current_task()
+
     def _is_low(self) -> bool:
         return self.bytes <= QUEUE_BYTES_MAX // 2 and len(self._queue) <= QUEUE_BATCHES_MAX // 2
 
@@ -259,3 +373,11 @@ class Inbox:
 def size_of(batch: Batch) -> int:
     """What a queued batch costs, about."""
     return BATCH_BYTES + sum(map(len, batch.payloads or ()))
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    """None where no task runs: in a callback, or without an event loop."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

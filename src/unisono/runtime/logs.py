@@ -10,11 +10,11 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
-from unisono.core.happenings import Entered, Happening, Moving, Stalled
+from unisono.core.happenings import Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.runtime.observe import call_at_end, count_drops, explain_strangers, observe_turns
 from unisono.runtime.plain import cut, plain
@@ -84,15 +84,28 @@ class Reporter:
             elif isinstance(event, Left):
                 self._log(logging.INFO, "this member has left")
 
+    def tell_replaced(self, event: Replaced) -> None:
+        """What only this part of the group had is gone: a person may want to know before anything else does."""
+        lost, kept = (_listed([str(one) for one in some]) for some in (event.lost_members, event.kept_members))
+        text = f"the state that {lost} had since view {event.lost} is thrown away here; that of {kept} is taken over"
+        self._log(logging.WARNING, text, lost=str(event.lost), kept=str(event.kept))
+
     def _tell_view(self, event: Entered) -> None:
-        left = {str(member): _foreign(str(why)) for member, why in event.left.items()}
+        left = {str(member): _foreign(str(why)) for member, why in event.left.items() if member not in event.joined}
+        joined = [str(member) for member in event.joined if member not in event.left]
         text = f"view {event.view.id} with {len(event.view)} members"
-        if event.joined:
-            text += f", joined: {', '.join(map(str, event.joined))}"
+        if joined:
+            text += f", joined: {', '.join(joined)}"
         if left:
             text += f", gone: {', '.join(f'{member} ({why})' for member, why in left.items())}"
         members = [str(member) for member in event.view.members]
         self._log(logging.INFO, text, view=str(event.view.id), members=members, gone=left, order=event.charter.order)
+        diverged: dict[str, list[str]] = {}
+        for member, arrival in event.joined.items():
+            if member in event.left:  # it was here all along
+                diverged.setdefault(str(arrival), []).append(str(member))
+        for what, members in diverged.items():
+            self._log(logging.WARNING, f"{_listed(members)} {what}", view=str(event.view.id), diverged=members)
 
     def tell_undecided(self, votes: Undecided) -> None:
         """At the start: an earlier life left votes behind whose outcome this one does not know."""
@@ -125,6 +138,11 @@ class Reporter:
         )
 
 
+def _listed(names: Sequence[str]) -> str:
+    """x, y and z."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
 def _foreign(text: str) -> str:
     """What a peer said, in a log that may be read on a terminal."""
     return plain(cut(text))
@@ -140,6 +158,7 @@ def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger
     if group._entered is not None:  # alone at once
         reporter.tell([group._entered], 0)
     observe_turns(group, reporter.tell)
+    group.on_replaced = reporter.tell_replaced
     timer = _Every(loop, DROPS_EVERY_S, reporter.tell_drops)
 
     def end() -> None:

@@ -1,15 +1,57 @@
-"""Receipts: how far own messages have come. Nobody pays for them who does not wait for them."""
+"""Receipts: how far own messages have come. Free unless awaited.
+
+    accepted (`cast` has returned)  <  delivered  <  applied  <  stable
+
+A message can also get into **doubt**: its view ended before every member was known to have it. Then no later stage is ever
+confirmed, and waiting for one raises `Uncertain`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from heapq import heappop, heappush
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import Protocol
 
+from unisono.core.errors import Misuse
+from unisono.core.own_casts import Doubt
 from unisono.core.prefix import Prefix
 from unisono.core.types import Key, MemberId
-from unisono.runtime.errors import TimedOut
+from unisono.runtime.errors import TimedOut, Uncertain
+
+GRACE_S = 1.0
+"""If a task that has read from the group waits for `applied` and nobody else reads for this long, nobody will."""
+
+
+class Stage(StrEnum):
+    """What a receipt can be asked for."""
+
+    DELIVERED = "delivered"
+    APPLIED = "applied"
+    STABLE = "stable"
+
+
+class Reader(Protocol):
+    """The application's place in its stream of events."""
+
+    def note_done(self) -> None:
+        """Tell the receipts which own messages the application is done with, if they were not told yet."""
+
+    def is_inside(self) -> bool:
+        """Whether the caller handles an event of the stream now, so that no other event is taken before it goes on."""
+
+    def who_reads(self) -> object:
+        """Who has taken the last event."""
+
+    def who_asks(self) -> object:
+        """Who calls."""
+
+
+Witness = Callable[[Stage, int, str, Sequence[MemberId]], None]
+"""Told what the application was told: the stage, the message, "ok" or "uncertain", and the members known to have it."""
 
 
 class Receipts:
@@ -19,51 +61,60 @@ class Receipts:
         self._loop = loop
         self.member: MemberId  # whose messages
         self._delivered = Prefix()  # out of order if an order of several services does so
-        self.stable_to = 0
-        """All own messages below this index have been taken in by every member of their view that came along."""
-        self._waiting: dict[bool, list[tuple[int, int, asyncio.Future[None]]]] = {True: [], False: []}  # stable or not
+        self._applied = Prefix()
+        self.settled_to = 0
+        """All own messages below this index are stable or in doubt."""
+        self._doubts = _Doubts()  # not known to be stable, for good
+        self._lost = _Doubts()  # and not even known to be delivered anywhere else: no stage is confirmed
+        self._waiting: dict[Stage, list[tuple[int, int, asyncio.Future[None]]]] = {stage: [] for stage in Stage}
         self._tie = count()
         self._failure: Exception | None = None
+        self.is_applied_awaited = False
+        """Whether anybody waits for a message to be applied."""
         self.urge: Callable[[], None] = lambda: None
-        """Somebody waits for a message to be stable."""
+        """Called when somebody waits for a message to be stable."""
+        self.reader: Reader | None = None
+        self.witness: Witness | None = None
 
     @property
     def delivered_to(self) -> int:
         """All own messages below this index were delivered here."""
         return self._delivered.end
 
+    # What has happened.
+
     def delivered(self, first: int, messages: int) -> None:
         """Own messages from `first` on were delivered here."""
         self._delivered.add(first, first + messages)
-        if self._waiting[False]:
-            self._answer(False)
+        if self._waiting[Stage.DELIVERED]:
+            self._answer(Stage.DELIVERED)
 
-    def stable(self, index: int) -> None:
-        """All own messages below an index are stable."""
-        if index > self.stable_to:
-            self.stable_to = index
-            if self._waiting[True]:
-                self._answer(True)
+    def applied(self, first: int, messages: int) -> None:
+        """The application is done with own messages from `first` on, or its state has them. Each is told once."""
+        self._applied.add(first, first + messages)
+        if self.is_applied_awaited:
+            self._answer(Stage.APPLIED)
 
-    def has(self, index: int, stable: bool) -> bool:
-        return index < self.stable_to if stable else index in self._delivered
+    def settled(self, index: int) -> None:
+        """All own messages below this index are stable, except those that `doubt` was or is told of."""
+        if index > self.settled_to:
+            self.settled_to = index
+            if self._waiting[Stage.STABLE]:
+                self._answer(Stage.STABLE)
 
-    async def wait(self, index: int, stable: bool, timeout: float | None) -> None:
-        if self.has(index, stable):
-            return
-        if self._failure is not None:
-            raise self._failure
-        future = self._loop.create_future()
-        heappush(self._waiting[stable], (index, next(self._tie), future))
-        if stable:
-            self.urge()
-        try:
-            await asyncio.wait_for(future, timeout)
-        except TimeoutError:
-            what = "stable" if stable else "delivered"
-            raise TimedOut(
-                f"message {index} is not {what} after {timeout:g} s; it may still be: group.explain() says what it waits for."
-            ) from None
+    def doubt(self, doubt: Doubt) -> None:
+        """The view of own messages ended, and these members alone are known to have them."""
+        self._doubts.add(doubt)
+        self._refuse(Stage.STABLE, doubt)
+
+    def lose(self, first: int, messages: int, together: tuple[MemberId, ...]) -> None:
+        """Own messages are delivered here on the way out of the primary view: nothing is promised of them any more."""
+        known = self._doubts.known(first)
+        doubt = Doubt(first, first + messages, together if known is None else known)
+        self._lost.add(doubt)
+        self._delivered.add(doubt.first, doubt.end)
+        for stage in Stage:
+            self._refuse(stage, doubt)
 
     def fail(self, error: Exception) -> None:
         """Nothing more will come."""
@@ -73,29 +124,169 @@ class Receipts:
                 if not future.done():
                     future.set_exception(error)
             waiting.clear()
+        self.is_applied_awaited = False
 
-    def _answer(self, stable: bool) -> None:
-        waiting = self._waiting[stable]
+    # Questions.
+
+    def has(self, index: int, stage: Stage) -> bool:
+        """Whether a message has reached a stage."""
+        if self.known(index, stage) is not None:
+            return False
+        if stage is Stage.STABLE:
+            return index < self.settled_to
+        if stage is Stage.DELIVERED:
+            return index in self._delivered
+        if self.reader is not None and not index < self._applied.end:
+            self.reader.note_done()
+        return index in self._applied
+
+    def known(self, index: int, stage: Stage) -> tuple[MemberId, ...] | None:
+        """If this stage will never be confirmed: the members known to have the message. None: it is, or may be."""
+        if self._lost and (known := self._lost.known(index)) is not None:
+            return known
+        return self._doubts.known(index) if stage is Stage.STABLE and self._doubts else None
+
+    def is_plainly(self, index: int, stage: Stage) -> bool:
+        """Whether a message is known at a glance to have reached a stage; for other threads than the group's."""
+        if self._lost or self._doubts:
+            return False
+        ends = {Stage.STABLE: self.settled_to, Stage.DELIVERED: self._delivered.end, Stage.APPLIED: self._applied.end}
+        return index < ends[stage]
+
+    def check(self, index: int, stage: Stage) -> bool:
+        """Whether a message has reached a stage; raises `Uncertain` if that will never be confirmed."""
+        if (known := self.known(index, stage)) is not None:
+            raise self._uncertain(index, known)
+        return self.has(index, stage)
+
+    def unsettled(self, end: int) -> list[Doubt]:
+        """Own messages below `end` that are neither stable nor in doubt."""
+        return [Doubt(self.settled_to, end, (self.member,))] if self.settled_to < end else []
+
+    # Waiting.
+
+    async def wait(self, index: int, stage: Stage, timeout: float | None, reader: Reader | None = None) -> None:
+        """Until a message has reached a stage. `reader` stands for the caller's way of reading, if not the group's own."""
+        if self.check(index, stage):
+            return
+        if self._failure is not None:
+            raise self._failure
+        future = self._loop.create_future()
+        grace = self._guard(index, future, reader or self.reader) if stage is Stage.APPLIED else None
+        heappush(self._waiting[stage], (index, next(self._tie), future))
+        if stage is Stage.APPLIED:
+            self.is_applied_awaited = True
+        elif stage is Stage.STABLE:
+            self.urge()
+        try:
+            await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            raise TimedOut(
+                f"message {index} is not {stage} after {timeout:g} s; it may still be: group.explain() says what it waits for."
+            ) from None
+        finally:
+            if grace is not None:
+                grace.cancel()
+
+    def _guard(self, index: int, future: asyncio.Future[None], reader: Reader | None) -> asyncio.TimerHandle | None:
+        """Refuse a wait that would never end, because the caller is the one that reads."""
+        if reader is None:
+            return None
+        if reader.is_inside():
+            raise self._deadlock(index, "inside the loop that reads the group")
+        asker = reader.who_asks()
+        if reader.who_reads() != asker:
+            return None
+
+        def look() -> None:
+            if not future.done() and reader.who_reads() == asker:
+                future.set_exception(
+                    self._deadlock(index, f"by the reader of the group, and nobody else has read for {GRACE_S:g} s")
+                )
+
+        return self._loop.call_later(GRACE_S, look)
+
+    def _deadlock(self, index: int, where: str) -> Misuse:
+        return Misuse(
+            f"applied() of message {index} is awaited {where}, so the message would never be read: "
+            "await applied() in another task, or await delivered() here and read on."
+        )
+
+    def _uncertain(self, index: int, known: tuple[MemberId, ...]) -> Uncertain:
+        return Uncertain(Key(self.member, index), known)
+
+    def _refuse(self, stage: Stage, doubt: Doubt) -> None:
+        waiting = self._waiting[stage]
+        if not waiting:
+            return
+        for index, _, future in waiting:
+            if doubt.first <= index < doubt.end and not future.done():
+                future.set_exception(self._uncertain(index, doubt.known))
+        self._waiting[stage] = waiting = [entry for entry in waiting if not entry[2].done()]
+        heapify(waiting)
+        if stage is Stage.APPLIED:
+            self.is_applied_awaited = bool(waiting)
+
+    def _answer(self, stage: Stage) -> None:
+        waiting = self._waiting[stage]
+        is_in_order = stage is Stage.STABLE or not self._prefix(stage).beyond
         later = []
         while waiting:
             entry = heappop(waiting)
             index, _, future = entry
             if future.done():
                 continue
-            if self.has(index, stable):
+            if self._is_met(index, stage):
                 future.set_result(None)
                 continue
             later.append(entry)
-            if stable or not self._delivered.beyond:  # whoever comes after it waits too
+            if is_in_order:  # whatever comes after it waits too
                 break
         for entry in later:
             heappush(waiting, entry)
+        if stage is Stage.APPLIED:
+            self.is_applied_awaited = bool(waiting)
+
+    def _is_met(self, index: int, stage: Stage) -> bool:
+        """Whether a waiting message, of which nothing is in doubt, has reached a stage."""
+        return index < self.settled_to if stage is Stage.STABLE else index in self._prefix(stage)
+
+    def _prefix(self, stage: Stage) -> Prefix:
+        return self._delivered if stage is Stage.DELIVERED else self._applied
+
+
+class _Doubts:
+    """Ranges of own messages by their first index. There are few: only view changes that divide a group leave any."""
+
+    def __init__(self) -> None:
+        self._doubts: list[Doubt] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._doubts)
+
+    def __iter__(self) -> Iterator[Doubt]:
+        return iter(self._doubts)
+
+    def add(self, doubt: Doubt) -> None:
+        doubts = self._doubts
+        if doubts and doubts[-1].end == doubt.first and doubts[-1].known == doubt.known:
+            doubts[-1] = doubts[-1]._replace(end=doubt.end)
+        else:
+            insort(doubts, doubt)
+
+    def known(self, index: int) -> tuple[MemberId, ...] | None:
+        """The members known to have a message that is in doubt; None: it is not."""
+        place = bisect_right(self._doubts, index, key=lambda doubt: doubt.first)
+        if place and index < self._doubts[place - 1].end:
+            return self._doubts[place - 1].known
+        return None
 
 
 class Receipt:
     """Says how far one message has come."""
 
-    __slots__ = ("_index", "_receipts")
+    __slots__ = ("_index", "_receipts", "_told")
+    _told: frozenset[Stage]  # unset until a trace has recorded one
 
     def __init__(self, receipts: Receipts, index: int) -> None:
         self._receipts = receipts
@@ -107,17 +298,88 @@ class Receipt:
         return Key(self._receipts.member, self._index)
 
     async def delivered(self, timeout: float | None = None) -> None:
-        """Wait until the message was delivered here, in its place. Raises `TimedOut` after so many seconds."""
-        await self._receipts.wait(self._index, False, timeout)
+        """Wait until the message was delivered here, in its place: into the stream that the program reads.
+
+        Raises `TimedOut` after so many seconds, and `Uncertain` if it was delivered on the way out of the primary view. A
+        message that is not for this member (`to=`) counts as delivered and applied at once.
+        """
+        await self._wait(Stage.DELIVERED, timeout)
+
+    async def applied(self, timeout: float | None = None) -> None:
+        """Wait until this program is done with the message: it took the event and asked for the next one, or the function
+        given to `each` returned, or a state that has the message was restored.
+
+        Raises as `delivered` does, and `Misuse` if the task that reads the group awaits it.
+        """
+        await self._wait(Stage.APPLIED, timeout)
 
     async def stable(self, timeout: float | None = None) -> None:
-        """Wait until every member has taken the message in. Raises `TimedOut` after so many seconds."""
-        await self._receipts.wait(self._index, True, timeout)
+        """Wait until every member of the message's view (with `to=`: every addressee) is certain to deliver it, unless that
+        member itself crashes.
+
+        Raises `TimedOut` after so many seconds, and `Uncertain` if the view ended before that was known.
+        """
+        await self._wait(Stage.STABLE, timeout)
 
     @property
     def is_delivered(self) -> bool:
-        return self._receipts.has(self._index, False)
+        return self._has(Stage.DELIVERED)
+
+    @property
+    def is_applied(self) -> bool:
+        return self._has(Stage.APPLIED)
 
     @property
     def is_stable(self) -> bool:
-        return self._receipts.has(self._index, True)
+        return self._has(Stage.STABLE)
+
+    def _has(self, stage: Stage) -> bool:
+        return self._receipts.has(self._index, stage)
+
+    def _is_plainly(self, stage: Stage) -> bool:
+        return self._receipts.is_plainly(self._index, stage)
+
+    def _check(self, stage: Stage) -> bool:
+        return self._receipts.check(self._index, stage)
+
+    async def _wait(self, stage: Stage, timeout: float | None, reader: Reader | None = None) -> None:
+        try:
+            await self._receipts.wait(self._index, stage, timeout, reader)
+        except Uncertain as error:
+            self._record(stage, "uncertain", error.known)
+            raise
+        self._record(stage, "ok")
+
+    def _record(self, stage: Stage, outcome: str, known: Sequence[MemberId] = ()) -> None:
+        """Once for each stage, whoever asks, and however often."""
+        witness = self._receipts.witness
+        if witness is None:
+            return
+        told: frozenset[Stage] = getattr(self, "_told", frozenset())
+        if stage not in told:
+            self._told = told | {stage}
+            witness(stage, self._index, outcome, known)
+
+
+class DatagramReceipt(Receipt):
+    """The receipt of a message that is not repeated if it gets lost (`service="datagram"`)."""
+
+    __slots__ = ()
+
+    def _has(self, stage: Stage) -> bool:
+        return stage is not Stage.STABLE and super()._has(stage)
+
+    def _is_plainly(self, stage: Stage) -> bool:
+        return stage is not Stage.STABLE and super()._is_plainly(stage)
+
+    def _check(self, stage: Stage) -> bool:
+        if stage is Stage.STABLE:
+            raise Misuse(
+                f"message {self._index} is a datagram, which is not repeated if it gets lost, so it is never stable: "
+                "cast it with another service."
+            )
+        return super()._check(stage)
+
+    async def _wait(self, stage: Stage, timeout: float | None, reader: Reader | None = None) -> None:
+        self._check(stage)
+        await super()._wait(stage, timeout, reader)

@@ -592,7 +592,9 @@ class Transfer:
     ) -> wire.Offer:  # fmt: skip
         number, chunk = self._donor.hold(asker, data, base, self._now), self.settings.chunk_bytes
         digest = digest_of_state(data)
-        return wire.Offer(ask.view, ask.serial, number, base, at, frontier, len(data), chunk, digest, values, self._holds)
+        return wire.Offer(
+            ask.view, ask.serial, number, base, at, frontier, len(data), chunk, digest, values, self._holds
+        )
 
     def _send_out(self, fetch: Fetch) -> None:
         out, fetch.out = fetch.out, []

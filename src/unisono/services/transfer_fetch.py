@@ -130,7 +130,7 @@ class Fetch:
     @property
     def is_nowhere(self) -> bool:
         """Whether every candidate has said, in this view, that it waits for a state too."""
-        return all(self._is(candidate, Why.WAITING) for candidate in self._candidates)
+        return all(self._is(candidate, Why.WAITING, Why.OBSERVER) for candidate in self._candidates)
 
     def is_first(self, me: MemberId) -> bool:
         """Whether all wait for a state, and nobody before me could begin with one of its own."""

@@ -35,6 +35,11 @@ from unisono.pipeline.properties import (
     p22_bounded_liveness,
     p23_resources,
     p24_determinism,
+    p25_together,
+    p26_stable,
+    p27_safe_primary,
+    p28_receipts,
+    p29_state_lineage,
 )
 from unisono.pipeline.properties.base import COLUMNS
 from unisono.pipeline.session import PipelineError
@@ -75,6 +80,11 @@ PROPERTIES: dict[str, Callable[[Tables], DataFrame]] = {
         p22_bounded_liveness,
         p23_resources,
         p24_determinism,
+        p25_together,
+        p26_stable,
+        p27_safe_primary,
+        p28_receipts,
+        p29_state_lineage,
     )
 }
 """By property id, in the order in which a report lists them."""

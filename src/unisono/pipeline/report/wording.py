@@ -49,6 +49,13 @@ PROPERTIES: dict[str, Property] = {
     "P22": Property("bounded liveness", "After the last fault, everything is delivered within the bound."),
     "P23": Property("resources", "Queues, unacknowledged bytes and retransmissions stay within their limits."),
     "P24": Property("determinism", "The same seed and the same code make the same trace."),
+    "P25": Property("together", "Applications that are told they came along together were shown the same messages."),
+    "P26": Property("stable is kept", "A message that its caster was told is stable is delivered by everyone."),
+    "P27": Property("safe and primary", "A safe message, once delivered in a primary view, is in every later one."),
+    "P28": Property("receipts", "The stages of a receipt come in their order, and after a doubt none follows."),
+    "P29": Property(
+        "state lineage", "A primary's state is that of the last primary, and is never replaced in silence."
+    ),
 }
 
 

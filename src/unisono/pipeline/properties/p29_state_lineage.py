@@ -1,0 +1,28 @@
+"""P29 state lineage: the state of a primary descends from one part, that of the last primary.
+
+The statement is in `trace.checks.p29_state_lineage`, whose function decides, on rows of views and states alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unisono.pipeline.properties.shown_rows import Facts, decided
+from unisono.trace.checks.p29_state_lineage import decide
+from unisono.trace.checks.shown_rows import Finding
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from unisono.pipeline.tables import Tables
+
+PROPERTY = "P29"
+
+
+def violations(tables: Tables) -> DataFrame:
+    return decided(tables, PROPERTY, _decide)
+
+
+def _decide(facts: Facts) -> Iterator[Finding]:
+    return decide(facts.lives)
