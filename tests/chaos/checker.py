@@ -263,6 +263,13 @@ class Life:
                     self._fault("receipts", number, f"{cast.m} is applied, and its receipt has not said delivered.")
                 if cast.m not in self.ever_held:
                     self._fault("receipts", number, f"{cast.m} is applied, but this program has not taken it.")
+        if outcome == "uncertain":
+            for later in STAGES[STAGES.index(stage) :]:
+                at, told = cast.receipts.get(later, (0, {}))
+                if told.get("outcome") == "yes":
+                    self._fault(
+                        "receipts", number, f"{stage} of {cast.m} is uncertain, after line {at} had confirmed {later}."
+                    )
         cast.receipts[stage] = (number, line)
 
 

@@ -465,6 +465,15 @@ def stable_after_uncertain(logs: Logs) -> None:
     ]
 
 
+@plant("receipts")
+def uncertain_after_stable(logs: Logs) -> None:
+    lines, number = first_receipt(logs, "stable")
+    m = lines[number]["m"]
+    applied = next(line for line in lines if line["is"] == "receipt" and line["m"] == m and line["stage"] == "applied")
+    lines.insert(number + 1, applied | {"outcome": "uncertain"})
+    lines.remove(applied)
+
+
 @plant("receipts", may=("together", "fifo", "lineage", "safe", "stable", "causal", "primary-safe", "liveness"))
 def delivered_and_never_given(logs: Logs) -> None:
     run = Run(logs)
