@@ -87,8 +87,6 @@ class Summary:
 def perform(plan: Plan, folder: Path, stop: threading.Event, patience: float) -> Outcome:
     """Carry out a plan, and judge its logs."""
     began = monotonic()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     nemesis = Nemesis(plan, folder, stop, patience)
     nemesis.run()
     report = check(load(folder))
@@ -116,7 +114,7 @@ def run_all(
                     plan = next(plans, None)
                     if plan is None:
                         break
-                    running.add(pool.submit(perform, plan, base / f"seed-{plan.seed}", stop, patience))
+                    running.add(pool.submit(perform, plan, new_folder(base, plan.seed), stop, patience))
                 if not running:
                     break
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -131,6 +129,16 @@ def run_all(
             stop.set()  # every run ends its processes and removes its namespaces
             raise
     return summary
+
+
+def new_folder(base: Path, seed: int) -> Path:
+    """A folder for a run: what an earlier run with this seed left behind is kept."""
+    for number in count(1):
+        folder = base / (f"seed-{seed}" if number == 1 else f"seed-{seed}-{number}")
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            break
+    return folder
 
 
 def tell(outcome: Outcome, quiet: bool) -> None:

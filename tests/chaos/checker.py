@@ -802,18 +802,18 @@ def check_liveness(run: Run) -> Iterator[Violation]:
         shown = sorted(life.last.view["members"]) if life.last is not None else []
         if shown != wanted:
             yield Violation("liveness", f"{life} ends with a view of {shown}, and {wanted} live.")
-    for cast in run.casts.values():
-        if not cast.is_probe or cast.life not in living:
-            continue
-        if cast.refusal is not None:
-            if not may_be_read_only(run):
+    for life in living:
+        probes = [cast for cast in life.casts if cast.is_probe]
+        refused = [cast for cast in probes if cast.refusal is not None]
+        if refused and not may_be_read_only(run):
+            text = f"after the heal {len(refused)} casts were refused: {refused[0].refusal}"
+            yield Violation("liveness", f"{life}, line {refused[0].line}: {text}")
+        for cast in probes:
+            lacking = [str(other) for other in living if cast.m not in other.ever_held]
+            if lacking and cast.refusal is None:
                 yield Violation(
-                    "liveness", f"{cast.life}, line {cast.line}: after the heal a cast was refused: {cast.refusal}"
+                    "liveness", f"{cast.m}, cast after the heal, was not delivered by {', '.join(lacking)}."
                 )
-            continue
-        lacking = [str(life) for life in living if cast.m not in life.ever_held]
-        if lacking:
-            yield Violation("liveness", f"{cast.m}, cast after the heal, was not delivered by {', '.join(lacking)}.")
 
 
 def may_be_read_only(run: Run) -> bool:
