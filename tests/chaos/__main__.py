@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -135,10 +136,10 @@ def new_folder(base: Path, seed: int) -> Path:
     """A folder for a run: what an earlier run with this seed left behind is kept."""
     for number in count(1):
         folder = base / (f"seed-{seed}" if number == 1 else f"seed-{seed}-{number}")
-        if not folder.exists():
+        with suppress(FileExistsError):
             folder.mkdir(parents=True)
-            break
-    return folder
+            return folder
+    raise AssertionError("counting never ends")
 
 
 def tell(outcome: Outcome, quiet: bool) -> None:
