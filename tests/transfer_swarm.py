@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from tests.transfer_world import BRISK, TransferWorld
+from tests.transfer_world import TransferWorld
+from unisono.sim.group_state import BRISK
 from unisono.sim.group_swarm import DELAYS, Script
 from unisono.trace.checks.judge import Verdict
 

@@ -10,9 +10,7 @@ What is checked besides the trace (P19 and what the order owes):
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
-from hashlib import blake2b
 from typing import Any
 
 from unisono.core.config import MILLISECOND
@@ -21,145 +19,42 @@ from unisono.core.member import Settings
 from unisono.core.types import Batch, MemberId, Service, View
 from unisono.services.transfer import Transfer
 from unisono.services.transfer_settings import TransferSettings
+from unisono.sim.group_state import BRISK, Entry, StatefulProcess, entries
 from unisono.sim.group_world import BOUND_NS, QUICK, GroupWorld, Process
 from unisono.trace.checks.judge import Verdict
 
-BRISK = TransferSettings(chunk_bytes=4_096, patience_ns=800 * MILLISECOND, retry_ns=20 * MILLISECOND)
 
-Entry = tuple[str, int, str]  # origin, index, hash of the payload
-
-
-class Board:
-    """The application: a log of what was said, and some ballast that makes the state large."""
-
-    can_merge = True
-
-    def __init__(self, is_total: bool, ballast: int, seed: str) -> None:
-        self.is_total = is_total
-        self.ballast = blake2b(seed.encode()).hexdigest() * (ballast // 128) if ballast else ""
-        self.log: list[Entry] = []
-        self.known: set[Entry] = set()
-        self.view: View | None = None
-        self.merged: list[list[bytes]] = []
-        self.restored: list[bytes] = []
-        self.happened: list[str] = []
-        self.faults: list[str] = []
-
-    def show(self, event: Happening) -> None:
-        if isinstance(event, Entered):
-            self.view = event.view
-            self.happened.append(f"view {event.view.id}")
-        elif isinstance(event, Batch):
-            assert self.view is not None, "a message before any view"
-            self.happened.append("batch")
-            for entry in entries(self.view, event):
-                if entry in self.known:
-                    self.faults.append(f"{entry} was applied twice")
-                self.known.add(entry)
-                self.log.append(entry)
-
-    def skip(self, batch: Batch, is_in_state: bool) -> None:
-        """Nothing is counted here: what is in a state is found there."""
-
-    def snapshot(self) -> bytes:
-        log = self.log if self.is_total else sorted(self.log)
-        return json.dumps({"log": log, "ballast": self.ballast}).encode()
-
-    def restore(self, state: bytes) -> None:
-        self.happened.append("restore")
-        self.restored.append(state)
-        parsed = json.loads(state)
-        self.ballast = parsed["ballast"]
-        self._become([tuple(entry) for entry in parsed["log"]])
-
-    def merge(self, parts: Sequence[bytes]) -> None:
-        self.happened.append("merge")
-        self.merged.append(list(parts))
-        log: dict[Entry, None] = {}
-        for part in parts:
-            log.update(dict.fromkeys(tuple(entry) for entry in json.loads(part)["log"]))
-        self.ballast = json.loads(parts[0])["ballast"]
-        self._become(list(log))
-
-    def _become(self, log: list[Entry]) -> None:
-        lost = self.known - set(log)
-        if lost:
-            self.faults.append(f"{len(lost)} messages were lost from the state, such as {min(lost)}")
-        self.log, self.known = log, set(log)
-
-
-def entries(view: View, batch: Batch) -> list[Entry]:
-    origin = str(view.members[batch.origin])
-    return [
-        (origin, batch.first + i, blake2b(payload, digest_size=4).hexdigest())
-        for i, payload in enumerate(batch.payloads or ())
-    ]
-
-
-class AppProcess(Process):
-    """A process with an application and state transfer between."""
+class AppProcess(StatefulProcess):
+    """A process with a state that is compared with what its member delivered."""
 
     def __init__(self, world: TransferWorld, id: MemberId, settings: Settings, record: bytes | None) -> None:
-        super().__init__(world, id, settings, record)
-        self.app = Board(world.is_total, world.ballast, str(id))
-        self.transfer = world.transfer_type(
-            self.member,
-            self.app,
-            world.transfer_settings,
+        super().__init__(
+            world,
+            id,
+            settings,
+            record,
+            transfer_type=world.transfer_type,
+            transfer_settings=world.transfer_settings,
             initial=world.initial(id),
-            ledger=self.recorder.follow_state(),
-            now=self.clock(),
+            ballast=world.ballast,
         )
-        self.fresh: list[Happening] = []
-        self.on_event = lambda process, event: self.fresh.append(event)
         self.delivered_in: list[tuple[View, set[Entry]]] = []
         self.live_since: int | None = None  # the place in `delivered_in` of the view in which it became live
         self.most_held = 0
-        self._tick_at: int | None = None
 
-    def turn(self) -> None:
-        """A turn of the member, then of state transfer, until neither has anything more to say."""
-        while True:
-            super().turn()
-            if self.ended:
-                return
-            sent = self.transfer.sent
-            events, self.fresh = self.fresh, []
-            self._book(events)
-            self.transfer.take(events, self.clock())
-            self.transfer.tick(self.clock())
-            if self.live_since is None and self.transfer.is_live:
-                self.live_since = next(
-                    i for i, (view, _) in enumerate(self.delivered_in) if view == self.app.view
-                )  # the position is in this view
-            self.most_held = max(self.most_held, self.transfer.queue_bytes)
-            if self.transfer.sent == sent:
-                break
-        self._arm()
-
-    def record_shown(self, event: Any) -> None:
-        """Nothing yet: state transfer stands between the member and its application."""
-
-    def _book(self, events: Iterable[Any]) -> None:
+    def hand_over(self, events: list[Happening]) -> None:
         for event in events:
             if isinstance(event, Entered):
                 self.delivered_in.append((event.view, set()))
             elif isinstance(event, Batch):
                 view, seen = self.delivered_in[-1]
                 seen.update(entries(view, event))
-
-    def _arm(self) -> None:
-        due = self.transfer.deadline
-        if due is None or (self._tick_at is not None and self._tick_at <= due):
-            return
-        self._tick_at = due
-
-        def tick() -> None:
-            self._tick_at = None
-            if self.is_up and self.paused_until <= self.world.now:
-                self.turn()
-
-        self.world.at(self._when(due), tick)
+        super().hand_over(events)
+        if self.live_since is None and self.transfer.is_live:
+            self.live_since = next(
+                i for i, (view, _) in enumerate(self.delivered_in) if view == self.app.view
+            )  # the position is in this view
+        self.most_held = max(self.most_held, self.transfer.queue_bytes)
 
 
 class TransferWorld(GroupWorld):

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.mutants.ways import Explorer, Groups, GroupsOfOrder, Memberships, Story, Swarm, Transfers, Views, Way
+from tests.mutants.ways import (
+    Applications,
+    Explorer,
+    Groups,
+    GroupsOfOrder,
+    Memberships,
+    Story,
+    Swarm,
+    Transfers,
+    Views,
+    Way,
+)
 
 
 class Row(NamedTuple):
@@ -308,7 +319,17 @@ TRANSFERS = [
     Row("transfer_mutants.DropsTheBuffer", "drops what it held back", Transfers("sequencer")),
 ]
 
-ROWS = [*MEMBERSHIPS, *CORE, *ORDERINGS, *STREAMS, *TRANSFERS]
+SHOWN = [
+    Row("shown_mutants.NamesEverybody", "says that everybody came along", Groups("fifo", "Seat")),
+    Row("shown_mutants.JoinedAsBefore", "calls joined who was not in the last view", Groups("fifo", "Entered")),
+    Row("shown_mutants.StableOnReceipt", "calls stable what is delivered here", Groups("fifo", "OwnCasts")),
+    Row("shown_mutants.RemainderFirst", "shows the remainder before the transition", Groups("fifo", "Seat")),
+    Row("shown_mutants.LosesAnEvent", "loses a message on the way to the application", Applications("fifo")),
+    Row("shown_mutants.AltersAnEvent", "alters a message on the way to the application", Applications("fifo")),
+    Row("shown_mutants.AltersAView", "alters a view on the way to the application", Applications("fifo")),
+]
+
+ROWS = [*MEMBERSHIPS, *CORE, *ORDERINGS, *STREAMS, *TRANSFERS, *SHOWN]
 
 HARMLESS = "breaks no promise; a test shows that it only costs time"
 SHARED = "what several mutants have in common"

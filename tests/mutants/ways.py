@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from unisono.core import member
 from unisono.core.membership import Membership
 from unisono.orders.registry import ORDERS
+from unisono.sim import group_world
 from unisono.sim.explore import explore
 from unisono.sim.explore_case import Case
 from unisono.sim.explore_views import explore_views
@@ -76,6 +77,26 @@ class Groups:
     def catch(self, mutant: Any) -> int | None:
         for seed in range(self.tries):
             with replaced(member, self.part, mutant):
+                sentence = try_outing(self.order, seed).sentence
+            if sentence is not None and try_outing(self.order, seed).sentence is None:
+                return seed + 1
+        return None
+
+
+@dataclass(frozen=True)
+class Applications:
+    """Random faults on whole groups whose processes are the mutant: it stands between a member and its application."""
+
+    order: str
+    tries: int = 40
+
+    @property
+    def name(self) -> str:
+        return f"swarm of groups, {self.order}"
+
+    def catch(self, mutant: Any) -> int | None:
+        for seed in range(self.tries):
+            with replaced(group_world, "Process", mutant):
                 sentence = try_outing(self.order, seed).sentence
             if sentence is not None and try_outing(self.order, seed).sentence is None:
                 return seed + 1

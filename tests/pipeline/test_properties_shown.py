@@ -84,6 +84,8 @@ def test_the_rows_of_a_group_are_looked_at_and_those_of_seats_are_not(spark: Spa
     for event in altered:
         if event.kind == "SHOW" and event.member == "b" and event.view == "2@a":
             event.attributes = {**(event.attributes or {}), "shown": "7"}
+    (tmp_path / "clean").mkdir()
+    (tmp_path / "altered").mkdir()
     write(tmp_path / "clean", [("group", list(sink.events)), ("seats", seats)])
     write(tmp_path / "altered", [("altered", altered)])
     judged = {run.run: run for run in verify(spark, [tmp_path]).runs}

@@ -308,18 +308,15 @@ def test_the_facade_has_roles_too() -> None:
 # The answering side.
 
 
-class Port:
+class Line:
+    """Takes what is sent."""
+
     def __init__(self) -> None:
-        self.id = MemberId("o")
         self.sent: list[tuple[MemberId, object]] = []
 
     def send(self, to: MemberId, data: bytes) -> bool:
         self.sent.append((to, wire.make_transfer_codec().decode(data[1:], 0, 1)))
         return True
-
-    def set_free_room(self, packets: int | None) -> None: ...
-
-    def hold(self, state: ViewId | None) -> None: ...
 
 
 A = MemberId("a")
@@ -331,11 +328,11 @@ def aside(message: wire.Message) -> Aside:
 
 
 def test_an_observer_declines_every_question_and_nothing_else() -> None:
-    port = Port()
-    decliner = Decliner(port)
+    line = Line()
+    decliner = Decliner(line)
     want = wire.Want(V1, wire.PartKey(V1, V1))
     assert decliner.take([aside(wire.Ask(V1, 3, None)), aside(wire.Ask(V1, 4, want))])
-    assert port.sent == [(A, wire.Decline(V1, serial, wire.Why.OBSERVER, False)) for serial in (3, 4)]
+    assert line.sent == [(A, wire.Decline(V1, serial, wire.Why.OBSERVER, False)) for serial in (3, 4)]
     assert not decliner.take(
         [aside(wire.Done(1)), aside(wire.Pull(V1, 1, 0)), Aside(A, b""), Aside(A, b"T\0"), Aside(A, b"x")]
     )

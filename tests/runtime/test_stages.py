@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +13,8 @@ import pytest
 import unisono
 from tests.runtime.ports import free_addresses
 from tests.runtime.test_group import gathered, real
-from unisono.core.own_casts import Doubt
 from unisono.runtime import receipts as receipts_module
-from unisono.runtime.receipts import Receipts, Stage
 from unisono.sim import Network, in_virtual_time, test
-from unisono.trace.recorder import Recorder
 
 A, B, C = PEERS = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 CASTS = 200
@@ -70,6 +65,20 @@ async def read_ready(group: unisono.Group, seen: Seen) -> None:
             events = group.ready(3)
             await asyncio.sleep(0)
             seen.extend(event.key for event in events if isinstance(event, unisono.Delivery))
+
+
+@asynccontextmanager
+async def trio(order: str = "sequencer", **wishes: Any) -> AsyncIterator[list[unisono.Group]]:
+    """Three members in virtual time; whoever cannot flush in the end leaves all the same."""
+    groups = await asyncio.gather(
+        *(unisono.join("g", listen=one, peers=PEERS, min_members=3, order=order, **wishes) for one in PEERS)
+    )
+    try:
+        yield groups
+    finally:
+        for group in groups:
+            with suppress(unisono.UnisonoError):
+                await group.leave(timeout=1)
 
 
 READERS = [read_events, read_by_call, read_batches, read_next, read_ready]
@@ -243,182 +252,6 @@ async def test_a_datagram_is_never_stable() -> None:
     await reading
 
 
-# Doubt.
-
-
-@asynccontextmanager
-async def trio(order: str = "sequencer", **wishes: Any) -> AsyncIterator[list[unisono.Group]]:
-    """Three members in virtual time; whoever cannot flush in the end leaves all the same."""
-    groups = await asyncio.gather(
-        *(unisono.join("g", listen=one, peers=PEERS, min_members=3, order=order, **wishes) for one in PEERS)
-    )
-    try:
-        yield groups
-    finally:
-        for group in groups:
-            with suppress(unisono.UnisonoError):
-                await group.leave(timeout=1)
-
-
-async def a_view_of(group: unisono.Group, size: int) -> None:
-    while len(group._installed_view().members) != size:
-        await asyncio.sleep(0.05)
-
-
-@pytest.mark.parametrize("order", ["fifo", "causal", "sequencer", "abcast", "toto"])
-def test_g6_a_caster_that_was_cut_off_is_told_that_it_is_uncertain(order: str) -> None:
-    async def main(network: Network) -> None:
-        async with trio(order) as (a, _, _):
-            early = await a.cast(b"everywhere")
-            await early.stable()
-            network.partition([[A], [B, C]])
-            late = [await a.cast(b"alone %d" % number) for number in range(3)]
-            waits = [asyncio.ensure_future(receipt.stable()) for receipt in late]
-            await a_view_of(a, 1)
-            for result in await asyncio.gather(*waits, return_exceptions=True):
-                assert isinstance(result, unisono.Uncertain)
-                assert result.known == (a.id,)
-            with pytest.raises(unisono.Uncertain, match=r"message 1 of 10.0.0.1:7400#.* known only at 10.0.0.1:7400#"):
-                await late[0].stable()  # asked for long after
-            network.heal()
-            await a_view_of(a, 3)
-            for receipt in late:
-                with pytest.raises(unisono.Uncertain):
-                    await receipt.stable(timeout=1)
-                assert not receipt.is_stable
-                await receipt.delivered(timeout=1)  # under this policy it was, here
-            assert early.is_stable
-            again = await a.cast(b"again")
-            await again.stable(timeout=5)
-            assert again.is_stable
-
-    in_virtual_time(main)
-
-
-@test()
-async def test_who_stays_with_a_majority_knows_who_has_the_message(network: Network) -> None:
-    async with trio("fifo") as (a, b, _):
-        network.partition([[A, B], [C]])
-        receipt = await a.cast(b"x")
-        with pytest.raises(unisono.Uncertain) as caught:
-            await receipt.stable()
-        assert set(caught.value.known) == {a.id, b.id}
-        assert caught.value.message == receipt.key
-
-
-def test_no_stage_of_a_message_on_the_way_out_of_the_primary_is_confirmed(tmp_path: Path) -> None:
-    """A safe message waits for all; its view ends first, and the next one is not primary."""
-
-    async def main(network: Network) -> None:
-        groups = await asyncio.gather(
-            *(
-                unisono.join("g", listen=one, peers=PEERS, min_members=3, policy="primary", journal=tmp_path / one)
-                for one in PEERS
-            )
-        )
-        a = groups[0]
-        shown: list[unisono.Event] = []
-        flags: list[bool] = []
-
-        async def read() -> None:
-            async for event in a:
-                shown.append(event)
-                flags.append(a.view.is_primary)
-
-        reading = asyncio.ensure_future(read())
-        before = await a.cast(b"before", safe=True)
-        await before.stable()
-        network.partition([[A], [B, C]])
-        receipt = await a.cast(b"lonely", safe=True)
-        stages = (receipt.delivered, receipt.applied, receipt.stable)
-        results = await asyncio.gather(*(stage() for stage in stages), return_exceptions=True)
-        assert [type(result) for result in results] == [unisono.Uncertain] * 3
-        assert {result.known for result in results if isinstance(result, unisono.Uncertain)} == {(a.id,)}
-        await asyncio.sleep(1)
-        place = next(i for i, event in enumerate(shown) if isinstance(event, unisono.Transition))
-        assert isinstance(shown[place + 1], unisono.Delivery), "it is shown: its member may be the last holder"
-        assert isinstance(shown[place + 2], unisono.View)
-        assert flags == [True] * place + [False] * 3
-        for stage in stages:
-            with pytest.raises(unisono.Uncertain):
-                await stage(timeout=1)
-        assert not any([receipt.is_delivered, receipt.is_applied, receipt.is_stable])
-        assert all([before.is_delivered, before.is_applied, before.is_stable])
-        for group in groups:
-            with suppress(unisono.UnisonoError):
-                await group.leave(timeout=1)
-        await reading
-
-    in_virtual_time(main)
-
-
-def test_after_a_doubt_nothing_is_confirmed() -> None:
-    async def main() -> None:
-        receipts = Receipts(asyncio.get_running_loop())
-        receipts.member = a = unisono.MemberId("a")
-        receipts.delivered(0, 4)
-        wait = asyncio.ensure_future(receipts.wait(2, Stage.STABLE, None))
-        await asyncio.sleep(0)
-        receipts.doubt(Doubt(1, 2, (a,)))
-        receipts.doubt(Doubt(2, 3, (a,)))
-        receipts.settled(4)
-        with pytest.raises(unisono.Uncertain, match=r"message 2 of a .* known only at a\."):
-            await wait
-        assert [receipts.has(index, Stage.STABLE) for index in range(5)] == [True, False, False, True, False]
-        assert len(list(receipts._doubts)) == 1, "ranges that meet are one"
-        receipts.lose(4, 2, (a,))
-        receipts.settled(6)
-        receipts.applied(0, 6)
-        for stage in Stage:
-            assert not receipts.has(4, stage)
-            assert not receipts.has(5, stage)
-            with pytest.raises(unisono.Uncertain):
-                await receipts.wait(5, stage, None)
-        receipts.fail(unisono.Closed("over"))
-        with pytest.raises(unisono.Uncertain):  # it stays the better answer
-            await receipts.wait(5, Stage.STABLE, None)
-
-    asyncio.run(main())
-
-
-def test_the_new_errors_can_be_pickled() -> None:
-    a, b = unisono.MemberId("a"), unisono.MemberId("b")
-    uncertain = unisono.Uncertain(unisono.Key(a, 3), (a, b))
-    copied = pickle.loads(pickle.dumps(uncertain))
-    assert (str(copied), copied.known, copied.message) == (str(uncertain), (a, b), (a, 3))
-    flushed = unisono.NotFlushed(a, "g", [unisono.Key(a, 3), unisono.Key(a, 7)], [b])
-    assert "2 of its messages (the first is 3, the last 7) may be missing at b" in str(flushed)
-    assert pickle.loads(pickle.dumps(flushed)).members == (b,)
-
-
-# Leaving.
-
-
-@test()
-async def test_leaving_names_the_messages_and_the_members_that_may_lack_them(network: Network) -> None:
-    async with trio("fifo") as (a, _, c):
-        first = await a.cast(b"everywhere")
-        await first.stable()
-        network.partition([[A, B], [C]])
-        for number in range(3):
-            await a.cast(b"%d" % number)
-        with pytest.raises(unisono.NotFlushed) as caught:
-            await a.leave(timeout=20)
-        assert [key.index for key in caught.value.messages] == [1, 2, 3]
-        assert caught.value.members == (c.id,), "b came along"
-        assert "3 of its messages (the first is 1, the last 3) may be missing at 10.0.0.3:7400" in str(caught.value)
-
-
-@test()
-async def test_leaving_does_not_repeat_the_doubts_of_an_earlier_view(network: Network) -> None:
-    async with trio("fifo") as (a, _, _):
-        network.partition([[A], [B, C]])
-        receipt = await a.cast(b"alone")
-        with pytest.raises(unisono.Uncertain):
-            await receipt.stable()
-        await a.leave()
-
-
 # Reading back.
 
 
@@ -478,79 +311,3 @@ def test_sync_applied_is_for_other_threads_than_the_reader() -> None:
         reader.join()
     assert receipts[-1].is_applied
     receipts[-1].stable()
-
-
-# What is recorded.
-
-
-class Noting(Recorder):
-    """Notes what the application was shown, and told by receipts."""
-
-    def show_batch(self, batch: Any) -> None:
-        _said.append((self.member.address, "batch", batch.count))
-
-    def show_transition(self, now_ns: int, together: Iterable[unisono.MemberId], is_primary: bool) -> None:
-        _said.append((self.member.address, "transition", len(tuple(together))))
-
-    def show_view(
-        self, now_ns: int, view_id: Any, members: Iterable[unisono.MemberId], *rest: Any, **more: Any
-    ) -> None:
-        _said.append((self.member.address, "view", len(tuple(members))))
-
-    def show_receipt(
-        self, now_ns: int, stage: str, first: int, count: int, outcome: str, known: Iterable[unisono.MemberId] = ()
-    ) -> None:
-        _said.append((self.member.address, "receipt", stage, first, outcome, len(tuple(known))))
-
-
-_said: list[tuple[object, ...]] = []
-
-
-@pytest.mark.parametrize("has_state", [False, True])
-def test_what_is_shown_is_recorded_as_it_is_put_into_the_stream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_state: bool
-) -> None:
-    monkeypatch.setattr("unisono.runtime.join.Recorder", Noting)
-    _said.clear()
-    hooks: dict[str, Any] = {"snapshot": lambda: b"", "restore": lambda _: None} if has_state else {}
-
-    async def main(network: Network) -> None:
-        reading: list[asyncio.Future[None]] = []
-
-        async def member(address: str) -> unisono.Group:
-            group = await unisono.join(
-                "g", listen=address, peers=PEERS[:2], order="fifo", min_members=2, trace=tmp_path, **hooks
-            )
-            reading.append(asyncio.ensure_future(read_events(group, [])))
-            return group
-
-        a, b = await asyncio.gather(member(A), member(B))
-        receipt = await a.cast(b"x")
-        for _ in range(2):
-            await receipt.delivered()
-            await receipt.applied()
-            await receipt.stable()
-        network.partition([[A], [B]])
-        lonely = await a.cast(b"y")
-        for _ in range(2):
-            with pytest.raises(unisono.Uncertain):
-                await lonely.stable()
-        for group in (a, b):
-            with suppress(unisono.UnisonoError):
-                await group.leave(timeout=1)
-        await asyncio.gather(*reading)
-
-    in_virtual_time(main)
-    said = [row[1:] for row in _said if row[0] == A]
-    rows = [row for row in said if row[0] == "receipt"]
-    assert rows == [
-        ("receipt", "delivered", 0, "ok", 0),
-        ("receipt", "applied", 0, "ok", 0),
-        ("receipt", "stable", 0, "ok", 0),
-        ("receipt", "stable", 1, "uncertain", 1),
-    ]
-    events = [row for row in said if row[0] != "receipt"]
-    assert events[-5:] in (
-        [("batch", 1), ("batch", 1), ("transition", 1), ("view", 1), ("transition", 1)],
-        [("view", 2), ("batch", 1), ("batch", 1), ("transition", 1), ("view", 1)],
-    )

@@ -8,6 +8,7 @@ from tests.scenarios.test_views_for_long import send
 from unisono.core.config import SECOND, Config
 from unisono.core.control import ANSWER, ROLL, Answer, Hello, Notice, Piece, Propose, Refuse, Standing
 from unisono.core.frame import ADDRESS_BYTES_MAX, Frames
+from unisono.core.membership_discovery import REASON_LETTERS_MAX
 from unisono.core.membership_host import Refused
 from unisono.core.membership_settings import MembershipSettings
 from unisono.core.parcels import Parcel
@@ -88,7 +89,7 @@ def test_refusals_are_heard_now_and_then() -> None:
 
     for number in range(10):
         hear(MemberId(f"stranger{number}", 1))
-    assert [len(refused.reason) for refused in shown] == [200], "one of those that nobody has heard of"
+    assert [len(refused.reason) for refused in shown] == [REASON_LETTERS_MAX], "one of those that nobody has heard of"
     for _ in range(10):
         hear(MemberId("a", 1))
     assert len(shown) == 2

@@ -26,6 +26,9 @@ QUICK = (  # seconds each at most; `./dev mutants` runs all
     "NeverAcknowledges",
     "KeepsOnlyCommitted",
     "OwnEntryTicks",
+    "NamesEverybody",
+    "StableOnReceipt",
+    "AltersAView",
 )
 
 

@@ -10,12 +10,22 @@ import pytest
 
 from tests.membership_harness import World
 from unisono.core.config import CONFIG_NAMES, SECOND, Config, describe_numbers
-from unisono.core.control import ControlCodec, Hello, HookSet, Settings
-from unisono.core.errors import ConfigError
+from unisono.core.control import (
+    ControlCodec,
+    EarlierQuorum,
+    EarlierStanding,
+    Hello,
+    HookSet,
+    Quorum,
+    Settings,
+    Standing,
+)
+from unisono.core.errors import ConfigError, Misuse
 from unisono.core.membership_agreement import Agreement, describe_difference
 from unisono.core.membership_discovery import REASON_LETTERS_MAX
+from unisono.core.membership_primary import restore
 from unisono.core.membership_settings import MembershipSettings, Policy
-from unisono.core.types import MemberId
+from unisono.core.types import MemberId, ViewId
 from unisono.core.wire import VERSION
 
 A = MemberId("a")
@@ -195,6 +205,18 @@ def test_two_groups_with_observers_that_speak_for_them_are_told_apart() -> None:
 def test_hooks_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         MembershipSettings(**wrong)
+
+
+# Records.
+
+
+def test_a_record_of_the_version_before_is_read() -> None:
+    codec = ControlCodec(Config())
+    quorum = EarlierQuorum(ViewId(3, A), (A,))
+    record = b"\2" + codec.encode(EarlierStanding(quorum, (quorum,)))[1:]
+    assert restore(codec, record) == Standing(Quorum(*quorum), (Quorum(*quorum),))
+    with pytest.raises(Misuse, match="cannot be read"):
+        restore(codec, b"\1" + record[1:])
 
 
 # In a group.

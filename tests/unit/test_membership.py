@@ -77,7 +77,7 @@ HOOKS = control.HookSet(True, False, True)
 SETTINGS = control.Settings(1, "fifo", "partitionable", HOOKS, False, Config().as_numbers())
 PART = control.Part(V1, V2, (A, B), (C,))
 GONE = Departure(C, Cause.SUSPECTED, A, 1_500_000_000)
-CHARTER = control.Charter(V3, (A, B), (C,), "toto", (PART,), True, (V2, V1), (GONE,), V1, (A,))
+CHARTER = control.Charter(V3, (A, B), (C,), "toto", (PART,), True, (V2, V1), (GONE,), True, V1, (A,))
 STANDING = Standing(Quorum(V1, (A, B)), (Quorum(V2, (A,), V1),), V1)
 CLOSED = control.Closed(V2, (0, 2), b"cut")
 SAMPLES: tuple[tuple[Any, ...], ...] = (
@@ -301,21 +301,27 @@ def test_members_count_by_address_so_that_a_restarted_one_with_its_record_counts
 # Holders of a state.
 
 V4 = ViewId(4, B)
-LAST = Standing(Quorum(V2, (A, B, C), V1), ())
+LAST = Standing(Quorum(V2, (A, B, C), V1, True), ())
 
 
 def test_a_primary_needs_a_holder_of_the_last_primarys_state() -> None:
     amnesia = judge((A, B), answers((A, B), LAST, a=()), (), ())
-    assert amnesia == Judgement(False, (V2,), lost=LAST.last)
+    assert amnesia == Judgement(False, (V2,), True, lost=LAST.last)
     parts = (Part(V2, V3, (A,)), Part(V4, V4, (B,)))
-    assert judge((A, B), answers((A, B), LAST, a=(V2,)), parts, ()) == Judgement(True, (V2,), V2, (A,))
-    assert judge((A, B), answers((A, B), LAST, b=(V2,)), parts, ()) == Judgement(True, (V2,), V2, (B,))
+    assert judge((A, B), answers((A, B), LAST, a=(V2,)), parts, ()) == Judgement(True, (V2,), True, V2, (A,))
+    assert judge((A, B), answers((A, B), LAST, b=(V2,)), parts, ()) == Judgement(True, (V2,), True, V2, (B,))
     assert judge((A, B), answers((A, B), LAST, b=(V1,)), parts, ()).lost == LAST.last  # an older state is not enough
 
 
 def test_the_first_primary_needs_no_holder_and_neither_does_a_group_without_a_state() -> None:
-    assert judge((A, B), answers((A, B), NOTHING, a=()), (), ("a", "b", "c")) == Judgement(True)
-    assert judge((A, B), answers((A, B), LAST), (), ()) == Judgement(True, (V2,))
+    assert judge((A, B), answers((A, B), NOTHING, a=()), (), ("a", "b", "c")) == Judgement(True, has_state=True)
+    stateless = Standing(Quorum(V2, (A, B, C)), ())
+    assert judge((A, B), answers((A, B), stateless), (), ()) == Judgement(True, (V2,))
+
+
+def test_observers_that_are_the_majority_do_not_go_on_without_the_state() -> None:
+    """They have no state themselves, but their records say that there was one."""
+    assert judge((A, B), answers((A, B), LAST), (), ()).lost == LAST.last
 
 
 def test_exactly_one_part_carries_the_state_on_the_one_from_the_primary_itself_first() -> None:
@@ -330,21 +336,23 @@ def test_exactly_one_part_carries_the_state_on_the_one_from_the_primary_itself_f
 
 def test_a_primary_that_a_member_confirmed_and_never_installed_needs_only_the_state_it_was_to_begin_with() -> None:
     """A proposed it and crashed; B confirmed; C has not heard of it. Nothing safe was delivered there."""
-    attempt = Quorum(V4, (A, B, C), V2)
+    attempt = Quorum(V4, (A, B, C), V2, True)
     knows = Standing(None, (attempt,))
     parts = (Part(V2, V3, (C,)),)
     told = answers((B, C), knows, LAST, c=(V2,))
-    assert judge((B, C), told, parts, ()) == Judgement(True, (V4, V2), V2, (C,))
+    assert judge((B, C), told, parts, ()) == Judgement(True, (V4, V2), True, V2, (C,))
     assert judge((B, C), answers((B, C), knows, LAST, b=()), parts, ()).lost == LAST.last
-    left = Standing(None, (Quorum(V4, (A, C), V2),))  # one that left with it proves nothing
+    left = Standing(None, (Quorum(V4, (A, C), V2, True),))  # one that left with it proves nothing
     assert judge((B, C, A), answers((B, C, A), left, LAST, c=(V2,)), parts, ()).lost == left.attempts[0]
 
 
 def test_a_state_is_given_up_by_its_name_and_the_latest_earlier_one_goes_on() -> None:
     gave = LAST._replace(given_up=V2)
-    assert judge((A, B), answers((A, B), gave, LAST, a=()), (), ()) == Judgement(True, (V2,))
+    assert judge((A, B), answers((A, B), gave, LAST, a=()), (), ()) == Judgement(True, (V2,), True, lost=LAST.last)
     parts = (Part(V1, V3, (B,)),)
-    assert judge((A, B), answers((A, B), gave, LAST, b=(V1,)), parts, ()) == Judgement(True, (V2,), V1, (B,))
+    assert judge((A, B), answers((A, B), gave, LAST, b=(V1,)), parts, ()) == Judgement(
+        True, (V2,), True, V1, (B,), LAST.last
+    )
     other = LAST._replace(given_up=V1)
     assert judge((A, B), answers((A, B), other, LAST, a=()), (), ()).lost == LAST.last
 

@@ -10,7 +10,7 @@ from tests.harness import A, B, C, make_view
 from tests.unit.test_seat import ID_A, ID_B, ID_C, NOW, batch, kinds, make_member, payloads, shape
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.outbox import NoteKind
-from unisono.core.types import CastOptions, Key, Service, View, ViewId
+from unisono.core.types import CastOptions, Key, Service, Transition, View, ViewId
 from unisono.orders import agreed, fifo, sequencer
 from unisono.orders.abcast import Abcast
 from unisono.orders.all_ack import AllAck
@@ -41,40 +41,51 @@ def test_casts_during_a_view_change_belong_to_the_next_view() -> None:
     assert member.drain(NOW).casts == []
     member.close(fifo.FifoCut((1, 0, 0)), {})
     assert member.drain(NOW).casts == []
-    view = make_view(2, 2)
+    view, old = make_view(2, 2), member.view
     member.install(view)
     effects = member.drain(NOW)
     assert shape(effects) == [(1, 2)]
     assert effects.casts[0][0] == 1  # slots begin anew with the view, indices run on
-    assert effects.events[0] == view
+    assert effects.events[:2] == [Transition((ID_A,), True, old.id), view]
     assert payloads(effects) == [b"waits", b"later"]
 
 
-def test_the_rest_of_a_view_is_shown_before_the_next_one() -> None:
+def test_the_rest_of_a_view_is_shown_behind_a_transition_and_before_the_next_one() -> None:
     member = make_member()
     member.block()
     member.close(fifo.FifoCut((0, 2, 0)), {(B, 1): fifo.Data(1, batch(B)), (B, 2): fifo.Data(2, batch(B, 1))})
-    view = make_view(2, 2)
-    member.install(view)
-    assert member.drain(NOW).events == [batch(B), batch(B, 1), view]
+    assert member.drain(NOW).events == [], "it waits for the next view, which may be another one than planned"
+    view, old = make_view(3, 2), member.view
+    member.install(view, old, (ID_A, ID_B))
+    transition = Transition((ID_A, ID_B), True, old.id)
+    assert member.drain(NOW).events == [transition, batch(B), batch(B, 1), view]
 
 
-def test_the_rest_of_a_view_may_be_shown_while_blocked() -> None:
+def test_a_view_without_a_rest_ends_with_a_transition_too() -> None:
+    member = make_member()
+    member.block()
+    member.close(fifo.FifoCut((0, 0, 0)), {})
+    view, old = make_view(2, 2), member.view
+    member.install(view, old, (ID_A,), attributes={"primary": False})
+    assert member.drain(NOW).events == [Transition((ID_A,), False, old.id), view]
+
+
+def test_the_rest_of_a_view_is_shown_to_a_member_that_leaves() -> None:
     member = make_member()
     member.block()
     member.close(fifo.FifoCut((0, 1, 0)), {(B, 1): fifo.Data(1, batch(B))})
-    assert member.drain(NOW).events == [batch(B)]
-    member.install(make_view(3, 2))
-    assert member.drain(NOW).events == [make_view(3, 2)]
+    member.depart((ID_A, ID_B), True)
+    assert member.drain(NOW).events == [Transition((ID_A, ID_B), True, member.view.id), batch(B)]
 
 
-def test_closing_returns_the_window() -> None:
+def test_the_rest_of_a_view_returns_the_window() -> None:
     member = make_member(Abcast, window_messages=1)
     member.cast(b"x")
     member.drain(NOW)
     assert member.cast(b"y") is None
     report: Any = member.block()
     member.close(Abcast.merge(member.view, member.config, {A: report}), {})
+    member.install(make_view(2, 2))
     assert member.cast(b"y") == Key(ID_A, 1)
     assert payloads(member.drain(NOW)) == [b"x"]
 

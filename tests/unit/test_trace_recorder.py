@@ -13,6 +13,7 @@ from unisono.trace.checks import Observer, Result, judge
 from unisono.trace.promises import promises
 from unisono.trace.recorder import Recorder
 from unisono.trace.schema import Event, TraceError, from_line, to_line
+from unisono.trace.shown import Shown, Totals
 from unisono.trace.sinks import MemorySink, TeeSink
 
 A, B, C = MemberId("a"), MemberId("b", 1), MemberId("c")
@@ -185,3 +186,77 @@ def test_the_same_run_on_a_good_disk_passes() -> None:
     assert a_short_run(TeeSink(sink, observer)).gaps == 0  # type: ignore[arg-type]
     assert judge(sink.events, promises("causal")).result is Result.PASS
     assert observer.finish().result is Result.PASS
+
+
+def test_what_an_application_is_shown() -> None:
+    record, events = recorder()
+    record.turn(1, [note("VIEW", view=VIEW)])
+    record.show_view(1, VIEW.id, VIEW.members, [A], [B, C], [], True)
+    x, y = batch(1, 0, b"one", b"two"), batch(2, 4)
+    record.show_batch(x)
+    record.show_batch(batch(1, 2, to=(0,)))
+    record.show_batch(x.placeholder())
+    record.show_batch(Batch(1, 3, (b"x",), Service.DATAGRAM))
+    record.turn(2, [note("VIEW", view=NEXT)])
+    record.show_transition(2, [A, C], False)
+    record.show_batch(y)  # the remainder: C's rank is that in the view which the application was shown
+    record.show_view(2, NEXT.id, NEXT.members, (A, C), {}, {B: "lost"}, False)
+    first, end, second = (event for event in events if event.kind in ("SHOW", "TRANSITION"))
+    assert (first.view, first.members) == ("1@a", ("a", "b#1", "c"))
+    assert first.attributes == {"together": '["a"]', "joined": '["b#1","c"]', "left": "[]", "primary": "true"}
+    before, both = Totals(), Totals()
+    for totals, batches in ((before, (x,)), (both, (x, y))):
+        for one in batches:
+            digest = one.digest if one.digest < 2**63 else one.digest - 2**64
+            totals.add("b#1" if one is x else "c", one.first, one.count, digest, is_total=False)
+    assert end.view == "1@a"
+    assert end.attributes == {"together": '["a","c"]', "primary": "false", **_texts(before.told())}
+    assert second.attributes == {
+        "previous": "1@a",
+        "together": '["a","c"]',
+        "joined": "[]",
+        "left": '["b#1"]',
+        "primary": "false",
+        **_texts(both.told()),
+    }
+    assert (before.told().shown, both.told().shown) == (2, 3)
+
+
+def _texts(told: Shown) -> dict[str, str]:
+    return {"shown": str(told.shown), "digest": told.digest, "chain": told.chain}
+
+
+def test_totals_tell_what_was_shown_and_in_which_order() -> None:
+    def totals(*batches: tuple[str, int], is_total: bool = True) -> Shown:
+        added = Totals()
+        for origin, first in batches:
+            added.add(origin, first, 1, 7, is_total)
+        return added.told()
+
+    one, other = totals(("a", 0), ("b", 0)), totals(("b", 0), ("a", 0))
+    assert one[:2] == other[:2]
+    assert one.chain != other.chain
+    assert totals(("a", 0), ("b", 0), is_total=False) == totals(("b", 0), ("a", 0), is_total=False)
+    assert totals(("a", 0)).digest != totals(("a", 1)).digest
+
+
+def test_receipts_and_states_that_an_application_is_told_of() -> None:
+    record, events = recorder(B)
+    record.turn(1, [note("VIEW", view=VIEW)])
+    record.show_view(1, VIEW.id, VIEW.members, [B], [A, C], [], True)
+    record.show_receipt(2, "stable", 3, 2, "ok")
+    record.show_receipt(3, "applied", 5, 1, "uncertain", [B, C])
+    record.show_state(4, None, False)
+    record.show_state(5, VIEW.id, True, [VIEW.id, NEXT.id])
+    record.show_view(6, NEXT.id, NEXT.members, [B], [], [A, C], True)
+    record.show_view(7, NEXT.id, NEXT.members, [B], [], [], True)
+    ok, doubt, first, again, restored, not_restored = events[2:]
+    assert (ok.kind, ok.origin, ok.origin_incarnation, ok.first, ok.count) == ("RECEIPT", "b", 1, 3, 2)
+    assert ok.attributes == {"stage": "stable", "outcome": "ok"}
+    assert doubt.attributes == {"stage": "applied", "outcome": "uncertain", "known": '["b#1","c"]'}
+    assert (first.kind, first.attributes) == ("STATE", {"replaced": "false", "parts": "[]"})
+    assert again.attributes == {"source": "1@a", "replaced": "true", "parts": '["1@a","2@a"]'}
+    assert (restored.attributes or {})["restored"] == "true"
+    assert "restored" not in (not_restored.attributes or {})
+    for event in events:
+        assert from_line(to_line(event), "here") == event

@@ -155,7 +155,7 @@ def transition_line(transition: Transition) -> str:
 
 def replaced_line(replaced: Replaced) -> str:
     lost, kept = (", ".join(map(str, some)) for some in (replaced.lost_members, replaced.kept_members))
-    return f"the state of view {replaced.lost} (at {lost}) is thrown away here; that of view {replaced.kept} (at {kept}) is taken over"
+    return f"the state that {lost} had since view {replaced.lost} is thrown away here; that of {kept} is taken over"
 
 
 def row_of(event: Event) -> dict[str, Any]:

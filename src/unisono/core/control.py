@@ -164,9 +164,12 @@ class Charter(NamedTuple):
     primary: bool
     supersedes: tuple[ViewId, ...]  # primary policy: what it comes after, the latest first
     departures: tuple[Departure, ...] = ()  # why members of the previous views are not in this one
+    has_state: bool = False  # some member's application has a state
     state: ViewId | None = None  # primary policy: the primary whose state it begins with …
     holders: tuple[MemberId, ...] = ()  # … and who carries that state into it; the others take it over
-    lost: Quorum | None = None  # the last primary, if its state is what this view lacks to be primary
+    lost: Quorum | None = (
+        None  # the primary whose state this view lacks to be primary; if it is, whose state was given up
+    )
 
 
 def part_of(charter: Charter, member: MemberId) -> Part | None:
@@ -175,11 +178,12 @@ def part_of(charter: Charter, member: MemberId) -> Part | None:
 
 
 class Quorum(NamedTuple):
-    """A primary view, installed or only confirmed."""
+    """A primary view, installed or only confirmed. What it begins with is remembered by those that have no state, too."""
 
     view: ViewId
     members: tuple[MemberId, ...]
     state: ViewId | None = None  # the primary whose state it begins with
+    has_state: bool = False  # some member's application had a state
 
 
 class Standing(NamedTuple):
@@ -260,7 +264,7 @@ _CONFIG = ROW(*(U64 for _ in CONFIG_NAMES))
 _SETTINGS = ROW(U8, TEXT, TEXT, MAYBE(_HOOKS), FLAG, _CONFIG, type=Settings)
 _PART = ROW(_VIEW, _VIEW, _MEMBERS, _MEMBERS, type=Part)
 _DEPARTURES = Many(ROW(_MEMBER, U8, _MEMBER, U64, U64, type=Departure), Bound.MEMBERS)
-_QUORUM = ROW(_VIEW, _MEMBERS, MAYBE(_VIEW), type=Quorum)
+_QUORUM = ROW(_VIEW, _MEMBERS, MAYBE(_VIEW), FLAG, type=Quorum)
 _EARLIER_QUORUM = ROW(_VIEW, _MEMBERS, type=EarlierQuorum)
 _CHARTER = ROW(
     _VIEW,
@@ -271,6 +275,7 @@ _CHARTER = ROW(
     FLAG,
     ALL(_VIEW),
     _DEPARTURES,
+    FLAG,
     MAYBE(_VIEW),
     _MEMBERS,
     MAYBE(_QUORUM),

@@ -49,7 +49,7 @@ class MemberQuestions:
     def lost_state(self) -> ViewId | None:
         """The primary whose state the view lacks to be primary."""
         charter = self._membership.charter
-        return None if charter is None or charter.lost is None else charter.lost.view
+        return None if charter is None or charter.primary or charter.lost is None else charter.lost.view
 
     @property
     def is_gone(self) -> bool:

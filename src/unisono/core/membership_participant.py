@@ -96,7 +96,7 @@ class Participant:
     def has_given_up(self) -> bool:
         """Whether the view lacks a state to be primary that was given up here since."""
         charter = self.charter
-        lost = None if charter is None else charter.lost
+        lost = None if charter is None or charter.primary else charter.lost
         return lost is not None and lost.view == self.standing.given_up
 
     # Promise and report.
@@ -336,7 +336,7 @@ class Participant:
     def _confirm(self, charter: Charter) -> None:
         host = self.host
         if charter.primary:
-            self.standing = primary.confirmed(self.standing, Quorum(charter.id, charter.members, charter.state))
+            self.standing = primary.confirmed(self.standing, quorum_of(charter))
             host.out.records.append(host.codec.encode(self.standing))
         self.confirmed[charter.id] = charter
         self._floor = charter.id.number  # the next view has a higher number than any that may exist by now
@@ -412,7 +412,7 @@ class Participant:
             host.out.events.append(Left())
             return
         if charter.primary:
-            self.standing = primary.installed(self.standing, Quorum(charter.id, charter.members, charter.state))
+            self.standing = primary.installed(self.standing, quorum_of(charter))
             host.out.records.append(host.codec.encode(self.standing))
         self.view = View(charter.id, charter.members)
         host.departures.installed(charter, None if previous is None else previous.id)
@@ -433,14 +433,28 @@ class Participant:
             attributes["primary"] = charter.primary
             if charter.primary and charter.supersedes:
                 attributes["previous_primary"] = ",".join(map(str, charter.supersedes))
-            if charter.holders:
-                carried = part_of(charter, charter.holders[0])
-                assert carried is not None, "a holder comes from a view"
-                attributes["state"] = f"{carried.view}/{carried.cut}"
-                attributes["holds"] = host.id in charter.holders
+            if charter.primary and host.settings.has_state:
+                attributes |= _state_attributes(charter, host.id)
         parts = tuple(dict.fromkeys(part.view for part in charter.parts))
         host.seat.install(self.view, previous, transitional, parts, self.order, attributes)
         host.out.events.append(Installed(charter))
+
+
+def quorum_of(charter: Charter) -> Quorum:
+    """What a member remembers of a primary."""
+    return Quorum(charter.id, charter.members, charter.state, charter.has_state)
+
+
+def _state_attributes(charter: Charter, member: MemberId) -> dict[str, object]:
+    """Which state a primary begins with, for the trace."""
+    told: dict[str, object] = {"holds": member in charter.holders}
+    if charter.lost is not None:
+        told["abandons"] = str(charter.lost.view)
+    if charter.holders:
+        part = part_of(charter, charter.holders[0])
+        assert part is not None, "a holder comes from a view"
+        told["state"] = f"{part.view}/{part.cut}"
+    return told
 
 
 def one_life_each(members: Sequence[MemberId]) -> bool:

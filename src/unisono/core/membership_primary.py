@@ -36,8 +36,11 @@ from typing import NamedTuple
 from unisono.core.control import Answer, ControlCodec, EarlierStanding, Part, Quorum, Standing
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId, ViewId
+from unisono.core.wire import VERSION
 
 NOTHING = Standing(None, ())
+EARLIER_VERSION = 2
+"""A record with this version of the wire format is an `EarlierStanding`, which looks the same in the present one."""
 
 
 class Judgement(NamedTuple):
@@ -46,12 +49,14 @@ class Judgement(NamedTuple):
     is_primary: bool
     supersedes: tuple[ViewId, ...] = ()
     """The primaries that it comes after, the latest first."""
+    has_state: bool = False
+    """Whether some member's application has a state, here or in a primary before."""
     state: ViewId | None = None
     """The primary whose state it begins with; None: it is the first, or the application has no state."""
     holders: tuple[MemberId, ...] = ()
     """Who carries that state into it."""
     lost: Quorum | None = None
-    """The primary whose state is missing; with it the view would be primary."""
+    """The primary whose state is missing; with it the view would be primary. Of a primary: the one whose state was given up."""
 
 
 def judge(
@@ -73,8 +78,9 @@ def judge(
     present = set(_addresses(members))
     if not all(2 * len(present.intersection(quorum)) > len(quorum) for quorum in owed):
         return Judgement(False, supersedes)
-    if not known or not any(answer.has_state for answer in answers.values()):
-        return Judgement(True, supersedes)
+    has_state = any(answer.has_state for answer in answers.values()) or any(quorum.has_state for quorum in known)
+    if not known or not has_state:
+        return Judgement(True, supersedes, has_state)
     return _find_state(members, answers, parts, known)
 
 
@@ -100,13 +106,15 @@ def _find_state(
     while state is not None and state not in held and state in uninstalled and state in quorums:
         named = quorums[state]
         state = named.state
+    lost = None
     if state is not None and state not in held:
+        lost = quorums.get(state, Quorum(state, named.members))
         if all(answer.standing.given_up != state for answer in answers.values()):
-            return Judgement(False, supersedes, lost=quorums.get(state, Quorum(state, named.members)))
+            return Judgement(False, supersedes, True, lost=lost)
         state = max(held, default=None)
     if state is None:
-        return Judgement(True, supersedes)
-    return Judgement(True, supersedes, state, _choose(state, answers, parts))
+        return Judgement(True, supersedes, True, lost=lost)
+    return Judgement(True, supersedes, True, state, _choose(state, answers, parts), lost)
 
 
 def _choose(state: ViewId, answers: Mapping[MemberId, Answer], parts: Sequence[Part]) -> tuple[MemberId, ...]:
@@ -135,6 +143,8 @@ def restore(codec: ControlCodec, record: bytes | None) -> Standing:
     """What an earlier life persisted."""
     if not record:
         return NOTHING
+    if record[0] == EARLIER_VERSION:
+        record = bytes((VERSION,)) + record[1:]
     standing = codec.read(record)
     if isinstance(standing, EarlierStanding):
         last = None if standing.last is None else Quorum(*standing.last)

@@ -475,6 +475,7 @@ class Attempt:
             judged.is_primary,
             judged.supersedes,
             gone,
+            judged.has_state,
             judged.state,
             judged.holders,
             judged.lost,

@@ -83,9 +83,8 @@ class MembershipSettings:
     """Primary policy: the first primary needs a majority of these addresses."""
     bootstrap: bool = False
     """Primary policy: this member's first view may be the first primary. Set it at one member, once."""
-
     has_state: bool = False
-    """Whether the application carries a state: `snapshot` and `restore`."""
+    """Whether the application has hooks that carry a state. A primary then needs a member that has it."""
     has_merge: bool = False
     """Whether it merges the states of the parts of a partition."""
     has_answer: bool = False

@@ -113,6 +113,8 @@ class StreamIntake(StreamQuestions):
                 self._polled[sender] = None
             if flags & PUSH:
                 self._ack_ones[sender] = now
+            if flags:
+                self._prompted[sender] = now + self._settings.ack_delay_ns
         if acknowledged:
             self._apply_rows(sender, acknowledged, now)
         if counter > self._newest[sender]:

@@ -60,6 +60,8 @@ class StreamState:
         "_gapped",
         "_has_cast",
         "_is_urged",
+        "_prompted",
+        "_has_taken",
         "_joins",
         "_kept_max",
         "_members",
@@ -210,6 +212,8 @@ class StreamState:
         self._polled: dict[Rank, None] = {}  # peers that asked for all rows
         self._announce = False
         self._is_urged = False  # somebody waits for own casts to be stable
+        self._prompted: dict[Rank, int] = {}  # peers that wait to hear what is taken in here, and until when they may
+        self._has_taken = False  # something was taken in that was not told since
         self._poll_at = NEVER
         self._poll_doublings = 0
         self._watched: tuple[list[int], list[int]] = ([], [])  # what should be stable, and taken by all, by then

@@ -100,6 +100,7 @@ class Streams(StreamIntake):
 
     def take_all(self) -> None:
         """The ordering here has taken in all that has arrived. Own packets it takes in when they are cast."""
+        self._has_taken = self._has_taken or bool(self._untaken)
         for origin in self._untaken:
             self._own_taken[origin] = count = self._own_shown[origin]
             self._raise(self._taken, self.taken_by_all, origin, self._rank, count)
@@ -412,6 +413,8 @@ class Streams(StreamIntake):
         if self._dirty and self._ack_at == NEVER:
             self._ack_at = now + self._settings.ack_delay_ns
         if not self._peers or (self._ack_at > now and not self._announce):
+            if self._prompted and self._has_taken:
+                self._tell_prompted(now, out)
             if self._ack_ones:
                 for peer in [peer for peer, due in self._ack_ones.items() if due <= now]:
                     self._emit(out, peer, now, rows=self._rows((peer,), now))
@@ -422,6 +425,15 @@ class Streams(StreamIntake):
         self.counters.acks_alone += len(alone)
         out[:0] = alone
         self._settle()
+
+    def _tell_prompted(self, now: int, out: Datagrams) -> None:
+        """Tell peers that asked a moment ago what was taken in since: it may be what they wait for to be stable."""
+        self._has_taken = False
+        self._prompted = {peer: until for peer, until in self._prompted.items() if until > now}
+        for peer in self._prompted:
+            self._ack_ones.pop(peer, None)
+            self._emit(out, peer, now, rows=self._rows(dict.fromkeys((peer, *self._dirty)), now)[: self._rows_max])
+            self.counters.acks_alone += 1
 
     def _tell(self, out: Datagrams, to: Rank | None, now: int) -> None:
         """Rows in datagrams of their own: the changed ones to all, or every row."""
@@ -437,6 +449,7 @@ class Streams(StreamIntake):
         """All have been told."""
         self._dirty.clear()
         self._ack_ones.clear()
+        self._has_taken = False
         self._unacked = self._unacked_bytes = 0
         self._ack_at = NEVER
         self._room_told = self._room

@@ -2,8 +2,8 @@
 
 Each member has a unix socket in a folder that only its user can enter: `unisono` in $XDG_RUNTIME_DIR, else under the folder for
 temporary files. A question is one line of JSON (`{"ask": "status"}`), and so is the answer. Who can enter the folder may ask,
-and may give up a state that is lost; nothing else can be changed this way. A socket that nobody answers at was left behind by a process that was killed, and is removed by
-whoever finds it.
+and may give up a state that is lost; nothing else can be changed this way. A socket that nobody answers at was left behind by a
+process that was killed, and is removed by whoever finds it.
 """
 
 from __future__ import annotations

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.happenings import Entered, Happening, Replaced
-from unisono.core.membership_host import Left
-from unisono.core.own_casts import Doubt
-from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Service, Transition, ViewId
+from unisono.core.types import DEFAULT, CastOptions, Key, MemberId, Service, ViewId
 from unisono.runtime.clients import Answer, Desk
-from unisono.runtime.errors import Closed, NotFlushed, TimedOut
+from unisono.runtime.errors import Closed, TimedOut
 from unisono.runtime.events import Delivery, Event, View, view_of
 from unisono.runtime.hooks import Carrier
-from unisono.runtime.inbox import Deliver, Handle, Inbox, Shown
-from unisono.runtime.receipts import DatagramReceipt, Receipt, Receipts, Stage
+from unisono.runtime.inbox import Deliver, Handle, Inbox
+from unisono.runtime.own_messages import OwnMessages
+from unisono.runtime.receipts import DatagramReceipt, Receipt, Receipts
+from unisono.runtime.recording import Recording
 from unisono.runtime.watchers import Watchers
 from unisono.services.transfer import Status, Transfer
 
@@ -51,11 +51,7 @@ class Group:
         self._id: MemberId
         self._receipts = Receipts(loop)
         self._inbox = self._receipts.reader = Inbox(loop, self._receipts)
-        self._entered: Entered | None = None  # the latest that was installed
-        self._rank = -1  # in the view of the events that come next
-        self._outgoing: tuple[MemberId, ...] | None = (
-            None  # who goes out of the primary view along with this member, if it does
-        )
+        self._own = OwnMessages(self._receipts)
         self._room: list[asyncio.Future[None]] = []  # of tasks that wait to cast
         self._watchers = Watchers(loop)
         self._budget = 0  # what may be cast before the next turn without asking: bytes, and MESSAGE_COST a message
@@ -64,14 +60,13 @@ class Group:
         self._is_ahead = False  # a message has left before the end of this pass of the loop
         self._index = 0  # of the next own message
         self._is_leaving = False
-        self._unflushed: list[
-            tuple[Doubt, tuple[MemberId, ...]]
-        ] = []  # since it is leaving: in doubt, and who may lack it
         self._end: Callable[[], None] = lambda: None
+        self._is_replaced = False  # the application was told that its state is thrown away, and has no other one yet
         self.on_replaced: Callable[[Replaced], None] = lambda replaced: None
         """The application's state is thrown away for another one: for the log."""
         self._transfer: Transfer | None = None
         self._journal: Journal | None = None
+        self._recording: Recording | None = None
 
     def _open(
         self, identity: MemberId, driver: Driver, hooks: Hooks | None, journal: Journal | None, answer: Answer | None
@@ -83,19 +78,26 @@ class Group:
         self._is_fast = driver.member.settings.config.payload_bytes_max >= BREATH_BYTES
         self._journal = journal
         self._inbox.tell_room = self._tell_room
+        self._own.take_doubts = driver.member.take_doubts
         if driver.recorder is not None:
-            self._inbox.witness = self._record_event
-            self._receipts.witness = self._record_receipt
+            self._recording = Recording(driver, driver.recorder)
+            self._inbox.witness, self._receipts.witness = self._recording.event, self._recording.receipt
         desk = None
         if answer is not None:
             desk = driver.desk = Desk(self, answer)
             self._inbox.expand = desk.deliveries
         if hooks is not None:
-            carrier = Carrier(hooks, desk, lambda event: self._happen([event]), self._skip, self._restored)
+            self._own.follow_transfer()
+            carrier = Carrier(hooks, desk, self._show, self._own.skipped, self._restored)
             transfer = carrier.transfer = Transfer(driver.member, carrier, initial=True, now=driver.clock())
             self._transfer = transfer
             self._inbox.go_on = self._go_on
             driver.also_wake_at(lambda: transfer.deadline)
+
+    @property
+    def _entered(self) -> Entered | None:
+        """The latest view that was installed."""
+        return self._own.entered
 
     def _at_end(self, end: Callable[[], None]) -> None:
         self._end = end
@@ -422,72 +424,30 @@ class Group:
 
     def _happen(self, events: list[Happening]) -> None:
         """Something happened to the member: into the journal, then into the queue, in its order."""
-        if self._transfer is not None and isinstance(events[0], Replaced):  # it shows one event at a time
-            self.on_replaced(events[0])
         if self._journal is not None:
             self._journal.deliver(events)
         if self._transfer is None:
             self._note_own(events)
         self._inbox.put(events)
 
-    def _skip(self, batch: Batch, is_in_state: bool) -> None:
-        """A batch is not shown, because the state that was restored has it, or because its state is not here."""
-        if batch.origin != self._rank:
-            return
-        if is_in_state:
-            self._receipts.applied(batch.first, batch.count)
-        else:
-            self._receipts.lose(batch.first, batch.count, (self._id,))
+    def _show(self, event: Happening) -> None:
+        """State transfer lets the application see this."""
+        self._own.shown(event)
+        if isinstance(event, Replaced):
+            self._is_replaced = True
+            self.on_replaced(event)
+        self._happen([event])
 
     def _restored(self) -> None:
-        """A joiner has got its first state."""
-        if self._driver.recorder is not None and self._inbox.view is None:
-            self._driver.recorder.show_state(self._driver.clock(), None, False)
+        """A state was taken over. If another one is thrown away for it, the application has just been told."""
+        if self._recording is not None and not self._is_replaced:
+            self._recording.state_taken()
+        self._is_replaced = False
 
     def _note_own(self, events: list[Happening]) -> None:
         """What a turn's events say about this member: its own deliveries, its view, its end."""
-        own, rank = self._receipts, self._rank
-        for event in events:
-            if isinstance(event, Batch):
-                if event.origin == rank:
-                    if self._outgoing is None:
-                        own.delivered(event.first, event.count)
-                    else:
-                        own.lose(event.first, event.count, self._outgoing)
-            elif isinstance(event, Transition):
-                self._note_doubts()
-                self._outgoing = None if event.is_primary else event.together
-            elif isinstance(event, Entered):
-                self._rank = rank = event.view.rank_of(self._id)
-                self._entered = event
-                self._outgoing = None
-            elif isinstance(event, Left):
-                self._inbox.is_over = True
-
-    def _note_doubts(self) -> None:
-        """The view has ended: say what is not known to be everywhere, and to whom that matters."""
-        ended = () if self._entered is None else self._entered.view.members
-        for doubt in self._driver.member.take_doubts():
-            self._receipts.doubt(doubt)
-            if self._is_leaving:
-                self._unflushed.append((doubt, tuple(one for one in ended if one not in doubt.known)))
-
-    def _record_event(self, event: Shown) -> None:
-        recorder, now = self._driver.recorder, self._driver.clock()
-        assert recorder is not None
-        if isinstance(event, Batch):
-            recorder.show_batch(event)
-        elif isinstance(event, Transition):
-            recorder.show_transition(now, event.together, event.is_primary)
-        elif isinstance(event, Replaced):
-            recorder.show_state(now, event.kept, True, (event.lost, event.kept))
-        elif isinstance(event, View):
-            recorder.show_view(now, event.id, event.members, event.together, event.joined, event.left, event.is_primary)
-
-    def _record_receipt(self, stage: Stage, index: int, outcome: str, known: Sequence[MemberId]) -> None:
-        recorder = self._driver.recorder
-        if recorder is not None and not self._driver.is_stopped:  # its trace has ended
-            recorder.show_receipt(self._driver.clock(), stage.value, index, 1, outcome, known)
+        if self._own.note(events):
+            self._inbox.is_over = True
 
     def _turned(self) -> None:
         """A turn is over: see who need not wait any longer."""
@@ -540,7 +500,7 @@ class Group:
             if not self._driver.is_stopped:  # another task is at it, within its own time
                 await self._until(lambda: self._driver.is_stopped, None, "leaving did not end")
             return
-        self._is_leaving = True
+        self._is_leaving = self._own.is_leaving = True
         self._budget = 0
         is_over = self._inbox.is_over  # by a failure, perhaps
         try:
@@ -552,7 +512,7 @@ class Group:
         if not self._inbox.is_told:
             self._inbox.raise_failure()
         if not is_over:
-            self._raise_not_flushed()
+            self._own.raise_not_flushed(self.name, self._index)
 
     async def _flush(self, timeout: float) -> None:
         """Wait until all own casts are stable or in doubt."""
@@ -560,20 +520,6 @@ class Group:
         self._urge()
         with suppress(UnisonoError):
             await self._until(lambda: self._index <= receipts.settled_to, timeout, "own casts did not get stable")
-
-    def _raise_not_flushed(self) -> None:
-        """If a message is not known to be everywhere: of the last view, or of one that has ended since `leave` was called.
-
-        For those of earlier views the application was told by their receipts, if it asked.
-        """
-        members = () if self._entered is None else self._entered.view.members
-        others = tuple(one for one in members if one != self._id)
-        rest = [(doubt, others) for doubt in self._receipts.unsettled(self._index)]
-        missing = sorted(self._unflushed + rest)
-        if missing:
-            keys = [Key(self._id, index) for doubt, _ in missing for index in range(doubt.first, doubt.end)]
-            lacking = dict.fromkeys(one for _, lacking in missing for one in lacking)
-            raise NotFlushed(self._id, self.name, keys, tuple(lacking))
 
     async def _depart(self, timeout: float) -> None:
         self._driver.member.leave()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -32,6 +32,10 @@ class Stage(StrEnum):
     DELIVERED = "delivered"
     APPLIED = "applied"
     STABLE = "stable"
+
+
+_UP_TO = {stage: tuple(Stage)[: place + 1] for place, stage in enumerate(Stage)}
+_FROM = {stage: tuple(Stage)[place:] for place, stage in enumerate(Stage)}
 
 
 class Reader(Protocol):
@@ -64,8 +68,7 @@ class Receipts:
         self._applied = Prefix()
         self.settled_to = 0
         """All own messages below this index are stable or in doubt."""
-        self._doubts = _Doubts()  # not known to be stable, for good
-        self._lost = _Doubts()  # and not even known to be delivered anywhere else: no stage is confirmed
+        self._doubts = {stage: _Doubts() for stage in Stage}  # by the first stage that is never confirmed
         self._waiting: dict[Stage, list[tuple[int, int, asyncio.Future[None]]]] = {stage: [] for stage in Stage}
         self._tie = count()
         self._failure: Exception | None = None
@@ -104,16 +107,23 @@ class Receipts:
 
     def doubt(self, doubt: Doubt) -> None:
         """The view of own messages ended, and these members alone are known to have them."""
-        self._doubts.add(doubt)
-        self._refuse(Stage.STABLE, doubt)
+        self._cast_doubt(doubt, Stage.STABLE)
 
     def lose(self, first: int, messages: int, together: tuple[MemberId, ...]) -> None:
         """Own messages are delivered here on the way out of the primary view: nothing is promised of them any more."""
-        known = self._doubts.known(first)
-        doubt = Doubt(first, first + messages, together if known is None else known)
-        self._lost.add(doubt)
-        self._delivered.add(doubt.first, doubt.end)
-        for stage in Stage:
+        known = self._doubts[Stage.STABLE].known(first)
+        self._cast_doubt(Doubt(first, first + messages, together if known is None else known), Stage.DELIVERED)
+        self._delivered.add(first, first + messages)
+
+    def drop(self, first: int, messages: int) -> None:
+        """Own messages were delivered here, and the application will never see them: their state is somewhere else."""
+        self._cast_doubt(Doubt(first, first + messages, (self.member,)), Stage.APPLIED)
+        self._applied.add(first, first + messages)
+
+    def _cast_doubt(self, doubt: Doubt, first_stage: Stage) -> None:
+        """Neither this stage of these messages nor a later one is ever confirmed."""
+        self._doubts[first_stage].add(doubt)
+        for stage in _FROM[first_stage]:
             self._refuse(stage, doubt)
 
     def fail(self, error: Exception) -> None:
@@ -142,13 +152,14 @@ class Receipts:
 
     def known(self, index: int, stage: Stage) -> tuple[MemberId, ...] | None:
         """If this stage will never be confirmed: the members known to have the message. None: it is, or may be."""
-        if self._lost and (known := self._lost.known(index)) is not None:
-            return known
-        return self._doubts.known(index) if stage is Stage.STABLE and self._doubts else None
+        for one in _UP_TO[stage]:
+            if (doubts := self._doubts[one]) and (known := doubts.known(index)) is not None:
+                return known
+        return None
 
     def is_plainly(self, index: int, stage: Stage) -> bool:
         """Whether a message is known at a glance to have reached a stage; for other threads than the group's."""
-        if self._lost or self._doubts:
+        if any(self._doubts.values()):
             return False
         ends = {Stage.STABLE: self.settled_to, Stage.DELIVERED: self._delivered.end, Stage.APPLIED: self._applied.end}
         return index < ends[stage]
@@ -158,10 +169,6 @@ class Receipts:
         if (known := self.known(index, stage)) is not None:
             raise self._uncertain(index, known)
         return self.has(index, stage)
-
-    def unsettled(self, end: int) -> list[Doubt]:
-        """Own messages below `end` that are neither stable nor in doubt."""
-        return [Doubt(self.settled_to, end, (self.member,))] if self.settled_to < end else []
 
     # Waiting.
 
@@ -261,11 +268,8 @@ class _Doubts:
     def __init__(self) -> None:
         self._doubts: list[Doubt] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._doubts)
-
-    def __iter__(self) -> Iterator[Doubt]:
-        return iter(self._doubts)
+    def __len__(self) -> int:
+        return len(self._doubts)
 
     def add(self, doubt: Doubt) -> None:
         doubts = self._doubts

@@ -6,16 +6,23 @@ Without an answer an asker would wait until its patience ends before it asks the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from unisono.core.happenings import Aside, Happening
+from unisono.core.types import MemberId
 from unisono.services import transfer_messages as wire
-from unisono.services.transfer_settings import Port
+
+
+class Sender(Protocol):
+    """What a decliner needs of its member."""
+
+    def send(self, to: MemberId, data: bytes) -> bool: ...
 
 
 class Decliner:
     """Declines whenever a state is asked for. One for each observer."""
 
-    def __init__(self, member: Port) -> None:
+    def __init__(self, member: Sender) -> None:
         self._member = member
         self._codec = wire.make_transfer_codec()
         self.declined = 0

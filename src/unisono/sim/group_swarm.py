@@ -4,6 +4,8 @@ Faults come in twos by default, close together, because most bugs of view change
 in which anything may happen and nothing promised may break, and a liveness phase: all faults end, and within the bound there is
 one view with everything delivered (P22).
 
+A part of the groups has a state, with or without a way to merge it; in the end all members of one view must have the same.
+
 Beside faults, a seed draws how reports travel, whether the order is switched now and then (the run then owes what all its orders
 promise), and whether only a primary view may cast (others refuse, which a workload takes as an answer; P20 is owed then).
 """
@@ -18,12 +20,13 @@ from pathlib import Path
 from random import Random
 
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.member import Member
+from unisono.core.member import Member, Settings
 from unisono.core.membership_settings import Policy
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import CastOptions, MemberId, Service
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_world import QUICK, GroupWorld
+from unisono.sim.group_state import StatefulProcess, differences
+from unisono.sim.group_world import QUICK, GroupWorld, Process
 from unisono.trace.sinks import Sink
 
 NAMES = "abcdefgh"
@@ -68,6 +71,48 @@ class Outing:
     views: int = 0
     deliveries: int = 0
     datagrams: int = 0
+
+
+class StatefulWorld(GroupWorld):
+    """A world in which every application has a state."""
+
+    can_merge = True
+
+    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> Process:
+        return StatefulProcess(self, id, settings, record, can_merge=self.can_merge)
+
+    def is_at_rest(self) -> bool:
+        """Nor does any application lack its state, or messages that are still on their way to it."""
+        apps = [process for process in self.up if isinstance(process, StatefulProcess)]
+        return (
+            super().is_at_rest()
+            and all(one.transfer.is_live for one in apps)
+            and (self.is_read_only or len({len(one.app.log) for one in apps}) < 2)
+        )
+
+    @property
+    def is_read_only(self) -> bool:
+        return not all(process.member.is_primary for process in self.up)
+
+    def give_up_lost_state(self) -> None:
+        """If the last member that had the state is gone, do what an operator would do."""
+        self.network.heal()
+        self.run(20, lambda: self.is_one([process.id.address for process in self.up]))
+        waiting = [process for process in self.up if process.member.lost_state is not None]
+        if waiting and waiting[0].paused_until <= self.now:
+            lost = waiting[0].member.lost_state
+            assert lost is not None
+            self.count("give up")
+            waiting[0].member.give_up(lost)
+            waiting[0].turn()
+
+    def wrong_states(self) -> list[str]:
+        """What is wrong with the states at the end, as sentences."""
+        apps = [life for life in self.lives if isinstance(life, StatefulProcess)]
+        found = [f"{life.id}: {fault}" for life in apps for fault in life.app.faults]
+        last = [life for life in apps if life.alive and not life.member.is_gone]
+        may_differ = not all(life.member.is_primary for life in last)
+        return found if may_differ else found + differences(last)
 
 
 class Script:
@@ -214,13 +259,15 @@ def run_outing(
     draw = Random(f"group swarm/options/{order}/{seed}")
     collect = draw.choice(("ring", "ring", "ring", "star") if order == "rmp" else ("star", "star", "ring"))
     is_primary, is_switching = draw.random() < 0.25, draw.random() < 0.3
-    world = GroupWorld(
+    states = Random(f"group swarm/states/{order}/{seed}")
+    has_state, can_merge = states.random() < 0.4, states.random() < 0.6
+    world = (StatefulWorld if has_state else GroupWorld)(
         order,
         f"{order}/{seed}",
         delay=rng.choice(DELAYS),
         orders=orders or ORDERS,
         kind=kind,
-        owed=("P20",) if is_primary else (),
+        owed=[*(["P20"] if is_primary else []), *(["P19"] if has_state and can_merge else [])],
         sinks=sinks,
     )
     world.run_name = f"swarm-{order}-{seed}"
@@ -229,12 +276,21 @@ def run_outing(
     if is_primary:
         world.count("primary")
         membership = replace(membership, policy=Policy.PRIMARY, peers=tuple(script.names))
+    if isinstance(world, StatefulWorld):
+        world.count("state")
+        world.can_merge = can_merge
+        membership = replace(membership, has_state=True, has_merge=can_merge)
     world.count(collect)
     world.settings = replace(QUICK, membership=membership)
     script.play()
+    if isinstance(world, StatefulWorld):
+        world.give_up_lost_state()
     verdict = world.finish()
     first = next(iter(verdict.violations), None)
     sentence = f"{first.property}: {first.sentence}" if first else None
+    wrong = world.wrong_states() if isinstance(world, StatefulWorld) else []
+    if wrong and first is None:
+        return Outing(order, seed, "FAIL", f"states: {wrong[0]}", world.faults, world.now)
     return Outing(
         order,
         seed,

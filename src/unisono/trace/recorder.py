@@ -11,7 +11,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from unisono.core.outbox import Note, NoteKind
 from unisono.core.types import Batch, MemberId, Service, View, ViewId

@@ -5,10 +5,11 @@ datagrams and placeholders are left out. Batches are the same at all members, so
 
 - `shown` is the number of messages.
 - `digest` is the sum of the hashes of the batches, modulo 2**64: it does not depend on their order.
-- `chain` is the sum of the hashes of the batches of the service `total`, each together with its place 0, 1, 2, … among them.
+- `chain` is the sum of the hashes of the batches of the service `total`, each times its place 1, 2, 3, … among them, modulo 2**64:
+  two batches that change places change it.
 
-A hash is the first 64 bits of SHA-256 over ``origin:first+count=digest``, with ``place `` before it in the chain; the digest is
-written as the trace holds it, a signed number, and as nothing where there is none. Spark computes the same from the rows.
+A hash is the first 64 bits of SHA-256 over ``origin:first+count=digest``; the digest is written as the trace holds it, a signed
+number, and as nothing where there is none. Spark computes the same from the rows.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ class Totals:
         self._places = 0  # batches of the service `total`
 
     def add(self, origin: str, first: int, count: int, digest: int | None, is_total: bool) -> None:
-        text = batch_text(origin, first, count, digest)
+        value = hash_of(batch_text(origin, first, count, digest))
         self.shown += count
-        self._digest = (self._digest + hash_of(text)) % _MODULUS
+        self._digest = (self._digest + value) % _MODULUS
         if is_total:
-            self._chain = (self._chain + hash_of(f"{self._places} {text}")) % _MODULUS
             self._places += 1
+            self._chain = (self._chain + value * self._places) % _MODULUS
 
     def told(self) -> Shown:
         return Shown(self.shown, f"{self._digest:016x}", f"{self._chain:016x}")

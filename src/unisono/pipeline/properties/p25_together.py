@@ -72,12 +72,12 @@ def _totals(tables: Tables) -> DataFrame:
         F.lit("="),
         F.coalesce(F.col("digest").cast("string"), F.lit("")),
     )
-    place = F.row_number().over(Window.partitionBy(*LIFE, "view", "is_total").orderBy("local_index")) - 1
+    place = F.row_number().over(Window.partitionBy(*LIFE, "view", "is_total").orderBy("local_index"))
     hashed = (
         _to_everyone(tables)
         .withColumn("is_total", is_total)
-        .withColumn("text", text)
-        .withColumn("placed", F.concat(place.cast("string"), F.lit(" "), "text"))
+        .withColumn("hash", _hash(text))
+        .withColumn("placed", F.pmod(F.col("hash") * place.cast("decimal(10,0)"), _modulus()))
     )
     before = F.col("local_index") < F.col("block_index")
     added = (
@@ -85,8 +85,8 @@ def _totals(tables: Tables) -> DataFrame:
         .groupBy(*LIFE, "view")
         .agg(
             F.sum("count").alias("shown"),
-            F.sum(_hash("text")).alias("sum"),
-            F.sum(F.when(F.col("is_total"), _hash("placed"))).alias("placed_sum"),
+            F.sum("hash").alias("sum"),
+            F.sum(F.when(F.col("is_total"), F.col("placed"))).alias("placed_sum"),
             F.sum(F.when(before, F.col("count")).otherwise(0)).alias("early"),
         )
     )
@@ -104,19 +104,24 @@ def _totals(tables: Tables) -> DataFrame:
     )
 
 
-def _hash(text: str) -> Column:
+def _hash(text: Column) -> Column:
     """The first 64 bits of SHA-256, as a decimal."""
     from pyspark.sql import functions as F
 
-    return F.conv(F.substring(F.sha2(F.col(text), 256), 1, 16), 16, 10).cast("decimal(38,0)")
+    return F.conv(F.substring(F.sha2(text, 256), 1, 16), 16, 10).cast("decimal(20,0)")
+
+
+def _modulus() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.lit(str(2**64)).cast("decimal(20,0)")
 
 
 def _hex(total: str) -> Column:
     """A sum modulo 2**64 as sixteen hexadecimal digits."""
     from pyspark.sql import functions as F
 
-    modulus = F.lit(str(2**64)).cast("decimal(38,0)")
-    rest = F.pmod(F.coalesce(F.col(total), F.lit(0).cast("decimal(38,0)")), modulus)
+    rest = F.pmod(F.coalesce(F.col(total), F.lit(0).cast("decimal(38,0)")), _modulus())
     return F.lpad(F.lower(F.conv(rest.cast("decimal(20,0)").cast("string"), 10, 16)), 16, "0")
 
 

@@ -141,8 +141,9 @@ def _judge_sets(life: LifeRows, row: Event, last: Event | None) -> Iterator[Find
     members, together = frozenset(row.members or ()), frozenset(names_in(row, "together"))
     installed = life.views.get(row.view or "")
     if installed is None or installed.local_index > row.local_index or installed.members != row.members:
-        own = "it has not installed" if installed is None else f"it installed with {listed(installed.members or ())}"
-        yield _finding("view", life, row, f"was shown view {row.view} of {listed(members)}, which {own}")
+        own = "it has not installed" if installed is None else f"it installed with {', '.join(installed.members or ())}"
+        of = ", ".join(row.members or ())
+        yield _finding("view", life, row, f"was shown view {row.view} of {of}, which {own}")
     if last is None and together != {life.name}:
         yield _finding("first", life, row, f"was told that {listed(together)} came together into its first view")
     elif life.name not in together or together - members:

@@ -47,10 +47,13 @@ def primaries(lives: Lives) -> dict[str, dict[str, Event]]:
 
 def part_of(view: dict[str, Event], state: str) -> dict[str, Event]:
     """Those of a view who came with the part that `state` names."""
-    came, _, cut = state.partition("/")
-    return {
-        name: row for name, row in view.items() if row.previous_view == came and (value_of(row, "cut") or "") == cut
-    }
+    return {name: row for name, row in view.items() if came_with(row, state)}
+
+
+def came_with(row: Event, state: str) -> bool:
+    """Whether a member came into a view with the part that `state` names."""
+    view, _, cut = state.partition("/")
+    return row.previous_view == view and (value_of(row, "cut") or "") == cut
 
 
 def state_named(view: dict[str, Event]) -> str | None:

@@ -6,10 +6,12 @@ that view with that cut); there is none if the state is the first. `attributes.h
 - All who install a primary name the same `state`.
 - Let P be the predecessor: the first of `previous_primary` that somebody in the trace installed as primary. The named part comes
   from P, or somebody in it had installed P; and somebody in it holds the state.
-- A primary with a predecessor, whose members say whether they hold the state, names a part, unless the state was given up
-  explicitly (`attributes.abandons`: the view whose state it was).
-- A member that does not hold the state is shown the view only after a STATE row. One that holds it has no STATE row in that view.
-- Under the primary policy a state is taken over (SNAPSHOT_IN) only with a STATE row before the application is shown the next view.
+- A primary with a predecessor, whose members say whether they hold the state, names a part.
+- None of this is asked of a primary before which an operator gave the state up (`attributes.abandons`: the view whose state
+  it was).
+- A member that does not hold the state is shown the view only after a STATE row; one that came with the named part may have had
+  it before the view began. One that holds the state has no STATE row in that view.
+- Under the primary policy a state is taken over (SNAPSHOT_IN) only with a STATE row in the same view of the member.
 
 Nothing is asked of a run whose applications were not recorded, and nothing is concluded from a life with missing rows.
 """
@@ -19,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unisono.trace.checks.attributes import value_of
-from unisono.trace.checks.p27_safe_primary import part_of, primaries, state_named
+from unisono.trace.checks.p27_safe_primary import came_with, part_of, primaries, state_named
 from unisono.trace.checks.shown_rows import Finding, LifeRows, Lives, ShownChecker, listed
 from unisono.trace.schema import END, LEAVE, SHOW, SNAPSHOT_IN, STATE, VIEW, Event
 
@@ -46,10 +48,12 @@ def _judge_origin(
     predecessor = next((one for one in claim.split(",") if one in chain), None)
     if predecessor is None:
         return
+    if any(value_of(row, "abandons") for row in rows.values()):
+        return
     state = state_named(rows)
     if state is None:
         told = {value_of(row, "holds") for row in rows.values()} - {None}
-        if told and not any(value_of(row, "abandons") for row in rows.values()):
+        if told:
             how = f"it begins without a state, although it follows primary {predecessor}"
             yield _finding("no state", tuple(sorted(rows)), view, None, how)
         return
@@ -75,31 +79,37 @@ def _was_in(life: LifeRows, view: str, before: Event) -> bool:
 def _judge_life(life: LifeRows) -> Iterator[Finding]:
     current: Event | None = None  # the VIEW row of the view installed last
     states: list[int] = []  # local indices of STATE rows
-    taken: Event | None = None  # a SNAPSHOT_IN without a STATE row so far
-    has_state = False  # a STATE row since the last SHOW
-    is_judged = any(value_of(row, "primary") is not None for row in life.views.values())
+    taken: Event | None = None  # the first SNAPSHOT_IN in that view
     for row in life.rows:
         if row.kind == VIEW:
-            current = row
+            yield from _judge_taken(life, current, taken, states)
+            current, taken = row, None
         elif row.kind == STATE:
-            taken, has_state = None, True
             states.append(row.local_index)
             if current is not None and value_of(current, "holds") == "true":
                 how = f"had its state replaced in view {current.view}, although it holds it"
                 yield _own(life, row, "holder", how)
         elif row.kind == SNAPSHOT_IN:
-            taken = None if has_state else taken or row
+            taken = taken or row
         elif row.kind == SHOW:
-            if is_judged and taken is not None:
-                yield _own(life, taken, "in silence", "took over a state, and its application was not told")
-            taken, has_state = None, False
             entered = life.views.get(row.view or "")
             if entered is None or value_of(entered, "holds") != "false":
                 continue
+            state = value_of(entered, "state")
+            if state is None or (states and came_with(entered, state)):
+                continue  # the first state, or its own came while the view was agreed on
             if not any(at > entered.local_index for at in states):
                 how = f"was shown view {row.view} without having its state, or a STATE row that brings it"
                 yield _own(life, row, "without state", how)
-    if is_judged and taken is not None and life.ending in (END, LEAVE):
+    if life.ending in (END, LEAVE):
+        yield from _judge_taken(life, current, taken, states)
+
+
+def _judge_taken(life: LifeRows, current: Event | None, taken: Event | None, states: list[int]) -> Iterator[Finding]:
+    """A view is over in which a state may have been taken over."""
+    if current is None or taken is None or value_of(current, "primary") is None:
+        return
+    if not any(at > current.local_index for at in states):
         yield _own(life, taken, "in silence", "took over a state, and its application was not told")
 
 

@@ -1,0 +1,204 @@
+"""Processes whose application has a state: a replicated log, kept by state transfer.
+
+    member ─ events ─▶ Transfer ─▶ LogState, which records what it is shown
+
+What is wrong with a state by itself is noted as a fault: a message that is applied twice, or that is lost from a state without
+the application's having been told (`Replaced`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from unisono.core.config import MILLISECOND
+from unisono.core.happenings import Entered, Happening, Replaced
+from unisono.core.member import Settings
+from unisono.core.types import Batch, MemberId, Service, View
+from unisono.services.transfer import Transfer
+from unisono.services.transfer_settings import TransferSettings
+from unisono.sim.group_world import Process
+
+if TYPE_CHECKING:
+    from unisono.sim.group_world import GroupWorld
+
+BRISK = TransferSettings(chunk_bytes=4_096, patience_ns=800 * MILLISECOND, retry_ns=20 * MILLISECOND)
+"""Timers that go with those of `group_world.QUICK`."""
+
+Entry = tuple[str, int, str]
+"""A message in the log: origin, index, hash of the payload."""
+
+
+class LogState:
+    """The application: a log of all messages, and ballast that makes the state large."""
+
+    def __init__(
+        self, is_total: bool, witness: Callable[[Happening | None], None], *, ballast: str = "", can_merge: bool = True
+    ) -> None:
+        self.is_total = is_total
+        self.ballast = ballast
+        self.can_merge = can_merge
+        self.log: list[Entry] = []
+        self.known: set[Entry] = set()
+        self.view: View | None = None
+        self.merged: list[list[bytes]] = []
+        self.restored: list[bytes] = []
+        self.happened: list[str] = []
+        self.faults: list[str] = []
+        self._witness = witness  # of everything shown; None: of a state that is taken over, with nothing lost
+        self._may_lose = False  # the application was told that its state is thrown away
+
+    def show(self, event: Happening) -> None:
+        self._witness(event)
+        if isinstance(event, Entered):
+            self.view = event.view
+            self.happened.append(f"view {event.view.id}")
+        elif isinstance(event, Replaced):
+            self._may_lose = True
+            self.happened.append("replaced")
+        elif isinstance(event, Batch) and event.to is None:  # a state is made of messages to all
+            assert self.view is not None, "a message before any view"
+            self.happened.append("batch")
+            for entry in entries(self.view, event):
+                if entry in self.known:
+                    self.faults.append(f"{entry} was applied twice")
+                self.known.add(entry)
+                self.log.append(entry)
+
+    def skip(self, batch: Batch, is_in_state: bool) -> None:
+        """Nothing is counted here: what is in a state is found there."""
+
+    def snapshot(self) -> bytes:
+        log = self.log if self.is_total else sorted(self.log)
+        return json.dumps({"log": log, "ballast": self.ballast}).encode()
+
+    def restore(self, state: bytes) -> None:
+        if not self._may_lose:
+            self._witness(None)
+        self.happened.append("restore")
+        self.restored.append(state)
+        parsed = json.loads(state)
+        self.ballast = parsed["ballast"]
+        self._become([tuple(entry) for entry in parsed["log"]])
+
+    def merge(self, parts: Sequence[bytes]) -> None:
+        if not self.can_merge:
+            self.restore(parts[0])
+            return
+        self.happened.append("merge")
+        self.merged.append(list(parts))
+        log: dict[Entry, None] = {}
+        for part in parts:
+            log.update(dict.fromkeys(tuple(entry) for entry in json.loads(part)["log"]))
+        self.ballast = json.loads(parts[0])["ballast"]
+        self._become(list(log))
+
+    def _become(self, log: list[Entry]) -> None:
+        lost = self.known - set(log)
+        if lost and not self._may_lose:
+            self.faults.append(f"{len(lost)} messages were lost from the state, such as {min(lost)}")
+        self._may_lose = False
+        self.log, self.known = log, set(log)
+
+
+def entries(view: View, batch: Batch) -> list[Entry]:
+    """The messages of a batch as the log has them."""
+    origin = str(view.members[batch.origin])
+    return [
+        (origin, batch.first + i, blake2b(payload, digest_size=4).hexdigest())
+        for i, payload in enumerate(batch.payloads or ())
+    ]
+
+
+class StatefulProcess(Process):
+    """A process with such an application, and state transfer between it and the member."""
+
+    def __init__(
+        self,
+        world: GroupWorld,
+        id: MemberId,
+        settings: Settings,
+        record: bytes | None,
+        *,
+        transfer_type: type[Transfer] = Transfer,
+        transfer_settings: TransferSettings = BRISK,
+        initial: bool = True,
+        ballast: int = 0,
+        can_merge: bool = True,
+    ) -> None:
+        super().__init__(world, id, settings, record)
+        is_total = world.orders[world.order].service is Service.TOTAL
+        text = blake2b(str(id).encode()).hexdigest() * (ballast // 128)
+        self.app = LogState(is_total, self._witness, ballast=text, can_merge=can_merge)
+        self.transfer = transfer_type(
+            self.member,
+            self.app,
+            transfer_settings,
+            initial=initial,
+            ledger=self.recorder.follow_state(),
+            now=self.clock(),
+        )
+        self.fresh: list[Happening] = []
+        self.on_event = lambda process, event: self.fresh.append(event)
+        self._tick_at: int | None = None
+
+    def turn(self) -> None:
+        """A turn of the member, then of state transfer, until neither has anything more to say."""
+        while True:
+            super().turn()
+            if self.ended:
+                return
+            sent = self.transfer.sent
+            events, self.fresh = self.fresh, []
+            self.hand_over(events)
+            if self.transfer.sent == sent:
+                break
+        self._arm()
+
+    def hand_over(self, events: list[Happening]) -> None:
+        """Let state transfer take what the member showed."""
+        self.transfer.take(events, self.clock())
+        self.transfer.tick(self.clock())
+
+    def record_shown(self, event: Any) -> None:
+        """State transfer stands between: what the application is shown is recorded when it is."""
+
+    def _witness(self, event: Happening | None) -> None:
+        if self.ended:
+            return
+        if event is None:
+            self.recorder.show_state(self.world.now, None, False)
+        elif isinstance(event, Replaced):
+            self.recorder.show_state(self.world.now, event.kept, True, (event.lost, event.kept))
+        else:
+            super().record_shown(event)
+
+    def _arm(self) -> None:
+        due = self.transfer.deadline
+        if due is None or (self._tick_at is not None and self._tick_at <= due):
+            return
+        self._tick_at = due
+
+        def tick() -> None:
+            self._tick_at = None
+            if self.is_up and self.paused_until <= self.world.now:
+                self.turn()
+
+        self.world.at(self._when(due), tick)
+
+
+def differences(processes: Sequence[StatefulProcess]) -> list[str]:
+    """What is wrong with the states of members of one view that has come to rest, as sentences."""
+    waiting = [
+        f"{process.id} is not live: it {process.transfer.status.value}. {' '.join(process.transfer.explain())}"
+        for process in processes
+        if not process.transfer.is_live
+    ]
+    if waiting:
+        return waiting
+    if len({tuple(sorted(process.app.log)) for process in processes}) < 2:  # their order is the trace's business
+        return []
+    sizes = {str(process.id): len(process.app.log) for process in processes}
+    return [f"the states of {', '.join(sizes)} are not equal: {sizes} messages"]
