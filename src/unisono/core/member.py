@@ -471,12 +471,12 @@ class Member(MemberQuestions):
         alike = (part.members + part.leavers for part in parts)
         known = next((members for members in alike if self.id in members), (self.id,))
         is_everyone = previous is None or set(previous.members) <= set(known)
-        self._own_casts.renew(seat.submitted, known, is_everyone)
+        self._own_casts.renew(seat.submitted, known, is_everyone, seat.ended_addressed)
 
     def _depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
         assert self._seat is not None
-        self._renew_own_casts(self._seat, self._seat.view)
         self._seat.depart(together, is_primary)
+        self._renew_own_casts(self._seat, self._seat.view)
 
     def _install(
         self,
