@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "core": {"core"},
     "orders": {"core", "orders"},
     "services": {"core", "orders", "services"},
-    "sim": {"core", "orders", "trace", "sim"},
+    "sim": {"core", "orders", "services", "trace", "sim"},
 }
 MAY_NOT_IMPORT = {"pipeline": {"core"}}
 MAY_IMPORT_CLI = {"cli", "__main__"}

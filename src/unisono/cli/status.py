@@ -96,7 +96,7 @@ def _lines(one: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("suspects", ", ".join(one["suspects"])))
     if one["undecided"]:
         lines.append(("undecided", f"{one['undecided']}, for which an earlier life voted"))
-    if one["lost_state"]:
+    if one.get("lost_state"):
         lines.append(("lost state", f"{one['lost_state']}, which no member of this view has"))
     lines += [("drops", f"{reason}: {count}") for reason, count in one["drops"].items()]
     lines += [("waits", sentence) for sentence in one["waits"]]

@@ -498,8 +498,6 @@ class Transfer:
         is_merged = self._merge is not None and self._application.can_merge  # its own part is in what it gets
         self._merge = None
         self._turn(Status.LIVE)
-        if self._ledger is not None and offer.values:
-            self._ledger.take(offer.at, offer.values)
         if self._shown is not None and not is_merged:
             self._tell_replaced(entered.charter, self._shown)
         self._application.restore(data)
@@ -507,6 +505,8 @@ class Transfer:
         self._holds = offer.holds
         self._show(entered)
         self._frontier = {(origin, service): (index, for_all) for origin, service, index, for_all in offer.frontier}
+        if self._ledger is not None and offer.values:
+            self._ledger.take(offer.at, offer.values)
         for batch in self._backlog.drop_below(self._frontier):
             self._application.skip(batch, True)
 

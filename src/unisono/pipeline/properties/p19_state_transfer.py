@@ -17,7 +17,7 @@ from unisono.pipeline.properties.attributes import entries, no_strings, whole_li
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE, name_of
 from unisono.trace.checks.p19_state_transfer import START, chained, is_value, summed
-from unisono.trace.schema import TOTAL
+from unisono.trace.schema import SHOW, TOTAL
 
 if TYPE_CHECKING:
     import pyarrow
@@ -115,7 +115,7 @@ def _others() -> Column:
         came_along = previous.eqNullSafe(one["previous_view"]) & (
             previous.isNull() | F.array_contains(F.coalesce("mine.transitional", no_strings()), one["who"])
         )
-        holds = (one["way"] == F.col("mine.way")) & one["reached_at"].isNotNull() & ~one["takes_later"]
+        holds = (one["way"] == F.col("mine.way")) & one["reached_at"].isNotNull() & ~one["takes_later"] & one["live"]
         differs = (one["who"] != F.col("who")) & ~one["holed"] & (one["value"] != F.col("mine.value"))
         return F.coalesce(holds & (came_along | one["took_here"]) & differs, F.lit(False))
 
@@ -134,13 +134,27 @@ def _holders(tables: Tables, snapshots: DataFrame) -> DataFrame:
     ways = entries(tables).select(*LIFE, "view", F.when(~F.col("cut"), F.col("way")).alias("way"))
     came = _numbered(tables).select(*LIFE, "view", "previous_view", "transitional")
     one = F.struct(
-        "who", "reached_at", "value", "takes_later", "took_here", "way", "previous_view", "transitional", "holed"
+        "who",
+        "reached_at",
+        "value",
+        "takes_later",
+        "took_here",
+        "way",
+        "previous_view",
+        "transitional",
+        "holed",
+        "live",
     )
+    shown = tables.events.where(F.col("kind") == SHOW).select(*LIFE, "view").distinct().withColumn("shown", F.lit(True))
+    told = shown.select("run", "group").distinct().withColumn("told", F.lit(True))
     return (
         _values(tables, snapshots)
         .join(ways, [*LIFE, "view"], "inner")
         .join(came, [*LIFE, "view"], "inner")
         .join(tables.lives.select(*LIFE, "holed"), list(LIFE), "inner")
+        .join(shown, [*LIFE, "view"], "left")
+        .join(told, ["run", "group"], "left")
+        .withColumn("live", F.col("shown").isNotNull() | F.col("told").isNull())
         .groupBy(*POINT)
         .agg(F.collect_list(one).alias("holders"))
     )

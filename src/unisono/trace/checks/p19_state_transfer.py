@@ -11,7 +11,8 @@ its point on. `chained` and `summed` define one step; both begin with `START`. P
 - The joiner's value is that of a SNAPSHOT_OUT for the same point.
 - All others have the donor's value there: those who came into the view with the donor, or took a snapshot in it before that
   point, who went the same way out of it, uncut, and take no snapshot at a later point (who does, did not hold
-  the state yet). Order-free sums are compared with others at the beginning of a view alone.
+  the state yet). Where what applications are shown is recorded, they were shown that view: who waited for a state was not.
+  Order-free sums are compared with others at the beginning of a view alone.
 
 Nothing is computed from a life with a gap. A SNAPSHOT_IN for a point of which there is no SNAPSHOT_OUT at all is left
 alone where a member of the view is not whole.
@@ -27,7 +28,7 @@ from unisono.trace.checks.attributes import value_of
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Life, Stay
-from unisono.trace.schema import DELIVER, PLACE, SNAPSHOT_IN, SNAPSHOT_OUT, TOTAL, VIEW, Event, member_name
+from unisono.trace.schema import DELIVER, PLACE, SHOW, SNAPSHOT_IN, SNAPSHOT_OUT, TOTAL, VIEW, Event, member_name
 
 START = "0" * 16
 _MODULUS = 2**64
@@ -90,6 +91,7 @@ class StateTransfer(Checker):
         self._rows: defaultdict[tuple[Life, str], list[_Row]] = defaultdict(list)
         self._ins: list[_Snapshot] = []
         self._outs: list[_Snapshot] = []
+        self._shown: set[tuple[Life, str | None]] = set()  # which application was shown which view
 
     def view(self, stay: Stay, event: Event) -> None:
         life = stay.life
@@ -107,6 +109,8 @@ class StateTransfer(Checker):
             messages = tuple(f"{origin}:{index}" for index in range(event.first, event.first + event.count))
             row = _Row((self._views[life], event.ordinal or 0), event.local_index, messages)
             self._rows[life, event.service or TOTAL].append(row)
+        elif kind == SHOW:
+            self._shown.add((life, event.view))
         elif kind in (SNAPSHOT_IN, SNAPSHOT_OUT):
             service = event.service or TOTAL
             entry = self._entries.get((life, event.view))
@@ -166,7 +170,7 @@ class StateTransfer(Checker):
 
     def _holds_state(self, one: _Snapshot, mine: _Entry, life: Life, entry: _Entry) -> bool:
         point = (entry.number, one.ordinal)
-        if not self._reached(life, one.service, point, None):
+        if not self._reached(life, one.service, point, None) or (self._shown and (life, one.view) not in self._shown):
             return False
         taken = [
             (s.stay, s.ordinal) for s in self._ins if s.life is life and s.service == one.service and s.stay is not None
