@@ -51,7 +51,8 @@ they wait. Founders of groups that meet later merge.
 
 **Primary policy.** Nothing is merged. A charter that is primary names its **holders** (`membership_primary`): they carry the state
 into the view. A live member of the holders' part with the same state goes on too, though its transfer may have ended after it
-answered the ballot. Everyone else, live or not, waits and takes the state over; a live one that does is told so (`Replaced`). A
+answered the ballot. Everyone else, live or not, waits and takes the state over; one that has more to lose than what its
+application began with is told so (`Replaced`). A
 primary without holders is the first: all wait, and one begins. Until they are parted, each that waits there is a **founder**: it
 has everything, its application's own state and all messages since, and begins if nobody that it meets has more. In a view that
 is not primary nothing can be cast, so states may differ: who is live stays as it is, and who waits takes the state of a member
@@ -151,6 +152,7 @@ class Transfer:
         self._along: tuple[MemberId, ...] = ()  # who comes along from that view, as its Transition said
         self._holds: Held | None = None  # the state of a primary that the application has at its position
         self._told: Held | None = None  # what the member below was told of it
+        self._is_original = True  # primary policy: the application has nothing but what it began with
         self._founded: ViewId | None = (
             None  # the first primary, while this member waits with all that it needs to begin
         )
@@ -332,6 +334,7 @@ class Transfer:
         elif isinstance(event, Entered):
             self._frontier = {}
             self._holds = self._after(event, self._holds)
+            self._is_original = self._is_original and self._holds is None and has_primary_policy(event)
             if event.previous != self._shown:
                 event = self._seen_from_here(event)
             self._shown = event.view
@@ -498,7 +501,7 @@ class Transfer:
         is_merged = self._merge is not None and self._application.can_merge  # its own part is in what it gets
         self._merge = None
         self._turn(Status.LIVE)
-        if self._shown is not None and not is_merged:
+        if self._shown is not None and not is_merged and not self._is_original:
             self._tell_replaced(entered.charter, self._shown)
         self._application.restore(data)
         self.restores += 1
