@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -199,7 +199,10 @@ async def in_states_after(play: Play, column: str, folder: Path, net: Network) -
     if not await cast(net, groups, play):
         return None
     asked = list(keepers)
-    again = lambda i: Keeper(i, folder, order=play.order).start()  # noqa: E731
+
+    def again(i: int) -> Awaitable[Keeper]:
+        return Keeper(i, folder, order=play.order).start()
+
     if column == "the caster crashes":
         net.crash(groups[play.caster])
         net.heal()
