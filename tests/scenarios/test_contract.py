@@ -361,3 +361,22 @@ def test_a_state_that_is_lost_for_good_is_given_up_by_its_name(tmp_path: Path) -
             await again[1].group.give_up(lost, timeout=5)
 
     play(tmp_path, story)
+
+
+def test_a_message_to_some_is_stable_when_all_of_them_are_known_to_have_it() -> None:
+    """A member that it is not for is cut off: that leaves no doubt about it, but it does about what is for all."""
+
+    async def main(net: Network) -> None:
+        groups = await join_all()
+        readers = [Reader(group) for group in groups]
+        await asyncio.sleep(0.5)
+        net.partition([[ADDRESSES[2]], others(2)])
+        some = await groups[0].cast(b"for two", to=[groups[0].id, groups[1].id])
+        everyone = await groups[0].cast(b"for all")
+        await some.stable(20)
+        with pytest.raises(unisono.Uncertain) as caught:
+            await everyone.stable(20)
+        assert set(caught.value.known) == {groups[0].id, groups[1].id}
+        assert b"for two" in readers[1].payloads()
+
+    in_virtual_time(main)

@@ -49,7 +49,7 @@ def test_a_story_catches_the_mutant(kind: type[Transfer], story: Story, monkeypa
 
 
 SEEDS: list[tuple[type[Transfer], str, int]] = [
-    (mutants.DoesNotWaitForDeliveries, "sequencer", 2),
+    (mutants.DoesNotWaitForDeliveries, "sequencer", 16),
     (mutants.MergesWithoutAskingAll, "causal", 11),
     (mutants.ServesWhileMerging, "sequencer", 1),
     (mutants.KeepsOverMerge, "fifo", 0),

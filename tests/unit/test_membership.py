@@ -20,6 +20,7 @@ from unisono.core.control import (
     ControlCodec,
     EarlierQuorum,
     EarlierStanding,
+    Held,
     Hello,
     Moved,
     Part,
@@ -77,7 +78,7 @@ HOOKS = control.HookSet(True, False, True)
 SETTINGS = control.Settings(1, "fifo", "partitionable", HOOKS, False, Config().as_numbers())
 PART = control.Part(V1, V2, (A, B), (C,))
 GONE = Departure(C, Cause.SUSPECTED, A, 1_500_000_000)
-CHARTER = control.Charter(V3, (A, B), (C,), "toto", (PART,), True, (V2, V1), (GONE,), True, V1, (A,))
+CHARTER = control.Charter(V3, (A, B), (C,), "toto", (PART,), True, (V2, V1), (GONE,), True, Held(V1, V2), (A,))
 STANDING = Standing(Quorum(V1, (A, B)), (Quorum(V2, (A,), V1),), V1)
 CLOSED = control.Closed(V2, (0, 2), b"cut")
 SAMPLES: tuple[tuple[Any, ...], ...] = (
@@ -100,7 +101,7 @@ SAMPLES: tuple[tuple[Any, ...], ...] = (
     control.Moved(V2, V1),
     control.Dismiss(V3, V2, A, 2**40, 10**9),
     control.Answer(V1, (A, B), "fifo", b"report", CLOSED, True, False, STANDING),
-    control.Answer(None, (), "fifo", b"", None, False, True, NOTHING, True, (V1, V2)),
+    control.Answer(None, (), "fifo", b"", None, False, True, NOTHING, True, (Held(V1), Held(V2, V1))),
     control.RollCall(((A, V1), (B, None)), ((V1, (A,)),), (b"answer", b"")),
     control.Decree(CHARTER, ((V1, CLOSED, (A, B)),)),
     control.Flush(CHARTER, V1, CLOSED, ((0, 3, b"packet"), (1, 1, b""))),
@@ -253,13 +254,13 @@ def test_a_large_cut_in_small_pieces_gets_through_heavy_loss() -> None:
 
 
 def answers(
-    members: Sequence[MemberId], *standings: Standing, bootstrap: bool = False, **holds: tuple[ViewId, ...] | None
+    members: Sequence[MemberId], *standings: Standing, bootstrap: bool = False, **holds: tuple[Held, ...]
 ) -> dict[MemberId, Answer]:
     """Answers with these standings, the last one for all that remain; with `holds`, of members whose application has a state."""
     told = [*standings, *[standings[-1]] * (len(members) - len(standings))]
     return {
         member: Answer(
-            None, (), "fifo", b"", None, False, bootstrap, standing, bool(holds), holds.get(member.address) or ()
+            None, (), "fifo", b"", None, False, bootstrap, standing, bool(holds), holds.get(member.address, ())
         )
         for member, standing in zip(members, told, strict=False)
     }
@@ -308,9 +309,15 @@ def test_a_primary_needs_a_holder_of_the_last_primarys_state() -> None:
     amnesia = judge((A, B), answers((A, B), LAST, a=()), (), ())
     assert amnesia == Judgement(False, (V2,), True, lost=LAST.last)
     parts = (Part(V2, V3, (A,)), Part(V4, V4, (B,)))
-    assert judge((A, B), answers((A, B), LAST, a=(V2,)), parts, ()) == Judgement(True, (V2,), True, V2, (A,))
-    assert judge((A, B), answers((A, B), LAST, b=(V2,)), parts, ()) == Judgement(True, (V2,), True, V2, (B,))
-    assert judge((A, B), answers((A, B), LAST, b=(V1,)), parts, ()).lost == LAST.last  # an older state is not enough
+    assert judge((A, B), answers((A, B), LAST, a=(Held(V2),)), parts, ()) == Judgement(
+        True, (V2,), True, Held(V2), (A,)
+    )
+    assert judge((A, B), answers((A, B), LAST, b=(Held(V2),)), parts, ()) == Judgement(
+        True, (V2,), True, Held(V2), (B,)
+    )
+    assert (
+        judge((A, B), answers((A, B), LAST, b=(Held(V1),)), parts, ()).lost == LAST.last
+    )  # an older state is not enough
 
 
 def test_the_first_primary_needs_no_holder_and_neither_does_a_group_without_a_state() -> None:
@@ -326,11 +333,14 @@ def test_observers_that_are_the_majority_do_not_go_on_without_the_state() -> Non
 
 def test_exactly_one_part_carries_the_state_on_the_one_from_the_primary_itself_first() -> None:
     parts = (Part(V2, V3, (C,)), Part(V4, V4, (A, B)))
-    held = answers((A, B, C), LAST, a=(V2,), b=(V2,), c=(V2,))
+    held = answers((A, B, C), LAST, a=(Held(V2),), b=(Held(V2),), c=(Held(V2),))
     assert judge((A, B, C), held, parts, ()).holders == (C,)
     parts = (Part(V2, V3, (C,)), Part(V2, V4, (A, B)))  # closed twice: more holders go first
     assert judge((A, B, C), held, parts, ()).holders == (A, B)
-    held = answers((A, B, C), LAST, a=(V2,))
+    met = (Part(V3, V4, (A, B, C)),)  # together through a view that is not primary, from which they had parted
+    held = answers((A, B, C), LAST, a=(Held(V2, V3),), b=(Held(V2, V4),), c=(Held(V2, V4),))
+    assert judge((A, B, C), held, met, ())[3:5] == (Held(V2, V4), (B, C))
+    held = answers((A, B, C), LAST, a=(Held(V2),))
     assert judge((A, B, C), held, parts, ()).holders == (A,)  # b came along with a, and has no state yet
 
 
@@ -339,19 +349,19 @@ def test_a_primary_that_a_member_confirmed_and_never_installed_needs_only_the_st
     attempt = Quorum(V4, (A, B, C), V2, True)
     knows = Standing(None, (attempt,))
     parts = (Part(V2, V3, (C,)),)
-    told = answers((B, C), knows, LAST, c=(V2,))
-    assert judge((B, C), told, parts, ()) == Judgement(True, (V4, V2), True, V2, (C,))
+    told = answers((B, C), knows, LAST, c=(Held(V2),))
+    assert judge((B, C), told, parts, ()) == Judgement(True, (V4, V2), True, Held(V2), (C,))
     assert judge((B, C), answers((B, C), knows, LAST, b=()), parts, ()).lost == LAST.last
     left = Standing(None, (Quorum(V4, (A, C), V2, True),))  # one that left with it proves nothing
-    assert judge((B, C, A), answers((B, C, A), left, LAST, c=(V2,)), parts, ()).lost == left.attempts[0]
+    assert judge((B, C, A), answers((B, C, A), left, LAST, c=(Held(V2),)), parts, ()).lost == left.attempts[0]
 
 
 def test_a_state_is_given_up_by_its_name_and_the_latest_earlier_one_goes_on() -> None:
     gave = LAST._replace(given_up=V2)
     assert judge((A, B), answers((A, B), gave, LAST, a=()), (), ()) == Judgement(True, (V2,), True, lost=LAST.last)
     parts = (Part(V1, V3, (B,)),)
-    assert judge((A, B), answers((A, B), gave, LAST, b=(V1,)), parts, ()) == Judgement(
-        True, (V2,), True, V1, (B,), LAST.last
+    assert judge((A, B), answers((A, B), gave, LAST, b=(Held(V1),)), parts, ()) == Judgement(
+        True, (V2,), True, Held(V1), (B,), LAST.last
     )
     other = LAST._replace(given_up=V1)
     assert judge((A, B), answers((A, B), other, LAST, a=()), (), ()).lost == LAST.last

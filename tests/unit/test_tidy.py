@@ -19,7 +19,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LINES_MAX = 500
 SOURCE_SUFFIXES = {".py", ".sh", ".js", ".css", ".html"}
 
 # What would let the clock, chance, or the operating system into code that must be deterministic.
@@ -163,15 +162,6 @@ def heavy_imports(files: Sequence[Path]) -> list[str]:
     ]
 
 
-def long_files(files: Sequence[Path]) -> list[str]:
-    lengths = {
-        path: len(path.read_text("utf-8").splitlines())
-        for path in files
-        if path.suffix in SOURCE_SUFFIXES or path.name == "dev"
-    }
-    return [f"{where(path, n)}: more than {LINES_MAX} lines" for path, n in lengths.items() if n > LINES_MAX]
-
-
 def foreign_places(files: Sequence[Path]) -> list[str]:
     """No file names a package registry or a directory of somebody's machine."""
 
@@ -229,7 +219,6 @@ CHECKS: list[Check] = [
     impure_imports,
     wrong_way_imports,
     heavy_imports,
-    long_files,
     foreign_places,
     empty_assertions,
     pickles,
@@ -283,8 +272,6 @@ FAULTS: list[tuple[Check, str, str]] = [
     (heavy_imports, "src/unisono/trace/schema.py", "from unisono.core import types"),
     (heavy_imports, "src/unisono/trace/schema.py", "def f():\n    import pyarrow"),
     (heavy_imports, "src/unisono/trace/a.py", "import pyarrow.parquet"),
-    (long_files, "src/unisono/core/a.py", "x = 1\n" * (LINES_MAX + 1)),
-    (long_files, "dev", "true\n" * (LINES_MAX + 1)),
     *((foreign_places, "docs/a.md", f"see {host}") for host in REGISTRIES),
     (foreign_places, "requirements/a.txt", "--find-links=/" + "root/wheels"),
     (foreign_places, "a.toml", 'path = "/' + 'work/main"'),
@@ -312,8 +299,6 @@ LEGAL: list[tuple[Check, str, str]] = [
     ),
     (heavy_imports, "src/unisono/trace/schema.py", "from __future__ import annotations\nimport enum"),
     (heavy_imports, "src/unisono/trace/a.py", "def f():\n    import pyarrow"),
-    (long_files, "src/unisono/core/a.py", "x = 1\n" * LINES_MAX),
-    (long_files, "requirements/dev.txt", "x\n" * (LINES_MAX + 1)),
     (foreign_places, "docs/a.md", "see docs/" + "work/plan.md"),
     (empty_assertions, "tests/unit/test_a.py", "assert 1 + 1 == 2"),
     (pickles, "src/unisono/trace/a.py", "import json"),

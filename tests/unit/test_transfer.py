@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from unisono.core.control import Charter, Part
+from unisono.core.control import Charter, Held, Part
 from unisono.core.errors import ConfigError
 from unisono.core.happenings import Aside, Entered, Happening
 from unisono.core.membership_host import Left
@@ -44,9 +44,9 @@ class Port:
         self.id = id
         self.out: list[tuple[MemberId, Message]] = []
         self.room: int | None = None
-        self.holds: ViewId | None = None
+        self.holds: Held | None = None
 
-    def hold(self, state: ViewId | None) -> None:
+    def hold(self, state: Held | None) -> None:
         self.holds = state
 
     def send(self, to: MemberId, data: bytes) -> bool:

@@ -153,6 +153,16 @@ class Part(NamedTuple):
     """Those that closed that view with that cut too, and leave with it."""
 
 
+class Held(NamedTuple):
+    """The state of an application that has everything of a primary view. Equal names, equal states.
+
+    Members that left the primary with different cuts have different remainders, so the name says with which one.
+    """
+
+    view: ViewId
+    cut: ViewId | None = None  # None: it has not left that view
+
+
 class Charter(NamedTuple):
     """Everything about a view that its members must know alike. It never changes: one ballot has one charter."""
 
@@ -165,7 +175,7 @@ class Charter(NamedTuple):
     supersedes: tuple[ViewId, ...]  # primary policy: what it comes after, the latest first
     departures: tuple[Departure, ...] = ()  # why members of the previous views are not in this one
     has_state: bool = False  # some member's application has a state
-    state: ViewId | None = None  # primary policy: the primary whose state it begins with …
+    state: Held | None = None  # primary policy: the state that it begins with …
     holders: tuple[MemberId, ...] = ()  # … and who carries that state into it; the others take it over
     lost: Quorum | None = (
         None  # the primary whose state this view lacks to be primary; if it is, whose state was given up
@@ -226,7 +236,7 @@ class Answer(NamedTuple):
     bootstrap: bool
     standing: Standing
     has_state: bool = False  # its application has hooks that carry a state
-    holds: tuple[ViewId, ...] = ()  # the primaries whose complete state it has
+    holds: tuple[Held, ...] = ()  # the states of primaries that it has
 
 
 class Flush(NamedTuple):
@@ -265,6 +275,7 @@ _SETTINGS = ROW(U8, TEXT, TEXT, MAYBE(_HOOKS), FLAG, _CONFIG, type=Settings)
 _PART = ROW(_VIEW, _VIEW, _MEMBERS, _MEMBERS, type=Part)
 _DEPARTURES = Many(ROW(_MEMBER, U8, _MEMBER, U64, U64, type=Departure), Bound.MEMBERS)
 _QUORUM = ROW(_VIEW, _MEMBERS, MAYBE(_VIEW), FLAG, type=Quorum)
+_HELD = ROW(_VIEW, MAYBE(_VIEW), type=Held)
 _EARLIER_QUORUM = ROW(_VIEW, _MEMBERS, type=EarlierQuorum)
 _CHARTER = ROW(
     _VIEW,
@@ -276,7 +287,7 @@ _CHARTER = ROW(
     ALL(_VIEW),
     _DEPARTURES,
     FLAG,
-    MAYBE(_VIEW),
+    MAYBE(_HELD),
     _MEMBERS,
     MAYBE(_QUORUM),
     type=Charter,
@@ -303,7 +314,7 @@ PARCEL_WIRE = (
     Layout(
         0x50,
         Answer,
-        (MAYBE(_VIEW), _MEMBERS, TEXT, BLOB, MAYBE(_CLOSED), FLAG, FLAG, _STANDING, FLAG, ALL(_VIEW)),
+        (MAYBE(_VIEW), _MEMBERS, TEXT, BLOB, MAYBE(_CLOSED), FLAG, FLAG, _STANDING, FLAG, ALL(_HELD)),
     ),
     Layout(0x51, Flush, (_CHARTER, MAYBE(_VIEW), MAYBE(_CLOSED), _PACKETS)),
     Layout(0x52, Packets, (_PACKETS,)),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from unisono.core.chair import Chair
 from unisono.core.config import SECOND
-from unisono.core.control import Charter, ControlCodec
+from unisono.core.control import Charter, ControlCodec, Held
 from unisono.core.departure import Cause
 from unisono.core.detector import Detector
 from unisono.core.early import Early
@@ -141,8 +141,8 @@ class Member(MemberQuestions):
         self._membership.switch(order)
         self._is_planning = True
 
-    def hold(self, state: ViewId | None) -> None:
-        """The application has the complete state of this primary; None: it has none. Only then can it carry that state on."""
+    def hold(self, state: Held | None) -> None:
+        """The application has this state of a primary, and can carry it on; None: it has none."""
         self._membership.hold(state)
 
     def give_up(self, state: ViewId) -> None:
@@ -471,12 +471,12 @@ class Member(MemberQuestions):
         alike = (part.members + part.leavers for part in parts)
         known = next((members for members in alike if self.id in members), (self.id,))
         is_everyone = previous is None or set(previous.members) <= set(known)
-        self._own_casts.renew(seat.submitted, known, is_everyone)
+        self._own_casts.renew(seat.submitted, known, is_everyone, seat.ended_addressed)
 
     def _depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
         assert self._seat is not None
-        self._renew_own_casts(self._seat, self._seat.view)
         self._seat.depart(together, is_primary)
+        self._renew_own_casts(self._seat, self._seat.view)
 
     def _install(
         self,

@@ -63,6 +63,7 @@ from unisono.core.control import (
     Control,
     Dismiss,
     Fetch,
+    Held,
     Hello,
     Install,
     Moved,
@@ -200,8 +201,8 @@ class Membership:
             raise Misuse(f"there is no order {order!r}: choose among {', '.join(self._host.orders)}.")
         self._discovery.wish = order
 
-    def hold(self, state: ViewId | None) -> None:
-        """The application has the complete state of this primary; None: it has none."""
+    def hold(self, state: Held | None) -> None:
+        """The application has this state of a primary; None: it has none."""
         self._participant.holds = state
 
     def give_up(self, state: ViewId) -> None:

@@ -18,6 +18,7 @@ from unisono.core.control import (
     Decree,
     Fetch,
     Flush,
+    Held,
     Moved,
     Outbid,
     Packets,
@@ -54,8 +55,8 @@ class Participant:
         self.closed: Closed | None = None  # the cut that closed the view: one, and for good (I2)
         self.confirmed: dict[ViewId, Charter] = {}  # since the view was installed
         self.standing = standing
-        self.holds: ViewId | None = None
-        """The latest installed primary whose complete state the application has, as the service that carries it says."""
+        self.holds: Held | None = None
+        """The state of the latest primary that the application has, as the service that carries it says."""
         self.leaving = False
         self.gone = False
         self._report: bytes | None = None  # made once a view (I1)
@@ -176,9 +177,9 @@ class Participant:
             self._held_states(),
         )
 
-    def _held_states(self) -> tuple[ViewId, ...]:
-        """The primaries whose complete state the application has here: installed ones, and those confirmed as a holder."""
-        states = [one.id for one in self.confirmed.values() if one.primary and self.host.id in one.holders]
+    def _held_states(self) -> tuple[Held, ...]:
+        """The states of primaries that the application has here: of installed ones, and of those confirmed as a holder."""
+        states = [Held(one.id) for one in self.confirmed.values() if one.primary and self.host.id in one.holders]
         return tuple(states) if self.holds is None else (self.holds, *states)
 
     def pull(self, sender: MemberId, message: Pull) -> None:
@@ -442,7 +443,8 @@ class Participant:
 
 def quorum_of(charter: Charter) -> Quorum:
     """What a member remembers of a primary."""
-    return Quorum(charter.id, charter.members, charter.state, charter.has_state)
+    state = None if charter.state is None else charter.state.view
+    return Quorum(charter.id, charter.members, state, charter.has_state)
 
 
 def _state_attributes(charter: Charter, member: MemberId) -> dict[str, object]:

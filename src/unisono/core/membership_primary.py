@@ -20,9 +20,13 @@ A safe message is delivered in it before its Transition only if every member has
 Story: 1. A and C are primary, and B joins: A proposes P for all three. 2. B confirms, A crashes, and C has not heard of P.
 3. B and C know of P by B's record. A may have installed it and delivered something, but nothing safe; so C carries on.
 
-Exactly one part carries the state on: holders of the latest primary may come through different views, or have closed it
-with different cuts. Each of them has every safe message that anyone delivered in it before the Transition, so any part will
-do; the one that comes from that primary itself goes first, then the one with more holders. All others take its state over.
+Exactly one state is carried on: holders of the latest primary may come through different views, or have closed it with
+different cuts (`Held`). Each of them has every safe message that anyone delivered in it before the Transition, so any will do;
+one that comes from that primary itself goes first, then the one with more holders. All others take it over, those too that
+come along with a holder and have another one: views that are not primary reconcile nothing.
+
+In the first primary every member has all there is: what its application began with, and every message. So each of its members
+is a holder until it is parted from the others, whether its application has been given the state of the one that begins or not.
 
 An operator can give the state of a primary up by its name (`Standing.given_up`). Then the holders of the latest earlier
 primary carry theirs on; if there is none, the application begins anew.
@@ -33,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from unisono.core.control import Answer, ControlCodec, EarlierStanding, Part, Quorum, Standing
+from unisono.core.control import Answer, ControlCodec, EarlierStanding, Held, Part, Quorum, Standing
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId, ViewId
 from unisono.core.wire import VERSION
@@ -51,8 +55,8 @@ class Judgement(NamedTuple):
     """The primaries that it comes after, the latest first."""
     has_state: bool = False
     """Whether some member's application has a state, here or in a primary before."""
-    state: ViewId | None = None
-    """The primary whose state it begins with; None: it is the first, or the application has no state."""
+    state: Held | None = None
+    """The state that it begins with; None: it is the first, or the application has no state."""
     holders: tuple[MemberId, ...] = ()
     """Who carries that state into it."""
     lost: Quorum | None = None
@@ -100,7 +104,7 @@ def _find_state(
         for one in answer.standing.attempts
         if member.address in _addresses(one.members)  # one that left with it has not installed it either
     }
-    held = {view for member in members for view in answers[member].holds}
+    held = {state.view for member in members for state in answers[member].holds}
     state: ViewId | None = known[0].view
     named = known[0]
     while state is not None and state not in held and state in uninstalled and state in quorums:
@@ -114,17 +118,24 @@ def _find_state(
         state = max(held, default=None)
     if state is None:
         return Judgement(True, supersedes, True, lost=lost)
-    return Judgement(True, supersedes, True, state, _choose(state, answers, parts), lost)
+    return Judgement(True, supersedes, True, *_choose(state, answers, parts), lost)
 
 
-def _choose(state: ViewId, answers: Mapping[MemberId, Answer], parts: Sequence[Part]) -> tuple[MemberId, ...]:
-    """The holders of a state that come from one view with one cut."""
+def _choose(
+    view: ViewId, answers: Mapping[MemberId, Answer], parts: Sequence[Part]
+) -> tuple[Held, tuple[MemberId, ...]]:
+    """One state of a primary, and its holders that come from one view with one cut."""
     candidates = []
     for part in parts:
-        holders = tuple(member for member in part.members if state in answers[member].holds)
-        if holders:
-            candidates.append((part.view != state, -len(holders), part.view, part.cut, holders))
-    return min(candidates)[-1]
+        holders: dict[Held, list[MemberId]] = {}
+        for member in part.members:
+            for state in answers[member].holds:
+                if state.view == view:
+                    holders.setdefault(state, []).append(member)
+        for state, some in holders.items():
+            candidates.append((part.view != view, -len(some), part.view, part.cut, state.cut or view, state, some))
+    state, some = min(candidates)[-2:]
+    return state, tuple(some)
 
 
 def confirmed(standing: Standing, quorum: Quorum) -> Standing:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import le
+from types import MappingProxyType
 from typing import NamedTuple
 
 from unisono.core.prefix import Prefix
@@ -64,9 +65,19 @@ class OwnCasts:
         """Whether a message that was delivered here is not known to be stable."""
         return bool(self._marks)
 
-    def renew(self, index: int, known: tuple[MemberId, ...], is_everyone: bool) -> None:
-        """A view has ended that was given all own messages below this index; these members closed it alike."""
+    def renew(
+        self,
+        index: int,
+        known: tuple[MemberId, ...],
+        is_everyone: bool,
+        addressed: Mapping[Span, tuple[MemberId, ...]] = MappingProxyType({}),
+    ) -> None:
+        """A view has ended that was given all own messages below this index; these members closed it alike. Some messages were
+        not for everyone."""
         self._marks.clear()
         if not is_everyone:
+            for (first, end), members in addressed.items():
+                if first >= self._settled.end and first not in self._settled and set(members) <= set(known):
+                    self._settled.add(first, end)
             self.doubts += [Doubt(first, end, known) for first, end in self._settled.gaps(index)]
         self._settled.skip(index)

@@ -86,6 +86,9 @@ class Seat:
         self._remainder: list[Batch] = []  # agreed on by `close`, shown by `install` or `depart`
         self.own_shown: list[tuple[int, int]] = []
         """Own messages delivered in this turn: first index and end of each batch."""
+        self._own_addressed: dict[tuple[int, int], tuple[MemberId, ...]] = {}  # those of this view with addressees
+        self.ended_addressed: dict[tuple[int, int], tuple[MemberId, ...]] = {}
+        """Own messages of the last view that has ended that were not for everyone, and whom they were for."""
         self.own_safe: list[tuple[int, int]] = []
         """Those of them that the gate for safe messages has let pass."""
         self._quiet_at: int | None = None
@@ -214,6 +217,7 @@ class Seat:
         for batch in remainder:  # all of `together` have taken in what the cut delivers
             self._let_pass(batch)
         self._show(self._out)
+        self.ended_addressed, self._own_addressed = self._own_addressed, {}
 
     def install(
         self,
@@ -469,6 +473,9 @@ class Seat:
             if batch.origin == self.rank:
                 self._unfinished -= batch.count
                 self.own_shown.append((batch.first, batch.first + batch.count))
+                if batch.to is not None:
+                    members = tuple(self.view.members[rank] for rank in batch.to)
+                    self._own_addressed[batch.first, batch.first + batch.count] = members
             if batch.payloads is not None and (batch.to is None or self.rank in batch.to):
                 self._events.append(batch)
                 self.given += batch.count

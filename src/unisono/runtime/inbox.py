@@ -187,8 +187,8 @@ class Inbox:
     async def _events(self, own: list[ref[AsyncIterator[object]]]) -> AsyncIterator[Event]:
         taken, receipts = 0, self._receipts
         self._settle_taken()
+        self._enter(own[0])
         while True:
-            self._task, self._stream = asyncio.current_task(), own[0]
             for event in self._current:  # it keeps its place if the loop is left
                 yield event
                 taken += 1
@@ -202,6 +202,7 @@ class Inbox:
                 taken = 0
                 if not await self._more():
                     return
+                self._enter(own[0])
 
     def batches(self) -> AsyncIterator[Sequence[Delivery] | Event]:
         own: list[ref[AsyncIterator[object]]] = []
@@ -212,8 +213,8 @@ class Inbox:
     async def _batches(self, own: list[ref[AsyncIterator[object]]]) -> AsyncIterator[Sequence[Delivery] | Event]:
         taken = 0
         self._settle_taken()
+        self._enter(own[0])
         while True:
-            self._task, self._stream = asyncio.current_task(), own[0]
             rest: list[Event] = []
             is_whole = self._gather(rest, None)
             taken += len(rest)
@@ -229,6 +230,7 @@ class Inbox:
                 taken = 0
                 if not await self._more():
                     return
+                self._enter(own[0])
 
     def ready(self, most: int, is_done: bool = True) -> list[Event]:
         """Whoever asks for more is done with what it has, so where that counts (`go_on`) one batch is all there is at once.
@@ -248,7 +250,7 @@ class Inbox:
     def took(self, event: Event) -> None:
         """A call has handed out everything up to this event, and returns."""
         self._last = event
-        self._task, self._stream = _current_task(), None
+        self._enter(None)
 
     def _settle_taken(self) -> None:
         """Whoever asks for events again is done with those that the last call has handed out."""
@@ -333,6 +335,10 @@ class Inbox:
 
     # Who reads, and how far it is.
 
+    def _enter(self, stream: ref[AsyncIterator[object]] | None) -> None:
+        """The running task takes events, by this stream if by any. Told once a wait: a stream seldom changes hands."""
+        self._task, self._stream = asyncio.current_task(self._loop), stream
+
     def note_done(self) -> None:
         """Tell the receipts how far the application is inside the batches that it has taken."""
         done = self.done
@@ -358,13 +364,13 @@ class Inbox:
     def is_inside(self) -> bool:
         """Whether the running task handles an event now, inside `async for`: a loop that was left does not count."""
         stream = None if self._stream is None else self._stream()
-        return getattr(stream, "ag_frame", None) is not None and self._task is _current_task()
+        return getattr(stream, "ag_frame", None) is not None and self._task is asyncio.current_task(self._loop)
 
     def who_reads(self) -> object:
         return self._task
 
     def who_asks(self) -> object:
-        return _current_task()
+        return asyncio.current_task(self._loop)
 
     def _is_low(self) -> bool:
         return self.bytes <= QUEUE_BYTES_MAX // 2 and len(self._queue) <= QUEUE_BATCHES_MAX // 2
@@ -373,11 +379,3 @@ class Inbox:
 def size_of(batch: Batch) -> int:
     """What a queued batch costs, about."""
     return BATCH_BYTES + sum(map(len, batch.payloads or ()))
-
-
-def _current_task() -> asyncio.Task[Any] | None:
-    """None where no task runs: in a callback, or without an event loop."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None

@@ -355,13 +355,14 @@ class Receipt:
         self._record(stage, "ok")
 
     def _record(self, stage: Stage, outcome: str, known: Sequence[MemberId] = ()) -> None:
-        """Once for each stage, whoever asks, and however often."""
+        """Once for each stage, whoever asks, and however often; what applied has answered, delivered need not."""
         witness = self._receipts.witness
         if witness is None:
             return
         told: frozenset[Stage] = getattr(self, "_told", frozenset())
         if stage not in told:
-            self._told = told | {stage}
+            implied = {Stage.DELIVERED} if stage is Stage.APPLIED and outcome == "ok" else set()
+            self._told = told | implied | {stage}
             witness(stage, self._index, outcome, known)
 
 

@@ -50,12 +50,13 @@ has, and what it holds back follows. Nobody else may, so there is one; it knows 
 they wait. Founders of groups that meet later merge.
 
 **Primary policy.** Nothing is merged. A charter that is primary names its **holders** (`membership_primary`): they carry the state
-into the view. A live member of the holders' part has the same state and goes on too, though its transfer may have ended after it
+into the view. A live member of the holders' part with the same state goes on too, though its transfer may have ended after it
 answered the ballot. Everyone else, live or not, waits and takes the state over; a live one that does is told so (`Replaced`). A
-primary without holders is the first: all wait, and one begins. In a view that is not primary nothing can be cast, so states may
-differ: who is live stays as it is, and who waits takes the state of a member that holds one, or, if none does, goes on with what
-its application has. That is **provisional**: it is neither given away nor carried into a primary. The member below is told which
-primary's state is complete here (`hold`), because the next ballot asks for it.
+primary without holders is the first: all wait, and one begins. Until they are parted, each that waits there is a **founder**: it
+has everything, its application's own state and all messages since, and begins if nobody that it meets has more. In a view that
+is not primary nothing can be cast, so states may differ: who is live stays as it is, and who waits takes the state of a member
+that holds one, or, if none does, goes on with what its application has. That is **provisional**: it is neither given away nor
+carried into a primary. The member below is told which state is here (`hold`), because the next ballot asks for it.
 
 Overlaps:
 1. *A second view change during a merge.* The merge goes on with the companions that are left. A merge of the new view is
@@ -79,7 +80,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import islice
 
-from unisono.core.control import Charter, part_of
+from unisono.core.control import Charter, Held, part_of
 from unisono.core.happenings import Aside, Entered, Happening, Replaced
 from unisono.core.membership_host import Left
 from unisono.core.types import Batch, MemberId, Transition, View, ViewId
@@ -148,8 +149,11 @@ class Transfer:
         self._is_over = False
         self._shown: View | None = None  # to the application, the last
         self._along: tuple[MemberId, ...] = ()  # who comes along from that view, as its Transition said
-        self._holds: ViewId | None = None  # the primary whose complete state the application has at its position
-        self._told: ViewId | None = None  # which one the member below was told of
+        self._holds: Held | None = None  # the state of a primary that the application has at its position
+        self._told: Held | None = None  # what the member below was told of it
+        self._founded: ViewId | None = (
+            None  # the first primary, while this member waits with all that it needs to begin
+        )
         self._has_shown_batch = False
         self._unserved: dict[MemberId, None] = {}  # who asked for the state while the application was busy
 
@@ -272,6 +276,10 @@ class Transfer:
                 fetch.enter(entered.view.id, self._candidates(fetch.want), keep, self._now)
         self._backlog.append(entered)
         self._advance()
+        if self.status is Status.WAITING and entered.charter.primary and not entered.charter.holders:
+            self._founded = entered.view.id
+        elif self._founded is not None and self._complete_state() is None:
+            self._founded = None  # parted from those that have the state
 
     def _advance(self) -> None:
         """Show what is held back, up to a merge, or to a primary whose state is another one."""
@@ -286,14 +294,25 @@ class Transfer:
             self._backlog.pop()
             self._show(event)
 
-    def _is_kept(self, entered: Entered, holds: ViewId | None) -> bool:
+    def _is_kept(self, entered: Entered, holds: Held | None) -> bool:
         """Whether an application with this state takes it along into a view."""
         charter = entered.charter
         if not charter.primary:
             return True
         if holds is None or not charter.holders:
             return False
-        return self.id in charter.holders or part_of(charter, self.id) == part_of(charter, charter.holders[0])
+        is_along = part_of(charter, self.id) == part_of(charter, charter.holders[0])
+        return self.id in charter.holders or (is_along and holds == charter.state)
+
+    def _after(self, entered: Entered, holds: Held | None) -> Held | None:
+        """What the state of an application becomes with a view that it takes it into."""
+        charter = entered.charter
+        if charter.primary:
+            return Held(entered.view.id)
+        part = part_of(charter, self.id)
+        if holds is None or holds.cut is not None or part is None:
+            return holds
+        return Held(holds.view, part.cut)
 
     def _show_rest(self) -> None:
         """Nobody will ask this member for its state any more, so what is held back need not wait for the application."""
@@ -312,8 +331,7 @@ class Transfer:
             self._along = event.together
         elif isinstance(event, Entered):
             self._frontier = {}
-            if event.charter.primary:
-                self._holds = event.view.id
+            self._holds = self._after(event, self._holds)
             if event.previous != self._shown:
                 event = self._seen_from_here(event)
             self._shown = event.view
@@ -351,14 +369,16 @@ class Transfer:
             self._told = holds
             self._member.hold(holds)
 
-    def _complete_state(self) -> ViewId | None:
-        """The latest primary whose state is complete here, with what is held back."""
+    def _complete_state(self) -> Held | None:
+        """Which state of a primary is complete here, with what is held back."""
         holds = self._holds if self.status is Status.LIVE else None
         for entered in self._backlog.views():
-            if not self._is_kept(entered, holds):
+            if entered.view.id == self._founded:
+                holds = Held(entered.view.id)
+            elif not self._is_kept(entered, holds):
                 holds = None
-            elif holds is not None and entered.charter.primary:
-                holds = entered.view.id
+            elif holds is not None:
+                holds = self._after(entered, holds)
         return holds
 
     # Getting a state.
@@ -407,9 +427,16 @@ class Transfer:
     def _may_begin(self, fetch: Fetch) -> bool:
         """Whether nobody has a state, so that this member goes on with its application's own."""
         assert self._charter is not None
-        if self._is_read_only:
-            return fetch.is_nowhere
-        return not self._charter.holders and self.initial and fetch.is_first(self.id)
+        if self._can_begin:
+            return fetch.is_first(self.id)
+        return self._is_read_only and fetch.is_nowhere
+
+    @property
+    def _can_begin(self) -> bool:
+        """Whether this member may be the one that begins with its application's own state."""
+        if self._latest is None or not has_primary_policy(self._latest):
+            return self.initial
+        return self.initial and self.status is Status.WAITING and self._complete_state() is not None
 
     @property
     def _is_read_only(self) -> bool:
@@ -418,10 +445,12 @@ class Transfer:
 
     def _begin(self) -> None:
         """Nobody has a state: the application's own it is. What came before is no merge, because nobody had one there either."""
+        is_provisional = self._is_read_only and not self._can_begin
         self._drop_fetch()
         self._turn(Status.LIVE)
-        if self._is_read_only:
+        if is_provisional:
             self._skip_to_latest_view()
+        self._founded = None
         while self._backlog:
             self._show(self._backlog.pop())
 
@@ -576,8 +605,8 @@ class Transfer:
         if self.status is Status.LIVE and self._is_stopped:
             self._unserved[asker] = None
             if ask.want is None:
-                return wire.Decline(ask.view, ask.serial, wire.Why.UNREAD, self.initial)
-        return wire.Decline(ask.view, ask.serial, self._why_not(ask.want), self.initial)
+                return wire.Decline(ask.view, ask.serial, wire.Why.UNREAD, self._can_begin)
+        return wire.Decline(ask.view, ask.serial, self._why_not(ask.want), self._can_begin)
 
     def _given(self) -> Reach | None:
         """How much of the latest view is in the state that this member can give now; None: it cannot."""
@@ -640,7 +669,7 @@ class Transfer:
     def _offer_state(self, asker: MemberId, ask: wire.Ask) -> wire.Offer | wire.Decline:
         assert self._view is not None
         if self._donor.is_full(asker):
-            return wire.Decline(ask.view, ask.serial, wire.Why.BUSY, self.initial)
+            return wire.Decline(ask.view, ask.serial, wire.Why.BUSY, self._can_begin)
         values = () if self._ledger is None else self._ledger.give()
         given = self._given()
         frontier = tuple((*key, *reach) for key, reach in sorted((self._frontier if given is None else given).items()))

@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.config import Config
+from unisono.core.control import Held
 from unisono.core.types import MemberId, Rank, ViewId
 from unisono.core.wire import ALL, BLOB, FLAG, MAYBE, ROW, TEXT, U8, U16, U32, U64, Codec, Layout
 
@@ -75,7 +76,7 @@ class Offer(NamedTuple):
     chunk_bytes: int
     digest: bytes
     values: Values
-    holds: ViewId | None = None  # primary policy: the primary whose complete state this is
+    holds: Held | None = None  # primary policy: the state of a primary that this is
 
 
 class Decline(NamedTuple):
@@ -112,12 +113,13 @@ Message: TypeAlias = Ask | Offer | Decline | Pull | Chunk | Gone | Done
 _MEMBER = ROW(TEXT, U64, type=MemberId)
 _VIEW = ROW(U64, _MEMBER, type=ViewId)
 _WANT = ROW(_VIEW, ROW(_VIEW, _VIEW, type=PartKey), type=Want)
+_HELD = ROW(_VIEW, MAYBE(_VIEW), type=Held)
 _FRONTIER = ALL(ROW(U16, U8, U64, U64))
 _VALUES = ALL(ROW(TEXT, U64, TEXT))
 
 WIRE = (
     Layout(0x78, Ask, (_VIEW, U32, MAYBE(_WANT))),
-    Layout(0x79, Offer, (_VIEW, U32, U64, FLAG, _VIEW, _FRONTIER, U64, U32, BLOB, _VALUES, MAYBE(_VIEW))),
+    Layout(0x79, Offer, (_VIEW, U32, U64, FLAG, _VIEW, _FRONTIER, U64, U32, BLOB, _VALUES, MAYBE(_HELD))),
     Layout(0x7A, Decline, (_VIEW, U32, U8, FLAG)),
     Layout(0x7B, Pull, (_VIEW, U64, U64)),
     Layout(0x7C, Chunk, (_VIEW, U64, U64, BLOB)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from unisono.core.config import MILLISECOND, SECOND
+from unisono.core.control import Held
 from unisono.core.errors import ConfigError
 from unisono.core.happenings import Happening
 from unisono.core.types import Batch, MemberId, ViewId
@@ -80,7 +81,7 @@ class Port(Protocol):
 
     def set_free_room(self, packets: int | None) -> None: ...
 
-    def hold(self, state: ViewId | None) -> None: ...
+    def hold(self, state: Held | None) -> None: ...
 
 
 class Ledger(Protocol):

@@ -10,7 +10,7 @@ that view with that cut); there is none if the state is the first. `attributes.h
 - None of this is asked of a primary before which an operator gave the state up (`attributes.abandons`: the view whose state
   it was).
 - A member that does not hold the state is shown the view only after a STATE row; one that came with the named part may have had
-  it before the view began. One that holds the state has no STATE row in that view.
+  it before the view began. The state of one that holds it is not replaced in that view.
 - Under the primary policy a state is taken over (SNAPSHOT_IN) only with a STATE row in the same view of the member.
 
 Nothing is asked of a run whose applications were not recorded, and nothing is concluded from a life with missing rows.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from unisono.trace.checks.attributes import value_of
+from unisono.trace.checks.attributes import is_true, value_of
 from unisono.trace.checks.p27_safe_primary import came_with, part_of, primaries, state_named
 from unisono.trace.checks.shown_rows import Finding, LifeRows, Lives, ShownChecker, listed
 from unisono.trace.schema import END, LEAVE, SHOW, SNAPSHOT_IN, STATE, VIEW, Event
@@ -86,7 +86,7 @@ def _judge_life(life: LifeRows) -> Iterator[Finding]:
             current, taken = row, None
         elif row.kind == STATE:
             states.append(row.local_index)
-            if current is not None and value_of(current, "holds") == "true":
+            if current is not None and value_of(current, "holds") == "true" and is_true(row, "replaced"):
                 how = f"had its state replaced in view {current.view}, although it holds it"
                 yield _own(life, row, "holder", how)
         elif row.kind == SNAPSHOT_IN:
