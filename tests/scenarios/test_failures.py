@@ -123,6 +123,17 @@ async def caster_crashes(net: Network, groups: Sequence[unisono.Group], play: Pl
     return play.second, play.third
 
 
+async def caster_restarts(net: Network, groups: Sequence[unisono.Group], play: Play) -> tuple[int, ...]:
+    net.crash(groups[play.caster])
+    net.heal()
+    again = Reader(
+        await unisono.join("g", listen=ADDRESSES[play.caster], peers=ADDRESSES, order=play.order, min_members=3)
+    )
+    await asyncio.sleep(3)
+    assert again.payloads() == [], "a new life is a new member"
+    return play.second, play.third
+
+
 async def another_crashes(net: Network, groups: Sequence[unisono.Group], play: Play) -> tuple[int, ...]:
     net.crash(groups[play.second])
     return play.caster, play.third
@@ -153,6 +164,7 @@ async def cut_off(net: Network, who: int, seconds: float = 5) -> None:
 
 FAULTS: dict[str, Fault] = {
     "the caster crashes": caster_crashes,
+    "the caster restarts: the others": caster_restarts,
     "another member crashes": another_crashes,
     "all but one crash": all_but_one_crash,
     "the caster is cut off: the others": caster_is_cut_off,
@@ -397,6 +409,55 @@ def test_every_order_is_in_every_table() -> None:
             assert "all" in named or sorted(set(re.findall(r"`([\w-]+)`", " ".join(named)))) == sorted(ORDERS)
     assert len(PARTITIONABLE) > 30
     assert len(STATES) == 4
+
+
+# What the page says beside its tables.
+
+
+@pytest.mark.parametrize("order", REPRESENTATIVES)
+@pytest.mark.parametrize("who", [0, 2])
+def test_in_a_cut_that_nobody_notices_nothing_is_lost(order: str, who: int) -> None:
+    async def main(net: Network) -> None:
+        groups = await join_all(order=order)
+        readers = [Reader(group) for group in groups]
+        await asyncio.sleep(0.5)
+        net.partition([[ADDRESSES[who]], others(who)])
+        receipt = await groups[0].cast(b"m")
+        await asyncio.sleep(0.3)
+        net.heal()
+        await receipt.stable(10)
+        await asyncio.sleep(3)
+        assert [reader.payloads() for reader in readers] == [[b"m"]] * 3
+        assert [len(reader.stays()) for reader in readers] == [1] * 3
+
+    in_virtual_time(main, seed=1)
+
+
+@pytest.mark.parametrize("has_others", [True, False])
+def test_an_uncertain_message_survives_if_its_member_is_the_last_holder(tmp_path: Path, has_others: bool) -> None:
+    """A member is cut off with a message that reached nobody. The others go on without it, or restart and take it over."""
+
+    async def main(net: Network) -> None:
+        keepers = [Keeper(i, tmp_path, min_members=3) for i in range(3)]
+        await asyncio.gather(*(keeper.start() for keeper in keepers))
+        await asyncio.sleep(2)
+        net.partition([ADDRESSES[:2], ADDRESSES[2:]])
+        receipt = await keepers[2].group.cast(b"m", safe=True)
+        with pytest.raises(unisono.Uncertain):
+            await receipt.delivered(20)
+        assert keepers[2].state == ["m"]
+        assert not keepers[2].group.view.is_primary
+        if not has_others:
+            for i in (0, 1):
+                net.crash(keepers[i].group)
+            await asyncio.sleep(3)
+            keepers[:2] = await asyncio.gather(*(Keeper(i, tmp_path).start() for i in (0, 1)))
+        net.heal()
+        await asyncio.sleep(8)
+        assert [keeper.state for keeper in keepers] == [[] if has_others else ["m"]] * 3
+        assert all(keeper.group.view.is_primary for keeper in keepers)
+
+    in_virtual_time(main, seed=1, limit=600)
 
 
 # A check that cannot fail proves nothing.
