@@ -358,6 +358,27 @@ def test_a_part_is_left_out_only_when_all_have_said_that_they_do_not_hold_it() -
     assert tape.told == ["view 1", "view 5", "0:0"], "without a merge: there is nothing to merge with"
 
 
+def test_t6_one_that_is_behind_in_a_merge_follows_a_joiner_that_has_the_merged_state() -> None:
+    """Its companions have merged, given their state to a joiner, and crashed: what they merged is not left out here alone."""
+    transfer, port, tape = merging()
+    transfer.take([entered(6, [A, C, D], (5, [A, C])), entered(7, [C, D], (6, [C, D]))], 0)
+    to, ask = next((to, one) for to, one in reversed(port.take()) if isinstance(one, Ask))
+    assert (to, ask.want) == (D, None), "the companions are gone, so the joiner is asked, for its state"
+    transfer.take([aside(D, offer_for(ask, b"mine|theirsx", at=7)._replace(view=view_id(7)))], 0)
+    give(transfer, D, b"mine|theirsx", 7)
+    assert tape.told == ["view 1", "restore", "view 7"]
+    assert tape.state == b"mine|theirsx"
+
+
+def test_t6_a_part_is_left_out_if_those_that_came_later_wait_for_a_state_too() -> None:
+    transfer, port, tape = merging()
+    transfer.take([entered(6, [C, D], (5, [C]))], 0)
+    to, ask = next((to, one) for to, one in reversed(port.take()) if isinstance(one, Ask))
+    assert (to, ask.want) == (D, None)
+    transfer.take([aside(D, Decline(ask.view, ask.serial, Why.WAITING, False))], 0)
+    assert tape.told == ["view 1", "view 5", "0:0", "view 6"]
+
+
 def test_an_answer_of_an_earlier_view_does_not_count() -> None:
     transfer, port, tape = merging()
     to, ask = asked(port)

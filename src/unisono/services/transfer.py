@@ -36,6 +36,9 @@ T2  NONE is said by one that does not hold the base and, if it is of that part, 
 T3  A waiting member that comes into a merging view drops what it has pulled so far. So it cannot have a base after it said NONE.
 T4  So if all have said NONE in view W, nobody held the base when W began, and none of them ever will. If one had merged
     with that base, it would be live or ahead and have said so: the asker adopts its state.
+T6  A companion may have merged, given its state to a joiner and crashed, while this member was behind. So when all companions have
+    said NONE, those that came later, without a part or with this member's own, are asked for their state: if one has it, this
+    member adopts it. If they all wait too, or there are none, the part is left out.
 So companions that merge, merge the same bases; and live members that came along together have the same state (in an order that
 is not total: at the beginning of each view).
 
@@ -403,12 +406,18 @@ class Transfer:
                 want = wire.Want(self._merge.view, key)
             fetch = self._fetch = self.fetch_type(self.settings, want, self._serial, self._now)
             fetch.enter(self._view.id, self._candidates(want), False, self._now)
-        if fetch.want is not None and fetch.is_lost:
-            assert self._merge is not None
-            self._merge.lost.add(fetch.want.part)
-            self._drop_fetch()
-            return True
-        if fetch.want is None and self._may_begin(fetch):
+        if self._merge is not None and fetch.want is not None and fetch.is_lost:
+            self._merge.in_doubt = fetch.want.part
+            self._drop_fetch()  # T6: ask for a state instead
+            fetch = self._fetch = self.fetch_type(self.settings, None, self._serial, self._now)
+            fetch.enter(self._view.id, self._candidates(None), False, self._now)
+        if self._merge is not None and fetch.want is None:
+            if fetch.is_nowhere:
+                assert self._merge.in_doubt is not None
+                self._merge.lost.add(self._merge.in_doubt)
+                self._drop_fetch()
+                return True
+        elif fetch.want is None and self._may_begin(fetch):
             self._begin()
             return True
         fetch.step(self._now)
@@ -416,12 +425,17 @@ class Transfer:
         return False
 
     def _candidates(self, want: wire.Want | None) -> list[MemberId]:
-        """Whom to ask: in a merge the companions; else all, those of the largest part first."""
+        """Whom to ask: in a merge the companions, then those that came later (T6); else all, those of the largest part first."""
         assert self._view is not None
         assert self._charter is not None
-        if want is not None:
-            assert self._merge is not None
-            return self._merge.candidates(want.part, self.id)
+        if self._merge is not None:
+            if want is not None:
+                return self._merge.candidates(want.part, self.id)
+            known = {self.id, *self._merge.companions}
+            mine = part_of(self._charter, self.id)
+            return [
+                one for one in self._view.members if one not in known and part_of(self._charter, one) in (None, mine)
+            ]
         parts = sorted(self._charter.parts, key=lambda part: (-len(part.members), min(part.members)))
         ordered = [*self._charter.holders, *(member for part in parts for member in sorted(part.members))]
         ordered += sorted(self._view.members)

@@ -32,6 +32,7 @@ class Merge:
         self.own = own
         self.bases: dict[PartKey, tuple[bytes, Values]] = {own: (base, values)}
         self.lost: set[PartKey] = set()  # nobody has its base
+        self.in_doubt: PartKey | None = None  # no companion has its base
         self.companions = companions
         self.gave = False  # the own base, to someone
 
