@@ -222,6 +222,12 @@ def is_control(datagram: bytes) -> bool:
     return len(datagram) > HEAD_BYTES and datagram[1] == CONTROL
 
 
+async def leave(group: unisono.Group) -> None:
+    """Leave, whoever may lack the last messages: a member that was stopped does not acknowledge them."""
+    with suppress(unisono.NotFlushed):
+        await group.leave()
+
+
 @asynccontextmanager
 async def besieged(size: int = 3, addresses: Sequence[str] = (), **wishes: Any) -> AsyncIterator[Besieged]:
     addresses = addresses or free_addresses(size)
@@ -231,7 +237,7 @@ async def besieged(size: int = 3, addresses: Sequence[str] = (), **wishes: Any) 
             *(unisono.join(GROUP, listen=address, peers=addresses, **wishes) for address in addresses)
         )
         for group in groups:
-            stack.push_async_callback(group.leave)
+            stack.push_async_callback(leave, group)
         siege = Besieged(list(groups))
         stack.callback(siege.close)
         await siege.one_view()
