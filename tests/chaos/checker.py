@@ -385,6 +385,11 @@ class Run:
         return any(line["is"] == "settled" for line in self.nemesis)
 
     @property
+    def probes(self) -> list[str] | None:
+        """The messages of the last round after the heal; None: all that were cast for that."""
+        return next((line.get("probes") for line in self.nemesis if line["is"] == "settled"), None)
+
+    @property
     def living(self) -> list[Life]:
         return [life for life in self.lives if life.is_whole]
 
@@ -808,7 +813,7 @@ def check_liveness(run: Run) -> Iterator[Violation]:
         if shown != wanted:
             yield Violation("liveness", f"{life} ends with a view of {shown}, and {wanted} live.")
     for life in living:
-        probes = [cast for cast in life.casts if cast.is_probe]
+        probes = [cast for cast in life.casts if cast.is_probe and (run.probes is None or cast.m in run.probes)]
         refused = [cast for cast in probes if cast.refusal is not None]
         if refused and not may_be_read_only(run):
             text = f"after the heal {len(refused)} casts were refused: {refused[0].refusal}"

@@ -25,6 +25,8 @@ from tests.net.namespaces import Namespaces
 ROOT = Path(__file__).resolve().parents[2]
 LOOK_S = 0.01
 PROBES = 5
+PROBE_ROUNDS = 5
+"""How often they are cast anew if the view changes meanwhile."""
 GROUP_KEY = "unisono-key-1:" + "Y2hhb3M" * 6 + "A"
 """Of 32 bytes, for nobody but the processes of a run."""
 
@@ -291,24 +293,43 @@ class Nemesis:
         views = [process.view for process in living]
         return all(views) and len({view["id"] for view in views}) == 1 and set(views[0]["members"]) == ids
 
-    def _end(self) -> None:
-        """Everything that is cast now arrives everywhere; then all say what they have, and leave."""
-        living = self._running()
+    def _probe(self, living: Sequence[Process]) -> set[str] | None:
+        """Let all cast something, and wait until all have it or the view has changed; what it was, or None if that takes too long."""
+        earlier = set[str]().union(*(process.probes for process in living))
+        view = living[0].view["id"]
         for process in living:
+            process.has_rested = False
             process.tell({"do": "probe", "count": PROBES})
         for process in living:
             process.tell({"do": "rest"})
         if not self._until(lambda: all(process.has_rested for process in living), "every receipt is decided"):
-            return
-        probes = set[str]().union(*(process.probes for process in living))
-        what = "what was cast after the heal is delivered by all, in one view"
-        if not self._until(lambda: self._is_one_view() and all(probes <= process.held for process in living), what):
-            return
+            return None
+        probes = set[str]().union(*(process.probes for process in living)) - earlier
+
+        def is_done() -> bool:
+            return self._is_one_view() and (self._all_hold(probes) or living[0].view["id"] != view)
+
+        return probes if self._until(is_done, "what was cast after the heal is delivered by all, in one view") else None
+
+    def _all_hold(self, probes: set[str]) -> bool:
+        return all(probes <= process.held for process in self._running())
+
+    def _end(self) -> None:
+        """Everything that is cast now arrives everywhere; then all say what they have, and leave."""
+        living = self._running()
+        for _ in range(
+            PROBE_ROUNDS
+        ):  # on a busy machine a member may be suspected wrongly, and the view changes once more
+            probes = self._probe(living)
+            if probes is None:
+                return
+            if self._all_hold(probes):
+                break
         for process in living:
             process.tell({"do": "end"})
         if not self._until(lambda: all(process.has_ended for process in living), "all have said what they have"):
             return
-        self._say("settled")
+        self._say("settled", probes=sorted(probes))
         for process in living:
             process.is_leaving = True
             process.tell({"do": "leave"})
