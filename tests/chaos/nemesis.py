@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -294,7 +294,7 @@ class Nemesis:
         return all(views) and len({view["id"] for view in views}) == 1 and set(views[0]["members"]) == ids
 
     def _probe(self, living: Sequence[Process]) -> set[str] | None:
-        """Let all cast something, and wait until all have it or the view has changed; what it was, or None if that takes too long."""
+        """Let all cast something, and wait until all have it or the view has changed. What it was; None: it takes too long."""
         earlier = set[str]().union(*(process.probes for process in living))
         view = living[0].view["id"]
         for process in living:
@@ -317,9 +317,9 @@ class Nemesis:
     def _end(self) -> None:
         """Everything that is cast now arrives everywhere; then all say what they have, and leave."""
         living = self._running()
-        for _ in range(
-            PROBE_ROUNDS
-        ):  # on a busy machine a member may be suspected wrongly, and the view changes once more
+        probes: set[str] | None = set()
+        # On a busy machine a member may be suspected wrongly, and the view changes once more.
+        for _ in range(PROBE_ROUNDS):
             probes = self._probe(living)
             if probes is None:
                 return
@@ -329,7 +329,7 @@ class Nemesis:
             process.tell({"do": "end"})
         if not self._until(lambda: all(process.has_ended for process in living), "all have said what they have"):
             return
-        self._say("settled", probes=sorted(probes))
+        self._say("settled", probes=sorted(probes or ()))
         for process in living:
             process.is_leaving = True
             process.tell({"do": "leave"})
