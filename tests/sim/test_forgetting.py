@@ -10,6 +10,7 @@ import pytest
 from unisono.core.config import MILLISECOND
 from unisono.core.member import Member
 from unisono.core.ordering import AnyOrdering, Ordering
+from unisono.core.types import CastOptions
 from unisono.core.watch import Watch
 from unisono.orders import sequencer, stamps
 from unisono.orders.registry import ORDERS
@@ -96,6 +97,19 @@ def test_what_is_kept_of_a_long_view_stays_flat(order: str) -> None:
     world.crash("a")
     verdict = world.finish()
     assert verdict.result == "PASS", f"{verdict}\n{world.story()}"
+
+
+def test_whom_messages_were_for_is_forgotten_when_they_are_stable() -> None:
+    world = GroupWorld("sequencer", seed=3, settings=QUICK)
+    a, b, _ = world.gather("abc")
+    for number in range(200):
+        a.cast(b"%d" % number, CastOptions(to=(a.id, b.id)))
+        world.run(0.005)
+    world.run(1)
+    assert a.member.settled_index == 200
+    assert a.member._seat is not None
+    assert not a.member._seat._own_addressed
+    assert world.finish().result == "PASS"
 
 
 def test_every_order_forgets_or_is_known_to_keep_no_history() -> None:

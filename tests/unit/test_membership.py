@@ -367,6 +367,67 @@ def test_a_state_is_given_up_by_its_name_and_the_latest_earlier_one_goes_on() ->
     assert judge((A, B), answers((A, B), other, LAST, a=()), (), ()).lost == LAST.last
 
 
+def test_a_holder_that_installs_a_primary_because_it_is_asked_from_there_says_that_it_holds_it() -> None:
+    """C has confirmed, but the install was lost: the next ballot proves that there is one, and is answered in the same turn."""
+    settings = MembershipSettings(policy=Policy.PRIMARY, peers=("a", "b", "c"), has_state=True)
+    world = World("fifo", settings=settings, owed={"P20"})
+    a, b, c = world.group("abc")
+    assert c.view is not None
+    first = c.view.id
+    assert c.membership._participant.holds == Held(first), "of the first primary everyone has everything"
+    world.filter = lambda _, to, message: to != c.id or isinstance(message, control.Propose | Piece)
+    (d,) = world.start("d", seeds=("a",))
+    participant = c.membership._participant
+    assert world.run(5, lambda: d.view is not None and first == c.view.id != d.view.id), world.story()  # type: ignore[union-attr]
+    assert d.view is not None
+    second = d.view.id
+    assert second in participant.confirmed
+    ballot = ViewId(second.number + 1, b.id)
+    c.turn(lambda: c.membership.receive(b.id, control.Propose(ballot, second, d.view.members)))  # type: ignore[union-attr]
+    answer = ControlCodec(Config()).read(participant._answer)
+    assert isinstance(answer, Answer)
+    assert answer.view == second
+    assert answer.holds == (Held(second),)
+    assert (a.membership._participant.holds, d.membership._participant.holds) == (Held(second), None)
+
+
+def test_answers_that_cannot_be_are_judged_without_an_error() -> None:
+    """Two records of one primary, a state without a view that it comes from, and a state that was left with no ballot's cut."""
+    other = Standing(LAST.last._replace(state=None, has_state=False), (Quorum(V4, (A,)),))  # type: ignore[union-attr]
+    another = other._replace(attempts=(Quorum(V4, (A,), V2),))
+    assert judge((A, B, C), answers((A, B, C), LAST, other, another, a=(Held(V2),)), (), ()).lost is not None
+    parts = (Part(V2, V3, (A, B)),)
+    held = answers((A, B), LAST, a=(Held(V2),), b=(Held(V2, V2),))
+    assert judge((A, B), held, parts, ())[3:5] == (Held(V2), (A,))
+
+
+def test_a_charter_that_cannot_be_is_refused() -> None:
+    settings = MembershipSettings(policy=Policy.PRIMARY, peers=("a",), has_state=True)
+    world = World("fifo", settings=settings)
+    (a,) = world.group("a")
+    participant, here = a.membership._participant, a.view
+    assert here is not None
+    ballot = ViewId(here.id.number + 1, B)
+    a.membership.receive(B, control.Propose(ballot, here.id, (A, B)))
+    mine = control.Part(here.id, ballot, (A,))
+    charter = control.Charter(ballot, (A, B), (), "fifo", (mine,), True, (), has_state=True)
+    flush = control.Flush(charter, here.id, control.Closed(ballot, (0,), b""), ())
+    assert participant._is_sound(flush)
+    assert participant._is_sound(flush._replace(charter=charter._replace(holders=(A,))))
+    for wrong in (
+        charter._replace(holders=(B,)),  # which comes from nowhere
+        charter._replace(holders=(A, B)),
+        charter._replace(holders=(A,), primary=False),
+        charter._replace(parts=()),
+        charter._replace(parts=(mine._replace(view=V1),)),
+        charter._replace(parts=(mine._replace(cut=here.id),)),
+    ):
+        assert not participant._close(flush._replace(charter=wrong)), wrong
+    (b,) = World("fifo").group("b")
+    alone = control.Charter(ballot, (b.id,), (), "fifo", (), True, ())
+    assert not b.membership._participant._is_sound(control.Flush(alone, None, None, ())), "no view there is primary"
+
+
 def test_a_record_of_an_earlier_version_is_read() -> None:
     codec = ControlCodec(Config())
     record = codec.encode(EarlierStanding(EarlierQuorum(V1, (A, B)), (EarlierQuorum(V2, (A,)),)))

@@ -486,3 +486,53 @@ def test_settings_out_of_range_are_refused() -> None:
         TransferSettings(chunk_bytes=0)
     with pytest.raises(ConfigError, match="chunk_bytes"):
         TransferSettings(chunk_bytes=2**30)
+
+
+# Primary policy.
+
+
+def entered_primary(
+    number: int, members: Sequence[MemberId], primary: bool, holders: Sequence[MemberId] = ()
+) -> Entered:
+    view = View(view_id(number), tuple(members))
+    parts = tuple(Part(view_id(number - 1, one), view_id(number), (one,)) for one in members)
+    charter = Charter(view.id, view.members, (), "fifo", parts, primary, (), has_state=True, holders=tuple(holders))
+    return Entered(view, charter, None, (), {}, {}, is_primary=primary)
+
+
+def alone_and_busy(me: MemberId) -> tuple[Transfer, Port, Tape]:
+    """A member that goes on with its own state in a view that is not primary, and whose application reads nothing now."""
+    transfer, port, tape = make(me, me.address.encode(), initial=True)
+    transfer.take([entered_primary(1, (me,), primary=False)], 0)
+    assert transfer.is_live
+    assert port.holds is None, "a state of no primary"
+    transfer.stop()
+    return transfer, port, tape
+
+
+def test_members_whose_applications_are_all_busy_when_the_first_primary_comes_begin_all_the_same() -> None:
+    first = entered_primary(2, (A, B), primary=True)
+    (a, to_b, tape), (b, to_a, _) = alone_and_busy(A), alone_and_busy(B)
+    for transfer, port in ((a, to_b), (b, to_a)):
+        transfer.take([first], 0)
+        assert port.holds == Held(first.view.id), "all there is"
+    a.go_on(1)
+    _, ask = asked(to_b)
+    b.take([aside(A, ask)], 1)
+    ((_, answer),) = to_a.take()
+    assert isinstance(answer, Decline)
+    assert answer.why == Why.UNREAD
+    a.take([aside(B, answer)], 2)
+    assert not a.has_state, "b may have more"
+    b.go_on(3)
+    to_a.take()
+    a.tick(100)
+    _, ask = asked(to_b)
+    b.take([aside(A, ask)], 100)
+    ((_, answer),) = to_a.take()
+    assert isinstance(answer, Decline)
+    assert (answer.why, answer.initial) == (Why.WAITING, True)
+    a.take([aside(B, answer)], 101)
+    assert a.is_live
+    assert tape.told[-1] == "view 2"
+    assert to_b.holds == Held(first.view.id)

@@ -153,7 +153,7 @@ def give_up(
     """
     ends_at = time.monotonic() + parse_duration(timeout) / 1e9
     found = choose(find_members(), group, member)
-    _ask(found, {"ask": "give_up", "state": state})
+    now = _ask(found, {"ask": "give_up", "state": state})
     while time.monotonic() < ends_at:
         now = _ask(found, {"ask": "status"})
         if now["primary"] and not now["changing"]:

@@ -428,6 +428,7 @@ class Member(MemberQuestions):
         held, settled = streams.held(), streams.taken_by_all
         if self._own_casts.is_waiting:
             self._own_casts.taken(settled)
+            seat.settle_own(self._own_casts.settled_index)
         for origin, marks in enumerate(self._marks):
             slots = seat.slots(origin)
             if not marks or marks[-1][1] < slots:

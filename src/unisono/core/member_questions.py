@@ -100,7 +100,7 @@ class MemberQuestions:
         return idle and not owes and not self._is_blocked and not self._suspected
 
     def explain(self, key: Key | None = None, most: int | None = None) -> list[str]:
-        """Why something waits here, for whom and since when, at most so many sentences; with a key, of that message alone."""
+        """Why something waits here, for whom and since when, at most `most` sentences; with a key, of that message alone."""
         return self._watch.explain(self._now, most) if key is None else [self._watch.explain_key(key, self._now)]
 
     @property

@@ -23,7 +23,7 @@ from unisono.core.membership_host import Host
 from unisono.core.types import MemberId, View
 
 TEXT_LETTERS_MAX = 40
-"""Of the name of an order or policy that came in a greeting, so much is repeated."""
+"""Maximum number of characters that a refusal repeats of the name of an order or policy."""
 
 
 class Agreement:

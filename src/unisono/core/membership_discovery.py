@@ -15,7 +15,7 @@ from unisono.core.membership_participant import Participant
 from unisono.core.types import MemberId
 
 REASON_LETTERS_MAX = 1_000
-"""So much of a refusal's reason is shown: it comes from outside. All settings can differ at once."""
+"""Maximum number of characters shown of a refusal's reason, which comes from outside. All settings can differ at once."""
 
 REPEATS_MAX = 6
 """The time between two notices of the same doubles so often at most."""

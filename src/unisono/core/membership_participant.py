@@ -56,7 +56,8 @@ class Participant:
         self.confirmed: dict[ViewId, Charter] = {}  # since the view was installed
         self.standing = standing
         self.holds: Held | None = None
-        """The state of the latest primary that the application has, as the service that carries it says."""
+        """The state of the latest primary that the application has, as the service that carries it says. What it becomes with a
+        view is known here first, and a ballot may ask for it in the same turn."""
         self.leaving = False
         self.gone = False
         self._report: bytes | None = None  # made once a view (I1)
@@ -310,7 +311,7 @@ class Participant:
         mine = charter.members + charter.leavers
         if flush.view != self.base or charter.id != self.promised or self.host.id not in mine:
             return False
-        if charter.order not in self.host.orders:
+        if charter.order not in self.host.orders or not self._is_sound(flush):
             return False
         if self.view is None or flush.cut is None:
             return self.view is None and flush.cut is None
@@ -333,6 +334,21 @@ class Participant:
         self.closed = flush.cut
         self._handed = missing
         return True
+
+    def _is_sound(self, flush: Flush) -> bool:
+        """Whether the charter says of me what the cut does, and names holders only if they bring one state into a primary."""
+        charter = flush.charter
+        if self.host.id in charter.members:
+            part = part_of(charter, self.host.id)
+            mine = None if part is None else (part.view, part.cut)
+            if mine != (None if flush.view is None or flush.cut is None else (flush.view, flush.cut.id)):
+                return False
+        if charter.primary and self.host.settings.policy != "primary":
+            return False
+        if not charter.holders:
+            return True
+        brought = part_of(charter, charter.holders[0])
+        return charter.primary and brought is not None and set(charter.holders) <= set(brought.members)
 
     def _confirm(self, charter: Charter) -> None:
         host = self.host
@@ -412,6 +428,10 @@ class Participant:
                 host.seat.depart((host.id, *along), charter.primary or host.settings.policy != "primary")
             host.out.events.append(Left())
             return
+        if host.settings.has_state:
+            is_first = charter.primary and not charter.holders  # each member has all there is
+            is_kept = is_first or primary.is_carried(charter, host.id, self.holds)
+            self.holds = primary.carry(charter, host.id, self.holds) if is_kept else None
         if charter.primary:
             self.standing = primary.installed(self.standing, quorum_of(charter))
             host.out.records.append(host.codec.encode(self.standing))

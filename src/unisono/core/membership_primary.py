@@ -35,9 +35,10 @@ primary carry theirs on; if there is none, the application begins anew.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
-from unisono.core.control import Answer, ControlCodec, EarlierStanding, Held, Part, Quorum, Standing
+from unisono.core.control import Answer, Charter, ControlCodec, EarlierStanding, Held, Part, Quorum, Standing, part_of
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId, ViewId
 from unisono.core.wire import VERSION
@@ -69,9 +70,11 @@ def judge(
     """Judge a view of these members, from the answers of all that took part in the ballot."""
     standings = [answer.standing for answer in answers.values()]
     lasts = [standing.last for standing in standings if standing.last is not None]
-    last = max(lasts, default=None)
-    attempts = {one for standing in standings for one in standing.attempts}
-    known = sorted((one for one in attempts if last is None or one.view > last.view), reverse=True)
+    last = max(lasts, key=_view_of, default=None)
+    attempts = {one.view: one for standing in standings for one in standing.attempts}
+    known = sorted(
+        (one for one in attempts.values() if last is None or one.view > last.view), key=_view_of, reverse=True
+    )
     owed = [_addresses(quorum.members) for quorum in known]
     if last is not None:
         known.append(last)
@@ -85,16 +88,18 @@ def judge(
     has_state = any(answer.has_state for answer in answers.values()) or any(quorum.has_state for quorum in known)
     if not known or not has_state:
         return Judgement(True, supersedes, has_state)
-    return _find_state(members, answers, parts, known)
+    return _find_state(answers, parts, known)
+
+
+def _view_of(quorum: Quorum) -> ViewId:
+    return quorum.view
 
 
 def _addresses(members: Iterable[MemberId]) -> list[str]:
     return [member.address for member in members]
 
 
-def _find_state(
-    members: Sequence[MemberId], answers: Mapping[MemberId, Answer], parts: Sequence[Part], known: Sequence[Quorum]
-) -> Judgement:
+def _find_state(answers: Mapping[MemberId, Answer], parts: Sequence[Part], known: Sequence[Quorum]) -> Judgement:
     """Find who carries the state into a view that has the quorum to be primary."""
     supersedes = tuple(quorum.view for quorum in known)
     quorums = {quorum.view: quorum for quorum in known}
@@ -104,7 +109,7 @@ def _find_state(
         for one in answer.standing.attempts
         if member.address in _addresses(one.members)  # one that left with it has not installed it either
     }
-    held = {state.view for member in members for state in answers[member].holds}
+    held = {state.view for part in parts for member in part.members for state in answers[member].holds}
     state: ViewId | None = known[0].view
     named = known[0]
     while state is not None and state not in held and state in uninstalled and state in quorums:
@@ -133,9 +138,30 @@ def _choose(
                 if state.view == view:
                     holders.setdefault(state, []).append(member)
         for state, some in holders.items():
-            candidates.append((part.view != view, -len(some), part.view, part.cut, state.cut or view, state, some))
-    state, some = min(candidates)[-2:]
+            place = (part.view != view, -len(some), part.view, part.cut, state.cut is not None, state.cut or view)
+            candidates.append((place, state, some))
+    _, state, some = min(candidates, key=itemgetter(0))
     return state, tuple(some)
+
+
+def is_carried(charter: Charter, member: MemberId, held: Held | None) -> bool:
+    """Whether a member whose application has this state takes it along into a view."""
+    if not charter.primary:
+        return True
+    if held is None or not charter.holders:
+        return False
+    is_along = part_of(charter, member) == part_of(charter, charter.holders[0])
+    return member in charter.holders or (is_along and held == charter.state)
+
+
+def carry(charter: Charter, member: MemberId, held: Held | None) -> Held | None:
+    """What a state becomes with a view that its member takes it along into."""
+    if charter.primary:
+        return Held(charter.id)
+    part = part_of(charter, member)
+    if held is None or held.cut is not None or part is None:
+        return held
+    return Held(held.view, part.cut)
 
 
 def confirmed(standing: Standing, quorum: Quorum) -> Standing:

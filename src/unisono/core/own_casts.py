@@ -28,8 +28,8 @@ class OwnCasts:
     """Which own messages are **stable**: every member of their view delivers them unless it crashes itself.
 
     The condition is that of the gate for safe messages. A message that this member has delivered is stable once every member's
-    ordering has taken in all that this one's had taken in by then: whoever closes the view later, and with whomever, its report
-    holds the message, all that precedes it and what decided its place.
+    ordering has taken in all that this one's had taken in by then: every report at the end of the view then holds the message,
+    all that precedes it and what decided its place.
     """
 
     __slots__ = ("_marks", "_settled", "doubts")
@@ -46,7 +46,7 @@ class OwnCasts:
         return self._settled.end
 
     def delivered(self, spans: list[Span], taken: Sequence[int]) -> None:
-        """Messages were delivered here when this member had taken in so many packets of each origin."""
+        """Messages were delivered here. `taken`: the packets of each origin that this member had taken in by then."""
         self._marks.append((taken, spans))
 
     def safe(self, spans: Iterable[Span]) -> None:
@@ -55,7 +55,7 @@ class OwnCasts:
             self._settled.add(first, end)
 
     def taken(self, taken_by_all: Sequence[int]) -> None:
-        """Every member has taken in so many packets of each origin."""
+        """Every member has taken in this number of packets of each origin."""
         marks = self._marks
         while marks and all(map(le, marks[0][0], taken_by_all)):
             self.safe(marks.popleft()[1])

@@ -16,6 +16,7 @@ leaves is shown the remainder by `depart` instead.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
@@ -86,9 +87,11 @@ class Seat:
         self._remainder: list[Batch] = []  # agreed on by `close`, shown by `install` or `depart`
         self.own_shown: list[tuple[int, int]] = []
         """Own messages delivered in this turn: first index and end of each batch."""
-        self._own_addressed: dict[tuple[int, int], tuple[MemberId, ...]] = {}  # those of this view with addressees
+        self._own_addressed: deque[tuple[tuple[int, int], tuple[MemberId, ...]]] = (
+            deque()
+        )  # delivered in this view, not settled
         self.ended_addressed: dict[tuple[int, int], tuple[MemberId, ...]] = {}
-        """Own messages of the last view that has ended that were not for everyone, and whom they were for."""
+        """Own messages of the last view that were not for everyone and not settled before it ended, and whom they were for."""
         self.own_safe: list[tuple[int, int]] = []
         """Those of them that the gate for safe messages has let pass."""
         self._quiet_at: int | None = None
@@ -217,7 +220,8 @@ class Seat:
         for batch in remainder:  # all of `together` have taken in what the cut delivers
             self._let_pass(batch)
         self._show(self._out)
-        self.ended_addressed, self._own_addressed = self._own_addressed, {}
+        self.ended_addressed = dict(self._own_addressed)
+        self._own_addressed.clear()
 
     def install(
         self,
@@ -281,6 +285,12 @@ class Seat:
         if surplus > 0:
             del self._retained[origin][:surplus]
             self._trimmed[origin] = slots
+
+    def settle_own(self, index: int) -> None:
+        """All own messages below this index are stable: whom they were for does not matter any more."""
+        addressed = self._own_addressed
+        while addressed and addressed[0][0][1] <= index:
+            addressed.popleft()
 
     def mark(self) -> object:
         """How far the ordering has delivered, if what lies before that is worth forgetting."""
@@ -475,7 +485,7 @@ class Seat:
                 self.own_shown.append((batch.first, batch.first + batch.count))
                 if batch.to is not None:
                     members = tuple(self.view.members[rank] for rank in batch.to)
-                    self._own_addressed[batch.first, batch.first + batch.count] = members
+                    self._own_addressed.append(((batch.first, batch.first + batch.count), members))
             if batch.payloads is not None and (batch.to is None or self.rank in batch.to):
                 self._events.append(batch)
                 self.given += batch.count

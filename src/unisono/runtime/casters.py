@@ -18,20 +18,20 @@ class Casters:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._called = 0  # tasks that were woken and have not run yet …
-        self._round = 0  # … of so many that were woken together
-        self._is_owed = False  # somebody waits since there was no room
+        self._called = 0  # tasks that were woken and have not run yet
+        self._round = 0  # how many were woken together
+        self._is_owed = False  # a task waits since there was no room
         self._is_single = False  # each that was called may cast one message
         self._next = 0  # the place of the next task that comes
         self._turn: int | None = None  # the place of the task that runs now because it was called
 
     def __bool__(self) -> bool:
-        """Whether somebody waits, or was called and has not run yet."""
+        """Whether a task waits, or was called and has not run yet."""
         return bool(self._waiting) or self._called > 0
 
     @property
     def admits(self) -> bool:
-        """Whether the task that runs now may cast: nobody is before it."""
+        """Whether the task that runs now may cast: no other task is before it."""
         if self._turn is None:
             return not self
         return not self._waiting or self._waiting[0][0] > self._turn

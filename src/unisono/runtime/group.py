@@ -138,7 +138,7 @@ class Group:
         return view_of(self._entered)
 
     def explain(self, key: Key | None = None, *, most: int | None = None) -> list[str]:
-        """Why something waits, a sentence each, at most so many; nothing waits: an empty list."""
+        """Why something waits, a sentence each, at most `most`; nothing waits: an empty list."""
         said = [] if self._transfer is None else self._transfer.explain()
         if self._inbox.is_full:
             said.append(
@@ -208,7 +208,7 @@ class Group:
         if self._is_breathless:
             await self._breathe()
             return
-        self._budget = 0  # whoever casts from now on sees the line
+        self._budget = 0  # casts from now on see the line
         self._driver.wake()
         await self._casters.wait()
         self._refill()

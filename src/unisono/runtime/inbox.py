@@ -37,7 +37,7 @@ class Inbox:
 
     It tells the receipts which own messages the application is done with (`Receipts.applied`): those before the event that it
     asked for last. Batches that were taken whole are told when the next one is asked for; the place inside a batch is told
-    only if somebody waits for it.
+    only if a task waits for it.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receipts: Receipts) -> None:
@@ -233,9 +233,10 @@ class Inbox:
                 self._enter(own[0])
 
     def ready(self, most: int, is_done: bool = True) -> list[Event]:
-        """Whoever asks for more is done with what it has, so where that counts (`go_on`) one batch is all there is at once.
+        """Hand out at most `most` events that are there. Where it counts what the application is done with (`go_on`), that is at
+        most one batch: a caller that asks for more is done with what it has.
 
-        Unless it says otherwise (`is_done`): then this goes with the last call.
+        `is_done=False`: it is not, because this continues the last call.
         """
         if is_done:
             self._settle_taken()
@@ -253,7 +254,7 @@ class Inbox:
         self._enter(None)
 
     def _settle_taken(self) -> None:
-        """Whoever asks for events again is done with those that the last call has handed out."""
+        """A caller that asks for events again is done with those that the last call has handed out."""
         if self._passed:
             passed, self._passed = self._passed, []
             for first, end in passed:

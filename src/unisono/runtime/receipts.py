@@ -73,9 +73,9 @@ class Receipts:
         self._tie = count()
         self._failure: Exception | None = None
         self.is_applied_awaited = False
-        """Whether anybody waits for a message to be applied."""
+        """Whether a task waits for a message to be applied."""
         self.urge: Callable[[], None] = lambda: None
-        """Called when somebody waits for a message to be stable."""
+        """Called when a task begins to wait for a message to be stable."""
         self.reader: Reader | None = None
         self.witness: Witness | None = None
 
@@ -304,7 +304,7 @@ class Receipt:
     async def delivered(self, timeout: float | None = None) -> None:
         """Wait until the message was delivered here, in its place: into the stream that the program reads.
 
-        Raises `TimedOut` after so many seconds, and `Uncertain` if it was delivered on the way out of the primary view. A
+        Raises `TimedOut` after `timeout` seconds, and `Uncertain` if it was delivered on the way out of the primary view. A
         message that is not for this member (`to=`) counts as delivered and applied at once.
         """
         await self._wait(Stage.DELIVERED, timeout)
@@ -321,7 +321,7 @@ class Receipt:
         """Wait until every member of the message's view (with `to=`: every addressee) is certain to deliver it, unless that
         member itself crashes.
 
-        Raises `TimedOut` after so many seconds, and `Uncertain` if the view ended before that was known.
+        Raises `TimedOut` after `timeout` seconds, and `Uncertain` if the view ended before that was known.
         """
         await self._wait(Stage.STABLE, timeout)
 
@@ -355,7 +355,7 @@ class Receipt:
         self._record(stage, "ok")
 
     def _record(self, stage: Stage, outcome: str, known: Sequence[MemberId] = ()) -> None:
-        """Once for each stage, whoever asks, and however often; what applied has answered, delivered need not."""
+        """Record each stage once, however often it is asked for; a positive answer to `applied` stands for `delivered`, too."""
         witness = self._receipts.witness
         if witness is None:
             return

@@ -55,10 +55,10 @@ they wait. Founders of groups that meet later merge.
 **Primary policy.** Nothing is merged. A charter that is primary names its **holders** (`membership_primary`): they carry the state
 into the view. A live member of the holders' part with the same state goes on too, though its transfer may have ended after it
 answered the ballot. Everyone else, live or not, waits and takes the state over; one that has more to lose than what its
-application began with is told so (`Replaced`). A
-primary without holders is the first: all wait, and one begins. Until they are parted, each that waits there is a **founder**: it
-has everything, its application's own state and all messages since, and begins if nobody that it meets has more. In a view that
-is not primary nothing can be cast, so states may differ: who is live stays as it is, and who waits takes the state of a member
+application began with is told so (`Replaced`). A primary without holders is the first: all wait, as soon as their applications
+are not busy, and one begins. Until they are parted, each of them is a **founder**: it has everything, its application's own
+state and all messages since, and begins if nobody that it meets has more. In a view that is
+not primary nothing can be cast, so states may differ: who is live stays as it is, and who waits takes the state of a member
 that holds one, or, if none does, goes on with what its application has. That is **provisional**: it is neither given away nor
 carried into a primary. The member below is told which state is here (`hold`), because the next ballot asks for it.
 
@@ -87,6 +87,7 @@ from itertools import islice
 from unisono.core.control import Charter, Held, part_of
 from unisono.core.happenings import Aside, Entered, Happening, Replaced
 from unisono.core.membership_host import Left
+from unisono.core.membership_primary import carry, is_carried
 from unisono.core.types import Batch, MemberId, Transition, View, ViewId
 from unisono.services import transfer_messages as wire
 from unisono.services.transfer_backlog import Backlog, Reach, raise_reach
@@ -154,11 +155,10 @@ class Transfer:
         self._shown: View | None = None  # to the application, the last
         self._along: tuple[MemberId, ...] = ()  # who comes along from that view, as its Transition said
         self._holds: Held | None = None  # the state of a primary that the application has at its position
-        self._told: Held | None = None  # what the member below was told of it
+        self._told: Held | None = None  # what the member below was told of it …
+        self._is_told = False  # … since its latest view, with which it changes that by itself
         self._is_original = True  # primary policy: the application has nothing but what it began with
-        self._founded: ViewId | None = (
-            None  # the first primary, while this member waits with all that it needs to begin
-        )
+        self._founded: ViewId | None = None  # the first primary, while this member has all that it needs to begin
         self._has_shown_batch = False
         self._unserved: dict[MemberId, None] = {}  # who asked for the state while the application was busy
 
@@ -266,6 +266,7 @@ class Transfer:
             self._try_to_adopt(*self._ready)
         self._ready = None  # its view is over
         self._view, self._charter, self._latest = entered.view, entered.charter, entered
+        self._is_told = False
         self._donor.keep_only(entered.view.members)
         part = part_of(entered.charter, self.id)
         along = set() if part is None else set(part.members)
@@ -281,7 +282,7 @@ class Transfer:
                 fetch.enter(entered.view.id, self._candidates(fetch.want), keep, self._now)
         self._backlog.append(entered)
         self._advance()
-        if self.status is Status.WAITING and entered.charter.primary and not entered.charter.holders:
+        if entered.charter.primary and not entered.charter.holders:
             self._founded = entered.view.id
         elif self._founded is not None and self._complete_state() is None:
             self._founded = None  # parted from those that have the state
@@ -301,23 +302,11 @@ class Transfer:
 
     def _is_kept(self, entered: Entered, holds: Held | None) -> bool:
         """Whether an application with this state takes it along into a view."""
-        charter = entered.charter
-        if not charter.primary:
-            return True
-        if holds is None or not charter.holders:
-            return False
-        is_along = part_of(charter, self.id) == part_of(charter, charter.holders[0])
-        return self.id in charter.holders or (is_along and holds == charter.state)
+        return is_carried(entered.charter, self.id, holds)
 
     def _after(self, entered: Entered, holds: Held | None) -> Held | None:
         """What the state of an application becomes with a view that it takes it into."""
-        charter = entered.charter
-        if charter.primary:
-            return Held(entered.view.id)
-        part = part_of(charter, self.id)
-        if holds is None or holds.cut is not None or part is None:
-            return holds
-        return Held(holds.view, part.cut)
+        return carry(entered.charter, self.id, holds)
 
     def _show_rest(self) -> None:
         """Nobody will ask this member for its state any more, so what is held back need not wait for the application."""
@@ -371,8 +360,8 @@ class Transfer:
     def _tell_holds(self) -> None:
         """Tell the member which primary's state is complete here."""
         holds = self._complete_state()
-        if holds != self._told:
-            self._told = holds
+        if holds != self._told or not self._is_told:
+            self._told, self._is_told = holds, True
             self._member.hold(holds)
 
     def _complete_state(self) -> Held | None:
