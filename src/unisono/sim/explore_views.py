@@ -257,7 +257,7 @@ class Search:
         if apart >= 0:
             yield (*state[:-1], self._number_budget((*amounts, NOBODY))), Step(apart, Do.HEAL)
         for number in range(self.scope.members) if apart < 0 and amounts[Cost.CUT] else ():
-            if self.sides[number].local(state[number]).crashed:
+            if self.scope.names[number] not in self.scope.cut_off or self.sides[number].local(state[number]).crashed:
                 continue
             left = self._number_budget((*_less(amounts, Cost.CUT), number))
             after = [
@@ -267,14 +267,14 @@ class Search:
             yield (*after, left), Step(number, Do.CUT)
         for number, side in enumerate(self.sides) if amounts[Cost.RESTART] else ():
             former = self.scope.former_life(number)
-            if former is None or state[number] != side.absent:
+            if former is None or former == apart or self.sides[former].local(state[former]).crashed:
                 continue
-            life = self.sides[former].local(state[former])
-            if life.crashed and former != apart:
-                left = self._number_budget((*_less(amounts, Cost.RESTART), apart))
-                situation, sends = side.start(Start(self._seeds, life.record))
-                sends = tuple(one for one in sends if one[0] != apart)
-                yield (*self._put(state[:-1], number, situation, sends), left), Step(number, Do.RESTART)
+            left = self._number_budget((*_less(amounts, Cost.RESTART), apart))
+            crash = self.sides[former].crash(state[former])
+            after = self._put(state[:-1], former, crash.situation, ())
+            situation, sends = side.start(Start(self._seeds, self.sides[former].local(crash.situation).record))
+            sends = tuple(one for one in sends if one[0] != apart)
+            yield (*self._put(after, number, situation, sends), left), Step(number, Do.RESTART)
 
     def _put(self, state: State, number: int, situation: int, sends: tuple[tuple[int, int], ...]) -> State:
         """The state after one member moved and sent."""
@@ -292,6 +292,8 @@ class Search:
             is_apart = apart >= 0 and (me == apart) != (chance.other == apart)
             has_crashed = self.sides[chance.other].local(state[chance.other]).crashed
             if do is Do.SUSPECT:
+                if has_crashed and self._has_successor(state, chance.other):
+                    return -1  # its second life speaks for itself
                 if has_crashed or (is_apart and cost is Cost.SUSPICION):
                     cost = Cost.FREE
                 elif cost is Cost.FREE:
@@ -316,6 +318,10 @@ class Search:
             left = -1 if amounts[cost] < 0 else self._number_budget(tuple(amounts))
             self._spent[key] = left
         return left
+
+    def _has_successor(self, state: State, number: int) -> bool:
+        after = number + self.scope.members + self.scope.joins
+        return after < len(self.sides) and state[after] != self.sides[after].absent
 
     def _has_donor(self, state: State, number: int, apart: int) -> bool:
         """Whether a member of the same view, on the same side, has the state of it."""

@@ -131,7 +131,9 @@ class Scope:
     cuts: int = 0
     """How often a member is cut off from all others; the link comes back at any later point."""
     restarts: int = 0
-    """How often a process that crashed starts again, with its record and without a state."""
+    """How often a process crashes and starts again at once, with its record and without a state."""
+    cut_off: str = NAMES
+    """Who may be cut off."""
     safe: bool = False
     """Whether what is cast is safe."""
     primary: bool = False
@@ -150,8 +152,8 @@ class Scope:
             raise Misuse("the explorer of views takes 2 to 4 members and up to 2 joins: the number of states explodes.")
         if not 0 <= self.crashes < self.members:
             raise Misuse(f"of {self.members} members at most {self.members - 1} can crash, not {self.crashes}.")
-        if not 0 <= self.restarts <= self.crashes:
-            raise Misuse(f"{self.restarts} restarts need as many crashes, not {self.crashes}.")
+        if not 0 <= self.restarts <= self.members:
+            raise Misuse(f"{self.members} members can restart {self.members} times, once each, not {self.restarts}.")
         if self.has_state and not self.primary:
             raise Misuse("the explorer of views models a state under the primary policy alone: add --primary.")
         for name in ("casts", "suspicions", "ticks", "detours", "losses", "repeats", "cuts"):
@@ -295,6 +297,7 @@ class Facts(NamedTuple):
     quiet: bool  # an acknowledgement is owed
     closed: ViewId | None  # the cut that closed the view
     knows_all: bool  # it has heard of every address
+    is_gathering: bool  # it has met newcomers, and is about to propose a view with them
     is_primary: bool
     is_waiting: bool  # its application has no state
     holds: ViewId | None  # the primary whose state it has
@@ -444,6 +447,7 @@ class Post:
             seat is not None and seat._quiet_at is not None and not seat._blocked,
             None if participant.closed is None else participant.closed.id,
             self.knows_all,
+            membership._pace._newcomers_at is not None and not participant.engaged and membership._attempt is None,
             membership.is_primary,
             self.application.is_waiting,
             self.application.holds,

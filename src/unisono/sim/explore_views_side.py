@@ -78,7 +78,7 @@ _PLAIN_STEPS = {
     Do.JOIN: "joins",
     Do.HEAR: "is told all addresses",
     Do.ADOPT: "takes the state over",
-    Do.RESTART: "starts, with the record of its former life",
+    Do.RESTART: "starts: its former life has crashed and left a record",
     Do.CUT: "is cut off",
     Do.HEAL: "is reached again",
 }
@@ -213,7 +213,7 @@ class Side:
         if chance.move is None:
             step = chance.step
             if step.do is None:
-                chance.move = self._crash(situation, step)
+                chance.move = self.crash(situation)
             elif step.do is Do.LOSE:
                 assert step.what is not None
                 chance.move = Move(self.lose(situation, step.what), (), step, (), False)
@@ -290,11 +290,11 @@ class Side:
             raise Broken(step, blame(error)) from error
         return Move(self._situate(reached, mail, streams), sends, step, installed, acted)
 
-    def _crash(self, situation: int, step: Step) -> Move:
+    def crash(self, situation: int) -> Move:
         local = self.local(situation)
         history, record = local.history, None if local.stored is None else local.stored.record
         dead = self.locals.number((record, history, True), Local(None, None, history, True, record))
-        return Move(self._situate(dead, (), ()), (), step, (), False)
+        return Move(self._situate(dead, (), ()), (), Step(self.number, None), (), False)
 
     # What may happen in one situation.
 
@@ -325,7 +325,10 @@ class Side:
         if facts.is_waiting and facts.is_primary and not facts.blocked:
             yield Chance(Cost.FREE, Step(me, Do.ADOPT), me)
         if facts.is_due:
-            yield Chance(Cost.TICK, Step(me, Do.TICK))
+            is_free = (
+                scope.restarts and facts.is_gathering
+            )  # a second life is to come to a view while others are cut off
+            yield Chance(Cost.FREE if is_free else Cost.TICK, Step(me, Do.TICK))
         yield Chance(Cost.CRASH, Step(me, None))
 
     def heads(self, situation: int) -> list[int]:
