@@ -254,7 +254,7 @@ class Search:
     def _strike(self, state: State) -> Iterator[tuple[State, Step]]:
         """What happens to a member from outside: a cut and its end, a second life."""
         *amounts, apart = self._budgets[state[-1]]
-        if apart >= 0:
+        if apart >= 0 and self.scope.heals:
             yield (*state[:-1], self._number_budget((*amounts, NOBODY))), Step(apart, Do.HEAL)
         for number in range(self.scope.members) if apart < 0 and amounts[Cost.CUT] else ():
             if self.scope.names[number] not in self.scope.cut_off or self.sides[number].local(state[number]).crashed:

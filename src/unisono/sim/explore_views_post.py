@@ -129,11 +129,13 @@ class Scope:
     repeats: int = 0
     """How often a control message arrives and arrives again."""
     cuts: int = 0
-    """How often a member is cut off from all others; the link comes back at any later point."""
+    """How often a member is cut off from all others: control messages are lost, packets wait, and suspicions are free."""
     restarts: int = 0
     """How often a process crashes and starts again at once, with its record and without a state."""
     cut_off: str = NAMES
     """Who may be cut off."""
+    heals: bool = True
+    """Whether a cut ends at any point; otherwise only when all is to come to rest."""
     safe: bool = False
     """Whether what is cast is safe."""
     primary: bool = False
