@@ -21,10 +21,17 @@ What is covered, within the numbers of a scope:
 - *Time*: a tick brings one member to its next deadline. Clocks of two members are not related, so timeouts happen here
   that no two real clocks would show. Safety must not need clocks.
 
-What is not covered: partitions that last (both sides of a link that is down settle in views of their own only if they suspect
-each other), leaving, switching the order, second lives of a process, the primary policy, parcels of several pieces, safe messages,
-and messages to some. Streams between the living are in order and reliable, and only the view change forwards what the dead
-have cast. These are left to the swarms, and so is everything beyond the numbers of a scope.
+- *Cuts*: one member's links are down, from any point to any later one, or until all is to come to rest. Control messages between
+  the two sides are lost, packets wait; each side may suspect the other, and suspects nobody whom it hears.
+- *Second lives*: a process crashes and starts again in one step, with its record and without a state. Who meets newcomers may
+  propose without a tick then.
+- *Safe messages*, with acknowledgements that arrive at any time or never; the *primary policy*; and a *state* that is copied in one
+  step (`explore_views_app`).
+
+What is not covered: leaving, switching the order, parcels of several pieces, messages to some, the content of states, a merge after a
+cut in more than one schedule for each state, and control messages that a cut delays. Streams between the living are in order and
+reliable, and only the view change forwards what the dead have cast. These are left to the swarms, and so is everything
+beyond the numbers of a scope.
 """
 
 from __future__ import annotations
