@@ -28,8 +28,8 @@ What is covered, within the numbers of a scope:
 - *Safe messages*, with acknowledgements that arrive at any time or never; the *primary policy*; and a *state* that is copied in one
   step (`explore_views_app`).
 
-What is not covered: leaving, switching the order, parcels of several pieces, messages to some, the content of states, a merge after a
-cut in more than one schedule for each state, and control messages that a cut delays. Streams between the living are in order and
+What is not covered: leaving, switching the order, parcels of several pieces, messages to some, the content of states, a merge after
+a cut in more than one schedule for each state, and control messages that a cut delays. Streams between the living are in order and
 reliable, and only the view change forwards what the dead have cast. These are left to the swarms, and so is everything
 beyond the numbers of a scope.
 """
@@ -278,10 +278,10 @@ class Search:
                 continue
             left = self._number_budget((*_less(amounts, Cost.RESTART), apart))
             crash = self.sides[former].crash(state[former])
-            after = self._put(state[:-1], former, crash.situation, ())
+            dead = self._put(state[:-1], former, crash.situation, ())
             situation, sends = side.start(Start(self._seeds, self.sides[former].local(crash.situation).record))
             sends = tuple(one for one in sends if one[0] != apart)
-            yield (*self._put(after, number, situation, sends), left), Step(number, Do.RESTART)
+            yield (*self._put(dead, number, situation, sends), left), Step(number, Do.RESTART)
 
     def _put(self, state: State, number: int, situation: int, sends: tuple[tuple[int, int], ...]) -> State:
         """The state after one member moved and sent."""
