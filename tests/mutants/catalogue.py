@@ -329,7 +329,41 @@ SHOWN = [
     Row("shown_mutants.AltersAView", "alters a view on the way to the application", Applications("fifo")),
 ]
 
-ROWS = [*MEMBERSHIPS, *CORE, *ORDERINGS, *STREAMS, *TRANSFERS, *SHOWN]
+CONTRACT_STORIES = "tests/scenarios/test_contract_mutants.py::"
+CONTRACT = [
+    Row(
+        "contract_mutants.StableWhenReceived",
+        "calls stable what all have received",
+        Story(CONTRACT_STORIES + "test_a_message_that_is_stable_when_received_is_lost"),
+    ),
+    Row(
+        "contract_mutants.AllowsAmnesia",
+        "lets a majority without the state be primary",
+        Story(CONTRACT_STORIES + "test_members_that_restarted_empty_become_primary"),
+    ),
+    Row(
+        "contract_mutants.LowestViewCarriesTheState",
+        "lets the part from the lowest view carry the state",
+        Groups("fifo", "Membership"),
+    ),
+    Row(
+        "contract_mutants.DropsABatch",
+        "loses a batch between member and application",
+        Story(CONTRACT_STORIES + "test_what_is_altered_before_it_is_recorded_breaks_p25[DropsABatch]"),
+    ),
+    Row(
+        "contract_mutants.WidensTogether",
+        "names too many in a view between member and application",
+        Story(CONTRACT_STORIES + "test_what_is_altered_before_it_is_recorded_breaks_p25[WidensTogether]"),
+    ),
+    Row(
+        "contract_mutants.WidensTogetherUnseen",
+        "the same, behind the recorder",
+        Story(CONTRACT_STORIES + "test_what_is_altered_behind_the_recorder_is_seen_in_the_events"),
+    ),
+]
+
+ROWS = [*MEMBERSHIPS, *CORE, *ORDERINGS, *STREAMS, *TRANSFERS, *SHOWN, *CONTRACT]
 
 HARMLESS = "breaks no promise; a test shows that it only costs time"
 SHARED = "what several mutants have in common"
@@ -369,6 +403,8 @@ NOT_ALONE = {
     "membership_mutants.Forgetful": "part of ForgetsTheRecord",
     "membership_mutants.PunctualParticipant": "part of NeverInstallsLate",
     "membership_mutants.FaithfulParticipant": "part of WaitsForTheForsaken",
+    "contract_mutants.ForgetfulAttempt": "part of AllowsAmnesia",
+    "contract_mutants.LowestAttempt": "part of LowestViewCarriesTheState",
     "ring_mutants.HastyParticipant": "part of PassesOnBeforeClosing",
     "ring_mutants.OnceRing": "part of PassesOnOnce",
     "ring_mutants.ForgetfulRing": "part of TakesTokensTwice",

@@ -9,18 +9,23 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.mutants import membership_mutants as mutants
+from tests.mutants.contract_mutants import AllowsAmnesia
 from tests.mutants.core_mutants import LeakyViewsChair
+from tests.mutants.shown_mutants import RemainderFirst
 from unisono.cli import app
 from unisono.core.errors import Misuse
 from unisono.core.membership import Membership
 from unisono.core.membership_knowledge import Knowledge
 from unisono.core.membership_proposal import Attempt
+from unisono.sim import explore_views_post
 from unisono.sim.explore_views import Search, ViewsReport, explore_views
 from unisono.sim.explore_views_judge import Judge
 from unisono.sim.explore_views_post import Scope, Shelf
 
 CRASH = Scope(casts=1, crashes=1, joins=0, ticks=0)
 JOIN = Scope(casts=0, crashes=0, joins=1, ticks=1)
+CUT = Scope(casts=0, crashes=0, joins=0, ticks=0, cuts=1, primary=True)
+SECOND_LIFE = Scope(casts=0, crashes=0, joins=0, ticks=0, restarts=1, primary=True, has_state=True)
 SUSPICION = Scope(casts=0, crashes=0, joins=0, ticks=0, suspicions=1)
 
 
@@ -93,6 +98,26 @@ def test_a_wrong_suspicion_a_crash_and_a_message() -> None:
     clean(Scope(casts=1, crashes=1, joins=0, ticks=0, suspicions=1))
 
 
+def test_a_member_that_is_cut_off_and_comes_back() -> None:
+    report = clean(CUT)
+    assert report.states > 500
+    clean(replace(CUT, has_state=True))
+
+
+@pytest.mark.slow
+def test_a_member_that_is_cut_off_and_comes_back_with_a_safe_message_under_way() -> None:
+    clean(replace(CUT, casts=1, safe=True))
+
+
+def test_a_second_life() -> None:
+    clean(SECOND_LIFE)
+
+
+@pytest.mark.slow
+def test_a_second_life_while_another_member_is_cut_off() -> None:
+    clean(replace(SECOND_LIFE, cuts=1, cut_off="c", heals=False))
+
+
 # What it finds.
 
 
@@ -109,8 +134,22 @@ def test_installing_without_all_confirmations_is_found() -> None:
 
 def test_taking_packets_in_after_the_report_is_found() -> None:
     steps = found(replace(CRASH, chair=LeakyViewsChair))
-    assert steps[0] == "a casts"
-    assert "I1" in steps[-1]
+    assert "b casts" in steps
+    assert steps[-1].startswith("P25: "), "what is delivered after the report is not what was delivered before it"
+
+
+def test_a_remainder_that_is_shown_before_the_transition_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explore_views_post, "Seat", RemainderFirst)
+    steps = found(replace(CUT, casts=1, safe=True))
+    assert steps[:2] == ("a casts", "a is cut off")
+    assert steps[-1].startswith("P25: ")
+
+
+def test_a_primary_of_second_lives_without_a_state_is_found() -> None:
+    steps = found(replace(SECOND_LIFE, restarts=2, kind=AllowsAmnesia))
+    assert sum(" starts: " in step for step in steps) == 2
+    assert steps[-1].startswith("P29: ")
+    assert steps[-1].endswith("into which nobody carries a state.")
 
 
 class ForgetsTheMissing(Attempt):
@@ -199,7 +238,18 @@ def test_what_is_judged_once_is_not_judged_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"members": 1}, {"crashes": 3}, {"joins": 3}, {"casts": -1}, {"ticks": 7}, {"order": "none"}]
+    "wrong",
+    [
+        {"members": 1},
+        {"crashes": 3},
+        {"joins": 3},
+        {"casts": -1},
+        {"ticks": 7},
+        {"order": "none"},
+        {"restarts": 4},
+        {"cuts": 7},
+        {"has_state": True},
+    ],
 )
 def test_a_scope_that_cannot_be_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(Misuse):

@@ -138,6 +138,18 @@ STORIES = {
         b,c,d SHOW
         all END
     """,
+    "a primary that a member never installed": """
+        a,b,c VIEW 1@a a b c primary=true holds=true
+        a,b,c SHOW
+        a VIEW 2@a a b from a b primary=true previous_primary=1@a cut=2@a state=1@a/2@a holds=true
+        a TRANSITION
+        a SHOW
+        a CRASH
+        b,c VIEW 3@b b c from b c primary=true previous_primary=2@a cut=3@b state=1@a/3@b holds=true
+        b,c TRANSITION
+        b,c SHOW
+        all END
+    """,
 }
 HEAL, CUT, JOIN, PRIMARY = (
     "a partition and a heal", "one view is closed twice", "a joiner that gets a state", "primaries with a state",
@@ -291,6 +303,12 @@ PLANTED: dict[str, Fault] = {
         "cut=3@a state=2@a/3@a holds=true",
         "cut=3@a state=2@a/3@a holds=false",
         {"P29 not held", "P29 without state"},
+    ),
+    "a state from before a primary that all its members installed": (
+        "a primary that a member never installed",
+        "a VIEW 2@a a b from a b",
+        "a VIEW 2@a a from a",
+        {"P29 other part"},
     ),
     "a primary by amnesia": (
         PRIMARY,

@@ -11,6 +11,7 @@ from unisono.cli import options as o
 from unisono.cli.show import bar, out, print_json
 from unisono.core.errors import Misuse
 from unisono.orders.registry import find_order
+from unisono.sim.explore_case import NAMES
 from unisono.sim.explore_views import Progress
 from unisono.sim.explore_views import explore_views as search
 from unisono.sim.explore_views_post import Scope
@@ -32,6 +33,15 @@ def explore_views(
     blackout: Annotated[
         bool, typer.Option("--blackout", help="In every state, also lose all that is under way.")
     ] = False,
+    cuts: Annotated[int, typer.Option(help=_OFTEN + "a member is cut off from all others.")] = 0,
+    cut_off: Annotated[str, typer.Option(help="Who may be cut off, such as ab; without it, anyone.")] = "",
+    late_heal: Annotated[
+        bool, typer.Option("--late-heal", help="A cut ends only when all is to come to rest, not at any point.")
+    ] = False,
+    restarts: Annotated[int, typer.Option(help=_OFTEN + "a process crashes and starts again with its record.")] = 0,
+    safe: Annotated[bool, typer.Option("--safe", help="Cast safe messages.")] = False,
+    primary: Annotated[bool, typer.Option("--primary", help="Use the primary policy.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="Give applications a state; needs --primary.")] = False,
     states: Annotated[int | None, typer.Option(help="Give up after so many states.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Give up after so many seconds.")] = None,
     json: o.Json = False,
@@ -50,6 +60,13 @@ def explore_views(
         losses,
         blackout,
         repeats,
+        cuts,
+        restarts,
+        safe=safe,
+        primary=primary,
+        has_state=state,
+        heals=not late_heal,
+        cut_off=cut_off or NAMES,
     )
     begun = monotonic()
     with bar("exploring views", None) as update:

@@ -30,7 +30,7 @@ Answers and cuts travel by **star**, or by **ring** first and by star where that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -483,9 +483,7 @@ class Attempt:
             if along:
                 leavers = tuple(member for member in sorted(group.lacks) if member in self.leavers)
                 parts.append(Part(group.view.id, group.cut.id, along, leavers))
-        judged = primary.Judgement(False)
-        if self.host.settings.policy == "primary" and members:
-            judged = primary.judge(members, self._answers, parts, self.host.settings.peers)
+        judged = self._judge(members, parts)
         order, views = self._choose_order(), [group.view for group in self._groups]
         gone = self.host.departures.write(views, self.participants, self.leavers)
         self.charter = Charter(
@@ -505,6 +503,12 @@ class Attempt:
         for member in self.participants:
             self._flushes[member] = self.host.codec.encode(self._flush_for(member))
         self._enter(Phase.CUT)
+
+    def _judge(self, members: Sequence[MemberId], parts: Sequence[Part]) -> primary.Judgement:
+        """Whether the view is primary, and who carries the state into it."""
+        if self.host.settings.policy != "primary" or not members:
+            return primary.Judgement(False)
+        return primary.judge(members, self._answers, parts, self.host.settings.peers)
 
     def _flush_for(self, member: MemberId) -> Flush:
         assert self.charter is not None

@@ -21,22 +21,29 @@ What is covered, within the numbers of a scope:
 - *Time*: a tick brings one member to its next deadline. Clocks of two members are not related, so timeouts happen here
   that no two real clocks would show. Safety must not need clocks.
 
-What is not covered: partitions that last (both sides of a link that is down settle in views of their own only if they suspect
-each other), leaving, switching the order, second lives of a process, the primary policy, parcels of several pieces, safe messages,
-and messages to some. Streams between the living are in order and reliable, and only the view change forwards what the dead
-have cast. These are left to the swarms, and so is everything beyond the numbers of a scope.
+- *Cuts*: one member's links are down, from any point to any later one, or until all is to come to rest. Control messages between
+  the two sides are lost, packets wait; each side may suspect the other, and suspects nobody whom it hears.
+- *Second lives*: a process crashes and starts again in one step, with its record and without a state. Who meets newcomers may
+  propose without a tick then.
+- *Safe messages*, with acknowledgements that arrive at any time or never; the *primary policy*; and a *state* that is copied in one
+  step (`explore_views_app`).
+
+What is not covered: leaving, switching the order, parcels of several pieces, messages to some, the content of states, a merge after
+a cut in more than one schedule for each state, and control messages that a cut delays. Streams between the living are in order and
+reliable, and only the view change forwards what the dead have cast. These are left to the swarms, and so is everything
+beyond the numbers of a scope.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.types import View
 from unisono.sim.explore_views_judge import Judge
-from unisono.sim.explore_views_post import Do, Facts, Scope
+from unisono.sim.explore_views_post import Do, Facts, Scope, Start
 from unisono.sim.explore_views_side import Broken, Chance, Cost, Move, Side, Step, Tables
 
 State: TypeAlias = tuple[int, ...]
@@ -44,8 +51,20 @@ State: TypeAlias = tuple[int, ...]
 
 PROGRESS_EVERY = 2_048
 FREE = Cost.FREE
-BUDGET = ("casts", "crashes", "joins", "suspicions", "ticks", "detours", "losses", "repeats")
-"""The numbers of a scope, in the order of `Cost`."""
+BUDGET = (
+    "casts",
+    "crashes",
+    "joins",
+    "suspicions",
+    "ticks",
+    "detours",
+    "losses",
+    "repeats",
+    "cuts",
+    "restarts",
+)
+"""The numbers of a scope, in the order of `Cost`. Behind them a budget says whom a cut keeps apart."""
+NOBODY = -1
 REST_TICKS = 200
 """So many ticks a group may need to come to rest: many times what it takes."""
 
@@ -129,10 +148,11 @@ class Search:
         self._states_max = states_max
         self._ends_at = None if seconds_max is None else monotonic() + seconds_max
         self._progress = progress
-        start: tuple[int, ...] = tuple(getattr(scope, name) for name in BUDGET)
+        start: tuple[int, ...] = (*(getattr(scope, name) for name in BUDGET), NOBODY)
         self._budgets: list[tuple[int, ...]] = [start]
         self._budget_numbers = {start: 0}
         self._spent: dict[tuple[int, Cost], int] = {}
+        self._seeds = tuple(member.address for member in scope.ids[: scope.members])
 
     def run(self) -> ViewsReport:
         violation, complete = None, False
@@ -175,9 +195,8 @@ class Search:
         """The first members find each other and come to rest in one view, by the same procedure."""
         sides, first = self.sides, self.scope.members
         state = tuple(side.absent for side in sides)
-        seeds = tuple(member.address for member in self.scope.ids[:first])
         for number in range(first):
-            situation, sends = sides[number].start(seeds)
+            situation, sends = sides[number].start(Start(self._seeds))
             state = self._put(state, number, situation, sends)
         for _ in range(REST_TICKS * 10):
             move = self._way(state)
@@ -192,12 +211,13 @@ class Search:
     def _expand(self, state: State, found: list[State]) -> None:
         """One step further from a state. The inner loop of the search, so it is written for speed."""
         parents, sides, budget, blackout = self.parents, self.sides, state[-1], self.scope.blackout
+        apart = self._budgets[budget][-1]
         is_end = True  # nothing more can happen, unless a fault does or time passes
         for number, side in enumerate(sides):
             situation = state[number]
             for chance in side.chances[situation] or side.find_chances(situation):
                 left = budget
-                if chance.cost is not FREE or chance.suspected >= 0:
+                if chance.cost is not FREE or chance.other >= 0:
                     left = self._pay(state, budget, chance)
                     if left < 0:
                         continue
@@ -212,6 +232,8 @@ class Search:
                 after = list(state)
                 after[number] = move.situation
                 for to, letter in move.sends:
+                    if apart >= 0 and (to == apart) != (number == apart) and self.tables.is_mail(letter):
+                        continue
                     other = sides[to]
                     there = other.arrivals.get((after[to], letter))
                     after[to] = other.arrive(after[to], letter) if there is None else there
@@ -227,8 +249,39 @@ class Search:
                     self._lose_all(reached)
                 if len(parents) % PROGRESS_EVERY == 0 and self._progress is not None:
                     self._progress(Progress(len(parents), self.transitions, self.depth, len(found)))
+        if self.scope.cuts or self.scope.restarts:
+            for reached, step in self._strike(state):
+                self.transitions += 1
+                if reached not in parents:
+                    parents[reached] = (state, step)
+                    found.append(reached)
         if is_end:
-            self._come_to_rest(state, state[:-1], ())
+            self._come_to_rest(state, state[:-1], ("the link comes back",) if apart >= 0 else ())
+
+    def _strike(self, state: State) -> Iterator[tuple[State, Step]]:
+        """What happens to a member from outside: a cut and its end, a second life."""
+        *amounts, apart = self._budgets[state[-1]]
+        if apart >= 0 and self.scope.heals:
+            yield (*state[:-1], self._number_budget((*amounts, NOBODY))), Step(apart, Do.HEAL)
+        for number in range(self.scope.members) if apart < 0 and amounts[Cost.CUT] else ():
+            if self.scope.names[number] not in self.scope.cut_off or self.sides[number].local(state[number]).crashed:
+                continue
+            left = self._number_budget((*_less(amounts, Cost.CUT), number))
+            after = [
+                side.cut_from(state[one], number.__eq__ if one != number else number.__ne__)
+                for one, side in enumerate(self.sides)
+            ]
+            yield (*after, left), Step(number, Do.CUT)
+        for number, side in enumerate(self.sides) if amounts[Cost.RESTART] else ():
+            former = self.scope.former_life(number)
+            if former is None or former == apart or self.sides[former].local(state[former]).crashed:
+                continue
+            left = self._number_budget((*_less(amounts, Cost.RESTART), apart))
+            crash = self.sides[former].crash(state[former])
+            dead = self._put(state[:-1], former, crash.situation, ())
+            situation, sends = side.start(Start(self._seeds, self.sides[former].local(crash.situation).record))
+            sends = tuple(one for one in sends if one[0] != apart)
+            yield (*self._put(dead, number, situation, sends), left), Step(number, Do.RESTART)
 
     def _put(self, state: State, number: int, situation: int, sends: tuple[tuple[int, int], ...]) -> State:
         """The state after one member moved and sent."""
@@ -240,11 +293,22 @@ class Search:
 
     def _pay(self, state: State, budget: int, chance: Chance) -> int:
         """What is left of a budget; -1 if the move is not to be had."""
-        cost, suspected = chance.cost, chance.suspected
-        if suspected >= 0:
-            if self.sides[suspected].local(state[suspected]).crashed:
-                cost = Cost.FREE
-            elif cost is Cost.FREE:
+        cost, do, me = chance.cost, chance.step.do, chance.step.member
+        if chance.other >= 0:
+            apart = self._budgets[budget][-1]
+            is_apart = apart >= 0 and (me == apart) != (chance.other == apart)
+            has_crashed = self.sides[chance.other].local(state[chance.other]).crashed
+            if do is Do.SUSPECT:
+                if has_crashed and self._has_successor(state, chance.other):
+                    return -1  # its second life speaks for itself
+                if has_crashed or (is_apart and cost is Cost.SUSPICION):
+                    cost = Cost.FREE
+                elif cost is Cost.FREE:
+                    return -1
+            elif do is Do.ADOPT:
+                if not self._has_donor(state, me, apart):
+                    return -1
+            elif is_apart:
                 return -1
         if cost is Cost.FREE:
             return budget
@@ -261,6 +325,22 @@ class Search:
             left = -1 if amounts[cost] < 0 else self._number_budget(tuple(amounts))
             self._spent[key] = left
         return left
+
+    def _has_successor(self, state: State, number: int) -> bool:
+        after = number + self.scope.members + self.scope.joins
+        return after < len(self.sides) and state[after] != self.sides[after].absent
+
+    def _has_donor(self, state: State, number: int, apart: int) -> bool:
+        """Whether a member of the same view, on the same side, has the state of it."""
+        mine = self.sides[number].local(state[number]).facts
+        assert mine is not None
+        assert mine.view is not None
+        for other, side in enumerate(self.sides):
+            facts = side.local(state[other]).facts
+            is_near = apart < 0 or (other == apart) == (number == apart)
+            if is_near and facts is not None and facts.holds == mine.view.id and facts.view == mine.view:
+                return True
+        return False
 
     def _number_budget(self, amounts: tuple[int, ...]) -> int:
         number = self._budget_numbers.setdefault(amounts, len(self._budgets))
@@ -284,7 +364,7 @@ class Search:
     def _judge_move(self, state: State, move: Move) -> str | None:
         who = move.step.member
         for charter in move.installed:
-            sentence = self.judge.installed(who, charter, self._locals(state))
+            sentence = self.judge.installed(who, charter, self._locals(state)) or self.judge.begins(who, charter)
             if sentence is not None:
                 return sentence
         return self.judge.compare(who, self._histories(state))
@@ -331,12 +411,13 @@ class Search:
         living = [(number, side, side.local(state[number])) for number, side in enumerate(self.sides)]
         here = [(number, side, local.facts) for number, side, local in living if local.facts is not None]
         dead = [number for number, _, local in living if local.crashed]
+        ids = self.scope.ids
         for number, side, facts in here:
             for one in facts.suspects:
                 if one not in dead:
                     return side.move(state[number], Do.UNSUSPECT, one)
             for one in dead:
-                if one not in facts.suspects:
+                if one not in facts.suspects and ids[one].address != ids[number].address:
                     return side.move(state[number], Do.SUSPECT, one)
         for number, side, _ in here:
             mail = side.situations.values[state[number]].mail
@@ -347,6 +428,8 @@ class Search:
         for number, side, facts in here:
             if facts.quiet:
                 return side.move(state[number], Do.QUIET)
+            if facts.is_waiting and facts.is_primary and self._has_donor(state, number, NOBODY):
+                return side.move(state[number], Do.ADOPT)
         if self._rests_in(state) is not None:
             return None
         for number, side, facts in here:
@@ -362,7 +445,7 @@ class Search:
         locals_ = [side.local(state[number]) for number, side in enumerate(self.sides)]
         alive = [(number, local.facts) for number, local in enumerate(locals_) if local.facts is not None]
         view = alive[0][1].view
-        if view is None or sorted(view.members) != [self.scope.ids[number] for number, _ in alive]:
+        if view is None or sorted(view.members) != sorted(self.scope.ids[number] for number, _ in alive):
             return None
         return view if all(facts.view == view and facts.at_rest for _, facts in alive) else None
 
@@ -380,3 +463,8 @@ class Search:
                 return steps[::-1]
             steps.append(step.tell(self.tables))
             state = before
+
+
+def _less(amounts: Sequence[int], cost: Cost) -> list[int]:
+    """A budget with one thing of it spent."""
+    return [amount - (place == cost) for place, amount in enumerate(amounts)]

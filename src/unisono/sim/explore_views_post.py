@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import cache
 from hashlib import blake2b
@@ -22,15 +22,16 @@ from unisono.core.control import Charter, Control, ControlCodec
 from unisono.core.errors import Misuse
 from unisono.core.membership import Membership
 from unisono.core.membership_host import Installed
-from unisono.core.membership_settings import MembershipSettings
+from unisono.core.membership_settings import MembershipSettings, Policy
 from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.outbox import Effects, Note, NoteKind
 from unisono.core.seat import Seat, packet_for
-from unisono.core.types import Batch, MemberId, Packet, Slot, View, ViewId
+from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Packet, Slot, View, ViewId
 from unisono.core.wire import Codec
 from unisono.orders.registry import ORDERS
 from unisono.sim.explore_case import NAMES
 from unisono.sim.explore_state import _attributes
+from unisono.sim.explore_views_app import Application, ShownAct
 from unisono.trace.promises import promises
 
 PATIENCE = MembershipSettings(
@@ -127,6 +128,20 @@ class Scope:
     """Whether in every state, besides, all control messages that are under way are lost at once."""
     repeats: int = 0
     """How often a control message arrives and arrives again."""
+    cuts: int = 0
+    """How often a member is cut off from all others: control messages are lost, packets wait, and suspicions are free."""
+    restarts: int = 0
+    """How often a process crashes and starts again at once, with its record and without a state."""
+    cut_off: str = NAMES
+    """Who may be cut off."""
+    heals: bool = True
+    """Whether a cut ends at any point; otherwise only when all is to come to rest."""
+    safe: bool = False
+    """Whether what is cast is safe."""
+    primary: bool = False
+    """Whether the primary policy holds."""
+    has_state: bool = False
+    """Whether applications have a state, as simple as `explore_views_app` makes it."""
     kind: type[Membership] = Membership
     chair: type[Chair] = Chair
     orders: Mapping[str, type[AnyOrdering]] = field(default_factory=lambda: Shared(ORDERS))
@@ -139,22 +154,49 @@ class Scope:
             raise Misuse("the explorer of views takes 2 to 4 members and up to 2 joins: the number of states explodes.")
         if not 0 <= self.crashes < self.members:
             raise Misuse(f"of {self.members} members at most {self.members - 1} can crash, not {self.crashes}.")
-        for name in ("casts", "suspicions", "ticks", "detours", "losses", "repeats"):
+        if not 0 <= self.restarts <= self.members:
+            raise Misuse(f"{self.members} members can restart {self.members} times, once each, not {self.restarts}.")
+        if self.has_state and not self.primary:
+            raise Misuse("the explorer of views models a state under the primary policy alone: add --primary.")
+        for name in ("casts", "suspicions", "ticks", "detours", "losses", "repeats", "cuts"):
             if not 0 <= getattr(self, name) <= 6:
                 raise Misuse(f"--{name} must be 0 to 6, not {getattr(self, name)}: the number of states explodes.")
 
     @property
     def ids(self) -> tuple[MemberId, ...]:
-        """Everyone, those that may join included."""
-        return IDS[: self.members + self.joins]
+        """Everyone: the first members, those that may join, and the second lives of the first members, if there are any."""
+        return IDS[: self.members + self.joins] + (SECOND_LIVES[: self.members] if self.restarts else ())
+
+    def former_life(self, number: int) -> int | None:
+        """Whose second life this is."""
+        first = number - self.members - self.joins
+        return first if first >= 0 else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{one.address}'" if one.incarnation else one.address for one in self.ids)
 
     @property
     def config(self) -> Config:
         return CONFIG
 
+    @property
+    def settings(self) -> MembershipSettings:
+        return _settings(self.members, self.primary, self.has_state)
+
 
 CONFIG = Config()
+SAFE = CastOptions(safe=True)
 IDS = tuple(MemberId(name) for name in NAMES)
+SECOND_LIVES = tuple(MemberId(name, 1) for name in NAMES)
+
+
+@cache
+def _settings(members: int, primary: bool, has_state: bool) -> MembershipSettings:
+    if not primary:
+        return PATIENCE
+    peers = tuple(member.address for member in IDS[:members])
+    return replace(PATIENCE, policy=Policy.PRIMARY, peers=peers, has_state=has_state)
 
 
 class Act(NamedTuple):
@@ -169,12 +211,17 @@ class Act(NamedTuple):
         return Note(self.kind, self.batch, None, self.view, dict(self.attributes) or None)
 
 
+HistoryAct: TypeAlias = Act | ShownAct
+"""What happened in a member, or what its application was shown."""
 KEPT = frozenset({NoteKind.CAST, NoteKind.DELIVER, NoteKind.BLOCK, NoteKind.VIEW, NoteKind.VOTE, NoteKind.DECIDE})
 
 
 @cache
-def kept(order: str) -> frozenset[NoteKind]:
-    """What a history consists of. Two-phase commit is judged by who holds what, so there receipts belong to it too (P18)."""
+def kept(order: str, safe: bool) -> frozenset[NoteKind]:
+    """What a history consists of. Two-phase commit and safe messages are judged by who holds what, so there receipts belong
+    to it too (P17, P18)."""
+    if safe:
+        return KEPT | {NoteKind.RECEIVE, NoteKind.STABLE}
     return KEPT | {NoteKind.RECEIVE} if "P18" in promises(order) else KEPT
 
 
@@ -191,6 +238,17 @@ class Do(StrEnum):
     JOIN = "join"
     HEAR = "hear"
     LOSE = "lose"
+    ADOPT = "adopt"
+    RESTART = "restart"
+    CUT = "cut"
+    HEAL = "heal"
+
+
+class Start(NamedTuple):
+    """With what a process starts: the addresses that it knows, and what an earlier life has persisted."""
+
+    seeds: tuple[str, ...]
+    record: bytes | None = None
 
 
 class Mail(NamedTuple):
@@ -205,8 +263,17 @@ class Parcel(NamedTuple):
 
     sender: int
     view: ViewId
-    stream: int  # 0 its casts, 1 what it sends to one member
+    stream: int  # 0 its casts, 1 what it sends to one member, 2 its acknowledgements, of which the latest counts
     packet: Packet
+
+
+CASTS, SENDS, ACKS = range(3)
+
+
+class Taken(NamedTuple):
+    """An acknowledgement: by origin, how many packets of its casts the ordering has taken in."""
+
+    counts: tuple[int, ...]
 
 
 Letter: TypeAlias = Mail | Parcel
@@ -216,7 +283,7 @@ class Turn(NamedTuple):
     """What one turn of a post brought about."""
 
     sends: tuple[tuple[int, Letter], ...]
-    acts: tuple[Act, ...]
+    acts: tuple[HistoryAct, ...]
     installed: tuple[Charter, ...]
 
 
@@ -232,16 +299,26 @@ class Facts(NamedTuple):
     quiet: bool  # an acknowledgement is owed
     closed: ViewId | None  # the cut that closed the view
     knows_all: bool  # it has heard of every address
+    is_gathering: bool  # it has met newcomers, and is about to propose a view with them
+    is_primary: bool
+    is_waiting: bool  # its application has no state
+    holds: ViewId | None  # the primary whose state it has
 
 
 class Post:
     """One member of a scope."""
 
-    def __init__(self, scope: Scope, number: int) -> None:
+    def __init__(self, scope: Scope, number: int, record: bytes | None = None) -> None:
         self.scope = scope
         self.number = number
+        self.record = record
         self.chair = scope.chair(scope.ids[number], scope)
-        self.membership = scope.kind(scope.ids[number], self.chair, scope.orders, scope.order, scope.config, PATIENCE)
+        self.membership = scope.kind(
+            scope.ids[number], self.chair, scope.orders, scope.order, scope.config, scope.settings, record
+        )
+        self.application = Application(scope.ids[number], scope.has_state, not scope.primary)
+        self.taken: list[list[int]] = []  # by rank: how many packets of each origin it is known to have taken in
+        self.told = Taken(())  # to the others, of that
         self.casts = 0
         self.knows_all = number < scope.members
 
@@ -255,6 +332,11 @@ class Post:
             now = max(now + 1, deadline if deadline is not None else 0)
         membership.tick(now)
         seat_now = 0
+        if self.scope.cuts and do in (
+            Do.RECEIVE,
+            Do.TAKE,
+        ):  # as a failure detector would: who is heard is not suspected
+            membership.unsuspect(self.scope.ids[what.sender])
         if do is Do.RECEIVE:
             membership.receive(self.scope.ids[what.sender], what.message)
         elif do is Do.SUSPECT:
@@ -262,46 +344,92 @@ class Post:
         elif do is Do.UNSUSPECT:
             membership.unsuspect(self.scope.ids[what])
         elif do is Do.JOIN:
-            membership.join(what)
+            membership.join(what.seeds)
         elif do is Do.HEAR:
             membership.heard_of(what)
             membership._discovery.greet_at = now
             self.knows_all = True
         elif do is Do.TAKE:
-            assert seat is not None
-            seat.receive(seat.view.rank_of(self.scope.ids[what.sender]), what.packet)
+            self._take_in(what)
         elif do is Do.CAST:
             assert seat is not None
-            seat.cast(f"{NAMES[self.number]}{self.casts}".encode())
+            seat.cast(f"{NAMES[self.number]}{self.casts}".encode(), SAFE if self.scope.safe else DEFAULT)
             self.casts += 1
         elif do is Do.QUIET:
             assert seat is not None
             seat_now = seat._quiet_at or 0
-        return self._end_turn(seat_now)
+        told = self.application.adopt() if do is Do.ADOPT else []
+        return self._end_turn(seat_now, told)
 
-    def _end_turn(self, seat_now: int) -> Turn:
+    def _take_in(self, parcel: Parcel) -> None:
+        seat = self.chair.seat
+        assert seat is not None
+        rank = seat.view.rank_of(self.scope.ids[parcel.sender])
+        if parcel.stream == ACKS:
+            self.taken[rank] = list(map(max, self.taken[rank], parcel.packet.counts))  # type: ignore[attr-defined]
+            return
+        if self.scope.safe and parcel.stream == CASTS:
+            self.taken[seat.rank][rank] += 1
+            self.taken[rank][rank] = max(self.taken[rank][rank], self.taken[seat.rank][rank])
+        seat.receive(rank, parcel.packet)
+
+    def _end_turn(self, seat_now: int, told: list[ShownAct]) -> Turn:
         out = self.membership.drain()
         self.membership._host.refused = {}  # counters tell apart what behaves alike
-        addresses = {member.address: number for number, member in enumerate(self.scope.ids)}
+        if out.records and self.scope.restarts:
+            self.record = out.records[-1]
         sends: list[tuple[int, Letter]] = []
         for to, message in out.sends:
-            number = addresses.get(to if isinstance(to, str) else to.address)
-            if number is not None and number != self.number:
+            for number in self._numbers_at(to if isinstance(to, str) else to.address):
                 sends.append((number, Mail(self.number, message)))
-        acts: list[Act] = []
+        acts: list[HistoryAct] = []
+        charters = tuple(event.charter for event in out.events if isinstance(event, Installed))
         seat = self.chair.seat
         if seat is not None:
             effects = seat.drain(seat_now)
-            acts = [_act(note) for note in effects.notes if note.kind in kept(self.scope.order)]
+            notes, events = effects.notes, effects.events
             for packet in effects.casts:
                 for rank, member in enumerate(seat.view.members):
                     if member != seat.id:
-                        sends.append((addresses[member.address], self._parcel(0, packet_for(packet, rank))))
+                        sends.append((self._number_of(member), self._parcel(CASTS, packet_for(packet, rank))))
             for rank, packet in effects.sends:
-                sends.append((addresses[seat.view.members[rank].address], self._parcel(1, packet)))
+                sends.append((self._number_of(seat.view.members[rank]), self._parcel(SENDS, packet)))
+            if self.scope.safe:
+                sends += self._acknowledge(seat, bool(charters), len(effects.casts))
+                if seat.is_gated and not seat._blocked:
+                    seat.release(self.taken[seat.rank], [min(counts) for counts in zip(*self.taken, strict=True)])
+                    released = seat.shown()
+                    notes, events = notes + released.notes, events + released.events
             seat._effects = Effects()
-        charters = tuple(event.charter for event in out.events if isinstance(event, Installed))
-        return Turn(tuple(sends), tuple(acts), charters)
+            wanted = kept(self.scope.order, self.scope.safe)
+            acts = [_act(note) for note in notes if note.kind in wanted]
+            told += self.application.take(events, charters)
+            if self.scope.has_state:
+                self.membership.hold(self.application.holds)
+        return Turn(tuple(sends), (*acts, *told), charters)
+
+    def _acknowledge(self, seat: Seat, is_new_view: bool, casts: int) -> list[tuple[int, Letter]]:
+        """Tell the others how many packets were taken in here, if they do not know."""
+        if is_new_view:
+            self.taken = [[0] * len(seat.view) for _ in seat.view.members]
+        mine = self.taken[seat.rank]
+        mine[seat.rank] += casts
+        known = Taken(tuple(mine))
+        if known == self.told or seat._blocked:
+            return []
+        self.told = known
+        if not any(count for rank, count in enumerate(mine) if rank != seat.rank):
+            return []  # own casts speak for themselves
+        return [(self._number_of(one), self._parcel(ACKS, known)) for one in seat.view.members if one != seat.id]
+
+    def _number_of(self, member: MemberId) -> int:
+        return self.scope.ids.index(member)
+
+    def _numbers_at(self, address: str) -> list[int]:
+        """All lives at an address: nothing arrives at one that is over or has not begun."""
+        return [
+            number for number, one in enumerate(self.scope.ids) if one.address == address != self.membership.id.address
+        ]
 
     def _parcel(self, stream: int, packet: Packet) -> Parcel:
         assert self.chair.seat is not None
@@ -321,6 +449,10 @@ class Post:
             seat is not None and seat._quiet_at is not None and not seat._blocked,
             None if participant.closed is None else participant.closed.id,
             self.knows_all,
+            membership._pace._newcomers_at is not None and not participant.engaged and membership._attempt is None,
+            membership.is_primary,
+            self.application.is_waiting,
+            self.application.holds,
         )
 
 
@@ -337,7 +469,7 @@ class Shelf:
 
     def __init__(self, scope: Scope) -> None:
         codecs = Shared((n, Codec((*k.wire, k.report_wire, k.cut_wire), scope.config)) for n, k in scope.orders.items())
-        shared: dict[str, Any] = {"codec": ControlCodec(scope.config), "codecs": codecs, "settings": PATIENCE}
+        shared: dict[str, Any] = {"codec": ControlCodec(scope.config), "codecs": codecs, "settings": scope.settings}
         shared |= {"scope": scope, "config": scope.config, "orders": scope.orders}
         self._shared = shared
         self._names = {id(thing): name for name, thing in shared.items()}

@@ -10,16 +10,28 @@ packets of a view that their receiver has left behind or blocked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.control import Charter
 from unisono.core.types import Packet, ViewId
-from unisono.sim.explore_case import NAMES
 from unisono.sim.explore_side import Table
 from unisono.sim.explore_state import blame, freeze
-from unisono.sim.explore_views_post import SEEDS, Act, Do, Facts, Letter, Mail, Parcel, Post, Scope, Shelf
+from unisono.sim.explore_views_post import (
+    ACKS,
+    SEEDS,
+    Do,
+    Facts,
+    HistoryAct,
+    Letter,
+    Mail,
+    Parcel,
+    Post,
+    Scope,
+    Shelf,
+    Start,
+)
 
 
 class Cost(IntEnum):
@@ -34,6 +46,8 @@ class Cost(IntEnum):
     DETOUR = 5
     LOSS = 6
     REPEAT = 7
+    CUT = 8
+    RESTART = 9
 
 
 class Step(NamedTuple):
@@ -44,15 +58,16 @@ class Step(NamedTuple):
     what: int | None = None
 
     def tell(self, tables: Tables) -> str:
-        who = NAMES[self.member]
+        names = tables.scope.names
+        who = names[self.member]
         if self.do is None:
             return f"{who} crashes"
         if self.do is Do.RECEIVE or self.do is Do.TAKE or self.do is Do.LOSE:
             assert self.what is not None
-            return f"{who} {'never gets' if self.do is Do.LOSE else 'receives'} {_in_words(tables.letters.values[self.what])}"
+            return f"{who} {'never gets' if self.do is Do.LOSE else 'receives'} {tables.in_words(self.what)}"
         if self.do is Do.SUSPECT or self.do is Do.UNSUSPECT:
             assert self.what is not None
-            return f"{who} {'suspects' if self.do is Do.SUSPECT else 'no longer suspects'} {NAMES[self.what]}"
+            return f"{who} {'suspects' if self.do is Do.SUSPECT else 'no longer suspects'} {names[self.what]}"
         return f"{who} {_PLAIN_STEPS[self.do]}"
 
 
@@ -62,6 +77,10 @@ _PLAIN_STEPS = {
     Do.QUIET: "acknowledges",
     Do.JOIN: "joins",
     Do.HEAR: "is told all addresses",
+    Do.ADOPT: "takes the state over",
+    Do.RESTART: "starts: its former life has crashed and left a record",
+    Do.CUT: "is cut off",
+    Do.HEAL: "is reached again",
 }
 
 
@@ -78,12 +97,12 @@ class Move(NamedTuple):
 class Chance:
     """A move that may be possible in a situation. It is made only if somebody can pay for it."""
 
-    __slots__ = ("cost", "move", "step", "suspected")
+    __slots__ = ("cost", "move", "other", "step")
 
-    def __init__(self, cost: Cost, step: Step, suspected: int = -1) -> None:
+    def __init__(self, cost: Cost, step: Step, other: int = -1) -> None:
         self.cost = cost
         self.step = step
-        self.suspected = suspected  # whose suspicion it is, -1 if it is none: free if that one has crashed
+        self.other = other  # whether it is possible depends on this member, or on all if it is this one; -1: on none
         self.move: Move | None = None
 
 
@@ -94,6 +113,7 @@ class Local(NamedTuple):
     facts: Facts | None
     history: int
     crashed: bool
+    record: bytes | None = None  # of one that has crashed, for its second life
 
 
 Links: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]
@@ -103,7 +123,7 @@ Streams: TypeAlias = tuple[tuple[tuple[int, ViewId, int], tuple[int, ...]], ...]
 
 
 class Locals(Table[tuple[bytes | None, int, bool], Local]):
-    """Local states by digest, history, and whether they are those of a member that has crashed."""
+    """Local states by digest (of one that has crashed: its record), history, and whether it has."""
 
     __slots__ = ()
 
@@ -132,18 +152,25 @@ class Tables:
         self.scope = scope
         self.shelf = Shelf(scope)
         self.letters: Table[Any, Letter] = Table()
-        self.histories: Table[tuple[int, Any], tuple[int, Act | None]] = Table()
+        self.histories: Table[tuple[int, Any], tuple[int, HistoryAct | None]] = Table()
         self.nothing = self.histories.number((-1, None), (-1, None))
 
     def letter(self, letter: Letter) -> int:
         return self.letters.number(freeze(letter), letter)
 
-    def history(self, before: int, acts: tuple[Act, ...]) -> int:
+    def is_mail(self, letter: int) -> bool:
+        """Whether it is a control message; packets of streams are sent again until they arrive."""
+        return isinstance(self.letters.values[letter], Mail)
+
+    def in_words(self, letter: int) -> str:
+        return _in_words(self.letters.values[letter], self.scope.names)
+
+    def history(self, before: int, acts: tuple[HistoryAct, ...]) -> int:
         for act in acts:
             before = self.histories.number((before, act), (before, act))
         return before
 
-    def acts(self, history: int) -> list[Act]:
+    def acts(self, history: int) -> list[HistoryAct]:
         result = []
         while history != self.nothing:
             history, act = self.histories.values[history]
@@ -186,7 +213,7 @@ class Side:
         if chance.move is None:
             step = chance.step
             if step.do is None:
-                chance.move = self._crash(situation, step)
+                chance.move = self.crash(situation)
             elif step.do is Do.LOSE:
                 assert step.what is not None
                 chance.move = Move(self.lose(situation, step.what), (), step, (), False)
@@ -210,15 +237,21 @@ class Side:
             else:
                 name = (sent.sender, sent.view, sent.stream)
                 known = dict(streams)
-                known[name] = (*known.get(name, ()), letter)
+                waiting = () if sent.stream == ACKS else known.get(name, ())
+                known[name] = (*waiting, letter)
                 streams = tuple(sorted(known.items()))
             reached = self.arrivals[key] = self._situate(local, mail, streams)
         return reached
 
-    def start(self, seeds: tuple[str, ...]) -> tuple[int, tuple[tuple[int, int], ...]]:
+    def start(self, start: Start) -> tuple[int, tuple[tuple[int, int], ...]]:
         """The situation of one that has just joined, and what it sends."""
-        local, sends, _, _ = self._take(self.situations.values[self.absent].local, Do.JOIN, seeds)
+        local, sends, _, _ = self._take(self.situations.values[self.absent].local, Do.JOIN, start, start)
         return self._situate(local, (), ()), sends
+
+    def cut_from(self, situation: int, side: Callable[[int], bool]) -> int:
+        """The situation when the control messages of these members are lost. Packets wait: streams send them again."""
+        local, mail, streams = self.situations.values[situation]
+        return self._situate(local, tuple(link for link in mail if not side(link[0])), streams)
 
     def lose(self, situation: int, letter: int) -> int:
         """The situation when one control message is lost."""
@@ -247,7 +280,7 @@ class Side:
             name = (parcel.sender, parcel.view, parcel.stream)
             streams = tuple((n, q[1:] if n == name else q) for n, q in streams if n != name or len(q) > 1)
         elif do is Do.JOIN:
-            argument = SEEDS
+            argument = Start(SEEDS)
         elif do is Do.HEAR:
             argument = tuple(member.address for member in self.tables.scope.ids)
         step = Step(self.number, do, what)
@@ -257,10 +290,11 @@ class Side:
             raise Broken(step, blame(error)) from error
         return Move(self._situate(reached, mail, streams), sends, step, installed, acted)
 
-    def _crash(self, situation: int, step: Step) -> Move:
-        history = self.local(situation).history
-        dead = self.locals.number((None, history, True), Local(None, None, history, True))
-        return Move(self._situate(dead, (), ()), (), step, (), False)
+    def crash(self, situation: int) -> Move:
+        local = self.local(situation)
+        history, record = local.history, None if local.stored is None else local.stored.record
+        dead = self.locals.number((record, history, True), Local(None, None, history, True, record))
+        return Move(self._situate(dead, (), ()), (), Step(self.number, None), (), False)
 
     # What may happen in one situation.
 
@@ -269,7 +303,7 @@ class Side:
         local = self.locals.values[situation.local]
         facts, scope = local.facts, self.tables.scope
         if facts is None:
-            if not local.crashed:
+            if not local.crashed and scope.former_life(me) is None:
                 yield Chance(Cost.JOIN, Step(me, Do.JOIN))
             return
         for _, letters in situation.mail:
@@ -278,17 +312,23 @@ class Side:
             yield Chance(Cost.LOSS, Step(me, Do.LOSE, letters[0]))
             yield Chance(Cost.REPEAT, Step(me, Do.RECEIVE, letters[0]))
         for letter in self.heads(number):
-            yield Chance(Cost.FREE, Step(me, Do.TAKE, letter))
+            sender = self.tables.letters.values[letter].sender if scope.cuts else -1
+            yield Chance(Cost.FREE, Step(me, Do.TAKE, letter), sender)
         if facts.quiet:
             yield Chance(Cost.FREE, Step(me, Do.QUIET))
-        if facts.view is not None:
+        if facts.view is not None and facts.is_primary:
             yield Chance(Cost.CAST, Step(me, Do.CAST))
         for other, member in enumerate(scope.ids):
-            if other != me and other not in facts.suspects:
+            if member.address != scope.ids[me].address and other not in facts.suspects:
                 known = facts.view is not None and member in facts.view.members
                 yield Chance(Cost.SUSPICION if known else Cost.FREE, Step(me, Do.SUSPECT, other), other)
+        if facts.is_waiting and facts.is_primary and not facts.blocked:
+            yield Chance(Cost.FREE, Step(me, Do.ADOPT), me)
         if facts.is_due:
-            yield Chance(Cost.TICK, Step(me, Do.TICK))
+            is_free = (
+                scope.restarts and facts.is_gathering
+            )  # a second life is to come to a view while others are cut off
+            yield Chance(Cost.FREE if is_free else Cost.TICK, Step(me, Do.TICK))
         yield Chance(Cost.CRASH, Step(me, None))
 
     def heads(self, situation: int) -> list[int]:
@@ -309,7 +349,7 @@ class Side:
         tables, shelf = self.tables, self.tables.shelf
         local = self.locals.values[number]
         if local.stored is None:
-            post = Post(tables.scope, self.number)
+            post = Post(tables.scope, self.number, argument.record)
             shelf.admit(post)
         else:
             post = shelf.copy(local.stored)
@@ -358,8 +398,8 @@ def _remove(mail: Links, letter: int) -> Links:
     return tuple(link for link in left if link[1])
 
 
-def _in_words(letter: Letter) -> str:
-    sender = NAMES[letter.sender]
+def _in_words(letter: Letter, names: tuple[str, ...]) -> str:
+    sender = names[letter.sender]
     if isinstance(letter, Parcel):
         return f"{_packet(letter.packet)} of view {letter.view} from {sender}"
     message = letter.message

@@ -5,7 +5,8 @@ that view with that cut); there is none if the state is the first. `attributes.h
 
 - All who install a primary name the same `state`.
 - Let P be the predecessor: the first of `previous_primary` that somebody in the trace installed as primary. The named part comes
-  from P, or somebody in it had installed P; and somebody in it holds the state.
+  from P, or somebody in it had installed P; and somebody in it holds the state. If a member of P never installed it, nothing
+  safe was delivered in P before its Transition: then the predecessor of P will do, and if P was the first, none is needed.
 - A primary with a predecessor, whose members say whether they hold the state, names a part.
 - None of this is asked of a primary before which an operator gave the state up (`attributes.abandons`: the view whose state
   it was).
@@ -44,8 +45,7 @@ def decide(lives: Lives) -> Iterator[Finding]:
 def _judge_origin(
     lives: Lives, chain: dict[str, dict[str, Event]], view: str, rows: dict[str, Event]
 ) -> Iterator[Finding]:
-    claim = next((text for name in sorted(rows) if (text := value_of(rows[name], "previous_primary"))), "")
-    predecessor = next((one for one in claim.split(",") if one in chain), None)
+    predecessor = _predecessor(chain, rows)
     if predecessor is None:
         return
     if any(value_of(row, "abandons") for row in rows.values()):
@@ -53,7 +53,7 @@ def _judge_origin(
     state = state_named(rows)
     if state is None:
         told = {value_of(row, "holds") for row in rows.values()} - {None}
-        if told:
+        if told and not _may_begin(chain, predecessor):
             how = f"it begins without a state, although it follows primary {predecessor}"
             yield _finding("no state", tuple(sorted(rows)), view, None, how)
         return
@@ -62,13 +62,47 @@ def _judge_origin(
     if absent or any(lives[name].is_holed for name in part):
         return
     members = tuple(sorted(part)) or tuple(sorted(rows))
-    came = state.partition("/")[0] == predecessor
-    if not came and not any(_was_in(lives[name], predecessor, row) for name, row in part.items()):
+    if not _descends(lives, chain, part, state, predecessor):
         how = f"its state comes from {state} with {listed(part)}, who did not come from primary {predecessor}"
         yield _finding("other part", members, view, None, how)
     elif part and all(value_of(row, "holds") == "false" for row in part.values()):
         how = f"its state comes from {state}, but {listed(part)} did not hold it"
         yield _finding("not held", members, view, None, how)
+
+
+def _predecessor(chain: dict[str, dict[str, Event]], rows: dict[str, Event]) -> str | None:
+    claim = next((text for name in sorted(rows) if (text := value_of(rows[name], "previous_primary"))), "")
+    return next((one for one in claim.split(",") if one in chain), None)
+
+
+def _earlier(chain: dict[str, dict[str, Event]], view: str) -> Iterator[str]:
+    """A primary and, as long as a member of the last one never installed it, those before."""
+    seen: set[str] = set()
+    current: str | None = view
+    while current is not None and current not in seen:
+        seen.add(current)
+        yield current
+        rows = chain[current]
+        members = {name for row in rows.values() for name in row.members or ()}
+        current = _predecessor(chain, rows) if members - rows.keys() else None
+
+
+def _descends(
+    lives: Lives, chain: dict[str, dict[str, Event]], part: dict[str, Event], state: str, predecessor: str
+) -> bool:
+    """Whether a part comes from that primary, or from one that will do as well."""
+    source = state.partition("/")[0]
+    for view in _earlier(chain, predecessor):
+        if source == view or any(_was_in(lives[name], view, row) for name, row in part.items()):
+            return True
+    return False
+
+
+def _may_begin(chain: dict[str, dict[str, Event]], predecessor: str) -> bool:
+    """Whether no primary before was installed by all of its members."""
+    *_, first = _earlier(chain, predecessor)
+    rows = chain[first]
+    return bool({name for row in rows.values() for name in row.members or ()} - rows.keys())
 
 
 def _was_in(life: LifeRows, view: str, before: Event) -> bool:

@@ -1,0 +1,59 @@
+"""The stories of the contract can fail: each catches a broken rule. Without it they pass (`test_contract`)."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import contract_mutants as mutants
+from tests.scenarios import test_contract as contract
+from unisono.runtime.inbox import Inbox
+from unisono.trace.checks import judge
+from unisono.trace.checks.judge import Verdict
+from unisono.trace.promises import promises
+from unisono.trace.reader import read
+
+
+def test_a_message_that_is_stable_when_received_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unisono.runtime.join.Member", mutants.StableWhenReceived)
+    outcomes = [contract.stable_and_then_two_crashes("sequencer", *roles) for roles in permutations(range(3))]
+    assert (True, False) in outcomes
+
+
+def test_members_that_restarted_empty_become_primary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unisono.core.member.Membership", mutants.AllowsAmnesia)
+    with pytest.raises(AssertionError, match="is_primary"):
+        contract.test_g4_members_that_restarted_empty_do_not_become_primary(tmp_path, False)
+
+
+def test_a_read_only_minority_overwrites_the_primary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unisono.core.member.Membership", mutants.LowestViewCarriesTheState)
+    with pytest.raises(AssertionError, match="written in the primary"):
+        contract.test_a_read_only_minority_never_overwrites_the_primary(tmp_path, 0)
+
+
+def verdict_on_a_cut(folder: Path) -> Verdict:
+    contract.cut_off_once(*contract.DIVERGES, trace=folder)
+    return judge(read(folder).events(), promises(contract.DIVERGES[0]))
+
+
+@pytest.mark.parametrize("mutant", [mutants.DropsABatch, mutants.WidensTogether])
+def test_what_is_altered_before_it_is_recorded_breaks_p25(
+    mutant: type[Inbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not verdict_on_a_cut(tmp_path / "real").violations
+    monkeypatch.setattr("unisono.runtime.group.Inbox", mutant)
+    verdict = verdict_on_a_cut(tmp_path / "mutant")
+    assert {violation.property for violation in verdict.violations} == {"P25"}
+
+
+def test_what_is_altered_behind_the_recorder_is_seen_in_the_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unisono.runtime.group.Inbox", mutants.WidensTogetherUnseen)
+    readers = contract.cut_off_once(*contract.DIVERGES, trace=tmp_path)
+    assert not judge(read(tmp_path).events(), promises(contract.DIVERGES[0])).violations
+    with pytest.raises(AssertionError, match="name the same members"):
+        contract.assert_the_contract_of_views(readers)
