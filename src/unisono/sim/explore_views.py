@@ -41,6 +41,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
+from unisono.core.control import Held
 from unisono.core.types import View
 from unisono.sim.explore_views_judge import Judge
 from unisono.sim.explore_views_post import Do, Facts, Scope, Start
@@ -338,7 +339,7 @@ class Search:
         for other, side in enumerate(self.sides):
             facts = side.local(state[other]).facts
             is_near = apart < 0 or (other == apart) == (number == apart)
-            if is_near and facts is not None and facts.holds == mine.view.id and facts.view == mine.view:
+            if is_near and facts is not None and facts.holds == Held(mine.view.id) and facts.view == mine.view:
                 return True
         return False
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from unisono.core.control import Charter, part_of
+from unisono.core.control import Charter, Held
 from unisono.core.happenings import Entered
+from unisono.core.membership_primary import carry, is_carried
 from unisono.core.types import Batch, MemberId, Transition, View, ViewId
 
 
@@ -45,8 +46,8 @@ class Application:
         self._has_state = has_state
         self._is_partitionable = is_partitionable
         self.is_waiting = has_state
-        self.holds: ViewId | None = None
-        """The primary whose complete state it has."""
+        self.holds: Held | None = None
+        """The state of a primary that it has."""
         self._shown: View | None = None
         self._along: tuple[MemberId, ...] = ()
         self._awaited: tuple[View, Charter] | None = None
@@ -75,7 +76,7 @@ class Application:
         """Take over the state of the view that is waited for."""
         assert self._awaited is not None
         (view, charter), self._awaited = self._awaited, None
-        source = None if self._shown is None else charter.state
+        source = None if self._shown is None or charter.state is None else charter.state.view
         return [TookState(source), self._enter(view, charter)]
 
     def _comes_with_state(self, charter: Charter) -> bool:
@@ -85,8 +86,7 @@ class Application:
             return not self.is_waiting
         if not charter.holders:
             return self._id == min(charter.members)  # the first primary of all: one begins
-        is_along = part_of(charter, self._id) == part_of(charter, charter.holders[0])
-        return self.holds is not None and (self._id in charter.holders or is_along)
+        return is_carried(charter, self._id, self.holds)
 
     def _enter(self, view: View, charter: Charter) -> ShownView:
         along = () if self._shown is None else self._along
@@ -94,6 +94,6 @@ class Application:
         is_primary = charter.primary or self._is_partitionable
         entered = Entered.of(view, charter, self._shown, together, is_primary)
         self.is_waiting, self._shown = False, view
-        if self._has_state and charter.primary:
-            self.holds = view.id
+        if self._has_state:
+            self.holds = carry(charter, self._id, self.holds)
         return ShownView(view, together, tuple(entered.joined), tuple(entered.left), is_primary)

@@ -18,7 +18,7 @@ from types import MethodType
 from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.config import Config
-from unisono.core.control import Charter, Control, ControlCodec
+from unisono.core.control import Charter, Control, ControlCodec, Held
 from unisono.core.errors import Misuse
 from unisono.core.membership import Membership
 from unisono.core.membership_host import Installed
@@ -302,7 +302,7 @@ class Facts(NamedTuple):
     is_gathering: bool  # it has met newcomers, and is about to propose a view with them
     is_primary: bool
     is_waiting: bool  # its application has no state
-    holds: ViewId | None  # the primary whose state it has
+    holds: Held | None  # the state of a primary that it has
 
 
 class Post:
