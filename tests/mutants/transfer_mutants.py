@@ -50,9 +50,9 @@ class NoFrontier(Transfer):
 
 
 class AppliesTwice(Transfer):
-    def _adopt(self, offer: wire.Offer, data: bytes, place: int) -> None:
+    def _adopt(self, donor: MemberId, offer: wire.Offer, data: bytes, place: int) -> None:
         self._backlog.drop_below = lambda reach: []  # type: ignore[method-assign]
-        super()._adopt(offer, data, place)
+        super()._adopt(donor, offer, data, place)
 
 
 class MixingFetch(Fetch):
@@ -69,11 +69,11 @@ class MixesDonors(Transfer):
 
 
 class DoesNotWaitForDeliveries(Transfer):
-    def _try_to_adopt(self, offer: wire.Offer, data: bytes) -> bool:
+    def _try_to_adopt(self, donor: MemberId, offer: wire.Offer, data: bytes) -> bool:
         place = self._backlog.place_of(offer.at)
         self._ready = None
         if place is not None:
-            self._adopt(offer, data, place)
+            self._adopt(donor, offer, data, place)
         return True
 
 
@@ -128,8 +128,8 @@ class EveryoneBegins(Transfer):
 
 
 class DropsTheBuffer(Transfer):
-    def _adopt(self, offer: wire.Offer, data: bytes, place: int) -> None:
-        super()._adopt(offer, data, place)
+    def _adopt(self, donor: MemberId, offer: wire.Offer, data: bytes, place: int) -> None:
+        super()._adopt(donor, offer, data, place)
         while self._backlog:
             event = self._backlog.pop()
             if isinstance(event, Entered):

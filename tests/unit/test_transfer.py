@@ -536,3 +536,21 @@ def test_members_whose_applications_are_all_busy_when_the_first_primary_comes_be
     assert a.is_live
     assert tape.told[-1] == "view 2"
     assert to_b.holds == Held(first.view.id)
+
+
+@pytest.mark.parametrize("is_along", [True, False])
+def test_a_message_of_an_earlier_view_is_in_a_state_only_if_its_donor_came_along(is_along: bool) -> None:
+    """B waits for the state of view 2 and is parted from A; what it delivered there is in the state of view 4 or is not."""
+    transfer, port, tape = make(B)
+    transfer.take([entered_primary(2, (A, B), primary=True, holders=(A,)), batch(1, 0, b"m")], 0)
+    view = View(view_id(4), (A, B))
+    parts: tuple[Part, ...] = (Part(view_id(2), view_id(4), (A, B)),)
+    if not is_along:
+        parts = (Part(view_id(2), view_id(4), (A,)), Part(view_id(2), view_id(3), (B,)))
+    charter = Charter(view.id, view.members, (), "fifo", parts, True, (), has_state=True, holders=(A,))
+    transfer.take([Entered(view, charter, None, (), {}, {}, is_primary=True)], 1)
+    to, ask = [(to, message) for to, message in port.take() if isinstance(message, Ask)][-1]
+    transfer.take([aside(to, offer_for(ask, b"s", at=4))], 2)
+    give(transfer, to, b"s", view=4)
+    assert tape.told[-2:] == ["restore", "view 4"]
+    assert [is_in_state for _, is_in_state in tape.skipped] == [is_along]

@@ -143,7 +143,9 @@ class Transfer:
         self._backlog = Backlog(self.settings)  # in a merge its view is the first
         self._room: int | None = None
         self._frontier: Reach = {}  # at the position
-        self._ready: tuple[wire.Offer, bytes] | None = None  # a state that came before the messages in it (T5)
+        self._ready: tuple[MemberId, wire.Offer, bytes] | None = (
+            None  # from whom; it came before the messages in it (T5)
+        )
         self._donor = self.donor_type(self.settings)
         self._fetch: Fetch | None = None
         self._serial = 0
@@ -471,21 +473,22 @@ class Transfer:
 
     def _complete(self, fetch: Fetch, offer: wire.Offer) -> None:
         """All chunks are here."""
-        data = bytes(fetch.data)
+        data, donor = bytes(fetch.data), fetch.donor
         self._drop_fetch()
         if not offer.base:
-            self._ready = (offer, data)
+            assert donor is not None
+            self._ready = (donor, offer, data)
         elif self._merge is not None and fetch.want is not None:
             self._merge.bases[fetch.want.part] = (data, offer.values)
 
-    def _try_to_adopt(self, offer: wire.Offer, data: bytes) -> bool:
+    def _try_to_adopt(self, donor: MemberId, offer: wire.Offer, data: bytes) -> bool:
         """Adopt a state as soon as all that it holds was delivered here too (T5); drop it if that cannot be any more."""
         assert self._view is not None
         backlog = self._backlog
         place, is_latest = backlog.place_of(offer.at), offer.at == self._view.id
         if place is not None and backlog.covers(None if is_latest else place, offer.frontier):
             self._ready = None
-            self._adopt(offer, data, place)
+            self._adopt(donor, offer, data, place)
             return True
         if place is None or not is_latest:
             self._ready = None
@@ -493,14 +496,12 @@ class Transfer:
             return True
         return False
 
-    def _adopt(self, offer: wire.Offer, data: bytes, place: int) -> None:
+    def _adopt(self, donor: MemberId, offer: wire.Offer, data: bytes, place: int) -> None:
         """Take a state over: what is in it is dropped, the rest is shown."""
-        for _ in range(place):
-            event = self._backlog.pop()
-            if isinstance(event, Batch):
-                self._application.skip(event, True)
+        earlier = [self._backlog.pop() for _ in range(place)]
         entered = self._backlog.pop()
         assert isinstance(entered, Entered)
+        self._skip_earlier(donor, earlier, entered)
         is_merged = self._merge is not None and self._application.can_merge  # its own part is in what it gets
         self._merge = None
         self._turn(Status.LIVE)
@@ -515,6 +516,23 @@ class Transfer:
             self._ledger.take(offer.at, offer.values)
         for batch in self._backlog.drop_below(self._frontier):
             self._application.skip(batch, True)
+
+    def _skip_earlier(self, donor: MemberId, events: list[Happening], entered: Entered) -> None:
+        """Drop what was delivered before the view of a donor's state. A message is in that state if the donor, and who carried the
+        state into a primary, have come along with this member ever since."""
+        skipped: list[tuple[Batch, bool]] = []
+        is_in_state = self._came_along(donor, entered)
+        for event in reversed(events):
+            if isinstance(event, Batch):
+                skipped.append((event, is_in_state))
+            elif isinstance(event, Entered):
+                is_in_state = is_in_state and self._came_along(donor, event)
+        for batch, is_in in reversed(skipped):
+            self._application.skip(batch, is_in)
+
+    def _came_along(self, donor: MemberId, entered: Entered) -> bool:
+        part = part_of(entered.charter, self.id)
+        return part is not None and {donor, *entered.charter.holders[:1]} <= set(part.members)
 
     def _tell_replaced(self, charter: Charter, shown: View) -> None:
         """Tell the application whose state it gets instead of its own."""
