@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import contract_mutants as mutants
+from tests.mutants.shown_mutants import JoinedAsBefore, NamesEverybody
 from tests.scenarios import test_contract as contract
 from unisono.runtime.inbox import Inbox
 from unisono.trace.checks import judge
@@ -37,6 +38,13 @@ def test_a_read_only_minority_overwrites_the_primary(tmp_path: Path, monkeypatch
 def verdict_on_a_cut(folder: Path) -> Verdict:
     contract.cut_off_once(*contract.DIVERGES, trace=folder)
     return judge(read(folder).events(), promises(contract.DIVERGES[0]))
+
+
+@pytest.mark.parametrize("mutant", [NamesEverybody, JoinedAsBefore])
+def test_wrong_sets_of_a_view_break_p25(mutant: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a swarm it is rare that a member of both views diverges."""
+    monkeypatch.setattr(f"unisono.core.member.{mutant.__mro__[1].__name__}", mutant)
+    assert {violation.property for violation in verdict_on_a_cut(tmp_path).violations} == {"P25"}
 
 
 @pytest.mark.parametrize("mutant", [mutants.DropsABatch, mutants.WidensTogether])
