@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import contract_mutants as mutants
-from tests.mutants.shown_mutants import NamesEverybody
+from tests.mutants.shown_mutants import JoinedAsBefore, NamesEverybody
 from tests.scenarios import test_contract as contract
 from unisono.runtime.inbox import Inbox
 from unisono.trace.checks import judge
@@ -40,9 +40,10 @@ def verdict_on_a_cut(folder: Path) -> Verdict:
     return judge(read(folder).events(), promises(contract.DIVERGES[0]))
 
 
-def test_a_member_that_says_everybody_came_along_breaks_p25(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mutant", [NamesEverybody, JoinedAsBefore])
+def test_wrong_sets_of_a_view_break_p25(mutant: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a swarm it is rare that a member of both views diverges."""
-    monkeypatch.setattr("unisono.core.member.Seat", NamesEverybody)
+    monkeypatch.setattr(f"unisono.core.member.{mutant.__mro__[1].__name__}", mutant)
     assert {violation.property for violation in verdict_on_a_cut(tmp_path).violations} == {"P25"}
 
 
