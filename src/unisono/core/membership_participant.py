@@ -22,6 +22,7 @@ from unisono.core.control import (
     Moved,
     Outbid,
     Packets,
+    Part,
     Piece,
     Propose,
     Pull,
@@ -94,11 +95,12 @@ class Participant:
         self.host.out.records.append(self.host.codec.encode(self.standing))
 
     @property
-    def has_given_up(self) -> bool:
-        """Whether the view lacks a state to be primary that was given up here since."""
+    def can_be_primary(self) -> bool:
+        """Whether the view lacks a state to be primary that was given up here since, or that is here after all."""
         charter = self.charter
         lost = None if charter is None or charter.primary else charter.lost
-        return lost is not None and lost.view == self.standing.given_up
+        is_here = lost is not None and self.holds is not None and self.holds.view == lost.view
+        return lost is not None and (is_here or lost.view == self.standing.given_up)
 
     # Promise and report.
 
@@ -378,6 +380,14 @@ class Participant:
 
     # Install.
 
+    def _carry(self, charter: Charter, part: Part | None) -> None:
+        """Say what the application's state becomes with a view, before the service that carries it does: the next ballot may be
+        answered in this very turn."""
+        if charter.primary:
+            self.holds = Held(charter.id) if self.host.id in charter.holders else None
+        elif self.holds is not None and self.holds.cut is None and part is not None:
+            self.holds = self.holds._replace(cut=part.cut)
+
     def knows_installed(self, view: ViewId | None) -> bool:
         """Somebody has this view: if it was confirmed here, install it, however late. True if so."""
         if view is None or view not in self.confirmed:
@@ -415,6 +425,7 @@ class Participant:
         if charter.primary:
             self.standing = primary.installed(self.standing, quorum_of(charter))
             host.out.records.append(host.codec.encode(self.standing))
+        self._carry(charter, part)
         self.view = View(charter.id, charter.members)
         host.departures.installed(charter, None if previous is None else previous.id)
         self._floor = ballot.number

@@ -278,7 +278,9 @@ class Transfer:
                 fetch.enter(entered.view.id, self._candidates(fetch.want), keep, self._now)
         self._backlog.append(entered)
         self._advance()
-        if self.status is Status.WAITING and entered.charter.primary and not entered.charter.holders:
+        if (
+            entered.charter.primary and not entered.charter.holders
+        ):  # who is busy with an earlier view will wait here, too
             self._founded = entered.view.id
         elif self._founded is not None and self._complete_state() is None:
             self._founded = None  # parted from those that have the state
@@ -439,7 +441,8 @@ class Transfer:
         """Whether this member may be the one that begins with its application's own state."""
         if self._latest is None or not has_primary_policy(self._latest):
             return self.initial
-        return self.initial and self.status is Status.WAITING and self._complete_state() is not None
+        is_without = self.status is Status.WAITING or self._is_provisional
+        return self.initial and is_without and self._complete_state() is not None
 
     @property
     def _is_read_only(self) -> bool:
