@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import unisono
+from unisono.core.membership import Membership
+from unisono.core.membership_participant import Participant
 from unisono.orders.registry import ORDERS
 from unisono.sim import Network, in_virtual_time
 
@@ -384,3 +386,66 @@ def test_a_message_to_some_is_stable_when_all_of_them_are_known_to_have_it() -> 
         assert b"for two" in readers[1].payloads()
 
     in_virtual_time(main)
+
+
+# What a ballot knows of the state.
+
+
+def test_the_first_primary_begins_though_all_are_busy_with_a_view_before_it(tmp_path: Path) -> None:
+    """Each was read-only alone, and has not read on when the others come: one of them begins all the same."""
+
+    async def main(net: Network) -> None:
+        net.partition([[address] for address in ADDRESSES])
+        joining = (
+            unisono.join(
+                "g", listen=ADDRESSES[i], peers=ADDRESSES, policy="primary", journal=tmp_path / str(i),
+                snapshot=lambda: b"", restore=lambda data: None,
+            )
+            for i in range(3)
+        )  # fmt: skip
+        groups = list(await asyncio.gather(*joining))
+        assert not any(group.view.is_primary for group in groups)
+        net.heal()
+        await asyncio.sleep(5)
+        readers = [Reader(group) for group in groups]
+        await asyncio.sleep(5)
+        assert all(group.view.is_primary for group in groups)
+        await groups[0].cast(b"m")
+        await asyncio.sleep(1)
+        assert [reader.payloads() for reader in readers] == [[b"m"]] * 3
+
+    in_virtual_time(main, limit=600)
+
+
+def test_a_holder_counts_in_a_ballot_that_comes_in_the_turn_of_its_view(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """State transfer tells the member a turn later what is held; that turn may be too late."""
+
+    async def story(net: Network, keepers: list[Keeper]) -> None:
+        monkeypatch.setattr(Membership, "hold", lambda self, state: None)  # too late for every ballot
+        net.crash(keepers[2].group)
+        await asyncio.sleep(5)
+        again = await Keeper(2, tmp_path).start()
+        await asyncio.sleep(5)
+        for keeper in (*keepers[:2], again):
+            assert keeper.group.view.is_primary
+            assert keeper.state == ["before"]
+
+    play(tmp_path, story)
+
+
+def test_a_view_that_lacks_a_state_becomes_primary_when_a_member_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(net: Network, keepers: list[Keeper]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Participant, "_held_states", lambda self: ())
+            net.crash(keepers[2].group)
+            while len(keepers[0].group.members) == 3 or len(keepers[1].group.members) == 3:
+                await asyncio.sleep(0.01)
+            assert not keepers[0].group.view.is_primary
+        await asyncio.sleep(10)
+        assert all(keeper.group.view.is_primary and keeper.state == ["before"] for keeper in keepers[:2])
+
+    play(tmp_path, story)

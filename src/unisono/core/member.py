@@ -144,6 +144,7 @@ class Member(MemberQuestions):
     def hold(self, state: Held | None) -> None:
         """The application has this state of a primary, and can carry it on; None: it has none."""
         self._membership.hold(state)
+        self._is_planning = True
 
     def give_up(self, state: ViewId) -> None:
         """Give up the state of a primary that nobody here has, by its name. It is written down before it takes effect."""

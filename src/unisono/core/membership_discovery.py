@@ -33,7 +33,7 @@ class Discovery:
         self._repeats = 0  # of that, while there is nothing to be done about it
         self.greet_at = 0
         self.wish = ""  # the order that someone asked for
-        self._is_renewal = False  # a member of my view has given up the state that the view lacks
+        self._is_renewal = False  # a member of my view has given up the state that the view lacks, or has it
         self.refusal: Refused | None = None  # by a group that I greeted, and taken by none since
         self._refused_at: dict[str, int] = {}  # by address: when it last refused me; "": any that is not known
         self._order = participant.order
@@ -44,8 +44,8 @@ class Discovery:
 
     @property
     def is_renewal(self) -> bool:
-        """Whether the view is to be formed anew, because the state that it lacks was given up."""
-        return self._is_renewal or self._participant.has_given_up
+        """Whether the view is to be formed anew, because the state that it lacks was given up, or is here."""
+        return self._is_renewal or self._participant.can_be_primary
 
     @property
     def coordinator(self) -> MemberId:
@@ -189,7 +189,7 @@ class Discovery:
         leaving = self._participant.leaving
         suspects = tuple(sorted(known.suspects))[: host.config.members_max]
         grounds = host.departures.told(suspects)[: host.config.members_max]
-        renew = self._participant.has_given_up
+        renew = self._participant.can_be_primary
         notice = Notice(view.id, suspects, tuple(self._greeters), leaving, wish, grounds, renew)
         is_news = bool(notice.suspects or grounds or notice.addresses or leaving or wish or renew)
         if (notice == self._noticed and host.now < self._notice_at) or (not is_news and self._noticed is None):

@@ -95,11 +95,12 @@ class Participant:
         self.host.out.records.append(self.host.codec.encode(self.standing))
 
     @property
-    def has_given_up(self) -> bool:
-        """Whether the view lacks a state to be primary that was given up here since."""
+    def can_be_primary(self) -> bool:
+        """Whether the view lacks a state to be primary that was given up here since, or that is here after all."""
         charter = self.charter
         lost = None if charter is None or charter.primary else charter.lost
-        return lost is not None and lost.view == self.standing.given_up
+        is_here = lost is not None and self.holds is not None and self.holds.view == lost.view
+        return lost is not None and (is_here or lost.view == self.standing.given_up)
 
     # Promise and report.
 

@@ -444,7 +444,8 @@ class Transfer:
         """Whether this member may be the one that begins with its application's own state."""
         if self._latest is None or not has_primary_policy(self._latest):
             return self.initial
-        return self.initial and self.status is Status.WAITING and self._complete_state() is not None
+        is_without = self.status is Status.WAITING or self._is_provisional
+        return self.initial and is_without and self._complete_state() is not None
 
     @property
     def _is_read_only(self) -> bool:
