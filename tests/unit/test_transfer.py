@@ -366,7 +366,7 @@ def test_t6_one_that_is_behind_in_a_merge_follows_a_joiner_that_has_the_merged_s
     assert (to, ask.want) == (D, None), "the companions are gone, so the joiner is asked, for its state"
     transfer.take([aside(D, offer_for(ask, b"mine|theirsx", at=7)._replace(view=view_id(7)))], 0)
     give(transfer, D, b"mine|theirsx", 7)
-    assert tape.told == ["view 1", "restore", "view 7"]
+    assert tape.told == ["view 1", "Transition", "restore", "view 7"]
     assert tape.state == b"mine|theirsx"
 
 
@@ -395,7 +395,7 @@ def test_one_that_has_merged_is_followed_instead() -> None:
     _, ask = asked(port)
     transfer.take([aside(A, offer_for(ask, b"merged", ((0, 1, 1, 1),), at=5))], 0)
     give(transfer, A, b"merged", 5)
-    assert tape.told == ["view 1", "restore", "view 5"]
+    assert tape.told == ["view 1", "Transition", "restore", "view 5"]
     assert transfer.is_live
 
 

@@ -429,6 +429,7 @@ class Participant:
                 host.seat.depart((host.id, *along), charter.primary or host.settings.policy != "primary")
             host.out.events.append(Left())
             return
+        is_kept = True
         if host.settings.has_state:
             is_first = charter.primary and not charter.holders  # each member has all there is
             is_kept = is_first or primary.is_carried(charter, host.id, self.holds)
@@ -456,7 +457,7 @@ class Participant:
             if charter.primary and charter.supersedes:
                 attributes["previous_primary"] = ",".join(map(str, charter.supersedes))
             if charter.primary and host.settings.has_state:
-                attributes |= _state_attributes(charter, host.id)
+                attributes |= _state_attributes(charter, host.id) | {"carries": is_kept}
         parts = tuple(dict.fromkeys(part.view for part in charter.parts))
         host.seat.install(self.view, previous, transitional, parts, self.order, attributes)
         host.out.events.append(Installed(charter))

@@ -244,7 +244,8 @@ class Seat:
         # Under the primary policy, casts accepted so far wait for a view that is primary.
         self._is_read_only = attributes is not None and attributes.get("primary") is False
         if self._reach:
-            self._show_remainder(transitional or (self.id,), not self._is_read_only)
+            is_carried = attributes is None or attributes.get("carries") is not False
+            self._show_remainder(transitional or (self.id,), is_carried and not self._is_read_only)
         known = self.reaches() if self._reach else {}
         self._reach = [known.get(member, 0) for member in view.members]
         self.view = view

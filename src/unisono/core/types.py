@@ -62,7 +62,8 @@ class Transition(NamedTuple):
     """A view ends. Deliveries between this event and the next view are the agreed remainder of the old view.
 
     `together` names this member and those members of the next view that close the old one with the same remainder. `is_primary`
-    tells whether the next view is primary; under `partitionable` every view is.
+    tells whether the remainder becomes part of a primary: the next view is one, and this member's state is carried into it.
+    Under `partitionable` every view is primary.
     """
 
     together: tuple[MemberId, ...]

@@ -156,6 +156,7 @@ class Transfer:
         self._is_over = False
         self._shown: View | None = None  # to the application, the last
         self._along: tuple[MemberId, ...] = ()  # who comes along from that view, as its Transition said
+        self._is_ending = False  # that Transition was shown, and no view since
         self._holds: Held | None = None  # the state of a primary that the application has at its position
         self._told: Held | None = None  # what the member below was told of it …
         self._is_told = False  # … since its latest view, with which it changes that by itself
@@ -225,11 +226,10 @@ class Transfer:
         """What happened to the member, in order: one turn's events, or several turns' one after the other."""
         self._now = max(now, self._now)
         for event in events:
-            if isinstance(event, Batch | Transition):
-                if self.is_live and not self._is_stopped:
-                    self._show(event)
-                else:
-                    self._backlog.append(event)
+            if isinstance(event, Batch) and self.is_live and not self._is_stopped:
+                self._show(event)
+            elif isinstance(event, Batch | Transition):  # whether a Transition is shown depends on the view behind it
+                self._backlog.append(event)
             elif isinstance(event, Entered):
                 self._take_view(event)
             elif isinstance(event, Aside):
@@ -296,11 +296,23 @@ class Transfer:
             if isinstance(event, Entered) and is_merge(event):
                 self._begin_merge(event)
                 return
-            if isinstance(event, Entered) and not self._is_kept(event, self._holds):
-                self._turn(Status.WAITING)
+            if isinstance(event, Transition | Entered) and not self._goes_on(event):
                 return
             self._backlog.pop()
             self._show(event)
+
+    def _goes_on(self, event: Transition | Entered) -> bool:
+        """Whether the application takes its state into the view that begins, or begins behind this. If not, it waits, and the
+        remainder of its last view with it: that is shown only if no other state is taken over."""
+        entered = event if isinstance(event, Entered) else next(self._backlog.views(), None)
+        if entered is None:
+            return False  # the view comes in this turn
+        if is_merge(entered) or self._is_kept(entered, self._holds):
+            return True
+        if isinstance(event, Transition):
+            self._along = event.together
+        self._turn(Status.WAITING)
+        return False
 
     def _is_kept(self, entered: Entered, holds: Held | None) -> bool:
         """Whether an application with this state takes it along into a view."""
@@ -314,7 +326,8 @@ class Transfer:
         """Nobody will ask this member for its state any more, so what is held back need not wait for the application."""
         while self.status is Status.LIVE and self._backlog:
             event = self._backlog.first
-            if is_merge(event) or (isinstance(event, Entered) and not self._is_kept(event, self._holds)):
+            entered = next(self._backlog.views(), None) if isinstance(event, Transition) else event
+            if isinstance(entered, Entered) and (is_merge(event) or not self._is_kept(entered, self._holds)):
                 return
             self._backlog.pop()
             self._show(event)
@@ -324,9 +337,9 @@ class Transfer:
             self._has_shown_batch = True
             raise_reach(self._frontier, event)
         elif isinstance(event, Transition):
-            self._along = event.together
+            self._along, self._is_ending = event.together, True
         elif isinstance(event, Entered):
-            self._frontier = {}
+            self._frontier, self._is_ending = {}, False
             self._holds = self._after(event, self._holds)
             self._is_original = self._is_original and self._holds is None and has_primary_policy(event)
             if event.previous != self._shown:
@@ -340,6 +353,12 @@ class Transfer:
         along = () if self._shown is None else self._along
         together = tuple(member for member in members if member == self.id or member in along)
         return Entered.of(entered.view, entered.charter, self._shown, together, entered.is_primary)
+
+    def _show_transition(self, entered: Entered) -> None:
+        """Show the application that its last view leads into this one, with the same `together`."""
+        if self._shown is not None and not self._is_ending:
+            seen = entered if entered.previous == self._shown else self._seen_from_here(entered)
+            self._show(Transition(seen.together, seen.is_primary, self._shown.id))
 
     def _work(self) -> None:
         """Do whatever can be done now."""
@@ -466,11 +485,22 @@ class Transfer:
     def _skip_to_latest_view(self) -> None:
         """What was delivered before belongs to a state that is not here, and will come with it."""
         assert self._view is not None
-        self._holds = None
+        remainder: list[Batch] = []
+        is_own = (
+            self._shown is not None
+        )  # what lies before the next view is the remainder of the application's last one
         for _ in range(self._backlog.place_of(self._view.id) or 0):
             event = self._backlog.pop()
-            if isinstance(event, Batch):
+            is_own = is_own and not isinstance(event, Entered)
+            if isinstance(event, Batch) and is_own:
+                remainder.append(event)
+            elif isinstance(event, Batch):
                 self._application.skip(event, False)
+        assert self._latest is not None
+        self._show_transition(self._latest)
+        for batch in remainder:
+            self._show(batch)
+        self._holds = None
 
     def _complete(self, fetch: Fetch, offer: wire.Offer) -> None:
         """All chunks are here."""
@@ -506,6 +536,7 @@ class Transfer:
         is_merged = self._merge is not None and self._application.can_merge  # its own part is in what it gets
         self._merge = None
         self._turn(Status.LIVE)
+        self._show_transition(entered)
         if self._shown is not None and not is_merged and not self._is_original:
             self._tell_replaced(entered.charter, self._shown)
         self._application.restore(data)
