@@ -3,7 +3,8 @@
 A message is safe if its CAST has `attributes.safe` = ``true``. Let a life deliver the safe message m in the primary view V before
 it blocks for the end of V. For every later primary V' (of a higher number):
 
-- A member that installed V and later V' delivered m in V, if it is addressed to it, or its state was replaced in between.
+- A member that installed V and later V' delivered m in V, if it is addressed to it, or its state was replaced after it
+  entered V.
 - Where V' names the part that carries its state (`attributes.state` = ``view/cut``: those who came from that view with that cut)
   and m goes to all, some member of that part has m: it delivered m, or took over the state of a primary whose part has it.
 
@@ -176,6 +177,8 @@ class _Lineage:
                     answer = answer or not self._lacks[name]
             elif row.kind == STATE:
                 view = None if current is None else current.view
+                if view == self._message.view:
+                    continue  # what is delivered in a view is in the state that is taken over there, or comes after it
                 answer = self._carried(view) if view is not None and name in self._chain.get(view, ()) else None
         return answer
 
