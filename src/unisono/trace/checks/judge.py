@@ -151,8 +151,12 @@ class Observer:
     def _excuse(self, stay: Stay, event: Event) -> None:
         """A view of another order than the run began with: what that does not promise is not owed by the run."""
         if event.reason is not None and event.reason != event.protocol:
-            self.owed -= excused(event.protocol, event.reason)
-            self.checkers = [checker for checker in self.checkers if checker.id in self.owed]
+            self.excuse(excused(event.protocol, event.reason))
+
+    def excuse(self, properties: Iterable[str]) -> None:
+        """Do not ask for these properties any more."""
+        self.owed -= frozenset(properties)
+        self.checkers = [checker for checker in self.checkers if checker.id in self.owed]
 
     @property
     def violations(self) -> list[Violation]:
