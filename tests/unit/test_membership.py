@@ -326,6 +326,14 @@ def test_the_first_primary_needs_no_holder_and_neither_does_a_group_without_a_st
     assert judge((A, B), answers((A, B), stateless), (), ()) == Judgement(True, (V2,))
 
 
+def test_observers_that_were_primary_before_any_state_do_not_keep_one_from_beginning() -> None:
+    observed = Standing(Quorum(V2, (A, B)), ())
+    assert judge((A, B, C), answers((A, B, C), observed, c=()), (), ()) == Judgement(True, (V2,), True)
+    unknown = Standing(Quorum(V2, (A, B), None, None), ())  # a record of an earlier version: there may have been one
+    assert judge((A, B, C), answers((A, B, C), unknown, c=()), (), ()).lost == unknown.last
+    assert judge((A, B), answers((A, B), unknown), (), ()).is_primary
+
+
 def test_observers_that_are_the_majority_do_not_go_on_without_the_state() -> None:
     """They have no state themselves, but their records say that there was one."""
     assert judge((A, B), answers((A, B), LAST), (), ()).lost == LAST.last
@@ -431,7 +439,7 @@ def test_a_charter_that_cannot_be_is_refused() -> None:
 def test_a_record_of_an_earlier_version_is_read() -> None:
     codec = ControlCodec(Config())
     record = codec.encode(EarlierStanding(EarlierQuorum(V1, (A, B)), (EarlierQuorum(V2, (A,)),)))
-    assert restore(codec, record) == Standing(Quorum(V1, (A, B)), (Quorum(V2, (A,)),))
+    assert restore(codec, record) == Standing(Quorum(V1, (A, B), None, None), (Quorum(V2, (A,), None, None),))
 
 
 def test_records() -> None:

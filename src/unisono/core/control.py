@@ -193,7 +193,7 @@ class Quorum(NamedTuple):
     view: ViewId
     members: tuple[MemberId, ...]
     state: ViewId | None = None  # the primary whose state it begins with
-    has_state: bool = False  # some member's application had a state
+    has_state: bool | None = False  # some member's application had a state; None: an earlier version did not say
 
 
 class Standing(NamedTuple):
@@ -274,7 +274,7 @@ _CONFIG = ROW(*(U64 for _ in CONFIG_NAMES))
 _SETTINGS = ROW(U8, TEXT, TEXT, MAYBE(_HOOKS), FLAG, _CONFIG, type=Settings)
 _PART = ROW(_VIEW, _VIEW, _MEMBERS, _MEMBERS, type=Part)
 _DEPARTURES = Many(ROW(_MEMBER, U8, _MEMBER, U64, U64, type=Departure), Bound.MEMBERS)
-_QUORUM = ROW(_VIEW, _MEMBERS, MAYBE(_VIEW), FLAG, type=Quorum)
+_QUORUM = ROW(_VIEW, _MEMBERS, MAYBE(_VIEW), MAYBE(FLAG), type=Quorum)
 _HELD = ROW(_VIEW, MAYBE(_VIEW), type=Held)
 _EARLIER_QUORUM = ROW(_VIEW, _MEMBERS, type=EarlierQuorum)
 _CHARTER = ROW(

@@ -86,7 +86,8 @@ def judge(
     if not all(2 * len(present.intersection(quorum)) > len(quorum) for quorum in owed):
         return Judgement(False, supersedes)
     has_state = any(answer.has_state for answer in answers.values()) or any(quorum.has_state for quorum in known)
-    if not known or not has_state:
+    is_first = all(quorum.has_state is False for quorum in known)  # there was no state before
+    if not has_state or is_first:
         return Judgement(True, supersedes, has_state)
     return _find_state(answers, parts, known)
 
@@ -184,8 +185,8 @@ def restore(codec: ControlCodec, record: bytes | None) -> Standing:
         record = bytes((VERSION,)) + record[1:]
     standing = codec.read(record)
     if isinstance(standing, EarlierStanding):
-        last = None if standing.last is None else Quorum(*standing.last)
-        standing = Standing(last, tuple(Quorum(*one) for one in standing.attempts))
+        last = None if standing.last is None else Quorum(*standing.last, has_state=None)
+        standing = Standing(last, tuple(Quorum(*one, has_state=None) for one in standing.attempts))
     if not isinstance(standing, Standing):
         raise Misuse("the record of this member cannot be read: restore it, or start under a new address.")
     return standing
