@@ -215,3 +215,17 @@ def test_what_state_transfer_skips_is_known_by_the_batch_and_not_by_its_rank() -
         assert not own._held
 
     asyncio.run(main())
+
+
+def test_waits_that_were_given_up_are_forgotten() -> None:
+    """A program that asks again and again with a short timeout must not grow while nothing moves."""
+
+    async def main(network: Network) -> None:
+        async with unisono.join("g", listen=A, peers=PEERS[:2], min_members=1) as group:
+            receipts = group._receipts
+            for _ in range(1_000):
+                with pytest.raises(unisono.TimedOut):
+                    await receipts.wait(10**9, Stage.STABLE, 0.001)
+            assert len(receipts._waiting[Stage.STABLE]) < 200
+
+    in_virtual_time(main, limit=600)

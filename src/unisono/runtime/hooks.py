@@ -106,6 +106,7 @@ class Carrier:
             self._desk.restore(pairs[0][0])
             parts = [state for _, state in pairs]
         if self._hooks.merge is None:
+            self._restored()
             self._hooks.restore(parts[0])
         else:
             self._hooks.merge(parts)

@@ -22,6 +22,8 @@ from unisono.core.prefix import Prefix
 from unisono.core.types import Key, MemberId
 from unisono.runtime.errors import TimedOut, Uncertain
 
+SWEEP_MIN = 64
+"""Fewer waits are not worth a sweep."""
 GRACE_S = 1.0
 """If a task that has read from the group waits for `applied` and nobody else reads for this long, nobody will."""
 
@@ -71,6 +73,7 @@ class Receipts:
         self._doubts = {stage: _Doubts() for stage in Stage}  # by the first stage that is never confirmed
         self._waiting: dict[Stage, list[tuple[int, int, asyncio.Future[None]]]] = {stage: [] for stage in Stage}
         self._tie = count()
+        self._given_up = dict.fromkeys(Stage, 0)  # waits that were given up since the last sweep
         self._failure: Exception | None = None
         self.is_applied_awaited = False
         """Whether a task waits for a message to be applied."""
@@ -194,6 +197,16 @@ class Receipts:
         finally:
             if grace is not None:
                 grace.cancel()
+            if future.cancelled():  # by the timeout, or with the caller
+                self._sweep(stage)
+
+    def _sweep(self, stage: Stage) -> None:
+        """Forget waits that were given up, when there may be as many of them as others."""
+        self._given_up[stage] += 1
+        if 2 * self._given_up[stage] > max(SWEEP_MIN, len(self._waiting[stage])):
+            self._given_up[stage] = 0
+            self._waiting[stage] = [entry for entry in self._waiting[stage] if not entry[2].done()]
+            heapify(self._waiting[stage])
 
     def _guard(self, index: int, future: asyncio.Future[None], reader: Reader | None) -> asyncio.TimerHandle | None:
         """Refuse a wait that would never end, because the caller is the one that reads."""
