@@ -61,7 +61,8 @@ CLEAR_BYTES = 22
 TO_ALL = 0xFFFF
 POLL = 1  # flag: answer with all your rows
 PUSH = 2  # flag: the window is full, acknowledge to me at once
-FLAGS_MAX = POLL | PUSH
+AWAIT = 4  # flag: a caller waits for stability, so tell me at once what you take in from now on, for a while
+FLAGS_MAX = POLL | PUSH | AWAIT
 
 CAST = 0  # kinds of body: the stream …
 SEND = 1

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from unisono.core.envelope import (
+    AWAIT,
     BODY,
     CAST,
     FLAGS_MAX,
@@ -113,7 +114,7 @@ class StreamIntake(StreamQuestions):
                 self._polled[sender] = None
             if flags & PUSH:
                 self._ack_ones[sender] = now
-            if flags:
+            if flags & AWAIT:
                 self._prompted[sender] = now + self._settings.ack_delay_ns
         if acknowledged:
             self._apply_rows(sender, acknowledged, now)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from unisono.core.envelope import NAK, NAKS_MAX, NO_LIMIT, POLL, PUSH, ROW, SEND, Octets, mark_full, mark_header
+from unisono.core.envelope import AWAIT, NAK, NAKS_MAX, NO_LIMIT, POLL, PUSH, ROW, SEND, Octets, mark_full, mark_header
 from unisono.core.errors import Misuse
 from unisono.core.stream_intake import StreamIntake
 from unisono.core.stream_receive import NEVER, Inflow
@@ -251,7 +251,7 @@ class Streams(StreamIntake):
     def _push(self, stream: Outflow) -> int:
         """The flag of a body that fills the window while others wait: no delay of its acknowledgement."""
         if self._is_urged:
-            return PUSH
+            return PUSH | AWAIT
         place = stream.sent - stream.base
         if place == len(stream.bodies) or stream.flight_bytes + len(stream.bodies[place]) <= self._window.size:
             return 0
@@ -381,7 +381,7 @@ class Streams(StreamIntake):
         self._is_urged = False
         if not any(to is None for to, _ in out):
             for peer in self.behind(self._rank, self.packets_cast):
-                self._emit(out, peer, now, rows=self._rows((peer,), now), flags=POLL)
+                self._emit(out, peer, now, rows=self._rows((peer,), now), flags=POLL | AWAIT)
 
     def _lags(self, peer: Rank) -> bool:
         """Whether `peer` has not told that it has, and has taken in, what was here when the watch began."""
