@@ -14,6 +14,7 @@ from tests.stream_harness import MS, Forger, look, plain, refusals, view_of
 from unisono.core.envelope import (
     BODY,
     CAST,
+    FLAGS_MAX,
     FRAGMENT,
     PIECE,
     SEND,
@@ -120,7 +121,7 @@ def test_f1_every_single_bit_flip_raises_nothing_and_takes_no_memory() -> None:
     ("reason", "changes"),
     [
         (Refusal.VERSION, {"version": VERSION + 1}),
-        (Refusal.VERSION, {"flags": 4}),
+        (Refusal.VERSION, {"flags": FLAGS_MAX + 1}),
         (Refusal.SENDER, {"sender": 2}),
         (Refusal.SENDER, {"sender": 9}),
         (Refusal.ADDRESSEE, {"to": 2}),
@@ -318,7 +319,7 @@ def random_datagram(random: Random, forger: Forger, node: Streams) -> bytes:
             random.randbytes(30),
         ]
     )
-    changes = {"flags": number(4), "cast_end": number(2**32), "send_end": number(2**32), "room": number(2**32)}
+    changes = {"flags": number(8), "cast_end": number(2**32), "send_end": number(2**32), "room": number(2**32)}
     datagram = bytearray(
         forger.datagram(body, rows, random.choice([(), naks]), {**changes, "to": random.choice([TO_ALL, 1])})
     )
