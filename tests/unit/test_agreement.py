@@ -214,7 +214,7 @@ def test_a_record_of_the_version_before_is_read() -> None:
     codec = ControlCodec(Config())
     quorum = EarlierQuorum(ViewId(3, A), (A,))
     record = b"\2" + codec.encode(EarlierStanding(quorum, (quorum,)))[1:]
-    assert restore(codec, record) == Standing(Quorum(*quorum), (Quorum(*quorum),))
+    assert restore(codec, record) == Standing(Quorum(*quorum, has_state=None), (Quorum(*quorum, has_state=None),))
     with pytest.raises(Misuse, match="cannot be read"):
         restore(codec, b"\1" + record[1:])
 
