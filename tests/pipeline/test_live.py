@@ -158,7 +158,7 @@ def payloads(spark: SparkSession, out: Path) -> list[str]:
 def test_a_killed_query_resumes_without_loss_or_duplicate(
     spark: SparkSession, members: tuple[Member, Member], tmp_path: Path
 ) -> None:
-    caster, _ = members
+    caster, observer = members
     places = [str(tmp_path / name) for name in ("journal", "out", "checkpoint")]
     caster.ask("cast 400 400")
     with subprocess.Popen([sys.executable, "-c", QUERY, *places], start_new_session=True, text=True) as query:
@@ -168,6 +168,7 @@ def test_a_killed_query_resumes_without_loss_or_duplicate(
     assert len(payloads(spark, tmp_path / "out")) < 400, "killed in the middle"
     delivered = caster.ask("cast 60 460")
     assert len(delivered) == 460
+    assert observer.ask("tell 0 460") == delivered, "its journal has them before it shows them"
     live.register(spark)
     rows = spark.readStream.format("unisono").option("journal", places[0]).load()
     sink = rows.writeStream.format("parquet").option("path", places[1]).option("checkpointLocation", places[2])
