@@ -39,5 +39,5 @@ class Recording:
             self._recorder.show_receipt(self._driver.clock(), stage.value, index, 1, outcome, known)
 
     def state_taken(self) -> None:
-        """A joiner has got its first state."""
+        """A state was taken over, and none of the group's own was thrown away for it."""
         self._recorder.show_state(self._driver.clock(), None, False)
