@@ -14,7 +14,8 @@ from unisono.core.member import Settings
 from unisono.core.membership_participant import Participant
 from unisono.core.membership_settings import MembershipSettings
 from unisono.core.stream_settings import StreamSettings
-from unisono.core.types import CastOptions, MemberId, Rank
+from unisono.core.tickets import PAIR
+from unisono.core.types import CastOptions, MemberId, Packet, Rank
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 from unisono.trace.checks import Verdict
 
@@ -67,7 +68,16 @@ def participant(process: Process) -> Participant:
 def control_in(datagram: bytes) -> Control | None:
     """The control message in a datagram, if it holds one."""
     frame = _FRAMES.open(datagram)
-    return _CONTROL.read(frame.message) if isinstance(frame, ControlFrame) else None  # type: ignore[return-value]
+    message = frame.message[PAIR.size :] if isinstance(frame, ControlFrame) else b""
+    return _CONTROL.read(message) if any(message) else None  # type: ignore[return-value]
+
+
+def send(world: GroupWorld, to: str, sender: MemberId, message: Packet) -> None:
+    """A control message in the name of `sender`, from an insider that has seen the tickets of both."""
+    process, other = world.processes[to], world.processes.get(sender.address)
+    given = other.member.tickets.ticket(to) if isinstance(other, Process) else 1
+    pair = PAIR.pack(given, process.member.tickets.ticket(sender.address))
+    process.take(Frames("simulated", sender).control(pair + _CONTROL.encode(message)))
 
 
 def lose_control(world: GroupWorld, rule: Callable[[str, str, Control], bool]) -> None:

@@ -9,7 +9,7 @@ from unisono.core.member_settings import Settings
 from unisono.core.membership_host import Evicted, Refused
 from unisono.core.types import CastOptions, Key, MemberId, Service, Transition, ViewId
 from unisono.runtime.clients import Outside, Unanswered, client
-from unisono.runtime.errors import Closed, JournalError, NotFlushed, TimedOut, Uncertain
+from unisono.runtime.errors import Closed, JournalError, NotFlushed, Outdated, TimedOut, Uncertain
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining, join
@@ -58,6 +58,7 @@ __all__ = [
     "Uncertain",
     "Unanswered",
     "NotFlushed",
+    "Outdated",
     "JournalError",
     "__version__",
 ]

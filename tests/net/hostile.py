@@ -15,6 +15,7 @@ from tests.runtime.ports import free_addresses
 from unisono.core.control import ControlCodec
 from unisono.core.envelope import HEAD
 from unisono.core.frame import CONTROL, HEAD_BYTES, STREAM, VERSION, Frames, group_tag
+from unisono.core.tickets import PAIR
 from unisono.core.types import MemberId
 from unisono.runtime.addresses import sockaddr_of
 from unisono.runtime.checksum import Checksum
@@ -47,6 +48,7 @@ class Besieged:
         """Makes of each datagram that leaves what leaves instead."""
         self.delivered: list[list[bytes]] = [[] for _ in groups]
         self.views: list[unisono.View | None] = [None for _ in groups]
+        self.history: list[list[unisono.View]] = [[] for _ in groups]
         self.errors: list[Exception] = []
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
@@ -75,8 +77,15 @@ class Besieged:
                     self.delivered[number].append(event.payload)
                 elif isinstance(event, unisono.View):
                     self.views[number] = event
+                    self.history[number].append(event)
         except Exception as error:  # told by `until`
             self.errors.append(error)
+
+    def replace(self, number: int, group: unisono.Group) -> None:
+        """A new life of a member that has left."""
+        self.groups[number] = group
+        self._tasks.append(asyncio.create_task(self._watch(number)))
+        self._tap(group)
 
     def close(self) -> None:
         self._socket.close()
@@ -190,9 +199,17 @@ class Besieged:
 
     # Forging, for groups without a key.
 
-    def control(self, as_member: MemberId, message: tuple[object, ...]) -> bytes:
-        codec = ControlCodec(self.groups[0]._driver.member.settings.config)
-        return with_checksum(Frames(GROUP, as_member).control(codec.encode(message)))
+    def control(self, as_member: MemberId, message: tuple[object, ...], victim: int = 0) -> bytes:
+        """A control message in a member's name, or in a stranger's, with the ticket that the victim would give it."""
+        codec = ControlCodec(self.groups[victim]._driver.member.settings.config)
+        return self.proven(as_member, codec.encode(message), victim)
+
+    def proven(self, as_member: MemberId, message: bytes, victim: int = 0) -> bytes:
+        member = self.groups[victim]._driver.member
+        own = {group.id.address: group._driver.member.tickets for group in self.groups}
+        given = own[as_member.address].ticket(member.id.address) if as_member.address in own else 1
+        pair = PAIR.pack(given, member.tickets.ticket(as_member.address))
+        return with_checksum(Frames(GROUP, as_member).control(pair + message))
 
     def stream(self, rank: int, body: bytes = b"", tail: bytes = b"", **lies: int) -> bytes:
         """A datagram of the current view, from the member of that rank, with a counter that is fresh."""

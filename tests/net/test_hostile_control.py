@@ -31,6 +31,7 @@ from unisono.core.control import (
 )
 from unisono.core.departure import Cause, Departure
 from unisono.core.envelope import BODY, HEAD, NAK, ROW
+from unisono.core.tickets import PAIR
 from unisono.core.types import MemberId, ViewId
 from unisono.core.wire import VERSION
 from unisono.runtime.checksum import CHECKSUM_BYTES
@@ -255,7 +256,7 @@ async def test_f16_a_member_of_another_version_of_the_wire_is_refused_with_a_rea
         codec = siege.groups[0]._driver.member._control
         answers = [one.data for one in siege.seen if one.to == (address,)]
         own = siege.groups[0].id.address.encode()
-        told = [codec.read(answer[6 + 9 + len(own) : -CHECKSUM_BYTES]) for answer in answers]
+        told = [codec.read(answer[6 + 9 + len(own) + PAIR.size : -CHECKSUM_BYTES]) for answer in answers]
         assert any(
             isinstance(one, Refuse) and f"version {VERSION} of the wire format, this member version 99" in one.reason
             for one in told

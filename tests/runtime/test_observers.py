@@ -134,7 +134,7 @@ async def test_a_joiner_that_hears_only_another_version_is_told_so(network: Netw
     assert not any("version" in sentence for sentence in joining.explain())
     member = group._driver.member
     frames = member._frames
-    foreign = frames.control(b"\2\x40" + bytes(50))
+    foreign = b"\1" + frames.control(b"\2\x40" + bytes(50))[1:]
     group._driver.member.receive([foreign], group._driver.clock())
     with pytest.raises(unisono.TimedOut, match="1 messages came in another version of the wire format: run the same"):
         await task

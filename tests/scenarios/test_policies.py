@@ -215,11 +215,12 @@ def test_a_member_blames_nobody_for_its_own_rate() -> None:
     world = GroupWorld("fifo", 15, settings=slowly, delay="constant:80ms")
     world.gather("ab")
     a = world.processes["a"]
+    views = len(a.views)
     for _ in range(600):
         a.cast(bytes(100_000))
         world.run(0.005)
     assert a.member.tally.casts_refused > 100
-    assert len(a.views) == 1
+    assert len(a.views) == views
     assert any("casts wait at a: its own rate limit holds them" in one for one in a.member.explain())
 
 

@@ -6,22 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.group_tools import control_in, passes, settles, texts, with_membership
+from tests.group_tools import control_in, passes, send, settles, texts, with_membership
 from unisono.core.config import SECOND
 from unisono.core.control import Moved, Notice
-from unisono.core.frame import Frames
 from unisono.core.membership_settings import Policy
-from unisono.core.types import MemberId, Packet, ViewId
+from unisono.core.types import Packet, ViewId
 from unisono.orders.registry import ORDERS
 from unisono.sim import group_swarm
 from unisono.sim.group_swarm import Script, run_outing
 from unisono.sim.group_world import QUICK, GroupWorld
-
-
-def send(world: GroupWorld, to: str, sender: MemberId, message: Packet) -> None:
-    """Somebody without a key sends a control message."""
-    process = world.processes[to]
-    process.take(Frames("simulated", sender).control(process.member._control.encode(message)))
 
 
 def test_a_partition_heals_however_many_have_crashed_before() -> None:

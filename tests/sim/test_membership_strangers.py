@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scenarios.test_views_for_long import send
+from tests.group_tools import control_in, send, with_membership
 from unisono.core.config import SECOND, Config
-from unisono.core.control import ANSWER, ROLL, Answer, Hello, Notice, Piece, Propose, Refuse, Standing
+from unisono.core.control import ANSWER, ROLL, Answer, Hello, Notice, Outlive, Piece, Propose, Refuse, Standing
 from unisono.core.frame import ADDRESS_BYTES_MAX, Frames
-from unisono.core.membership_discovery import REASON_LETTERS_MAX
-from unisono.core.membership_host import Refused
+from unisono.core.membership_discovery import REASON_LETTERS_MAX, REFUSAL_PROBES
+from unisono.core.membership_host import Outlived, Refused
 from unisono.core.membership_settings import MembershipSettings
 from unisono.core.parcels import Parcel
+from unisono.core.tickets import PAIR
 from unisono.core.types import MemberId, ViewId
 from unisono.core.wire import Codec
 from unisono.orders.registry import ORDERS
@@ -30,7 +31,8 @@ def settled() -> tuple[GroupWorld, Process]:
 
 
 def greeting(process: Process, sender: MemberId, **changes: object) -> Hello:
-    hello = process.member._membership._discovery.hello(answer=True)
+    discovery = process.member._membership._discovery
+    hello = discovery.hello(discovery.hello().nonce)
     nothing = {"view": None, "members": (), "coordinator": sender, "suspects": (), "addresses": ()}
     return hello._replace(**nothing | changes)  # type: ignore[arg-type]
 
@@ -83,7 +85,9 @@ def test_refusals_are_heard_now_and_then() -> None:
     shown: list[Refused] = []
 
     def hear(sender: MemberId) -> None:
-        frame = Frames("simulated", sender).control(z.member._control.encode(Refuse("no" * 30_000, None)))
+        nonce = z.member._membership._discovery.hello().nonce
+        pair = PAIR.pack(1, z.member.tickets.ticket(sender.address))
+        frame = Frames("simulated", sender).control(pair + z.member._control.encode(Refuse("no" * 30_000, None, nonce)))
         z.member.receive([frame], z.clock())
         shown.extend(event for event in z.member.drain(z.clock()).events if isinstance(event, Refused))
 
@@ -109,10 +113,12 @@ class Liar:
 
     def take(self, datagram: bytes) -> None:
         a = self._world.processes["a"]
-        frame = Frames("simulated", a.id).open(datagram)
-        message = None if frame is None else a.member._control.read(frame.message)
+        message = control_in(datagram)
+        if message is None:  # a question
+            pair = PAIR.pack(1, a.member.tickets.ticket(self._me.address))
+            a.take(Frames("simulated", self._me).control(pair))
         if isinstance(message, Hello) and not message.answer and self._me == self._hello.coordinator:
-            send(self._world, "a", self._me, self._hello._replace(answer=True))
+            send(self._world, "a", self._me, self._hello._replace(answer=True, nonce=message.nonce))
         if isinstance(message, Propose):
             order = ORDERS["rmp"]
             codec = Codec((*order.wire, order.report_wire, order.cut_wire), Config())
@@ -159,3 +165,85 @@ def test_a_member_knows_its_own_life() -> None:
     a, *_ = world.gather("a")
     contacts = a.member._membership._contacts
     assert contacts.is_stale(MemberId(a.id.address, a.id.incarnation - 1))
+
+
+def test_an_answer_or_a_refusal_to_a_greeting_of_long_ago_counts_for_nothing() -> None:
+    """A captured refusal kept every joiner out, and greetings of the dead made contacts that a merge waited for."""
+    world = GroupWorld("fifo", seed=1)
+    world.start("z", seeds=["a", "z"])
+    z = world.processes["z"]
+    world.run(0.05)
+    a, membership = MemberId("a", 1), z.member._membership
+    stale = membership._discovery.hello().nonce
+    world.run(20)
+    unasked = membership.refused.get("unasked", 0)
+    send(world, "z", a, greeting(z, a)._replace(nonce=stale))
+    send(world, "z", a, Refuse("no", ViewId(1, a), stale))
+    assert membership.refused["unasked"] == unasked + 2
+    assert membership._discovery.refusal is None
+    assert not membership._contacts.contacts
+
+
+def test_a_refusal_expires_unless_it_is_repeated() -> None:
+    world = GroupWorld("fifo", seed=1, settings=with_membership(members_min=2))
+    world.start("z", seeds=["a", "z"])
+    z = world.processes["z"]
+    world.run(0.05)
+    discovery = z.member._membership._discovery
+    a = MemberId("a", 1)
+    send(world, "z", a, Refuse("no", ViewId(1, a), discovery.hello().nonce))
+    pause = z.member.settings.membership.refused_probe_ns / SECOND
+    world.run((REFUSAL_PROBES - 1) * pause)
+    assert discovery.is_refused
+    world.run(2 * pause)
+    assert not discovery.is_refused
+
+
+def test_a_long_token_of_strangers_takes_no_memory() -> None:
+    """A token of the ring was taken in from anyone, half a gigabyte of it."""
+    world, a = settled()
+    limit = a.member.settings.membership.piece_bytes_max * a.member.settings.membership.pieces_max
+    token = Piece(ViewId(100, STRANGER), ROLL, 0, limit + 1, bytes(1_000))
+    send(world, "a", STRANGER, token)
+    membership = a.member._membership
+    assert membership.refused["token of strangers"] == 1
+    assert membership._host.ring._coming is None
+    send(world, "a", STRANGER, token._replace(total=limit))
+    assert membership._host.ring._coming is not None
+    assert a.view is not None
+    other = a.view.members[1]
+    send(world, "a", other, token._replace(ballot=ViewId(101, other)))
+    assert membership._host.ring._coming.total == limit + 1
+    assert membership.refused["token of strangers"] == 1
+
+
+def test_an_old_life_that_greets_is_told_the_number_to_begin_above() -> None:
+    world = GroupWorld("fifo", seed=1)
+    world.start("a", "b", seeds="ab")
+    assert world.run(10, lambda: world.is_one("ab"))
+    world.start("c", seeds="ab", incarnation=1_000)
+    assert world.run(10, lambda: world.is_one("abc"))
+    world.crash("c")
+    assert world.run(10, lambda: world.is_one("ab"))
+    world.start("c", seeds="ab", incarnation=500)
+    told: list[Outlived] = []
+    c = world.processes["c"]
+    c.on_event = lambda process, event: told.append(event) if isinstance(event, Outlived) else None
+    assert world.run(10, lambda: bool(told))
+    assert told[0].newest == 1_000
+
+
+def test_nobody_is_outlived_by_what_it_did_not_ask_for() -> None:
+    world, a = settled()
+    membership = a.member._membership
+    nonce = membership._discovery.hello().nonce
+    for lie in (
+        Outlive(a.id, 2**62, nonce + 1),
+        Outlive(a.id, a.id.incarnation, nonce),
+        Outlive(MemberId("a", 77), 2**62, nonce),
+    ):
+        send(world, "a", STRANGER, lie)
+    assert membership.refused["unasked"] == 3
+    send(world, "a", STRANGER, Outlive(a.id, 2**62, nonce))
+    assert a.refusals, "a member among others does not give way; its operator is told"
+    assert world.is_one("abc")

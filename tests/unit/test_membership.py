@@ -86,7 +86,8 @@ SAMPLES: tuple[tuple[Any, ...], ...] = (
     Hello(SETTINGS, None, "fifo", (), A, (), (), False),
     Hello(SETTINGS._replace(hooks=None, is_observer=True), None, "fifo", (), A, (), (), False),
     control.Refuse("no"),
-    control.Refuse("no", V1),
+    control.Refuse("no", V1, 2**64 - 1),
+    control.Outlive(A, 2**63, 7),
     control.Notice(V1, (A,), ("x",), True, ""),
     control.Notice(V1, (A,), (), False, "", (GONE,), True),
     control.Propose(V2, None, (A, B)),
@@ -532,7 +533,7 @@ def test_who_is_greeted_from_a_view_that_it_has_left_behind_says_so() -> None:
     a, b = world.group("ab")
     assert a.view is not None
     mine, higher = a.view.id, ViewId(a.view.id.number + 1, b.id)
-    greeting = a.membership._discovery.hello(answer=True)._replace(view=higher, members=(a.id, b.id))
+    greeting = a.membership._discovery.hello(0)._replace(view=higher, members=(a.id, b.id))
     a.membership.receive(b.id, greeting._replace(members=(b.id,)))
     assert (b.id, Moved(higher, mine)) not in a.membership._host.out.sends
     a.membership.receive(b.id, greeting)
@@ -556,7 +557,7 @@ def test_a_view_that_is_about_to_lose_somebody_is_not_merged_with() -> None:
     going on without it."""
     world = World("fifo")
     (a,) = world.group("a")
-    greeting = a.membership._discovery.hello(answer=True)._replace(view=ViewId(7, D), members=(D, E), coordinator=D)
+    greeting = a.membership._discovery.hello(0)._replace(view=ViewId(7, D), members=(D, E), coordinator=D)
     a.membership.receive(D, greeting._replace(suspects=(E, B)))
     assert a.membership._known.newcomers() == {}
     a.membership.receive(D, greeting._replace(suspects=(B,)))  # of those outside of a view nobody has to wait
@@ -645,7 +646,7 @@ def test_of_two_wishes_for_an_order_one_wins_and_they_do_not_take_turns() -> Non
 def test_strangers_take_no_more_memory_than_allowed() -> None:
     world = World("fifo", settings=MembershipSettings(addresses_max=5))
     (a,) = world.start("a")
-    hello = a.membership._discovery.hello(answer=False)
+    hello = a.membership._discovery.hello()
     for number in range(50):
         stranger = MemberId(f"s{number}")
         a.membership.receive(

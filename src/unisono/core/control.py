@@ -5,7 +5,8 @@ Control runs outside of the view's streams. Every message is idempotent: it may 
 | message | from → to              | meaning                                                                        |
 |---------|------------------------|--------------------------------------------------------------------------------|
 | Hello   | anyone → an address    | my settings and my view; `answer`: to your greeting. Joins and merges begin so |
-| Refuse  | member → joiner        | your settings do not fit, and why                                              |
+| Refuse  | member → joiner        | your settings do not fit, and why; it repeats the nonce of your greeting       |
+| Outlive | member → old life      | a later life of the process at your address is known: begin above its number   |
 | Notice  | member → coordinator   | whom I suspect, who greeted me, whether I leave, which order I want            |
 | Propose | proposer → participant | take part in this ballot; I take you to be in view `base`                      |
 | Piece   | either way             | bytes of a parcel: an answer, a cut, or packets (see below)                    |
@@ -62,11 +63,19 @@ class Hello(NamedTuple):
     suspects: tuple[MemberId, ...]  # whom someone in that view suspects
     addresses: tuple[str, ...]
     answer: bool
+    nonce: int = 0  # of this greeting, or of the one that it answers
 
 
 class Refuse(NamedTuple):
     reason: str
     view: ViewId | None = None  # of the one that refuses; None: it has none, so no group speaks
+    nonce: int = 0  # of the greeting that it answers
+
+
+class Outlive(NamedTuple):
+    life: MemberId  # the receiver, if it is still that life
+    newest: int  # the highest incarnation known at its address
+    nonce: int = 0  # of the greeting that it answers
 
 
 class Notice(NamedTuple):
@@ -133,7 +142,7 @@ class Dismiss(NamedTuple):
 
 
 Control: TypeAlias = (
-    Hello | Refuse | Notice | Propose | Piece | Pull | Fetch | Confirm | Install | Outbid | Moved | Dismiss
+    Hello | Refuse | Outlive | Notice | Propose | Piece | Pull | Fetch | Confirm | Install | Outbid | Moved | Dismiss
 )  # fmt: skip
 
 ANSWER, CUT, ROLL, DECREE, FETCHED = 0, 1, 2, 3, 4
@@ -297,8 +306,8 @@ _CLOSED = ROW(_VIEW, Many(U16, Bound.MEMBERS), BLOB, type=Closed)
 _PACKETS = ALL(ROW(U16, SLOT, BLOB))
 
 CONTROL_WIRE = (
-    Layout(0x40, Hello, (_SETTINGS, MAYBE(_VIEW), TEXT, _MEMBERS, _MEMBER, _MEMBERS, _ADDRESSES, FLAG)),
-    Layout(0x41, Refuse, (TEXT, MAYBE(_VIEW))),
+    Layout(0x40, Hello, (_SETTINGS, MAYBE(_VIEW), TEXT, _MEMBERS, _MEMBER, _MEMBERS, _ADDRESSES, FLAG, U64)),
+    Layout(0x41, Refuse, (TEXT, MAYBE(_VIEW), U64)),
     Layout(0x42, Notice, (_VIEW, _MEMBERS, _ADDRESSES, FLAG, TEXT, _DEPARTURES, FLAG)),
     Layout(0x43, Propose, (_VIEW, MAYBE(_VIEW), _MEMBERS)),
     Layout(0x44, Piece, (_VIEW, U32, U64, U64, BLOB)),
@@ -309,6 +318,7 @@ CONTROL_WIRE = (
     Layout(0x49, Outbid, (_VIEW, _VIEW)),
     Layout(0x4A, Moved, (_VIEW, MAYBE(_VIEW))),
     Layout(0x4B, Dismiss, (_VIEW, MAYBE(_VIEW), _MEMBER, U64, U64)),
+    Layout(0x4C, Outlive, (_MEMBER, U64, U64)),
 )
 PARCEL_WIRE = (
     Layout(

@@ -2,8 +2,8 @@
 
     head     version u8 · kind u8 · group u32
     STREAM   a datagram of the view's streams (`envelope`), which names view and sender
-    CONTROL  incarnation u64 · length u8 · address · a message of membership (`control`)
-    CLIENT   the same head · a message between a member and a client outside of the group (`services.client_messages`)
+    CONTROL  incarnation u64 · length u8 · address · tickets (`tickets`) · a message of membership (`control`)
+    CLIENT   the same without tickets: a message between a member and a client outside (`services.client_messages`)
 
 A control message says who sent it, because it may come from somebody whom no view lists; so does a client's. The group is a hash of
 its name: one socket serves many groups, and a datagram of another group is dropped before anything else of it is read.
@@ -16,9 +16,11 @@ from struct import Struct
 from typing import NamedTuple
 
 from unisono.core.errors import Misuse
+from unisono.core.incarnation import INCARNATION_MAX
 from unisono.core.types import MemberId
 
-VERSION = 1
+VERSION = 6
+"""The first byte. Earlier versions, and other kinds of datagrams at the same sockets, begin with other numbers."""
 STREAM, CONTROL, CLIENT = 1, 2, 3
 _HEAD = Struct("<BBI")
 _SENDER = Struct("<QB")
@@ -34,9 +36,10 @@ def group_tag(name: str) -> int:
 class Frames:
     """Makes and opens the frames of one member of one group; what is refused is counted by reason."""
 
-    __slots__ = ("_client", "_control", "refused", "stream_head")
+    __slots__ = ("_client", "_control", "_incarnation_max", "refused", "stream_head")
 
-    def __init__(self, group: str, member: MemberId) -> None:
+    def __init__(self, group: str, member: MemberId, incarnation_max: int = INCARNATION_MAX) -> None:
+        """`incarnation_max`: what comes from a higher life is refused (`incarnation.highest_credible`)."""
         tag = group_tag(group)
         address = member.address.encode()
         if not 0 < len(address) <= ADDRESS_BYTES_MAX:
@@ -46,7 +49,8 @@ class Frames:
         sender = _SENDER.pack(member.incarnation, len(address)) + address
         self._control = _HEAD.pack(VERSION, CONTROL, tag) + sender
         self._client = _HEAD.pack(VERSION, CLIENT, tag) + sender
-        self.refused = {"version": 0, "group": 0, "kind": 0, "sender": 0}
+        self._incarnation_max = incarnation_max
+        self.refused = {"version": 0, "group": 0, "kind": 0, "sender": 0, "incarnation": 0}
 
     def control(self, message: bytes) -> bytes:
         return self._control + message
@@ -82,6 +86,9 @@ class Frames:
         start = HEAD_BYTES + _SENDER.size
         if len(datagram) >= start:
             incarnation, length = _SENDER.unpack_from(datagram, HEAD_BYTES)
+            if incarnation > self._incarnation_max:
+                self.refused["incarnation"] += 1
+                return None
             if length and len(datagram) >= start + length:
                 try:
                     address = str(datagram[start : start + length], "utf-8")

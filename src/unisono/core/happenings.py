@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from unisono.core.control import Charter, part_of
 from unisono.core.departure import Arrival, Cause, Departure, Origin
-from unisono.core.membership_host import Evicted, Left, Refused
+from unisono.core.membership_host import Evicted, Left, Outlived, Refused
 from unisono.core.outbox import Note, Pledge
 from unisono.core.types import Batch, MemberId, Transition, View, ViewId
 
@@ -90,7 +90,9 @@ class Moving(NamedTuple):
     lasted_ns: int
 
 
-Happening: TypeAlias = Batch | Transition | Entered | Replaced | Aside | Refused | Evicted | Stalled | Moving | Left
+Happening: TypeAlias = (
+    Batch | Transition | Entered | Replaced | Aside | Refused | Outlived | Evicted | Stalled | Moving | Left
+)
 """What happens to an application, in this order."""
 
 

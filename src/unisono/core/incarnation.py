@@ -9,9 +9,12 @@ that repeats would give two messages one key, and one that falls would be taken 
 The new number is above what both say, so one of them is enough. A record that is missing, truncated or altered (it has a
 checksum) says nothing. A clock that was set back says too little, and the record makes up for it. What this rests on: at every
 start the record is whole, *or* the clock reads more than every number so far. If both fail at once, the number falls and nothing
-here can see it: the record is lost, and the clock was set back, or an earlier life was named by a clock that was ahead. The
-others then refuse the new life as an old one, for as long as any of them remembers the higher number; and if the number should
-be exactly that of an earlier life, keys repeat. The way out is a clock that is right, or another address.
+here can see it: the record is lost, and the clock was set back, or an earlier life was named by a clock that was ahead. A member
+that remembers the higher number then says so (`control.Outlive`), and the process begins another life above it. Only if the
+number should be exactly that of an earlier life, keys repeat.
+
+A number that is years ahead of the clock is not believed (`highest_credible`): what comes from such a life is dropped, because
+one forged number, or one start under a wrong clock, would otherwise raise all later ones for good.
 
 The core has no clock and no disk: the driver reads both, and writes the new record to stable storage *before* the first
 datagram leaves.
@@ -27,6 +30,9 @@ from unisono.core.errors import Misuse
 
 INCARNATION_MAX = 2**63 - 1
 """The largest that a trace can hold; the wall clock gets there in the year 2262."""
+
+AHEAD_NS_MAX = 10 * 366 * 24 * 3_600 * 10**9
+"""How far a life may be ahead of another machine's clock: ten years."""
 
 _MAGIC = b"unisono incarnation 1\n"
 _NUMBER = Struct("<Q")
@@ -49,6 +55,11 @@ def begin_life(record: bytes | None, wall_ns: int) -> Life:
             f"incarnation {number} is beyond {INCARNATION_MAX}: set the clock right, and start under a new address."
         )
     return Life(number, make_record(number))
+
+
+def highest_credible(wall_ns: int) -> int:
+    """The highest incarnation that a process can have begun under, as this machine's clock sees it."""
+    return min(wall_ns + AHEAD_NS_MAX, INCARNATION_MAX)
 
 
 def make_record(incarnation: int) -> bytes:

@@ -27,6 +27,7 @@ from unisono.core.envelope import VERSION as STREAM_VERSION
 from unisono.core.errors import Misuse
 from unisono.core.frame import HEAD_BYTES, Frames
 from unisono.core.happenings import Aside, Effects, Entered, Happening
+from unisono.core.incarnation import INCARNATION_MAX
 from unisono.core.member_questions import MemberQuestions
 from unisono.core.member_settings import Settings as Settings
 from unisono.core.membership import Membership
@@ -37,6 +38,7 @@ from unisono.core.own_casts import OwnCasts
 from unisono.core.seat import Seat
 from unisono.core.streams import Streams
 from unisono.core.tally import Tally, Totals, tally
+from unisono.core.tickets import SECRET_BYTES, Tickets
 from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Rank, Transition, View, ViewId
 from unisono.core.watch import Watch
 from unisono.core.wire import Codec
@@ -68,6 +70,7 @@ class Member(MemberQuestions):
         now: int,
         noting: bool = False,
         record: bytes | None = None,
+        incarnation_max: int = INCARNATION_MAX,
     ) -> None:
         self.id = member
         self.settings = settings
@@ -76,7 +79,9 @@ class Member(MemberQuestions):
         self._random = random
         self._now = now
         self._noting = noting
-        self._frames = Frames(group, member)
+        self._frames = Frames(group, member, incarnation_max)
+        secret = random.randbytes(SECRET_BYTES)
+        self.tickets = Tickets(member.address, secret, settings.membership.addresses_max)
         self._control = ControlCodec(settings.config)
         self._seat: Seat | None = None  # from the first view on
         self._streams: Streams | None = None
@@ -114,7 +119,9 @@ class Member(MemberQuestions):
         self._totals = Totals()
         self._views = self._suspicions = 0
         self._watch = Watch(self, now)
-        self._membership = Membership(member, Chair(self), orders, order, settings.config, settings.membership, record)
+        self._membership = Membership(
+            member, Chair(self), orders, order, settings.config, settings.membership, record, secret
+        )
         self._membership.tick(now)
 
     @property
@@ -234,6 +241,8 @@ class Member(MemberQuestions):
         effects = Effects()
         if self._is_planning:
             self._plan(effects)  # may block, close and install
+        for address, written in self.tickets.drain():
+            effects.datagrams.append(((address,), self._frames.control(written)))
         seat, streams = self._seat, self._streams
         if seat is not None and streams is not None:
             if streams.arrivals:
@@ -310,8 +319,11 @@ class Member(MemberQuestions):
         self._plan_at = _or_never(self._membership.deadline)
         effects.records = out.records
         for to, message in out.sends:
+            is_for_anyone = isinstance(to, str)
             address = to if isinstance(to, str) else to.address
-            effects.datagrams.append(((address,), self._frames.control(self._control.encode(message))))
+            written = self.tickets.write(address, self._control.encode(message), self._now, is_for_anyone)
+            if written is not None:
+                effects.datagrams.append(((address,), self._frames.control(written)))
         for event in out.events:
             if isinstance(event, Installed):
                 self._charters[event.charter.id] = event.charter
@@ -336,7 +348,13 @@ class Member(MemberQuestions):
                     self._heard_from[sender] = None
 
     def _take_control(self, sender: MemberId, data: memoryview, now: int) -> None:
-        message = self._control.read(data)
+        proven = self.tickets.read(sender, data, self._now)
+        if not proven:
+            return  # a question, or an answer to one
+        if isinstance(proven, str):
+            self._drop(proven)
+            return
+        message = self._control.read(proven)
         if message is None:
             self._drop("control message")
             return

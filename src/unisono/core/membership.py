@@ -69,6 +69,7 @@ from unisono.core.control import (
     Moved,
     Notice,
     Outbid,
+    Outlive,
     Piece,
     Propose,
     Pull,
@@ -109,12 +110,13 @@ class Membership:
         config: Config,
         settings: MembershipSettings | None = None,
         record: bytes | None = None,
+        secret: bytes = b"",
     ) -> None:
         if order not in orders:
             raise Misuse(f"there is no order {order!r}: choose among {', '.join(orders)}.")
         self.id = member
         self._settings = settings or MembershipSettings()
-        self._host = Host(member, seat, orders, order, config, self._settings)
+        self._host = Host(member, seat, orders, order, config, self._settings, secret)
         self._participant = self.participant_type(self._host, restore(self._host.codec, record))
         self._known = Knowledge(self._host, self._participant)
         self._contacts = self._known.contacts
@@ -232,9 +234,12 @@ class Membership:
         self.departures.forgive(member)
 
     def receive(self, sender: MemberId, message: Control) -> None:
-        """Take a control message. Those of an older life of the process at an address are dropped."""
+        """Take a control message. Those of an older life of the process at an address are dropped, and it is told so."""
         if not self._contacts.meet(sender) or sender == self.id:
             self._host.refuse("stale incarnation")
+            if isinstance(message, Hello) and not message.answer and sender.address != self.id.address:
+                newest = self._contacts.newest(sender.address)
+                self._host.send(sender, Outlive(sender, newest, message.nonce))
             return
         if self._pace.joined_at is None:
             return
@@ -323,6 +328,8 @@ class Membership:
             self._discovery.noticed(sender, message)
         elif isinstance(message, Dismiss):
             self._known.dismissed(sender, message)
+        elif isinstance(message, Outlive):
+            self._discovery.outlived(sender, message)
         elif isinstance(message, Refuse):
             self._discovery.refused(sender, message)
             if self._discovery.is_refused and self._settings.stops_when_refused:
@@ -338,6 +345,12 @@ class Membership:
                 self._give_up(attempt)
                 self._finish(attempt)
         elif piece.ballot.proposer != self.id and not p.has_seen(piece):
+            settings = self._settings
+            if piece.total > settings.piece_bytes_max * settings.pieces_max and not self._knows(
+                sender, piece.ballot.proposer
+            ):
+                self._host.refuse("token of strangers")
+                return
             token = self._host.ring.take(sender, piece)
             if isinstance(token, RollCall):
                 proposal = p.called(sender, piece, token)
@@ -345,6 +358,11 @@ class Membership:
                     self._proposed(piece.ballot.proposer, proposal, token)
             elif token is not None:
                 p.decree(sender, piece.ballot, token)
+
+    def _knows(self, *members: MemberId) -> bool:
+        """Whether one of these is in my view, or has greeted me from another one."""
+        mine = () if self.view is None else self.view.members
+        return any(member in mine or member in self._contacts.contacts for member in members)
 
     def _proposed(self, sender: MemberId, message: Propose, roll: RollCall | None = None) -> None:
         self._top = max(self._top, message.ballot.number)

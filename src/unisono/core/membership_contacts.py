@@ -13,6 +13,11 @@ from unisono.core.frame import ADDRESS_BYTES_MAX
 from unisono.core.membership_settings import MembershipSettings
 from unisono.core.types import MemberId, View, ViewId
 
+FIRM = 0
+"""An address from the operator or from a view. It is greeted for ever."""
+HEARSAY_GREETINGS = 16
+"""An address that others spoke of is forgotten after this many greetings without a word from there."""
+
 
 class Contact:
     """What one greeting after another said."""
@@ -31,8 +36,8 @@ class Contacts:
     def __init__(self, member: MemberId, settings: MembershipSettings) -> None:
         self._id = member
         self._settings = settings
-        # In the order in which they are greeted; True: from the operator or a view, not hearsay.
-        self._addresses: dict[str, bool] = {}
+        # In the order in which they are greeted: how many greetings an address is still worth, or FIRM.
+        self._addresses: dict[str, int] = {}
         self._newest: dict[str, int] = {}  # by address: the highest incarnation heard of
         self.inside: frozenset[str] = frozenset()  # addresses in the view
         self.contacts: dict[MemberId, Contact] = {}
@@ -60,21 +65,36 @@ class Contacts:
             del self._newest[oldest]
 
     def is_stale(self, member: MemberId) -> bool:
-        return member.incarnation < self._newest.get(member.address, -1)
+        return member.incarnation < self.newest(member.address)
+
+    def newest(self, address: str) -> int:
+        """The highest incarnation heard of at an address; -1 if there is none."""
+        return self._newest.get(address, -1)
 
     # Addresses.
 
     def learn(self, addresses: Iterable[str], is_firm: bool = False) -> None:
-        """Remember where members may be. At the limit hearsay is not taken in, and gives way to what is firm."""
+        """Remember where members may be, for good or, of hearsay, for some greetings.
+
+        At the limit hearsay is not taken in, and gives way to what is firm.
+        """
         for address in addresses:
             if address == self._id.address or not 0 < len(address.encode()) <= ADDRESS_BYTES_MAX:
                 continue
             if address not in self._addresses and len(self._addresses) >= self._settings.addresses_max:
-                hearsay = next((one for one, firm in self._addresses.items() if not firm), None) if is_firm else None
+                hearsay = (
+                    next((one for one, left in self._addresses.items() if left != FIRM), None) if is_firm else None
+                )
                 if hearsay is None:
                     continue
                 del self._addresses[hearsay]
-            self._addresses[address] = self._addresses.get(address, False) or is_firm
+            if is_firm or address not in self._addresses:
+                self._addresses[address] = FIRM if is_firm else HEARSAY_GREETINGS
+
+    def heard_at(self, address: str) -> None:
+        """A member speaks from this address: it is worth further greetings."""
+        if self._addresses.get(address, FIRM) != FIRM:
+            self._addresses[address] = HEARSAY_GREETINGS
 
     def knows(self, address: str) -> bool:
         return address in self._addresses
@@ -83,12 +103,19 @@ class Contacts:
     def addresses(self) -> tuple[str, ...]:
         return tuple(self._addresses)
 
+    @property
+    def firm_addresses(self) -> tuple[str, ...]:
+        """Those that others are told of: if hearsay were passed on, two members could keep it up for ever."""
+        return tuple(address for address, left in self._addresses.items() if left == FIRM)
+
     def next_addresses(self, view: View | None) -> list[str]:
-        """Whom to greet now: addresses outside of the view, in turn."""
+        """Whom to greet now if I coordinate: addresses outside of the view, in turn. Hearsay becomes a little older by it."""
         inside = {self._id.address} | ({member.address for member in view.members} if view is not None else set())
         chosen = [one for one in self._addresses if one not in inside][: self._settings.probe_addresses_max]
         for address in chosen:  # to the end of the line
-            self._addresses[address] = self._addresses.pop(address)
+            left = self._addresses.pop(address)
+            if left != 1:
+                self._addresses[address] = left if left == FIRM else left - 1
         return chosen
 
     # Greetings.

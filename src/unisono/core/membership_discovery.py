@@ -7,15 +7,18 @@ strangers' addresses on to the one that does, and answers with its name, so that
 
 from __future__ import annotations
 
-from unisono.core.control import Hello, Moved, Notice, Refuse
+from unisono.core.control import Hello, Moved, Notice, Outlive, Refuse
 from unisono.core.membership_agreement import Agreement
-from unisono.core.membership_host import Host, Refused
+from unisono.core.membership_host import Host, Outlived, Refused
 from unisono.core.membership_knowledge import Knowledge
 from unisono.core.membership_participant import Participant
 from unisono.core.types import MemberId
 
 REASON_LETTERS_MAX = 1_000
 """Maximum number of characters shown of a refusal's reason, which comes from outside. All settings can differ at once."""
+
+REFUSAL_PROBES = 3
+"""A refusal expires after this many times `refused_probe_ns`."""
 
 REPEATS_MAX = 6
 """The time between two notices of the same doubles so often at most."""
@@ -34,9 +37,16 @@ class Discovery:
         self.greet_at = 0
         self.wish = ""  # the order that someone asked for
         self._is_renewal = False  # a member of my view has given up the state that the view lacks, or has it
-        self.refusal: Refused | None = None  # by a group that I greeted, and taken by none since
+        self._refusal: Refused | None = None  # by a group that I greeted, and taken by none since
+        self._refusal_at = 0
         self._refused_at: dict[str, int] = {}  # by address: when it last refused me; "": any that is not known
         self._order = participant.order
+
+    @property
+    def refusal(self) -> Refused | None:
+        """Why the group does not take me. It expires unless it is repeated: I ask again every `refused_probe_ns`."""
+        limit = REFUSAL_PROBES * self._host.settings.refused_probe_ns
+        return None if self._host.now - self._refusal_at > limit else self._refusal
 
     @property
     def is_refused(self) -> bool:
@@ -67,7 +77,8 @@ class Discovery:
 
     # Greetings.
 
-    def hello(self, answer: bool) -> Hello:
+    def hello(self, nonce: int | None = None) -> Hello:
+        """A greeting, or the answer to the one that had this nonce."""
         view, limit = self._participant.view, self._host.settings.probe_addresses_max
         return Hello(
             self.agreement.settings,
@@ -76,8 +87,9 @@ class Discovery:
             () if view is None else view.members,
             self.coordinator,
             self._known.accused(),
-            self._known.contacts.addresses[:limit],
-            answer,
+            self._known.contacts.firm_addresses[:limit],
+            nonce is not None,
+            self._host.nonces.current(self._host.now) if nonce is None else nonce,
         )
 
     def greet(self) -> None:
@@ -92,21 +104,25 @@ class Discovery:
         self.greet_at = host.now + (host.settings.refused_probe_ns if self.is_refused else host.settings.probe_ns)
         if host.departures.rests:
             return
+        addresses = self._known.contacts.next_addresses(view)
         if view is None or self.coordinator == host.id:
-            for address in self._known.contacts.next_addresses(view):
-                host.send(address, self.hello(answer=False))
+            for address in addresses:
+                host.send(address, self.hello())
             return
         suspects = self._known.suspects
         for member in [one for one in suspects if one not in view.members][: host.settings.probe_addresses_max]:
             suspects[member] = suspects.pop(member)  # to the end of the line
-            host.send(member.address, self.hello(answer=False))
+            host.send(member.address, self.hello())
 
     def fits(self, sender: MemberId, hello: Hello) -> bool:
         """Answer a greeting; False if its settings are not ours, which a joiner is told."""
         host, view = self._host, self._participant.view
+        if hello.answer and not host.nonces.is_recent(hello.nonce, host.now):
+            host.refuse("unasked")
+            return False
         if (view is None or sender not in view.members) and (unknown := self.agreement.unknown(view)):
             for member in unknown[: host.settings.probe_addresses_max]:
-                host.send(member, self.hello(answer=False))
+                host.send(member, self.hello())
             return False
         refusal = self.agreement.difference(hello.settings)
         if not refusal and hello.order not in host.orders:
@@ -114,18 +130,18 @@ class Discovery:
         if refusal:
             host.refuse("settings")
             if not hello.answer:
-                host.send(sender, Refuse(refusal, self._participant.base))
+                host.send(sender, Refuse(refusal, self._participant.base, hello.nonce))
             return False
         if not hello.answer and self._is_full_for(sender, hello):
             host.refuse("full")
             reason = f"the group is full: {host.config.members_max} members, as members_max says, can be in a view."
-            host.send(sender, Refuse(reason, self._participant.base))
+            host.send(sender, Refuse(reason, self._participant.base, hello.nonce))
             return False
         self.agreement.hear(sender, hello, view)
         if not hello.answer:
-            host.send(sender, self.hello(answer=True))
+            host.send(sender, self.hello(hello.nonce))
         if hello.view is not None:
-            self.refusal = None
+            self._refusal = None
         return True
 
     def _is_full_for(self, sender: MemberId, hello: Hello) -> bool:
@@ -140,6 +156,9 @@ class Discovery:
         Anyone can send such a message: each whom I may have greeted is heard now and then, all others together more rarely.
         """
         host, is_known = self._host, self._known.contacts.knows(sender.address)
+        if not host.nonces.is_recent(message.nonce, host.now):
+            host.refuse("unasked")
+            return
         whose, pause = (sender.address, host.settings.probe_ns) if is_known else ("", host.settings.refused_probe_ns)
         if host.now - self._refused_at.get(whose, -pause) < pause:
             host.refuse("refusal")
@@ -151,19 +170,33 @@ class Discovery:
         refusal = Refused(sender, message.reason[:REASON_LETTERS_MAX])
         host.out.events.append(refusal)
         if self._participant.view is None and message.view is not None and is_known:
-            self.refusal = refusal
+            self._refusal, self._refusal_at = refusal, host.now
             self.greet_at = host.now + host.settings.refused_probe_ns
+
+    def outlived(self, sender: MemberId, message: Outlive) -> None:
+        """A group knows a later life at my address."""
+        host = self._host
+        is_mine = message.life == host.id and message.newest > host.id.incarnation
+        if not is_mine or not host.nonces.is_recent(message.nonce, host.now):
+            host.refuse("unasked")
+        elif self._participant.view is None or len(self._participant.view) == 1:
+            host.out.events.append(Outlived(sender, message.newest))
+        else:  # the others of my view know better
+            reason = f"it has met a later life of the process at {host.id.address}, so the two groups stay apart."
+            host.out.events.append(Refused(sender, reason))
 
     def hear(self, sender: MemberId, hello: Hello) -> None:
         """Remember a stranger; if I coordinate, see that the link works both ways, and find who speaks for its view."""
         host, view, contacts = self._host, self._participant.view, self._known.contacts
-        contacts.learn((sender.address, *hello.addresses, *(member.address for member in hello.members)))
+        hearsay = hello.addresses[: host.settings.probe_addresses_max]
+        contacts.learn((sender.address, *hearsay, *(member.address for member in hello.members)))
+        contacts.heard_at(sender.address)
         if view is not None and sender in view.members and (hello.view is None or hello.view <= view.id):
             return
         if view is not None and hello.view is not None and hello.view > view.id:
             for member in hello.members:  # has one of mine moved on? It will answer with the view that it is in
                 if member not in (sender, host.id) and member in view.members and self._known.is_active(member):
-                    host.send(member, self.hello(answer=False))
+                    host.send(member, self.hello())
         contact = contacts.hear(sender, hello, host.now)
         if contact is None:
             host.refuse("too many contacts")
@@ -174,9 +207,9 @@ class Discovery:
             return
         if not contact.answered and (contact.greeted_at < 0 or host.now - contact.greeted_at >= host.settings.retry_ns):
             contact.greeted_at = host.now
-            host.send(sender, self.hello(answer=False))
+            host.send(sender, self.hello())
         if hello.coordinator not in (sender, host.id) and hello.coordinator not in contacts.contacts:
-            host.send(hello.coordinator, self.hello(answer=False))
+            host.send(hello.coordinator, self.hello())
 
     # Notices.
 
@@ -213,13 +246,13 @@ class Discovery:
             self._host.send(sender, Moved(notice.view, view.id))
             return
         if view is None or notice.view != view.id or sender not in view.members:
-            self._host.send(sender, self.hello(answer=True))  # it does not know yet that I am elsewhere
+            self._host.send(sender, self.hello())  # it does not know yet that I am elsewhere
             return
         addresses = notice.addresses[: self._host.settings.probe_addresses_max]
         known.contacts.learn(addresses)
         for address in addresses:
             if all(contact.address != address for contact in known.contacts.contacts):
-                self._host.send(address, self.hello(answer=False))
+                self._host.send(address, self.hello())
         known.complaints[sender] = frozenset(notice.suspects)
         self._host.departures.hear(sender, notice.grounds, view)
         if notice.leaving:

@@ -11,8 +11,12 @@ from unisono.core.membership_departures import Departures
 from unisono.core.membership_ring import Ring
 from unisono.core.membership_settings import MembershipSettings
 from unisono.core.ordering import AnyOrdering, Cut, Report
+from unisono.core.tickets import Nonces
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
 from unisono.core.wire import Codec
+
+NONCE_PERIODS = 2
+"""An answer to a greeting counts for at least this many times `contact_ns`."""
 
 
 class Holder(Protocol):
@@ -58,6 +62,14 @@ class Refused(NamedTuple):
     reason: str
 
 
+class Outlived(NamedTuple):
+    """The group knows a later life of the process at this member's address, and takes this one for a ghost."""
+
+    by: MemberId
+    newest: int
+    """The incarnation of that life: the next one must be above it."""
+
+
 class Evicted(NamedTuple):
     """The others went on without this member, because it held the window of one of them shut for so long.
 
@@ -73,7 +85,7 @@ class Left(NamedTuple):
     """This member has left; the object still answers late questions for as long as it is asked."""
 
 
-Event: TypeAlias = Installed | Refused | Evicted | Left
+Event: TypeAlias = Installed | Refused | Outlived | Evicted | Left
 Receiver: TypeAlias = MemberId | str
 """A member, or a bare address where nobody is known yet."""
 
@@ -100,6 +112,7 @@ class Host:
         order: str,
         config: Config,
         settings: MembershipSettings,
+        secret: bytes = b"",
     ) -> None:
         self.id = member
         self.seat = seat
@@ -107,6 +120,7 @@ class Host:
         self.order = order  # as configured
         self.config = config
         self.settings = settings
+        self.nonces = Nonces(secret, NONCE_PERIODS * settings.contact_ns)
         self.codec = ControlCodec(config)
         self.now = 0
         self.out = MembershipOut()

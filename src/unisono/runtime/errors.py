@@ -57,6 +57,23 @@ class NotFlushed(UnisonoError):
         return NotFlushed, (self.who, self.group, self.messages, self.members)
 
 
+class Outdated(UnisonoError):
+    """The group knows a later life of the process at this member's address, so it takes this one for a ghost."""
+
+    def __init__(self, who: MemberId, group: str, by: MemberId, newest: int) -> None:
+        self.who, self.group, self.by = who, group, by
+        self.newest = newest
+        """The incarnation of that life."""
+        super().__init__(
+            f"{who} cannot be in {group!r}: {by.address} has met a later life of the process at {who.address} (incarnation "
+            f"{newest}), so the clock of this machine was set back, or was ahead once. Start the program again: it asks the "
+            "group first, and begins above that number."
+        )
+
+    def __reduce__(self) -> tuple[type[Outdated], tuple[MemberId, str, MemberId, int]]:
+        return Outdated, (self.who, self.group, self.by, self.newest)
+
+
 class JournalError(UnisonoError):
     """What must be remembered cannot be written."""
 

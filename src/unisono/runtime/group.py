@@ -17,7 +17,7 @@ from unisono.core.happenings import Entered, Happening, Replaced
 from unisono.core.types import DEFAULT, CastOptions, Key, MemberId, Service, ViewId
 from unisono.runtime.casters import Casters
 from unisono.runtime.clients import Answer, Desk
-from unisono.runtime.errors import Closed, TimedOut
+from unisono.runtime.errors import Closed, Outdated, TimedOut
 from unisono.runtime.events import Delivery, Event, View, view_of
 from unisono.runtime.hooks import Carrier
 from unisono.runtime.inbox import Deliver, Handle, Inbox
@@ -445,6 +445,8 @@ class Group:
         """What a turn's events say about this member: its own deliveries, its view, its end."""
         if self._own.note(events):
             self._inbox.is_over = True
+        if (outlived := self._own.outlived) is not None:
+            self._fail(Outdated(self._id, self.name, outlived.by, outlived.newest))
 
     def _turned(self) -> None:
         """A turn is over: see who need not wait any longer."""

@@ -12,7 +12,7 @@ from weakref import ref
 
 from unisono.core.errors import Misuse
 from unisono.core.happenings import Aside, Entered, Happening, Moving, Replaced, Stalled
-from unisono.core.membership_host import Evicted, Left, Refused
+from unisono.core.membership_host import Evicted, Left, Outlived, Refused
 from unisono.core.own_casts import Span
 from unisono.core.types import Batch, MemberId, Transition
 from unisono.runtime.events import Delivery, Event, View, deliveries, view_of
@@ -91,7 +91,7 @@ class Inbox:
                 size = 0 if is_taken_now else size_of(happened)
                 self._sizes.append(size)
                 self.bytes += size
-            elif isinstance(happened, Aside | Left):
+            elif isinstance(happened, Aside | Left | Outlived):
                 continue
             event = view_of(happened) if isinstance(happened, Entered) else happened
             if witness is not None:

@@ -16,7 +16,7 @@ from typing import Any
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import Misuse
 from unisono.core.happenings import Happening
-from unisono.core.incarnation import begin_life
+from unisono.core.incarnation import begin_life, highest_credible
 from unisono.core.member import Member
 from unisono.core.member_settings import Settings, Slow
 from unisono.core.membership_settings import Policy
@@ -28,7 +28,7 @@ from unisono.runtime.addresses import Endpoint, check_family, datagram_bytes, re
 from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.clients import Answer
 from unisono.runtime.driver import Driver
-from unisono.runtime.errors import TimedOut
+from unisono.runtime.errors import Outdated, TimedOut
 from unisono.runtime.group import Group
 from unisono.runtime.hooks import Hooks, check_hook
 from unisono.runtime.hub import Port, find_hub
@@ -50,8 +50,11 @@ RETRANSMIT_NS_MIN = 100 * MILLISECOND
 """… and so nothing is sent again before it could have come."""
 FRAME_BYTES = 6
 """What a frame adds to a datagram of the streams."""
-PIECE_HEAD_BYTES = 200
-"""What stands around a piece of a report or cut: twice an address, and numbers. No datagram shall be cut by the network."""
+PIECE_HEAD_BYTES = 220
+"""What stands around a piece of a report or cut (twice an address, tickets, numbers): the network shall not cut a datagram."""
+
+LIVES_MAX = 8
+"""How many lives a join begins at most because the group knows later ones."""
 
 ALONE = "left without the others"
 """Why a trace ends with CRASH though the member was told to leave: no view without it was seen there."""
@@ -240,9 +243,24 @@ class Joining:
         """For those who put something around a member before it meets others."""
 
     async def _enter(self) -> Group:
+        """Begin a life, and a later one if the group says that this one is too early."""
+        lives, floor = LIVES_MAX, 0
+        while True:
+            try:
+                return await self._live(floor)
+            except Outdated as error:
+                lives -= 1
+                if not lives or error.newest >= highest_credible(wall_clock(asyncio.get_running_loop())()):
+                    raise
+                floor = error.newest + 1
+            if isinstance(self._wishes.journal, Journal):
+                self._wishes = replace(self._wishes, journal=self._wishes.journal.again())
+
+    async def _live(self, floor: int) -> Group:
+        """Begin a life at `floor` or later."""
         wishes = self._wishes
         loop = asyncio.get_running_loop()
-        self._group = group = await start(wishes, loop)
+        self._group = group = await start(wishes, loop, floor)
         self._prepare(group)
         try:
             await group._until(
@@ -265,21 +283,20 @@ class Joining:
         return group
 
 
-async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> Group:
-    """Open the port, make the member and let it look for the group."""
+async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop, floor: int = 0) -> Group:
+    """Open the port, make the member and let it look for the group. Its incarnation is `floor` or above."""
     journal = find_journal(wishes)
     port: Port | None = None
     try:
         port, own, peers = await open_port(wishes, loop)
         key = find_key(wishes.key)
         check_reach(wishes, own, peers, key)
-        clock = getattr(loop, "unisono_clock", None)
-        wall = time_ns if clock is None else clock
+        wall = wall_clock(loop)
         address = str(own)
         if journal is not None:
-            incarnation = journal.begin_life(wall(), wishes.group)
+            incarnation = journal.begin_life(max(wall(), floor), wishes.group)
         else:
-            incarnation = begin_life(None, wall()).incarnation
+            incarnation = begin_life(None, max(wall(), floor)).incarnation
         identity = MemberId(address, incarnation)
         network = getattr(loop, "unisono_network", None)
         room = datagram_bytes(own, peers) if network is None else network.datagram_bytes
@@ -298,6 +315,11 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> Group:
         group._close()
         raise
     return group
+
+
+def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], int]:
+    """What tells the date, in nanoseconds: in virtual time, the loop."""
+    return getattr(loop, "unisono_clock", None) or time_ns
 
 
 async def publish(wishes: Wishes, group: Group, loop: asyncio.AbstractEventLoop) -> None:
@@ -454,7 +476,10 @@ def build(
     clock = clock or monotonic_ns
     now = clock()
     record = None if journal is None else journal.record
-    member = Member(identity, wishes.group, ORDERS, wishes.order, settings, random, now, recorder is not None, record)
+    credible = highest_credible(max(wall_clock(loop)(), identity.incarnation))
+    member = Member(
+        identity, wishes.group, ORDERS, wishes.order, settings, random, now, recorder is not None, record, credible
+    )
     driver = Driver(
         loop, port, wishes.group, member, group._shown_by_driver, group._turned,
         seal=None if key is None else Seal(wishes.group, identity, key),

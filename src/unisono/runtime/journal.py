@@ -109,6 +109,18 @@ class Journal:
             )
         return incarnation
 
+    def again(self) -> Journal:
+        """Another journal with the same folder and settings, once this one is closed."""
+        return Journal(
+            self.path,
+            deliveries=self._wants_deliveries,
+            retention=self._retention,
+            fsync=self._fsync,
+            segment_bytes_max=self._segment_bytes_max,
+            disk=self._disk,
+            wall=self._wall,
+        )
+
     def keep(self, records: Sequence[bytes]) -> None:
         """Put records on stable storage; raises `JournalError` if that is not certain, and the member must not go on."""
         self._records.keep(records)

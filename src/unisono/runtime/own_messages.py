@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from unisono.core.happenings import Entered, Happening
-from unisono.core.membership_host import Left
+from unisono.core.membership_host import Left, Outlived
 from unisono.core.own_casts import Doubt
 from unisono.core.types import Batch, Key, MemberId, Transition
 from unisono.runtime.errors import NotFlushed
@@ -27,6 +27,8 @@ class OwnMessages:
         self.entered: Entered | None = None
         """The latest view that was installed."""
         self.is_leaving = False
+        self.outlived: Outlived | None = None
+        """The group takes this member for a ghost."""
 
     def follow_transfer(self) -> None:
         """From now on `shown` or `skipped` tells what becomes of each batch."""
@@ -53,6 +55,8 @@ class OwnMessages:
                 self._outgoing = None
             elif isinstance(event, Left):
                 is_over = True
+            elif isinstance(event, Outlived):
+                self.outlived = event
         return is_over
 
     def _note_doubts(self) -> None:
