@@ -21,6 +21,7 @@ from unisono.core.errors import Misuse
 from unisono.experiments.cell import run_cell, schema
 from unisono.experiments.grid import Cell, Grid
 from unisono.sim.scenario import Scenario
+from unisono.trace.files import open_private
 
 if TYPE_CHECKING:
     import pyarrow
@@ -148,7 +149,11 @@ def _write_parquet(path: Path, table: pyarrow.Table) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    with (folder / ".lock").open("w") as lock:
+    try:
+        descriptor = open_private(folder / ".lock")
+    except OSError as error:
+        raise Misuse(f"{folder} cannot be written: {error.strerror or error}.") from None
+    with open(descriptor, "wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from unisono.trace.schema import COLUMNS, NAMES, SCHEMA_VERSION, Event, TraceError, from_row
 
@@ -39,7 +39,7 @@ def arrow_schema() -> Any:
     return pyarrow.schema(columns, metadata={_VERSION: str(SCHEMA_VERSION)})
 
 
-def write_parquet(path: Path, rows: Sequence[Event]) -> None:
+def write_parquet(target: Path | BinaryIO, rows: Sequence[Event]) -> None:
     """Write events as one Parquet file."""
     import pyarrow
     import pyarrow.parquet
@@ -51,7 +51,7 @@ def write_parquet(path: Path, rows: Sequence[Event]) -> None:
         if name == "attributes":
             column = [None if value is None else list(value.items()) for value in column]
         arrays.append(pyarrow.array(column, schema.field(name).type))
-    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), target, compression="zstd")
 
 
 def read_parquet(path: Path) -> Iterator[Event]:

@@ -13,6 +13,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from unisono.trace.files import read_private
 from unisono.trace.held import is_held
 from unisono.trace.parquet import can_write_parquet, read_parquet
 from unisono.trace.schema import (
@@ -159,7 +160,7 @@ def _append_crash(folder: Path, life: LifeKey, last: Event, reason: str, power_c
         path, rows, torn = read_segment(opened[-1])
     mark = folder / f"{stem}{LIFE}"
     try:
-        is_whole = not (torn or power_cut or (mark.exists() and mark.read_bytes() == GAP))
+        is_whole = not (torn or power_cut or (mark.exists() and read_private(mark) == GAP))
         crash = Event(
             last.run,
             last.group,
