@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.bronze import read_now
 from unisono.pipeline.gold import NO_RUN, escape
-from unisono.trace.files import write_whole
+from unisono.trace.files import read_json, write_whole
 from unisono.trace.schema import ENDINGS, member_name
 from unisono.trace.sinks import OPEN
 
@@ -209,7 +209,7 @@ def _form(path: Path) -> int:
 
 
 def _load(path: Path) -> Entry:
-    said = json.loads(path.read_text(encoding="utf-8"))
+    said = read_json(path)
     return Entry(said["key"], said["path"], said["runs"], said["rows"], tuple(said["problems"]), said.get("size_bytes"))
 
 

@@ -11,8 +11,9 @@ import errno
 import json
 import os
 import stat
+import tomllib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,8 @@ TEXT_BYTES_MAX = 64 << 20
 """Maximum size of a file that is read whole: replays, members, grids, mappings, manifests."""
 LINE_BYTES_MAX = 16 << 20
 """Maximum length of a line in files that are read line by line."""
+NESTING_MAX = 100
+"""Maximum depth of lists and tables in each other."""
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -89,10 +92,13 @@ def read_json(path: Path) -> Any:
 
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text. Raises `ValueError` for everything that is wrong with it, deep nesting too."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    return _shallow(json.loads, text)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The table of a TOML text. Raises `ValueError` likewise."""
+    table: dict[str, Any] = _shallow(tomllib.loads, text)
+    return table
 
 
 def lines_of(file: BinaryIO, bytes_max: int = LINE_BYTES_MAX) -> Iterator[bytes]:
@@ -103,6 +109,24 @@ def lines_of(file: BinaryIO, bytes_max: int = LINE_BYTES_MAX) -> Iterator[bytes]
         if len(line) > bytes_max:
             raise OSError(f"line {number} has more than {_size(bytes_max)}")
         yield line
+
+
+def _shallow(parse: Callable[..., Any], text: str | bytes) -> Any:
+    """A value that later code can go through without running out of stack."""
+    try:
+        value = parse(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level = [value]
+    for _ in range(NESTING_MAX):
+        level = [child for one in level for child in _children(one)]
+        if not level:
+            return value
+    raise ValueError("it is nested too deeply")
+
+
+def _children(value: object) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _regular(file: int, path: Path) -> int:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from unisono.trace.files import open_regular
 from unisono.trace.schema import COLUMNS, NAMES, SCHEMA_VERSION, Event, TraceError, from_row
 
 _VERSION = b"unisono.schema"
+
+# A few kilobytes of Parquet can hold gigabytes. These limits are far beyond what any trace needs.
+COLUMNS_MAX = 1_000
+ROWS_FREE, ROWS_A_BYTE_MAX = 100_000, 16
+"""A file may hold this many rows; a large one, this many for each of its bytes."""
+CHUNK_BYTES_MAX = 512 << 20
+"""What one column may unpack to, in one row group."""
+BATCH_BYTES_MAX = 1 << 30
+"""What the strings of one batch may unpack to."""
 
 
 def can_write_parquet() -> bool:
@@ -62,18 +73,75 @@ def read_parquet(path: Path) -> Iterator[Event]:
     except ImportError:
         raise TraceError(f"{path} is Parquet: please install pyarrow (pip install 'unisono[trace]').") from None
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             version = (file.schema_arrow.metadata or {}).get(_VERSION, b"").decode()
             if version not in ("", str(SCHEMA_VERSION)):
                 raise TraceError(
                     f"{path} has version {version} of the trace schema; this program knows {SCHEMA_VERSION}."
                 )
             number = 0
-            for batch in file.iter_batches():
+            for batch in batches_of(file):
                 for row in batch.to_pylist():
                     number += 1
                     if row.get("attributes") is not None:
                         row["attributes"] = dict(row["attributes"])
                     yield from_row(row, f"{path}, row {number}")
+    except Bomb as error:
+        raise TraceError(f"{path} is refused: {error}.") from None
     except pyarrow.ArrowInvalid as error:
         raise TraceError(f"{path} is not a Parquet file that can be read ({error}).") from error
+
+
+class Bomb(ValueError):
+    """A file that would unpack to far more than it weighs; the text says to what."""
+
+
+def open_parquet(path: Path) -> Any:
+    """A Parquet file whose strings are read as codes, so that repeating a long one costs nothing. Raises `Bomb`."""
+    import pyarrow.parquet
+
+    with open_regular(path) as opened:
+        size = os.fstat(opened.fileno()).st_size
+    with pyarrow.parquet.ParquetFile(path) as file:
+        metadata = file.metadata
+    _require_reasonable(metadata, size)
+    leaves = (metadata.schema.column(i) for i in range(metadata.num_columns))
+    words = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    return pyarrow.parquet.ParquetFile(path, metadata=metadata, read_dictionary=words)
+
+
+def batches_of(file: Any, **options: Any) -> Iterator[Any]:
+    """The batches of such a file. Raises `Bomb` before strings that fill the memory are unpacked."""
+    for batch in file.iter_batches(**options):
+        unpacked = sum(map(_unpacked_bytes, batch.columns))
+        if unpacked > BATCH_BYTES_MAX:
+            raise Bomb(f"the strings of {len(batch):,} of its rows unpack to {unpacked >> 20:,} MiB")
+        yield batch
+
+
+def _require_reasonable(metadata: Any, size: int) -> None:
+    if metadata.num_columns > COLUMNS_MAX:
+        raise Bomb(f"it has {metadata.num_columns:,} columns")
+    if metadata.num_rows > max(ROWS_FREE, size * ROWS_A_BYTE_MAX):
+        raise Bomb(f"it has {metadata.num_rows:,} rows in {size:,} bytes")
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for place in range(group.num_columns):
+            unpacked = group.column(place).total_uncompressed_size
+            if unpacked > CHUNK_BYTES_MAX:
+                raise Bomb(f"its column {group.column(place).path_in_schema} unpacks to {unpacked >> 20:,} MiB at once")
+
+
+def _unpacked_bytes(column: Any) -> int:
+    """The length of all strings in a column, each as often as it is there."""
+    import pyarrow
+    import pyarrow.compute as pc
+
+    if pyarrow.types.is_dictionary(column.type):
+        lengths = pc.binary_length(column.dictionary)
+        return pc.sum(lengths.take(column.indices).cast(pyarrow.int64())).as_py() or 0
+    if pyarrow.types.is_map(column.type):
+        return _unpacked_bytes(column.keys) + _unpacked_bytes(column.items)
+    if pyarrow.types.is_list(column.type):
+        return _unpacked_bytes(column.values)
+    return 0
