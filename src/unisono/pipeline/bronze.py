@@ -154,7 +154,7 @@ def _read_parquet(path: Path) -> Iterator[pyarrow.RecordBatch]:
     wanted = arrow_schema()
     with open_parquet(path) as file:
         have = require_known(file.schema_arrow)
-        for batch in batches_of(file, batch_size=ROWS_A_BATCH, columns=[name for name in NAMES if name in have]):
+        for batch in batches_of(file, [name for name in NAMES if name in have], ROWS_A_BATCH):
             table = pyarrow.Table.from_batches([batch])
             columns = [
                 table.column(field.name).cast(field.type)

@@ -10,7 +10,7 @@ import numpy as np
 
 from unisono.pipeline.bronze import read_file, require_known, rows_in, run_of
 from unisono.pipeline.scan import NEEDED, SCAN_DDL, LifeScan
-from unisono.trace.parquet import arrow_schema, batches_of, open_parquet
+from unisono.trace.parquet import batches_of, open_parquet
 
 if TYPE_CHECKING:
     import pyarrow
@@ -28,15 +28,10 @@ def read_columns(path: Path, columns: Sequence[str] = NEEDED) -> Iterator[pyarro
             yield table.select(list(columns))
         return
     words = {"kind", "view", "origin", "service", "run", "group", "protocol", "member"}
-    types = {field.name: field.type for field in arrow_schema()}
     with open_parquet(path) as file:
         require_known(file.schema_arrow)
-        for batch in batches_of(file, batch_size=1 << 20, columns=list(columns)):
-            table = pyarrow.Table.from_batches([batch])
-            for place, name in enumerate(table.column_names):
-                if name not in words:
-                    table = table.set_column(place, name, table.column(name).cast(types[name]))
-            yield table
+        for batch in batches_of(file, list(columns), 1 << 20, words):
+            yield pyarrow.Table.from_batches([batch])
 
 
 class Piece(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,12 +15,13 @@ _VERSION = b"unisono.schema"
 
 # A few kilobytes of Parquet can hold gigabytes. These limits are far beyond what any trace needs.
 COLUMNS_MAX = 1_000
-ROWS_FREE, ROWS_A_BYTE_MAX = 100_000, 16
-"""A file may hold this many rows; a large one, this many for each of its bytes."""
+ROWS_FREE, ROWS_A_BYTE_MAX = 100_000, 2
+"""A file may hold this many rows; a large one, this many for each of its bytes. Real traces have a tenth of a row a byte."""
 CHUNK_BYTES_MAX = 512 << 20
 """What one column may unpack to, in one row group."""
-BATCH_BYTES_MAX = 1 << 30
-"""What the strings of one batch may unpack to."""
+UNPACKED_FREE, UNPACKED_A_BYTE_MAX = 1 << 30, 1_000
+"""A file may unpack to this many bytes; a large one, to this many for each of its own."""
+ROWS_A_BATCH = 65_536
 
 
 def can_write_parquet() -> bool:
@@ -97,7 +98,7 @@ class Bomb(ValueError):
 
 
 def open_parquet(path: Path) -> Any:
-    """A Parquet file whose strings are read as codes, so that repeating a long one costs nothing. Raises `Bomb`."""
+    """A Parquet file whose columns of strings are read as codes: repeating a long one costs nothing. Raises `Bomb`."""
     import pyarrow.parquet
 
     with open_regular(path) as opened:
@@ -106,17 +107,46 @@ def open_parquet(path: Path) -> Any:
         metadata = file.metadata
     _require_reasonable(metadata, size)
     leaves = (metadata.schema.column(i) for i in range(metadata.num_columns))
-    words = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    words = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and not leaf.max_repetition_level]
     return pyarrow.parquet.ParquetFile(path, metadata=metadata, read_dictionary=words)
 
 
-def batches_of(file: Any, **options: Any) -> Iterator[Any]:
-    """The batches of such a file. Raises `Bomb` before strings that fill the memory are unpacked."""
-    for batch in file.iter_batches(**options):
-        unpacked = sum(map(_unpacked_bytes, batch.columns))
-        if unpacked > BATCH_BYTES_MAX:
-            raise Bomb(f"the strings of {len(batch):,} of its rows unpack to {unpacked >> 20:,} MiB")
-        yield batch
+def batches_of(
+    file: Any, columns: Sequence[str] | None = None, rows: int = ROWS_A_BATCH, codes: Container[str] = ()
+) -> Iterator[Any]:
+    """The batches of such a file; the columns named in `codes` stay codes.
+
+    Raises `Bomb` before strings that fill the memory are unpacked.
+    """
+    import pyarrow
+
+    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    packed = sum(group.column(place).total_compressed_size for group in groups for place in range(group.num_columns))
+    unpacked, unpacked_max = 0, max(UNPACKED_FREE, packed * UNPACKED_A_BYTE_MAX)
+    for number, group in enumerate(groups):
+        for batch in file.iter_batches(min(rows, _rows_at_once(group)), [number], columns):
+            unpacked += sum(map(_unpacked_bytes, batch.columns))
+            if unpacked > unpacked_max:
+                raise Bomb(f"{packed:,} bytes in it unpack to more than {unpacked_max >> 20:,} MiB")
+            arrays = [
+                column.dictionary_decode() if pyarrow.types.is_dictionary(column.type) and name not in codes else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+            yield pyarrow.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def _rows_at_once(group: Any) -> int:
+    """So few that lists of strings stay small even if each string is as long as its column, packed, allows.
+
+    Lists cannot be read as codes: pyarrow refuses those whose codes change within a row group.
+    """
+    at_once = ROWS_A_BATCH
+    for place in range(group.num_columns):
+        column = group.column(place)
+        if column.physical_type == "BYTE_ARRAY" and "." in column.path_in_schema and group.num_rows:
+            longest = column.total_uncompressed_size * -(-column.num_values // group.num_rows)
+            at_once = min(at_once, UNPACKED_FREE // max(1, longest))
+    return max(1, at_once)
 
 
 def _require_reasonable(metadata: Any, size: int) -> None:
@@ -133,15 +163,11 @@ def _require_reasonable(metadata: Any, size: int) -> None:
 
 
 def _unpacked_bytes(column: Any) -> int:
-    """The length of all strings in a column, each as often as it is there."""
+    """The size of a column, each string as often as it is there."""
     import pyarrow
     import pyarrow.compute as pc
 
     if pyarrow.types.is_dictionary(column.type):
         lengths = pc.binary_length(column.dictionary)
         return pc.sum(lengths.take(column.indices).cast(pyarrow.int64())).as_py() or 0
-    if pyarrow.types.is_map(column.type):
-        return _unpacked_bytes(column.keys) + _unpacked_bytes(column.items)
-    if pyarrow.types.is_list(column.type):
-        return _unpacked_bytes(column.values)
-    return 0
+    return int(column.nbytes)
