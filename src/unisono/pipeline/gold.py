@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import uuid
@@ -35,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unisono.pipeline.session import PipelineError, plain_errors
 from unisono.pipeline.tables import Tables
 from unisono.trace.files import open_private, read_json, write_whole
+from unisono.trace.plain import json_text
 
 if TYPE_CHECKING:
     import pyarrow
@@ -326,4 +326,4 @@ def _publish(folder: Path, run: str, parts: Mapping[str, Part | None], notes: Ma
         else:
             places[name].parent.mkdir(parents=True, exist_ok=True)
             os.replace(part.staged, places[name])
-    write_whole(path, json.dumps(manifest, ensure_ascii=False, indent=1))
+    write_whole(path, json_text(manifest, indent=1))

@@ -28,6 +28,7 @@ from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.types import Key, MemberId
 from unisono.runtime.logs import LOGGER
 from unisono.runtime.observe import call_at_end, count_drops, explain_strangers
+from unisono.runtime.plain import json_text
 from unisono.trace.files import parse_json
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class ControlSocket:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                writer.write(json.dumps(self._reply(line), ensure_ascii=False).encode() + b"\n")
+                writer.write(json_text(self._reply(line)).encode() + b"\n")
                 await writer.drain()
         except (ValueError, OSError, asyncio.CancelledError):
             pass  # a line without an end, or whoever asked is gone
