@@ -76,12 +76,17 @@ def test_a_diagram_hides_nothing_and_stays_xml() -> None:
     ElementTree.fromstring(svg)
 
 
-def test_a_report_hides_nothing() -> None:
-    pytest.importorskip("jinja2")
+def test_a_report_hides_nothing(tmp_path: Path) -> None:
+    for package in ("jinja2", "matplotlib"):
+        pytest.importorskip(package)
     import jinja2
 
+    from tests.web import reports
     from unisono.pipeline.report import page
 
+    html = page.build(reports.hostile(), tmp_path).read_text("utf-8")
+    assert hides(html) == []
+    assert r"\u202egnp.exe" in html
     environment = jinja2.Environment(autoescape=True, finalize=page._shown)
     shown = environment.from_string("{{ text }}{{ markup }}").render(
         text="".join(HIDDEN) + "<", markup=page._markup("<b>")
