@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
 import sys
 import urllib.request
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from unisono import Group, join
 from unisono.core.errors import Misuse
 from unisono.runtime import metrics
-from unisono.runtime.metrics import Metrics, MetricsServer
+from unisono.runtime.metrics import CONNECTIONS_MAX, Metrics, MetricsServer
 
 pytest.importorskip("prometheus_client")
 
@@ -203,6 +205,122 @@ def test_an_address_that_is_taken_is_said_and_nothing_stays_open() -> None:
     asyncio.run(main())
 
 
+class Page:
+    """Metrics with a page of a given size, which count how often it is made."""
+
+    def __init__(self, size: int = 3) -> None:
+        self.size, self.made = size, 0
+
+    def page(self) -> bytes:
+        self.made += 1
+        return bytes(self.size)
+
+
+@contextlib.asynccontextmanager
+async def serving(page: Page) -> AsyncIterator[MetricsServer]:
+    server = MetricsServer(page)  # type: ignore[arg-type]
+    await server.open("127.0.0.1:0")
+    try:
+        yield server
+    finally:
+        server.close()
+        await asyncio.sleep(0.01)  # its connections end
+
+
+async def come_true(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the other side has hung up."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def test_connections_that_send_nothing_neither_pile_up_nor_keep_a_scraper_out() -> None:
+    async def main() -> None:
+        with contextlib.ExitStack() as stack:
+            async with serving(Page()) as server:
+                before = descriptors()
+                held = []
+                for _ in range(5 * CONNECTIONS_MAX):
+                    held.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port))))
+                    held[-1].sendall(b"GET /metrics HTTP/1.1\r\n")
+                    assert len(await fetch(f"http://127.0.0.1:{server.port}/metrics")) == 3
+                await come_true(lambda: descriptors() - before <= len(held) + CONNECTIONS_MAX)
+                assert all(map(is_closed, held[: -CONNECTIONS_MAX - 1]))  # the oldest made room
+                stack.close()
+                await come_true(lambda: descriptors() <= before)
+
+    asyncio.run(main())
+
+
+def test_a_member_goes_on_while_its_page_is_besieged() -> None:
+    async def main() -> None:
+        port = free_port()
+        with contextlib.ExitStack() as stack:
+            async with join("lab", listen="127.0.0.1:0", metrics=f"127.0.0.1:{port}") as group:
+                before = descriptors()
+                for _ in range(10 * CONNECTIONS_MAX):
+                    stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                    await (await group.cast(b"x")).delivered(10)
+                await come_true(lambda: descriptors() - before <= 11 * CONNECTIONS_MAX)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nX: ", b"G" * (64 << 10)])
+def test_a_request_without_an_end_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "REQUEST_WAIT_S", 0.05)
+
+    async def main() -> None:
+        async with serving(Page()) as server:
+            with socket.create_connection(("127.0.0.1", server.port)) as slow:
+                slow.sendall(sent)
+                await come_true(lambda: is_closed(slow))
+
+    asyncio.run(main())
+
+
+def test_a_scraper_that_does_not_read_the_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing alone waits until everything is sent, which may be never."""
+    monkeypatch.setattr(metrics, "REQUEST_WAIT_S", 0.2)
+
+    async def main() -> None:
+        async with serving(Page(64 << 20)) as server:
+            before = descriptors()
+            with socket.create_connection(("127.0.0.1", server.port)) as deaf:
+                deaf.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+                await come_true(lambda: descriptors() == before + 2)
+                await come_true(lambda: descriptors() == before + 1)
+
+    asyncio.run(main())
+
+
+def test_pages_are_made_at_most_so_often_however_many_ask() -> None:
+    async def main() -> None:
+        page = Page()
+        async with serving(page) as server:
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
+            for _ in range(50):
+                await fetch(f"http://127.0.0.1:{server.port}/metrics")
+            assert 1 <= page.made <= 2 + (loop.time() - begun) / metrics.PAGE_EVERY_S
+
+    asyncio.run(main())
+
+
 def test_without_the_package_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(Misuse, match=r"install `unisono\[metrics\]`"):
@@ -232,3 +350,14 @@ def test_a_planted_fault_is_found(mutant: type[Metrics], monkeypatch: pytest.Mon
     monkeypatch.setitem(globals(), "Metrics", mutant)
     with pytest.raises(AssertionError):
         test_latency_is_sampled_one_message_at_a_time()
+
+
+async def at_once(condition: Callable[[], bool]) -> None:
+    assert condition()
+
+
+def test_a_server_that_lets_everyone_in_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "CONNECTIONS_MAX", 1_000)
+    monkeypatch.setitem(globals(), "come_true", at_once)
+    with pytest.raises(AssertionError):
+        test_connections_that_send_nothing_neither_pile_up_nor_keep_a_scraper_out()

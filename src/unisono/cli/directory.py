@@ -18,7 +18,7 @@ from unisono.cli.show import cell, out, print_json, tell
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
 from unisono.runtime.addresses import bind, bind_first, bound_endpoint, resolve, resolve_all
-from unisono.runtime.control_socket import ControlSocket, ask, find_folder, remove
+from unisono.runtime.control_socket import ControlSocket, ask, find_place, find_sockets, remove
 from unisono.runtime.directory_node import DirectoryNode, read_permanent
 from unisono.runtime.loop import run as run_loop
 from unisono.runtime.plain import plain
@@ -65,7 +65,10 @@ def run(
 
     async def main() -> None:
         node = DirectoryNode(udp, MemberId(str(own), time_ns()), endpoints, found, table, tell=_say)
-        control = ControlSocket(find_folder() / f"directory-{os.getpid()}.sock", node.answer)
+        place = find_place()
+        if place.warning is not None:
+            _say(place.warning)
+        control = ControlSocket(place.folder / f"directory-{os.getpid()}.sock", node.answer)
         await control.open()
         node.open()
         _say(f"manager {own} runs, with {len(endpoints) - 1} other places")
@@ -155,13 +158,13 @@ def _show(rows: list[dict[str, Any]], json: bool) -> None:
 def _ask(path: Path, question: dict[str, str]) -> Any:
     try:
         return ask(path, question)
-    except OSError:
+    except (OSError, ValueError):
         raise Misuse("the manager has ended: start one with `unisono directory run`.") from None
 
 
 def _find(manager: str | None) -> Path:
     found = {}
-    for path in sorted(find_folder().glob("directory-*.sock")):
+    for path in find_sockets("directory-*.sock"):
         try:
             found[ask(path, {"ask": "status"})["manager"].partition("#")[0]] = path
         except (ConnectionRefusedError, FileNotFoundError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from unisono.cli.show import bar, err, out, print_json, tell
 from unisono.experiments.catalogue import EXPERIMENTS, find_experiment
 from unisono.experiments.pages import Table, page
 from unisono.sim.files import write_whole
+from unisono.trace.plain import json_text
 
 app = typer.Typer(help="Run experiments: grids of simulated runs, fanned out by Spark.", no_args_is_help=True)
 
@@ -61,7 +61,7 @@ def run(
     verdicts = Counter(row["verdict"] for row in rows)
     summary = {"experiment": experiment.name, "cells": len(rows), "verdicts": verdicts}
     summary["tables"] = [table.to_json() for table in tables]
-    write_whole(place / "tables.json", json_module.dumps(summary, ensure_ascii=False, indent=1) + "\n")
+    write_whole(place / "tables.json", json_text(summary, indent=1) + "\n")
     if json:
         print_json(summary)
     else:

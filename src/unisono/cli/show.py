@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unisono.cli.streams import takes_all_letters
-from unisono.runtime.plain import plain, plain_lines
+from unisono.runtime.plain import json_text, plain, plain_lines
 from unisono.sim.measure import Measures, Spread
 from unisono.sim.run import Outcome
 from unisono.sim.world import World
@@ -41,7 +40,7 @@ def print_json(value: Any) -> None:
 
 
 def json_line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=not takes_all_letters())
+    return json_text(value, ascii_only=not takes_all_letters())
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_module
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -19,6 +20,7 @@ from unisono.core.errors import Misuse
 from unisono.orders.registry import ORDERS, find_order
 from unisono.sim.group_swarm import Outing, try_outing
 from unisono.sim.pool import fan_out
+from unisono.trace.files import lines_of, open_regular, parse_json
 
 HOUR_NS = 3_600 * 10**9
 
@@ -129,8 +131,10 @@ def _read(notes: Path) -> Iterator[Outing]:
     """What was noted; a line that was torn when the process was killed is run again."""
     if not notes.exists():
         return
-    for line in notes.read_text(encoding="utf-8").split("\n"):
-        try:
-            yield Outing(**json_module.loads(line))
-        except (ValueError, TypeError):
-            continue
+    try:
+        with open_regular(notes) as file:
+            for line in lines_of(file):
+                with suppress(ValueError, TypeError):
+                    yield Outing(**parse_json(line))
+    except OSError as error:
+        raise Misuse(f"{notes} cannot be read: {error.strerror or error}. Begin anew with --fresh.") from None

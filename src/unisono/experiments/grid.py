@@ -20,7 +20,6 @@ A cell is one scenario with an id made of what it holds: the same cell has the s
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -31,6 +30,7 @@ from typing import Any
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.sim.scenario import Scenario, Source
 from unisono.sim.units import parse_duration
+from unisono.trace.files import parse_toml, read_text
 
 AXES: dict[str, Any] = {
     "order": "sequencer",
@@ -82,10 +82,10 @@ def make_grid(name: str, *blocks: Mapping[str, Any]) -> Grid:
 def read_grid(path: Path) -> Grid:
     """The grid that a TOML file describes; whatever does not fit is said in one sentence."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = parse_toml(read_text(path))
     except OSError as error:
         raise Misuse(f"{path} cannot be read: {error.strerror or error}.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise Misuse(f"{path} is not a grid in TOML: {error}.") from None
     for key in data:
         if key not in ("name", "block"):

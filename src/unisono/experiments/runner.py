@@ -21,6 +21,8 @@ from unisono.core.errors import Misuse
 from unisono.experiments.cell import run_cell, schema
 from unisono.experiments.grid import Cell, Grid
 from unisono.sim.scenario import Scenario
+from unisono.trace.files import open_private
+from unisono.trace.parquet import Bomb, batches_of, open_parquet
 
 if TYPE_CHECKING:
     import pyarrow
@@ -92,17 +94,19 @@ def chunks(cells: Sequence[Cell], cost_s: float) -> Iterator[list[Cell]]:
 def read_rows(folder: Path) -> list[Row]:
     """The rows of all chunks that are finished, sorted by id."""
     import pyarrow
-    import pyarrow.parquet
 
     rows: list[Row] = []
     for file in sorted((folder / "measures").glob("*.parquet")):
         try:
-            table = pyarrow.parquet.read_table(file)
-        except (OSError, pyarrow.ArrowException) as error:
+            with open_parquet(file) as table:
+                if table.schema_arrow.names != schema().names:
+                    raise Misuse(
+                        f"{file} has other columns than this version writes: choose another folder, or start afresh."
+                    )
+                for batch in batches_of(table):
+                    rows += batch.to_pylist()
+        except (OSError, pyarrow.ArrowException, Bomb) as error:
             raise Misuse(f"{file} cannot be read ({error}): remove it, and its cells run again.") from None
-        if table.schema.names != schema().names:
-            raise Misuse(f"{file} has other columns than this version writes: choose another folder, or start afresh.")
-        rows += table.to_pylist()
     return sorted(rows, key=lambda row: str(row["id"]))
 
 
@@ -148,7 +152,11 @@ def _write_parquet(path: Path, table: pyarrow.Table) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    with (folder / ".lock").open("w") as lock:
+    try:
+        descriptor = open_private(folder / ".lock")
+    except OSError as error:
+        raise Misuse(f"{folder} cannot be written: {error.strerror or error}.") from None
+    with open(descriptor, "wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -48,7 +48,6 @@ import csv
 import hashlib
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -57,6 +56,7 @@ from pathlib import Path
 from typing import Any
 
 from unisono.pipeline.session import PipelineError
+from unisono.trace.files import lines_of, open_regular, parse_json, parse_toml, read_text
 from unisono.trace.schema import CAST, COLUMNS, DELIVER, KINDS, NAMES, PLACE, Event, TraceError, from_row
 from unisono.trace.sinks import FolderSink
 
@@ -86,7 +86,7 @@ def load_mapping(source: Path | Mapping[str, Any]) -> Mapped:
     """Read and check a mapping."""
     where = str(source) if isinstance(source, Path) else "the mapping"
     try:
-        data = tomllib.loads(source.read_text(encoding="utf-8")) if isinstance(source, Path) else dict(source)
+        data = parse_toml(read_text(source)) if isinstance(source, Path) else dict(source)
     except OSError as error:
         raise PipelineError(f"{where} cannot be read: {error.strerror or error}.") from None
     except ValueError as error:
@@ -156,9 +156,10 @@ def write_trace(events: Iterable[Event], folder: Path) -> Counter[tuple[str, str
 def _rows(path: Path, form: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each line of a log with the place where it was found."""
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open_regular(path) as file:
+            lines = (line.decode("utf-8") for line in lines_of(file))
             if form == "csv":
-                reader = csv.DictReader(file, strict=True)
+                reader = csv.DictReader(lines, strict=True)
                 for row in reader:
                     where = f"{path}, line {reader.line_num}"
                     if None in row or None in row.values():
@@ -167,7 +168,7 @@ def _rows(path: Path, form: str) -> Iterator[tuple[str, dict[str, Any]]]:
                         )
                     yield where, row
                 return
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(lines, 1):
                 where = f"{path}, line {number}"
                 if line.strip():
                     yield where, _object(line, where)
@@ -179,7 +180,7 @@ def _rows(path: Path, form: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _object(line: str, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError as error:
         raise PipelineError(f"{where}: this line is not JSON ({error}).") from None
     if not isinstance(row, dict):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from unisono.pipeline.session import PipelineError
-from unisono.trace.parquet import arrow_schema
+from unisono.trace.files import lines_of, open_regular
+from unisono.trace.parquet import arrow_schema, batches_of, open_parquet
 from unisono.trace.reader import segment_files
 from unisono.trace.schema import COLUMNS, KINDS, NAMES, REQUIRED, SCHEMA_VERSION, TraceError, from_line, values_of
 from unisono.trace.sinks import OPEN, stem_of
@@ -149,12 +150,11 @@ def read_now(path: Path) -> Iterator[pyarrow.RecordBatch]:
 
 def _read_parquet(path: Path) -> Iterator[pyarrow.RecordBatch]:
     import pyarrow
-    import pyarrow.parquet
 
     wanted = arrow_schema()
-    with pyarrow.parquet.ParquetFile(path) as file:
+    with open_parquet(path) as file:
         have = require_known(file.schema_arrow)
-        for batch in file.iter_batches(batch_size=ROWS_A_BATCH, columns=[name for name in NAMES if name in have]):
+        for batch in batches_of(file, [name for name in NAMES if name in have], ROWS_A_BATCH):
             table = pyarrow.Table.from_batches([batch])
             columns = [
                 table.column(field.name).cast(field.type)
@@ -225,19 +225,22 @@ def _read_lines(path: Path) -> Iterator[pyarrow.RecordBatch]:
             arrays.append(pyarrow.array(values, field.type))
         return pyarrow.Table.from_arrays(arrays, names=list(NAMES))
 
-    data = path.read_bytes()
-    whole, _, tail = data.rpartition(b"\n")
-    for number, line in enumerate(whole.split(b"\n") if whole else [], 1):
-        try:
-            rows.append(values_of(from_line(line.decode("utf-8"), f"{path}, line {number}")))
-        except (TraceError, UnicodeDecodeError) as error:
-            yield _problem(path, str(error))
-        if len(rows) >= ROWS_A_BATCH:
-            yield from _finish(path, table(), pyarrow.nulls(len(rows), pyarrow.string()))
-            rows = []
+    torn = False
+    with open_regular(path) as file:
+        for number, line in enumerate(lines_of(file), 1):
+            torn = not line.endswith(b"\n")
+            if torn:
+                break
+            try:
+                rows.append(values_of(from_line(line[:-1].decode("utf-8"), f"{path}, line {number}")))
+            except (TraceError, UnicodeDecodeError) as error:
+                yield _problem(path, str(error))
+            if len(rows) >= ROWS_A_BATCH:
+                yield from _finish(path, table(), pyarrow.nulls(len(rows), pyarrow.string()))
+                rows = []
     if rows:
         yield from _finish(path, table(), pyarrow.nulls(len(rows), pyarrow.string()))
-    if tail:
+    if torn:
         yield _problem(path, f"{path}: the last line is torn, its row is missing.")
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import uuid
@@ -34,7 +33,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unisono.pipeline.session import PipelineError, plain_errors
 from unisono.pipeline.tables import Tables
-from unisono.trace.files import write_whole
+from unisono.trace.files import open_private, read_json, write_whole
+from unisono.trace.plain import json_text
 
 if TYPE_CHECKING:
     import pyarrow
@@ -123,7 +123,7 @@ def read_gold(spark: SparkSession, folder: Path, table: str) -> DataFrame:
     from pyspark.sql.types import StructType
 
     try:
-        schema = StructType.fromJson(json.loads((folder / table / "_schema.json").read_text(encoding="utf-8")))
+        schema = StructType.fromJson(read_json(folder / table / "_schema.json"))
     except OSError:
         known = ", ".join(sorted(path.parent.name for path in folder.glob("*/_schema.json"))) or "none"
         raise PipelineError(f"{folder} holds no table {table!r}: there is {known}.") from None
@@ -136,7 +136,7 @@ def read_gold(spark: SparkSession, folder: Path, table: str) -> DataFrame:
 
 def manifests(folder: Path) -> dict[str, dict[str, Any]]:
     """The manifest of every run that was written wholly."""
-    found = (json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "_runs").glob("*.json")))
+    found = (read_json(path) for path in sorted((folder / "_runs").glob("*.json")))
     return {manifest["run"]: manifest for manifest in found}
 
 
@@ -168,7 +168,7 @@ def writing(folder: Path) -> Iterator[None]:
     """Only one process writes into a folder at a time. The lock dies with its process."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = open_private(folder / ".lock")
     except OSError as error:
         raise PipelineError(f"{folder} cannot be written: {error.strerror or error}.") from None
     try:
@@ -312,7 +312,7 @@ class _PartFile:
 def _publish(folder: Path, run: str, parts: Mapping[str, Part | None], notes: Mapping[str, Any]) -> None:
     """Put the partitions of one run into their places: all that the manifest names, or no manifest."""
     path = folder / "_runs" / f"run={escape(run)}.json"
-    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    old = read_json(path) if path.exists() else {}
     said = {name: {"rows": part.rows, "sha256": part.sha256} for name, part in parts.items() if part is not None}
     others = {name: part for name, part in old.get("tables", {}).items() if name not in parts}
     manifest = {"run": run, **notes, "tables": dict(sorted((others | said).items()))}
@@ -326,4 +326,4 @@ def _publish(folder: Path, run: str, parts: Mapping[str, Part | None], notes: Ma
         else:
             places[name].parent.mkdir(parents=True, exist_ok=True)
             os.replace(part.staged, places[name])
-    write_whole(path, json.dumps(manifest, ensure_ascii=False, indent=1))
+    write_whole(path, json_text(manifest, indent=1))

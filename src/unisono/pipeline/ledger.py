@@ -17,7 +17,6 @@ other memory of it.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.bronze import read_now
 from unisono.pipeline.gold import NO_RUN, escape
-from unisono.trace.files import write_whole
+from unisono.trace.files import read_json, write_whole
+from unisono.trace.plain import json_text
 from unisono.trace.schema import ENDINGS, member_name
 from unisono.trace.sinks import OPEN
 
@@ -122,7 +122,7 @@ def take_in(path: Path, key: str, silver: Path) -> Entry:
                     place.unlink(missing_ok=True)
     entry = Entry(key, str(path), content.runs, content.rows, tuple(content.problems[:5]), size_bytes)
     text = asdict(entry)
-    write_whole(marker, json.dumps(text, ensure_ascii=False, indent=1))
+    write_whole(marker, json_text(text, indent=1))
     return entry
 
 
@@ -209,7 +209,7 @@ def _form(path: Path) -> int:
 
 
 def _load(path: Path) -> Entry:
-    said = json.loads(path.read_text(encoding="utf-8"))
+    said = read_json(path)
     return Entry(said["key"], said["path"], said["runs"], said["rows"], tuple(said["problems"]), said.get("size_bytes"))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from unisono.pipeline.bronze import read_file, require_known, rows_in, run_of
 from unisono.pipeline.scan import NEEDED, SCAN_DDL, LifeScan
+from unisono.trace.parquet import batches_of, open_parquet
 
 if TYPE_CHECKING:
     import pyarrow
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 def read_columns(path: Path, columns: Sequence[str] = NEEDED) -> Iterator[pyarrow.Table]:
     """Some columns of one segment, in large batches, words as codes."""
     import pyarrow
-    import pyarrow.parquet
 
     if not path.name.endswith(".parquet"):
         for batch in read_file(path):
@@ -27,10 +27,10 @@ def read_columns(path: Path, columns: Sequence[str] = NEEDED) -> Iterator[pyarro
                 raise ValueError(next(text for text in table.column("problem").to_pylist() if text))
             yield table.select(list(columns))
         return
-    words = ["kind", "view", "origin", "service", "run", "group", "protocol", "member"]
-    with pyarrow.parquet.ParquetFile(path, read_dictionary=words) as file:
+    words = {"kind", "view", "origin", "service", "run", "group", "protocol", "member"}
+    with open_parquet(path) as file:
         require_known(file.schema_arrow)
-        for batch in file.iter_batches(batch_size=1 << 20, columns=list(columns)):
+        for batch in batches_of(file, list(columns), 1 << 20, words):
             yield pyarrow.Table.from_batches([batch])
 
 

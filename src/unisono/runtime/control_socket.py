@@ -1,9 +1,11 @@
 """How a running member answers other programs on its machine: `unisono status`, `members`, `explain`, `give-up`.
 
-Each member has a unix socket in a folder that only its user can enter: `unisono` in $XDG_RUNTIME_DIR, else under the folder for
-temporary files. A question is one line of JSON (`{"ask": "status"}`), and so is the answer. Who can enter the folder may ask,
-and may give up a state that is lost; nothing else can be changed this way. A socket that nobody answers at was left behind by a
-process that was killed, and is removed by whoever finds it.
+Each member has a unix socket in a folder that only its user can enter: `unisono` in $XDG_RUNTIME_DIR, else `unisono-UID` in the
+folder for temporary files. Where another user made that folder first, one with a random name takes its place (`unisono-UID-…`),
+which nobody can foresee; commands look into every folder that is their user's alone. A question is one line of JSON
+(`{"ask": "status"}`), and so is the answer. Who can enter the folder may ask, and may give up a state that is lost; nothing else
+can be changed this way. A socket that nobody answers at was left behind by a process that was killed, and is removed by
+whoever finds it.
 """
 
 from __future__ import annotations
@@ -16,14 +18,18 @@ import re
 import socket
 import stat
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.types import Key, MemberId
+from unisono.runtime.logs import LOGGER
 from unisono.runtime.observe import call_at_end, count_drops, explain_strangers
+from unisono.runtime.plain import json_text
+from unisono.trace.files import parse_json
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -36,21 +42,61 @@ _KEY = re.compile(r"(?P<address>.+?)(?:#(?P<incarnation>[0-9]+))?:(?P<index>[0-9
 Answerer = Callable[[Mapping[str, Any]], Any]
 
 
-def find_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder of this user's sockets; made if it is not there, refused if others can enter it."""
-    runtime = environment.get("XDG_RUNTIME_DIR")
-    if runtime and os.path.isdir(runtime):
-        folder = Path(runtime) / "unisono"
-    else:
-        folder = Path(tempfile.gettempdir()) / f"unisono-{os.getuid()}"
+class Place(NamedTuple):
+    """Where a member puts its socket; `warning` says what was wrong with the folder that is used otherwise."""
+
+    folder: Path
+    warning: str | None
+
+
+def find_place(environment: Mapping[str, str] = os.environ) -> Place:
+    """The folder of this user's sockets, made if it is not there; another one if it is not this user's alone."""
+    folder = _usual_folders(environment)[0]
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        trouble = None if _is_ours_alone(folder) else "is not yours alone"
     except OSError as error:
-        raise Misuse(f"the folder {folder} for control sockets cannot be made: {error.strerror}.") from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise Misuse(f"the folder {folder} is not yours alone: remove it, or set XDG_RUNTIME_DIR to one that is.")
-    return folder
+        trouble = f"cannot be made ({error.strerror})"
+    if trouble is None:
+        return Place(folder, None)
+    try:
+        another = next(_random_folders(), None) or Path(tempfile.mkdtemp(prefix=f"unisono-{os.getuid()}-"))
+    except OSError as error:
+        raise Misuse(
+            f"the folder {folder} for control sockets {trouble}, and none can be made in {tempfile.gettempdir()}: "
+            f"{error.strerror}. Set XDG_RUNTIME_DIR to a folder of your own."
+        ) from error
+    return Place(
+        another,
+        f"the folder {folder} for control sockets {trouble}; {another} is used instead. Remove it, or set XDG_RUNTIME_DIR to a "
+        "folder of your own.",
+    )
+
+
+def find_sockets(pattern: str, environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """The sockets in all folders of this user, made under whatever environment."""
+    folders = [*filter(_is_ours_alone, _usual_folders(environment)), *_random_folders()]
+    return [path for folder in folders for path in sorted(folder.glob(pattern))]
+
+
+def _usual_folders(environment: Mapping[str, str]) -> list[Path]:
+    """The first is where a socket belongs."""
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    temporary = Path(tempfile.gettempdir()) / f"unisono-{os.getuid()}"
+    return [Path(runtime) / "unisono", temporary] if runtime and os.path.isdir(runtime) else [temporary]
+
+
+def _random_folders() -> Iterator[Path]:
+    """Folders that took the place of one that others had made. Only this user's count."""
+    return filter(_is_ours_alone, sorted(Path(tempfile.gettempdir()).glob(f"unisono-{os.getuid()}-*")))
+
+
+def _is_ours_alone(folder: Path) -> bool:
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 # The member's side.
@@ -81,7 +127,7 @@ class ControlSocket:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                writer.write(json.dumps(self._reply(line), ensure_ascii=False).encode() + b"\n")
+                writer.write(json_text(self._reply(line)).encode() + b"\n")
                 await writer.drain()
         except (ValueError, OSError, asyncio.CancelledError):
             pass  # a line without an end, or whoever asked is gone
@@ -90,13 +136,13 @@ class ControlSocket:
 
     def _reply(self, line: bytes) -> dict[str, Any]:
         try:
-            question = json.loads(line)
+            question = parse_json(line)
             if not isinstance(question, dict):
                 raise Misuse('a question is a JSON object, as in {"ask": "status"}.')
             return {"answer": self._answer(question)}
         except UnisonoError as error:
             return {"error": str(error)}
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             return {"error": f"this is not JSON: {error}."}
 
     def close(self) -> None:
@@ -106,11 +152,18 @@ class ControlSocket:
             remove(self.path)
 
 
-async def serve(group: Group) -> ControlSocket:
-    """Let a member answer until it leaves."""
+async def serve(group: Group) -> ControlSocket | None:
+    """Let a member answer until it leaves. Where that cannot be, the member goes without, and the log says why."""
     name = blake2b(f"{group.name} {group.id}".encode(), digest_size=8).hexdigest()
-    control = ControlSocket(find_folder() / f"{os.getpid()}-{name}.sock", lambda question: answer(group, question))
-    await control.open()
+    try:
+        place = find_place()
+        if place.warning is not None:
+            LOGGER.warning(place.warning)
+        control = ControlSocket(place.folder / f"{os.getpid()}-{name}.sock", lambda question: answer(group, question))
+        await control.open()
+    except Misuse as error:
+        LOGGER.warning(f"{group.id} runs without a control socket: {error}")
+        return None
     call_at_end(group, control.close)
     return control
 
@@ -179,18 +232,22 @@ class Found(NamedTuple):
 
 
 def ask(path: Path, question: Mapping[str, Any], wait_s: float = ANSWER_WAIT_S) -> Any:
-    """Ask at a socket. Raises `ConnectionError` if nobody is there."""
+    """Ask at a socket. Raises `ConnectionError` if nobody is there, `ValueError` if the answer is none."""
+    ends_at = monotonic() + wait_s
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(wait_s)
         asking.connect(str(path))
         asking.sendall(json.dumps(question).encode() + b"\n")
         line = bytearray()
         while not line.endswith(b"\n"):
+            asking.settimeout(max(0.001, ends_at - monotonic()))  # for the whole answer, however slowly it comes
             piece = asking.recv(1 << 16)
             if not piece or len(line) > ANSWER_BYTES_MAX:
                 raise ConnectionResetError(errno.ECONNRESET, "it closed the connection")
             line += piece
-    reply = json.loads(line)
+    reply = parse_json(bytes(line))
+    if not isinstance(reply, dict) or not {"answer", "error"} & reply.keys():
+        raise ValueError("this is no answer")
     if "error" in reply:
         raise Misuse(str(reply["error"]))
     return reply["answer"]
@@ -199,7 +256,7 @@ def ask(path: Path, question: Mapping[str, Any], wait_s: float = ANSWER_WAIT_S) 
 def find_members(folder: Path | None = None, wait_s: float = ANSWER_WAIT_S) -> list[Found]:
     """All members of this user on this machine that answer. What was left behind by the dead is removed."""
     found = []
-    for path in sorted((folder or find_folder()).glob("*.sock")):
+    for path in find_sockets("*.sock") if folder is None else sorted(folder.glob("*.sock")):
         if path.name.startswith("directory"):
             continue
         try:

@@ -21,6 +21,7 @@ from unisono.runtime.addresses import Endpoint, sockaddr_of
 from unisono.runtime.seal import Seal
 from unisono.services.directory import Claimed, Directory, DirectorySettings, Lost, Refused
 from unisono.services.directory_messages import Announce, Probe, Query, Release, Taken, make_directory_codec
+from unisono.trace.files import read_text
 
 VERSION, KIND = 5, 0x30
 _HEAD = Struct("<BBQB")
@@ -177,9 +178,9 @@ def group_address(number: int) -> str:
 def read_permanent(path: Path) -> dict[str, int]:
     """The table of permanent groups: a name and a number a line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        why = error.strerror or error if isinstance(error, OSError) else "it is not text"
         raise Misuse(f"the table of permanent groups {path} cannot be read: {why}.") from error
     table: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):

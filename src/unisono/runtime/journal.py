@@ -24,6 +24,7 @@ from unisono.runtime.journal_deliveries import FSYNC, SEGMENT_BYTES_MAX, Deliver
 from unisono.runtime.journal_disk import Disk, Lock, why
 from unisono.runtime.journal_reader import Reader, read
 from unisono.runtime.journal_records import Records, Undecided
+from unisono.trace.files import make_private_folder
 
 __all__ = ["Journal", "Retention", "Reader", "read"]
 
@@ -58,7 +59,7 @@ class Journal:
         self._deliveries: Deliveries | None = None
         self._is_closed = False
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.path)
             self._lock = Lock(self.path / "lock")
         except OSError as error:
             raise JournalError(

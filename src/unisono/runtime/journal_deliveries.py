@@ -50,6 +50,7 @@ from unisono.runtime.journal_format import (
     frames,
     rows_in,
 )
+from unisono.trace.files import read_private
 
 SEGMENT_BYTES_MAX: Final = 64 << 20
 NOTE_BYTES: Final = 1_024
@@ -152,8 +153,8 @@ class Deliveries:
     def _open_note(self) -> None:
         """Reserve the bytes of the note, and see whether an earlier life left one."""
         path = self._folder / "gap"
-        known = path.read_bytes() if path.exists() else b""
         self._note = self._disk.open(path)
+        known = read_private(path)
         if len(known) != NOTE_BYTES:
             self._disk.write_all(self._note, bytes(NOTE_BYTES), 0)
             self._disk.cut(self._note, NOTE_BYTES)
@@ -174,7 +175,7 @@ class Deliveries:
         """Go on behind the last whole frame. A torn tail is cut off; behind damage a new segment begins, with a gap."""
         number = numbers[-1]
         path = segment_path(self._folder, number)
-        data = path.read_bytes()
+        data = read_private(path, None)
         whole, position = FILE_BYTES, None
         try:
             if not check_file_head(data, DELIVERIES, number):
@@ -203,7 +204,7 @@ class Deliveries:
         for number in sorted(numbers, reverse=True):
             position = None
             with contextlib.suppress(Damage):
-                for _, _, body in frames(segment_path(self._folder, number).read_bytes(), FILE_BYTES):
+                for _, _, body in frames(read_private(segment_path(self._folder, number), None), FILE_BYTES):
                     position = sum(rows_in(body))
             if position is not None:
                 return position
@@ -427,6 +428,6 @@ def first_unread(folder: Path) -> int | None:
     for name in names:
         if name.startswith("."):
             continue
-        text = (folder / READERS / name).read_text("ascii", "replace").strip()
+        text = read_private(folder / READERS / name).decode("ascii", "replace").strip()
         passed.append(int(text) if text.isdigit() else 0)
     return min(passed, default=None)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from unisono.runtime.errors import JournalError
+from unisono.trace.files import open_private, read_private
 from unisono.trace.held import Held
 
 
@@ -14,8 +15,8 @@ class Disk:
     """Files as a journal uses them. Every method may raise `OSError`."""
 
     def open(self, path: Path) -> int:
-        """A file to read, append to and overwrite; made if it is not there."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """A file to read, append to and overwrite; made if it is not there, for its owner alone. No link is followed."""
+        return open_private(path)
 
     def write(self, file: int, data: bytes | memoryview, at: int) -> int:
         """Write at a place; how many bytes were written, which may be fewer."""
@@ -77,7 +78,7 @@ class Lock:
         except BlockingIOError:
             holder = ""
             with contextlib.suppress(OSError):
-                holder = path.read_bytes()[:20].decode("ascii", "replace").strip()
+                holder = read_private(path)[:20].decode("ascii", "replace").strip()
             raise Locked(
                 f"the journal {path.parent} is in use by process {holder or 'unknown'}: give each member a journal of its own, "
                 "or end that process."

@@ -36,6 +36,7 @@ from unisono.runtime.journal_format import (
     mark_of,
     rows_in,
 )
+from unisono.trace.files import make_private_folder, open_private
 
 CHUNK_BYTES: Final = 4 << 20
 LOOK_EVERY_S: Final = 0.05
@@ -226,7 +227,7 @@ class Reader:
             raise Misuse(f"{name!r} is no name for a reader: use letters, digits, dots and dashes.")
         folder = self._folder / READERS
         try:
-            folder.mkdir(exist_ok=True)
+            make_private_folder(folder)
             Disk().write_whole(folder / name, str(self.place.segment).encode())
         except OSError as error:
             raise JournalError(f"the reader {name!r} cannot be registered in {folder}: {why(error)}.") from error
@@ -241,7 +242,7 @@ class Reader:
 
     def _read(self, segment: int, at: int, length: int) -> bytes:
         try:
-            with open(segment_path(self._folder, segment), "rb") as file:
+            with open(open_private(segment_path(self._folder, segment), os.O_RDONLY), "rb") as file:
                 file.seek(at)
                 return file.read(length)
         except FileNotFoundError:
@@ -278,7 +279,7 @@ def segment_numbers_of(folder: Path) -> list[int]:
 def read_stretch(path: str | os.PathLike[str], stretch: Stretch) -> Iterator[Row]:
     """The rows of a stretch. The same ones every time."""
     try:
-        with open(segment_path(Path(path), stretch.segment), "rb") as file:
+        with open(open_private(segment_path(Path(path), stretch.segment), os.O_RDONLY), "rb") as file:
             file.seek(stretch.first)
             data = file.read(stretch.end - stretch.first)
         end = 0

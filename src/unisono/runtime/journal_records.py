@@ -35,6 +35,7 @@ from unisono.runtime.journal_format import (
     frame,
     frames,
 )
+from unisono.trace.files import read_private
 
 LIFE: Final = 1
 RECORD: Final = 2
@@ -80,7 +81,7 @@ class Records:
 
     def _read(self) -> None:
         try:
-            data = self._path.read_bytes()
+            data = read_private(self._path)
         except FileNotFoundError:
             return
         except OSError as error:

@@ -8,7 +8,6 @@ What every view change drops is no warning, unless it goes on without one.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from unisono.core.happenings import Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.runtime.observe import call_at_end, count_drops, explain_strangers, observe_turns
-from unisono.runtime.plain import cut, plain
+from unisono.runtime.plain import cut, json_text, plain
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -46,7 +45,7 @@ class JsonFormatter(logging.Formatter):
         row |= getattr(record, "fields", {})
         if record.exc_info:
             row["error"] = self.formatException(record.exc_info)
-        return json.dumps(row, ensure_ascii=False, default=str)
+        return json_text(row, default=str)
 
 
 def configure(level: int | str = logging.INFO, as_json: bool = False, stream: TextIO | None = None) -> logging.Handler:

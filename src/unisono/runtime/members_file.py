@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from unisono.core.errors import Misuse
 from unisono.runtime.addresses import is_numeric, split
+from unisono.trace.files import read_text
 
 
 class Listed(NamedTuple):
@@ -26,10 +27,10 @@ class Listed(NamedTuple):
 def read_members(path: Path) -> list[Listed]:
     """The members of a file, in its order; what is wrong is told with its line."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         raise Misuse(
-            f"the members file {path} cannot be read: {error.strerror}. Give its place with --members."
+            f"the members file {path} cannot be read: {error.strerror or error}. Give its place with --members."
         ) from error
     except UnicodeDecodeError:
         raise Misuse(f"the members file {path} is not text: write a name, a host and a port a line.") from None

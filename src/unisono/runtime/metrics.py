@@ -24,6 +24,10 @@ BUCKETS_S = (
 )  # fmt: skip
 REQUEST_BYTES_MAX = 16 << 10
 REQUEST_WAIT_S = 5.0
+"""How long a connection may take, from its first byte to the last one of the answer."""
+CONNECTIONS_MAX = 16
+PAGE_EVERY_S = 0.1
+"""A page is made at most this often; requests in between get the last one."""
 
 
 class Metrics:
@@ -128,32 +132,49 @@ class Metrics:
 
 
 class MetricsServer:
-    """Answers GET /metrics. It runs in the member's loop, so that what it reads never changes under it."""
+    """Answers GET /metrics. It runs in the member's loop, so that what it reads never changes under it.
+
+    The page must not cost the member more than a page is worth. At most `CONNECTIONS_MAX` are open; one more closes the oldest,
+    so connections that send nothing do not keep out a scraper, which sends its request at once.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._server: asyncio.Server | None = None
+        self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self._page = b""
+        self._page_until = -1.0
         self.port = 0
 
     async def open(self, listen: str) -> None:
         host, port = split(listen, "metrics")
         try:
-            self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)
+            self._server = await asyncio.start_server(
+                self._serve, host, port, limit=REQUEST_BYTES_MAX, backlog=CONNECTIONS_MAX
+            )
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise Misuse(f"the metrics address {listen} cannot be listened on: {why}. Choose another port.") from error
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
+        self._open[writer] = None
+        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all is sent
         try:
             async with asyncio.timeout(REQUEST_WAIT_S):
                 request = await reader.readuntil(b"\r\n\r\n")
                 writer.write(self._reply(request.split(b" ", 2)))
                 await writer.drain()
+                writer.close()
         except (TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError, OSError, asyncio.CancelledError):
-            pass  # no request that anyone could answer
+            pass  # no request that anyone could answer, or nobody who takes the answer
         finally:
-            writer.close()
+            self._open.pop(writer, None)
+            writer.transport.abort()  # `close` alone would wait for a reader that never reads
 
     def _reply(self, words: list[bytes]) -> bytes:
         from prometheus_client import CONTENT_TYPE_LATEST
@@ -163,14 +184,23 @@ class MetricsServer:
         elif words[1].partition(b"?")[0] not in (b"/metrics", b"/"):
             status, kind, body = "404 Not Found", "text/plain", b"the metrics are at /metrics\n"
         else:
-            status, kind, body = "200 OK", CONTENT_TYPE_LATEST, self._metrics.page()
+            status, kind, body = "200 OK", CONTENT_TYPE_LATEST, self._latest_page()
         head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         return head.encode() + (b"" if words[0] == b"HEAD" else body)
+
+    def _latest_page(self) -> bytes:
+        now = asyncio.get_running_loop().time()
+        if now >= self._page_until:
+            self._page = self._metrics.page()
+            self._page_until = now + PAGE_EVERY_S
+        return self._page
 
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
+        for writer in self._open:
+            writer.transport.abort()
 
 
 async def serve(group: Group, listen: str) -> MetricsServer:

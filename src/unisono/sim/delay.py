@@ -24,6 +24,7 @@ from typing import TypeAlias
 from unisono.core.errors import Misuse
 from unisono.core.types import Rank
 from unisono.sim.units import parse_duration
+from unisono.trace.files import read_text
 
 Sampler: TypeAlias = Callable[[Rank, Rank], int]
 """One-way delay in ns from one member to another, always at least 1."""
@@ -130,7 +131,7 @@ def _wan(text: str, arguments: list[str]) -> Delay:
 def _from_file(text: str, arguments: list[str]) -> Delay:
     path = Path(arguments[0])
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise Misuse(f"the delays of {path} cannot be read: {error}.") from None
     values = []

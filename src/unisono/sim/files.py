@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ def write_whole(path: Path, text: str) -> None:
 def load_json(path: Path) -> Any:
     """Read a JSON file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return files.read_json(path)
     except OSError as error:
         raise Misuse(f"{path} cannot be read: {error.strerror or error}.") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise Misuse(f"{path} is not a replay file: {error}.") from None

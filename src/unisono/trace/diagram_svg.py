@@ -8,13 +8,12 @@ theme, and several diagrams can stand in one page.
 from __future__ import annotations
 
 from html import escape
-from re import compile as pattern
 from typing import Literal, NamedTuple, TypeAlias
 
 from unisono.trace.diagram_layout import BAR, CAP, LABEL_SIZE, MEMBER_SIZE, NAME_SIZE, NOTE_SIZE, NUMBER_SIZE
+from unisono.trace.plain import plain_lines
 
 Theme: TypeAlias = Literal["light", "dark", "auto"]
-ILLEGAL = pattern("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def coordinate(value: float) -> str:
@@ -24,8 +23,8 @@ def coordinate(value: float) -> str:
 
 
 def clean(text: str) -> str:
-    """Text that XML can hold: what it forbids even when escaped becomes a replacement character."""
-    return escape(ILLEGAL.sub("\ufffd", text))
+    """Text that XML can hold and that shows only what it says: other characters are written as their numbers."""
+    return escape(plain_lines(text))
 
 
 def tag(name: str, css: str, title: str = "", **attributes: float | str) -> str:

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from weakref import WeakSet
 
+from unisono.trace.files import open_private
+
 
 class Held:
     """A file, open and locked. Raises `BlockingIOError` if another process has it.
@@ -21,8 +23,8 @@ class Held:
     With `wait` it is a file of one's own, which others at most look at; where files cannot be locked it is open all the same.
     """
 
-    def __init__(self, path: Path, *, wait: bool = False, mode: int = 0o600) -> None:
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+    def __init__(self, path: Path, *, wait: bool = False) -> None:
+        self.file = open_private(path)
         try:
             if wait:
                 with contextlib.suppress(OSError):
@@ -52,7 +54,7 @@ class Held:
 def is_held(path: Path) -> bool:
     """Whether a process holds this file. One that is not there is not held."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_private(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:

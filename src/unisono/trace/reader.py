@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
+from unisono.trace.files import lines_of, open_regular, read_private
 from unisono.trace.held import is_held
 from unisono.trace.parquet import can_write_parquet, read_parquet
 from unisono.trace.schema import (
@@ -85,19 +86,27 @@ def read_segment(path: Path) -> Segment:
     try:
         if path.name.endswith(".parquet"):
             return Segment(path, list(read_parquet(path)), False)
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            return Segment(path, *_read_lines(path, file))
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
-    whole, newline, tail = data.rpartition(b"\n")
-    torn = bool(tail)
-    if torn and not path.name.endswith(OPEN):
-        raise TraceError(f"{path}, line {_line(data)}: the file ends in the middle of a line.")
-    try:
-        text = (whole + newline).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise TraceError(f"{path}, line {_line(data[: error.start])}: this is not UTF-8.") from None
-    lines = text.split("\n")[:-1]
-    return Segment(path, [from_line(line, f"{path}, line {n}") for n, line in enumerate(lines, 1)], torn)
+
+
+def _read_lines(path: Path, file: BinaryIO) -> tuple[list[Event], bool]:
+    """The rows of JSON lines, and whether the last one is torn."""
+    rows: list[Event] = []
+    for number, line in enumerate(lines_of(file), 1):
+        where = f"{path}, line {number}"
+        if not line.endswith(b"\n"):
+            if not path.name.endswith(OPEN):
+                raise TraceError(f"{where}: the file ends in the middle of a line.")
+            return rows, True
+        try:
+            text = line[:-1].decode("utf-8")
+        except UnicodeDecodeError:
+            raise TraceError(f"{where}: this is not UTF-8.") from None
+        rows.append(from_line(text, where))
+    return rows, False
 
 
 def close_killed(
@@ -159,7 +168,7 @@ def _append_crash(folder: Path, life: LifeKey, last: Event, reason: str, power_c
         path, rows, torn = read_segment(opened[-1])
     mark = folder / f"{stem}{LIFE}"
     try:
-        is_whole = not (torn or power_cut or (mark.exists() and mark.read_bytes() == GAP))
+        is_whole = not (torn or power_cut or (mark.exists() and read_private(mark) == GAP))
         crash = Event(
             last.run,
             last.group,
@@ -197,10 +206,6 @@ def segment_files(sources: Sequence[Source], notes: list[str]) -> Iterator[Path]
                 yield child
             else:
                 notes.append(f"{child} is left out: {twin.name} is the same segment, finished.")
-
-
-def _line(before: bytes) -> int:
-    return before.count(b"\n") + 1
 
 
 def _is_segment(path: Path) -> bool:

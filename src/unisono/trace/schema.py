@@ -227,6 +227,8 @@ def from_line(line: str, where: str) -> Event:
         row = json.loads(line)
     except ValueError as error:
         raise TraceError(f"{where}: this line is not JSON ({error}).") from None
+    except RecursionError:
+        raise TraceError(f"{where}: this line is nested too deeply.") from None
     return from_row(row, where)
 
 
@@ -278,5 +280,8 @@ def _check_meaning(event: Event, where: str) -> None:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "a value that is nested too deeply"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -18,6 +18,8 @@ A folder holds, for each life of a member, segments ``run.member.incarnation.000
    fails, the open one is there, and readers read it.
 4. A process killed between the rename of a finished segment and the removal of the open one leaves both. The reader
    takes the finished one.
+5. The folder, if it is made here, and all files are for their owner alone: a trace tells who spoke with whom. No symbolic
+   link is followed.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 from urllib.parse import quote
 
+from unisono.trace.files import make_private_folder, open_private
 from unisono.trace.held import Held
 from unisono.trace.parquet import can_write_parquet, load, write_parquet
 from unisono.trace.schema import Event, TraceError, to_line
@@ -112,7 +115,7 @@ class FolderSink:
         if self.folder.exists() and not self.folder.is_dir():
             raise TraceError(f"a trace cannot be written to {self.folder}: it is a file, not a folder.")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.folder)
             if any(self.folder.glob(f"{self.stem}.*")):
                 raise TraceError(
                     f"{self.folder} already holds a trace of {member} (incarnation {incarnation}) in run {run}: "
@@ -133,7 +136,7 @@ class FolderSink:
         return self.folder / f"{self.stem}{LIFE}"
 
     def _begin(self) -> None:
-        self._life = Held(self.life, wait=True, mode=0o644)
+        self._life = Held(self.life, wait=True)
         try:
             self._tell(WHOLE)
             self._open()
@@ -226,7 +229,7 @@ class FolderSink:
             self._life.release()
 
     def _open(self) -> None:
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._file = open_private(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         self._bytes = 0
         self._rows = []
 
@@ -240,14 +243,15 @@ def finish_segment(path: Path, rows: Sequence[Event], parquet: bool) -> Path:
     """Replace the open segment at `path` by a finished one that holds `rows`."""
     base = path.name.removesuffix(OPEN)
     temporary = path.with_name(f"{base}.tmp")
+    finished = path.with_name(f"{base}.parquet" if parquet else f"{base}.jsonl")
     try:
-        if parquet:
-            finished = path.with_name(f"{base}.parquet")
-            write_parquet(temporary, rows)
-        else:
-            finished = path.with_name(f"{base}.jsonl")
-            temporary.write_text("".join(map(to_line, rows)), encoding="ascii")
-        _sync(temporary)
+        temporary.unlink(missing_ok=True)  # a killed process may have left one
+        with open(open_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            if parquet:
+                write_parquet(file, rows)
+            else:
+                file.write("".join(map(to_line, rows)).encode("ascii"))
+            _sync(file)
         os.replace(temporary, finished)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -261,10 +265,7 @@ def stem_of(run: str, member: str, incarnation: int) -> str:
     return ".".join(quote(part, safe=":@").replace(".", "%2E") for part in (run, member, str(incarnation)))
 
 
-def _sync(path: Path) -> None:
+def _sync(file: BinaryIO) -> None:
     """Bring a file to the disk before it gets its final name, or a power failure could leave the name without content."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+    file.flush()
+    os.fsync(file.fileno())

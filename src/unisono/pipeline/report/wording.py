@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from unisono.trace.plain import plain
+
 NAME_MAX = 64
 
 
@@ -100,14 +102,9 @@ def cohort(protocol: str, members: int | None, several_sizes: bool) -> str:
     return f"{protocol} n={members}" if several_sizes and members is not None else protocol
 
 
-def printable(text: str) -> str:
-    """Without characters that could turn the text around it over, or hide in it."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)
-
-
 def brief(name: str) -> str:
     """A name as lists show it."""
-    return shortened(printable(name), NAME_MAX)
+    return shortened(plain(name), NAME_MAX)
 
 
 def shortened(text: str, limit: int) -> str:

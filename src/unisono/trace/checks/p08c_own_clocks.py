@@ -13,6 +13,7 @@ from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, Delivery, Stay, message_name
+from unisono.trace.files import parse_json
 from unisono.trace.schema import Event, attribute
 
 
@@ -79,6 +80,6 @@ class OwnClocks(Checker):
 
 def _parsed(vector: str) -> object:
     try:
-        return json.loads(vector)
+        return parse_json(vector)
     except ValueError:
         return None

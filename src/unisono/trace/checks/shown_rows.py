@@ -6,7 +6,6 @@ Spark filters them out of the events and calls the same functions, run by run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +15,7 @@ from unisono.trace.checks.attributes import value_of
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import PLACED, Life, Stay
 from unisono.trace.checks.spans import Spans
+from unisono.trace.files import parse_json
 from unisono.trace.schema import CUT, SHOW, SNAPSHOT_IN, STATE, VIEW, Event
 
 Range: TypeAlias = tuple[int, int]
@@ -122,7 +122,7 @@ class SpansOf:
 def names_in(event: Event, attribute: str) -> tuple[str, ...]:
     """A list of names in an attribute; empty if there is none, or if it cannot be read."""
     try:
-        names = json.loads(value_of(event, attribute) or "[]")
+        names = parse_json(value_of(event, attribute) or "[]")
     except ValueError:
         return ()
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
