@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import stat
 from pathlib import Path
@@ -140,6 +141,69 @@ def test_people_chat_and_the_prompt_survives(folder: Path) -> None:
             assert bob.wait() == 0
         ann.expect("bob is gone: left")
         assert ann.finish(signal.SIGINT) == 0
+
+
+def lines_above_the_prompt(one: Program) -> list[str]:
+    """What people said, as a terminal shows it: each line where it was delivered."""
+    return [line for line in re.findall(r"\r\x1b\[K([^\r\n]*)\r\n", one.text) if re.match(r"(ann|bob): ", line)]
+
+
+def test_two_people_see_one_order_and_own_lines_where_they_were_delivered(folder: Path) -> None:
+    """Found by trying: own lines stayed where they were typed, so two people saw two conversations."""
+    peers = addresses(2)
+    options = ("--peers", ",".join(peers), "--pace", "0.3")
+    with (
+        Program("chat", "lounge", "--name", "ann", *options, folder=folder, terminal=True) as ann,
+        Program("chat", "lounge", "--name", "bob", *options, folder=folder, terminal=True) as bob,
+    ):
+        ann.expect(r"\* bob is here")
+        bob.expect(r"\* ann is here")
+        for number in range(5):
+            ann.say(f"ann's {number}")
+            bob.say(f"bob's {number}")
+        for one in (ann, bob):
+            one.see("ann: ann's 4")
+            one.see("bob: bob's 4")
+        said = lines_above_the_prompt(ann)
+        assert said == lines_above_the_prompt(bob)
+        assert sorted(said) == [f"{name}: {name}'s {number}" for name in ("ann", "bob") for number in range(5)]
+        assert not re.search(r"> ann's \d\r?\n", ann.text), "a line does not stay where it was typed"
+        assert ann.finish(signal.SIGINT) == 0
+        assert bob.finish(signal.SIGINT) == 0
+
+
+def test_names_are_known_before_a_word_is_said(folder: Path) -> None:
+    """Found by trying: a name was known only after its owner's first line."""
+    peers = addresses(3)
+    options = ("--peers", ",".join(peers), "--pace", "0.3")
+    with (
+        Program("chat", "lounge", "--name", "ann", *options, folder=folder) as ann,
+        Program("chat", "lounge", "--name", "bob", *options, folder=folder) as bob,
+    ):
+        ann.expect(r"\* bob is here")
+        bob.expect(r"\* ann is here")
+        bob.say("/who")
+        bob.expect(r"here: (ann, bob|bob, ann)\n")
+        with Program("node", "lounge", *options, folder=folder) as silent:
+            silent.expect("of 3")
+            ann.expect(rf"\* {peers[2]} is here")  # a program without a name is called by its address
+        assert ann.finish() == 0
+        bob.expect("ann is gone: left")
+
+
+def test_a_node_without_a_view_ends_at_the_end_of_its_input(folder: Path) -> None:
+    """Found by trying: it waited for its first view for ever, with nothing to cast."""
+    peers = addresses(2)
+    with node(folder, peers[0], peers, "--min-members", "2") as a:
+        a.end_input()
+        a.expect("the input has ended with nothing to cast, and --stay is not given: no view. .* 2 members must be")
+        assert a.wait() == 1
+    with node(folder, peers[0], peers, "--min-members", "2") as a:
+        a.say("what is to be cast is cast first")
+        a.end_input()
+        with node(folder, peers[1], peers, "--min-members", "2") as b:
+            b.expect(":0 what is to be cast is cast first")
+            assert a.wait() == 0
 
 
 def test_keys_are_made_once_and_needed(folder: Path) -> None:

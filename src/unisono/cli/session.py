@@ -13,6 +13,7 @@ from unisono.core.errors import UnisonoError
 from unisono.core.happenings import Replaced, Stalled
 from unisono.core.membership_host import Evicted, Refused
 from unisono.core.types import Transition
+from unisono.runtime.errors import TimedOut
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining
@@ -24,6 +25,9 @@ LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
 
 WAIT_TOLD_S = 2.0
 """Who has waited so long for the group is told why, and again after twice as long."""
+
+VIEW_WAIT_S = 2.0
+"""How long a member whose input has ended with nothing to cast waits for its first view."""
 
 
 def places(listen: str | None, peers: list[str]) -> dict[str, Any]:
@@ -50,18 +54,24 @@ async def attend(
     with ending_signals() as end:
         ended = asyncio.create_task(end.wait())
         joined = asyncio.ensure_future(joining)
+        idle = asyncio.create_task(_idle(keyboard, stay))
         patience_s = WAIT_TOLD_S
         while True:
-            done, _ = await asyncio.wait({ended, joined}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({ended, joined, idle}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             if done:
                 break
             for sentence in joining.explain():
-                err.print("unisono:", plain(sentence), markup=False, soft_wrap=True)
+                complain(sentence)
             patience_s *= 2
         if not joined.done():
-            joined.cancel()
-            await asyncio.gather(joined, return_exceptions=True)
+            is_idle, why = idle.done() and not ended.done(), " ".join(joining.explain())
+            for task in (ended, joined, idle):
+                task.cancel()
+            await asyncio.gather(ended, joined, idle, return_exceptions=True)
+            if is_idle:
+                raise TimedOut(f"the input has ended with nothing to cast, and --stay is not given: no view. {why}")
             return 0
+        idle.cancel()
         group = joined.result()
         begin(group)
         shown = asyncio.create_task(_show_all(group, show))
@@ -89,7 +99,20 @@ def tell_if_alone(group: Group, peers: Sequence[str]) -> None:
         return
     text = f"nobody answered at {', '.join(others)}: this member begins alone, and goes together with them when it hears them."
     for sentence in (text, *explain_strangers(group)):
-        err.print("unisono:", plain(sentence), markup=False, soft_wrap=True)
+        complain(sentence)
+
+
+def complain(sentence: str) -> None:
+    """Write a sentence for people to standard error, beside what the command prints."""
+    err.print("unisono:", plain(sentence), markup=False, soft_wrap=True)
+
+
+async def _idle(keyboard: Keyboard, stay: bool) -> None:
+    """Wait until a member without a view is of no use: its input has ended, with nothing to cast."""
+    if stay:
+        await asyncio.Event().wait()
+    await keyboard.ended_empty()
+    await asyncio.sleep(VIEW_WAIT_S)
 
 
 async def _show_all(group: Group, show: Callable[[Event], None]) -> None:
@@ -110,7 +133,7 @@ async def _take_all(
                 return
         except UnisonoError as error:
             refused.append(error)
-            err.print("unisono:", plain(str(error)), markup=False, soft_wrap=True)
+            complain(str(error))
     if stay:
         await asyncio.Event().wait()  # until somebody ends it
 
