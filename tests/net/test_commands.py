@@ -10,6 +10,7 @@ from pathlib import Path
 
 import unisono
 from tests.net.programs import Done, Program, addresses
+from unisono.core.text import shorten
 
 
 def node(folder: Path, listen: str, peers: list[str], *more: str) -> Program:
@@ -51,7 +52,7 @@ def test_a_member_that_its_group_does_not_take_says_why(folder: Path) -> None:
         a.expect("view 1@")
         with node(folder, peers[1], peers) as b:
             b.expect(
-                rf"unisono: \S+ has no view: {peers[0]}#\d+ does not take it in, because "
+                rf"unisono: \S+ has no view: {peers[0]}#\w+ does not take it in, because "
                 r"the group uses order='toto', this member order='seq"
             )
             assert b.finish(signal.SIGINT) == 0
@@ -107,8 +108,12 @@ def test_a_running_member_answers(folder: Path) -> None:
             assert first["member"] == second["member"]
             assert watch.finish(signal.SIGINT) == 0
         key = next(one["member"] for one in members if one["self"]) + ":0"
-        explained = Done("explain", key, "--member", peers[1], folder=folder)
+        explained = Done("explain", key, "--member", peers[1], "--long", folder=folder)
         assert f"{key} is delivered at" in explained.out
+        shown = shorten(key)  # what people were shown is what they may write
+        assert shown != key
+        assert f"{shown} is delivered at" in Done("explain", shown, "--member", peers[1], folder=folder).out
+        assert "of this view is" in Done("explain", f"{peers[0]}#ffff:0", "--member", peers[1], folder=folder).err
         b.process.kill()
         b.process.wait()
         assert json.loads(Done("status", "--json", folder=folder).out)["member"].startswith(
@@ -117,6 +122,30 @@ def test_a_running_member_answers(folder: Path) -> None:
         a.expect("gone: ")
     assert "no member runs here" in Done("status", folder=folder).err
     assert list((folder / "unisono").iterdir()) == []  # what the killed left behind is gone
+
+
+def test_incarnations_are_short_for_people_and_whole_for_programs(folder: Path) -> None:
+    here = addresses(1)[0]
+    with node(folder, here, []) as a:
+        short = a.expect(rf"view 1@({here}#[0-9a-f]{{3}}) of 1: \1\b")[1]
+        whole = json.loads(Done("status", "--json", folder=folder).out)["member"]
+        assert re.fullmatch(rf"{here}#\d{{19}}", whole)
+        assert shorten(whole) == short
+        for command in (("status",), ("members",), ("status", "--member", short)):
+            assert short in Done(*command, folder=folder).out
+            assert whole in Done(*command, "--long", folder=folder).out
+    with node(folder, here, [], "--long") as a:
+        a.expect(rf"view 1@{here}#\d{{19}} of 1")
+
+
+def test_status_without_a_view_says_what_it_waits_for(folder: Path) -> None:
+    """Found by trying: it said `None of 0, not primary`."""
+    with node(folder, addresses(1)[0], [], "--min-members", "2") as a:
+        a.expect("2 members must be there")
+        said = " ".join(Done("status", folder=folder).out.split())
+        assert re.search(r"view none yet: \S+ has no view: it has met 0 others, and 2 members must be there", said)
+        assert "looking for its group" in said
+        assert "None" not in said
 
 
 def test_people_chat_and_the_prompt_survives(folder: Path) -> None:

@@ -17,6 +17,7 @@ from unisono.cli.session import attend, line_of, places
 from unisono.cli.streams import to_bytes, to_text
 from unisono.core.departure import Origin
 from unisono.core.errors import UnisonoError
+from unisono.core.text import shorten
 from unisono.core.types import MemberId, Transition
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
@@ -68,7 +69,7 @@ class Conversation:
     def _meet(self, view: View) -> None:
         for member, why in view.left.items():
             if member not in view.joined:
-                self._keyboard.say(f"* {self.name_of(member)} is gone: {why}")
+                self._keyboard.say(f"* {self.name_of(member)} is gone: {shorten(str(why))}")
                 self._names.pop(member, None)
                 self._unnamed.discard(member)
         for member, arrival in view.joined.items():
@@ -102,7 +103,7 @@ class Conversation:
             self._keyboard.say(f"* here: {', '.join(map(self.name_of, group.members))}")
         elif line == "/why":
             for sentence in group.explain() or ["nothing waits"]:
-                self._keyboard.say(f"* {sentence}")
+                self._keyboard.say(f"* {shorten(sentence)}")
         elif line.startswith("/"):
             self._keyboard.say(f"* {HELP}")
         elif line:

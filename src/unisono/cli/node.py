@@ -37,6 +37,7 @@ def node(
     log: o.Log = None,
     watchdog: o.Watchdog = None,
     stay: o.Stay = False,
+    long: o.Long = False,
     json: o.Json = False,
 ) -> None:
     """Be a member: print views and deliveries, cast every line of standard input.
@@ -79,10 +80,12 @@ def node(
                 if json:
                     keyboard.write_line(json_line(row_of(event)))
                 else:
-                    keyboard.say(line_of(event))
+                    keyboard.say(line_of(event, long))
 
             named = o.split_list(peers)
-            return await attend(joining, keyboard, show, take, begin=lambda g: tell_if_alone(g, named), stay=stay)
+            return await attend(
+                joining, keyboard, show, take, begin=lambda g: tell_if_alone(g, named), stay=stay, long=long
+            )
 
     if run(main()):
         raise typer.Exit(1)  # some of the input was not cast

@@ -12,6 +12,7 @@ from unisono.cli.streams import to_text
 from unisono.core.errors import UnisonoError
 from unisono.core.happenings import Replaced, Stalled
 from unisono.core.membership_host import Evicted, Refused
+from unisono.core.text import shorten
 from unisono.core.types import Transition
 from unisono.runtime.errors import TimedOut
 from unisono.runtime.events import Delivery, Event, View
@@ -45,6 +46,7 @@ async def attend(
     finish: Callable[[], None] = lambda: None,
     stay: bool = False,
     leave_s: float = 5.0,
+    long: bool = False,
 ) -> int:
     """Be a member until a signal, or the end of the input unless told to stay, or until `take` says False.
 
@@ -61,7 +63,7 @@ async def attend(
             if done:
                 break
             for sentence in joining.explain():
-                complain(sentence)
+                complain(sentence, long)
             patience_s *= 2
         if not joined.done():
             is_idle, why = idle.done() and not ended.done(), " ".join(joining.explain())
@@ -75,7 +77,7 @@ async def attend(
         group = joined.result()
         begin(group)
         shown = asyncio.create_task(_show_all(group, show))
-        typed = asyncio.create_task(_take_all(group, keyboard, take, stay, refused))
+        typed = asyncio.create_task(_take_all(group, keyboard, take, stay, refused, long))
         try:
             await asyncio.wait({ended, shown, typed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -102,9 +104,9 @@ def tell_if_alone(group: Group, peers: Sequence[str]) -> None:
         complain(sentence)
 
 
-def complain(sentence: str) -> None:
+def complain(sentence: str, long: bool = False) -> None:
     """Write a sentence for people to standard error, beside what the command prints."""
-    err.print("unisono:", plain(sentence), markup=False, soft_wrap=True)
+    err.print("unisono:", plain(sentence if long else shorten(sentence)), markup=False, soft_wrap=True)
 
 
 async def _idle(keyboard: Keyboard, stay: bool) -> None:
@@ -126,6 +128,7 @@ async def _take_all(
     take: Callable[[Group, str], Awaitable[bool]],
     stay: bool,
     refused: list[UnisonoError],
+    long: bool,
 ) -> None:
     async for line in keyboard:
         try:
@@ -133,7 +136,7 @@ async def _take_all(
                 return
         except UnisonoError as error:
             refused.append(error)
-            complain(str(error))
+            complain(str(error), long)
     if stay:
         await asyncio.Event().wait()  # until somebody ends it
 
@@ -141,44 +144,11 @@ async def _take_all(
 # What events look like.
 
 
-def line_of(event: Event) -> str:
-    """An event for people, who see it by `Keyboard.say`."""
+def line_of(event: Event, long: bool = False) -> str:
+    """An event for people, who see it by `Keyboard.say`; `long`: with whole incarnations. Payloads are never cut."""
     if isinstance(event, Delivery):
-        return f"{event.sender}:{event.index} {to_text(event.payload)}"
-    if isinstance(event, View):
-        return view_line(event)
-    if isinstance(event, Transition):
-        return transition_line(event)
-    if isinstance(event, Replaced):
-        return replaced_line(event)
-    if isinstance(event, Refused):
-        return f"refused by {event.by}: {event.reason}"
-    if isinstance(event, Evicted):
-        return f"evicted by {event.by}, whose window this member held shut for {event.lasted_ns / 1e9:.3f} s"
-    if isinstance(event, Stalled):
-        return f"stalled: {' '.join(event.sentences)}"
-    return f"it moves again, after {event.lasted_ns / 1e9:.3f} s"
-
-
-def view_line(view: View) -> str:
-    text = f"view {view.id} of {len(view.members)}: {', '.join(map(str, view.members))}"
-    if view.joined:
-        text += f"; joined: {', '.join(f'{member} ({why})' for member, why in view.joined.items())}"
-    gone = {member: why for member, why in view.left.items() if member not in view.joined}
-    if gone:
-        text += f"; gone: {', '.join(f'{member} ({why})' for member, why in gone.items())}"
-    return text + ("" if view.is_primary else "; not primary, so read-only")
-
-
-def transition_line(transition: Transition) -> str:
-    """What follows up to the next view is the rest of the old one, the same at those that are named here."""
-    text = f"view {transition.view} ends; together: {', '.join(map(str, transition.together))}"
-    return text + ("" if transition.is_primary else "; the next view is not primary")
-
-
-def replaced_line(replaced: Replaced) -> str:
-    lost, kept = (", ".join(map(str, some)) for some in (replaced.lost_members, replaced.kept_members))
-    return f"the state that {lost} had since view {replaced.lost} is thrown away here; that of {kept} is taken over"
+        return f"{event.sender if long else event.sender.short}:{event.index} {to_text(event.payload)}"
+    return event.long if long else str(event)
 
 
 def row_of(event: Event) -> dict[str, Any]:

@@ -12,8 +12,10 @@ import typer
 
 from unisono.cli import options as o
 from unisono.cli import trace_spark
+from unisono.cli.group_options import Long
 from unisono.cli.show import VIOLATIONS_SHOWN, print_json, tell
 from unisono.core.errors import Misuse
+from unisono.core.text import shorten
 from unisono.sim.files import write_whole
 from unisono.sim.units import parse_duration
 from unisono.trace.checks.judge import CHECKERS, Verdict, judge_all
@@ -31,7 +33,7 @@ Paths = Annotated[list[Path], typer.Argument(help="Trace folders or files.")]
 
 
 @app.command("check")
-def check(paths: Paths, json: o.Json = False) -> None:
+def check(paths: Paths, long: Long = False, json: o.Json = False) -> None:
     """Judge recorded runs in plain Python: what each order owes, on this machine, for traces that fit in memory."""
     trace = read(paths)
     if not trace.runs:
@@ -64,11 +66,12 @@ def check(paths: Paths, json: o.Json = False) -> None:
             for line in extents[whose].lines(verdict, len(trace.files[whose[0]])):
                 tell(f"        {line}")
             for violation in verdict.violations[:VIOLATIONS_SHOWN]:
-                tell(f"  {violation}")
+                tell(f"  {violation if long else shorten(str(violation))}")
             if (hidden := sum(verdict.counts.values()) - VIOLATIONS_SHOWN) > 0:
                 tell(f"  … and {hidden} more")
             for member, why in verdict.unknown.items():
-                tell(f"  unknown {member}: {why}")
+                unknown = f"  unknown {member}: {why}"
+                tell(unknown if long else shorten(unknown))
         if len(verdicts) > 1:
             many = Counter(verdict.result.value for verdict in verdicts.values())
             tell(f"{len(verdicts)} runs: {', '.join(f'{number} {result}' for result, number in sorted(many.items()))}")
