@@ -76,5 +76,5 @@ def test_an_event_reads_as_one_line(event: Event, line: str) -> None:
 
 def test_every_event_of_an_application_reads_as_a_line() -> None:
     shown = {type(event) for event, _ in EVENTS}
-    assert shown == set(Event.__args__)  # type: ignore[attr-defined]
+    assert shown == set(Event.__args__)
     assert unisono.Delivery in shown
