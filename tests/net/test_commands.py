@@ -53,12 +53,12 @@ def test_a_member_that_its_group_does_not_take_says_why(folder: Path) -> None:
         with node(folder, peers[1], peers) as b:
             b.expect(
                 rf"unisono: \S+ has no view: {peers[0]}#\w+ does not take it in, because "
-                r"the group uses order='toto', this member order='seq"
+                r"the group uses order='toto', this member order='causal-"
             )
             assert b.finish(signal.SIGINT) == 0
         again = Done("node", "lab", "--listen", peers[1], "--peers", peers[0], "--timeout", "1s", folder=folder)
         assert again.code == 1
-        assert "the group uses order='toto', this member order='sequencer'; join with the same settings" in again.err
+        assert "the group uses order='toto', this member order='causal-total'; join with the same settings" in again.err
         assert a.finish(signal.SIGINT) == 0
 
 

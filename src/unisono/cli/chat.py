@@ -19,6 +19,7 @@ from unisono.core.departure import Origin
 from unisono.core.errors import UnisonoError
 from unisono.core.text import shorten
 from unisono.core.types import MemberId, Transition
+from unisono.orders.registry import DEFAULT_ORDER
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
@@ -137,7 +138,7 @@ def chat(
     listen: o.Listen = None,
     peers: o.Peers = None,
     advertise: o.Advertise = None,
-    order: o.Order = "sequencer",
+    order: o.Order = DEFAULT_ORDER,
     key: o.KeyFile = None,
     insecure: o.Insecure = False,
     pace: o.Pace = 1.0,

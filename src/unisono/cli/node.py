@@ -9,6 +9,7 @@ from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend, line_of, places, row_of, tell_if_alone
 from unisono.cli.show import json_line
 from unisono.cli.streams import to_bytes
+from unisono.orders.registry import DEFAULT_ORDER
 from unisono.runtime.events import Event
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
@@ -21,7 +22,7 @@ def node(
     listen: o.Listen = None,
     peers: o.Peers = None,
     advertise: o.Advertise = None,
-    order: o.Order = "sequencer",
+    order: o.Order = DEFAULT_ORDER,
     min_members: o.MinMembers = 1,
     policy: o.Policy = "partitionable",
     bootstrap: o.Bootstrap = False,

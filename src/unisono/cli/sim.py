@@ -15,7 +15,7 @@ from unisono.cli.show import bar, err, measures_table, out, print_json, run_prog
 from unisono.cli.swarm import swarm as swarm_of_groups
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
-from unisono.orders.registry import LAYOUTS, ORDERS, find_order, make_codec
+from unisono.orders.registry import DEFAULT_ORDER, LAYOUTS, ORDERS, find_order, make_codec
 from unisono.sim.explore import Progress
 from unisono.sim.explore import explore as search
 from unisono.sim.explore_case import Case, distributions
@@ -51,7 +51,7 @@ def orders(json: o.Json = False) -> None:
 
 @app.command("run")
 def run(
-    order: o.Order = "sequencer",
+    order: o.Order = DEFAULT_ORDER,
     members: o.Members = 3,
     seed: o.Seed = 1,
     source: o.SourceKind = "poisson",
@@ -127,7 +127,7 @@ def replay(
 
 @app.command("diagram")
 def diagram(
-    order: o.Order = "sequencer",
+    order: o.Order = DEFAULT_ORDER,
     members: o.Members = 4,
     seed: o.Seed = 1,
     source: o.SourceKind = "poisson",

@@ -81,6 +81,7 @@ def check(paths: Paths, long: Long = False, json: o.Json = False) -> None:
 
 
 Whose = tuple[str, str]  # a run and a group
+OF_PRIMARIES = frozenset({"P27", "P29"})
 
 
 def _names(verdicts: Iterable[Whose]) -> dict[Whose, str]:
@@ -101,6 +102,8 @@ class Extent:
     deliveries: int = 0
     is_shown: bool = False
     """Whether it is recorded what applications were shown."""
+    has_policy: bool = False
+    """Whether views say if they are primary."""
 
     def add(self, event: Event) -> None:
         self.rows += 1
@@ -113,6 +116,7 @@ class Extent:
         elif event.kind == VIEW:
             self.orders.add(event.reason or event.protocol)
             self.views.add(event.view or "")
+            self.has_policy |= "primary" in (event.attributes or {})
         self.is_shown |= event.kind in SHOWN_KINDS
 
     @property
@@ -127,6 +131,8 @@ class Extent:
                 reasons[one] = f"not owed by {', '.join(sorted(self.orders))}"
             elif one in SHOWN and not self.is_shown:
                 reasons[one] = "what applications were shown is not recorded"
+            elif one in OF_PRIMARIES and not self.has_policy:
+                reasons[one] = "no view is under the primary policy"
         return reasons
 
     def row(self) -> dict[str, Any]:
