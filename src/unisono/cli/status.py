@@ -72,7 +72,7 @@ def _statuses(group: str | None, member: str | None, everyone: bool) -> list[dic
     return fitting
 
 
-def _page(statuses: list[dict[str, Any]], long: bool) -> RenderableType:
+def _page(statuses: list[dict[str, Any]], long: bool = False) -> RenderableType:
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
