@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import stat
 from pathlib import Path
 
 import unisono
 from tests.net.programs import Done, Program, addresses
+from unisono.core.text import shorten
 
 
 def node(folder: Path, listen: str, peers: list[str], *more: str) -> Program:
@@ -50,13 +52,13 @@ def test_a_member_that_its_group_does_not_take_says_why(folder: Path) -> None:
         a.expect("view 1@")
         with node(folder, peers[1], peers) as b:
             b.expect(
-                rf"unisono: \S+ has no view: {peers[0]}#\d+ does not take it in, because "
-                r"the group uses order='toto', this member order='seq"
+                rf"unisono: \S+ has no view: {peers[0]}#\w+ does not take it in, because "
+                r"the group uses order='toto', this member order='causal-"
             )
             assert b.finish(signal.SIGINT) == 0
         again = Done("node", "lab", "--listen", peers[1], "--peers", peers[0], "--timeout", "1s", folder=folder)
         assert again.code == 1
-        assert "the group uses order='toto', this member order='sequencer'; join with the same settings" in again.err
+        assert "the group uses order='toto', this member order='causal-total'; join with the same settings" in again.err
         assert a.finish(signal.SIGINT) == 0
 
 
@@ -106,8 +108,12 @@ def test_a_running_member_answers(folder: Path) -> None:
             assert first["member"] == second["member"]
             assert watch.finish(signal.SIGINT) == 0
         key = next(one["member"] for one in members if one["self"]) + ":0"
-        explained = Done("explain", key, "--member", peers[1], folder=folder)
+        explained = Done("explain", key, "--member", peers[1], "--long", folder=folder)
         assert f"{key} is delivered at" in explained.out
+        shown = shorten(key)  # what people were shown is what they may write
+        assert shown != key
+        assert f"{shown} is delivered at" in Done("explain", shown, "--member", peers[1], folder=folder).out
+        assert "of this view is" in Done("explain", f"{peers[0]}#ffff:0", "--member", peers[1], folder=folder).err
         b.process.kill()
         b.process.wait()
         assert json.loads(Done("status", "--json", folder=folder).out)["member"].startswith(
@@ -116,6 +122,30 @@ def test_a_running_member_answers(folder: Path) -> None:
         a.expect("gone: ")
     assert "no member runs here" in Done("status", folder=folder).err
     assert list((folder / "unisono").iterdir()) == []  # what the killed left behind is gone
+
+
+def test_incarnations_are_short_for_people_and_whole_for_programs(folder: Path) -> None:
+    here = addresses(1)[0]
+    with node(folder, here, []) as a:
+        short = a.expect(rf"view 1@({here}#[0-9a-f]{{3}}) of 1: \1\b")[1]
+        whole = json.loads(Done("status", "--json", folder=folder).out)["member"]
+        assert re.fullmatch(rf"{here}#\d{{19}}", whole)
+        assert shorten(whole) == short
+        for command in (("status",), ("members",), ("status", "--member", short)):
+            assert short in Done(*command, folder=folder).out
+            assert whole in Done(*command, "--long", folder=folder).out
+    with node(folder, here, [], "--long") as a:
+        a.expect(rf"view 1@{here}#\d{{19}} of 1")
+
+
+def test_status_without_a_view_says_what_it_waits_for(folder: Path) -> None:
+    """Found by trying: it said `None of 0, not primary`."""
+    with node(folder, addresses(1)[0], [], "--min-members", "2") as a:
+        a.expect("2 members must be there")
+        said = " ".join(Done("status", folder=folder).out.split())
+        assert re.search(r"view none yet: \S+ has no view: it has met 0 others, and 2 members must be there", said)
+        assert "looking for its group" in said
+        assert "None" not in said
 
 
 def test_people_chat_and_the_prompt_survives(folder: Path) -> None:
@@ -140,6 +170,69 @@ def test_people_chat_and_the_prompt_survives(folder: Path) -> None:
             assert bob.wait() == 0
         ann.expect("bob is gone: left")
         assert ann.finish(signal.SIGINT) == 0
+
+
+def lines_above_the_prompt(one: Program) -> list[str]:
+    """What people said, as a terminal shows it: each line where it was delivered."""
+    return [line for line in re.findall(r"\r\x1b\[K([^\r\n]*)\r\n", one.text) if re.match(r"(ann|bob): ", line)]
+
+
+def test_two_people_see_one_order_and_own_lines_where_they_were_delivered(folder: Path) -> None:
+    """Found by trying: own lines stayed where they were typed, so two people saw two conversations."""
+    peers = addresses(2)
+    options = ("--peers", ",".join(peers), "--pace", "0.3")
+    with (
+        Program("chat", "lounge", "--name", "ann", *options, folder=folder, terminal=True) as ann,
+        Program("chat", "lounge", "--name", "bob", *options, folder=folder, terminal=True) as bob,
+    ):
+        ann.expect(r"\* bob is here")
+        bob.expect(r"\* ann is here")
+        for number in range(5):
+            ann.say(f"ann's {number}")
+            bob.say(f"bob's {number}")
+        for one in (ann, bob):
+            one.see("ann: ann's 4")
+            one.see("bob: bob's 4")
+        said = lines_above_the_prompt(ann)
+        assert said == lines_above_the_prompt(bob)
+        assert sorted(said) == [f"{name}: {name}'s {number}" for name in ("ann", "bob") for number in range(5)]
+        assert not re.search(r"> ann's \d\r?\n", ann.text), "a line does not stay where it was typed"
+        assert ann.finish(signal.SIGINT) == 0
+        assert bob.finish(signal.SIGINT) == 0
+
+
+def test_names_are_known_before_a_word_is_said(folder: Path) -> None:
+    """Found by trying: a name was known only after its owner's first line."""
+    peers = addresses(3)
+    options = ("--peers", ",".join(peers), "--pace", "0.3")
+    with (
+        Program("chat", "lounge", "--name", "ann", *options, folder=folder) as ann,
+        Program("chat", "lounge", "--name", "bob", *options, folder=folder) as bob,
+    ):
+        ann.expect(r"\* bob is here")
+        bob.expect(r"\* ann is here")
+        bob.say("/who")
+        bob.expect(r"here: (ann, bob|bob, ann)\n")
+        with Program("node", "lounge", *options, folder=folder) as silent:
+            silent.expect("of 3")
+            ann.expect(rf"\* {peers[2]} is here")  # a program without a name is called by its address
+        assert ann.finish() == 0
+        bob.expect("ann is gone: left")
+
+
+def test_a_node_without_a_view_ends_at_the_end_of_its_input(folder: Path) -> None:
+    """Found by trying: it waited for its first view for ever, with nothing to cast."""
+    peers = addresses(2)
+    with node(folder, peers[0], peers, "--min-members", "2") as a:
+        a.end_input()
+        a.expect("the input has ended with nothing to cast, and --stay is not given: no view. .* 2 members must be")
+        assert a.wait() == 1
+    with node(folder, peers[0], peers, "--min-members", "2") as a:
+        a.say("what is to be cast is cast first")
+        a.end_input()
+        with node(folder, peers[1], peers, "--min-members", "2") as b:
+            b.expect(":0 what is to be cast is cast first")
+            assert a.wait() == 0
 
 
 def test_keys_are_made_once_and_needed(folder: Path) -> None:

@@ -61,6 +61,42 @@ def test_a_recorded_run_can_be_judged_and_drawn(tmp_path: Path) -> None:
     ET.parse(picture)
 
 
+def test_a_verdict_says_what_was_judged_and_what_was_not(tmp_path: Path) -> None:
+    """Found by trying: it said PASS and the run's name, and nothing about what lay before it."""
+    folder = tmp_path / "trace"
+    assert Answer("sim", "run", "--order", "toto", "--messages", "30", "--trace", str(folder)).code == 0
+    (run,) = json.loads(Answer("trace", "check", str(folder), "--json").out).values()
+    assert (run["orders"], run["members"], run["casts"], run["files"]) == (["toto"], 3, 30, 3)
+    assert run["rows"] > run["deliveries"] == 90
+    assert {"P0", "P8", "P9c"} <= set(run["judged"])
+    assert run["not_judged"]["P10"] == "not owed by toto"
+    assert run["not_judged"]["P25"] == "what applications were shown is not recorded"
+    assert not set(run["judged"]) & set(run["not_judged"])
+    said = Answer("trace", "check", str(folder)).out
+    assert f"toto: 3 members, {run['rows']:,} rows in 3 files; 30 casts, 90 deliveries, 1 view\n" in said
+    assert f"judged: {len(run['judged'])} properties, P0 P1 " in said
+    assert "(what applications were shown is not recorded)" in said
+
+
+def test_a_recorded_run_is_drawn_in_a_window_of_time(tmp_path: Path) -> None:
+    folder, picture = tmp_path / "trace", tmp_path / "picture.svg"
+    assert Answer("sim", "run", "--messages", "30", "--rate", "100", "--trace", str(folder)).code == 0
+    draw = ("trace", "diagram", str(folder), "--out", str(picture))
+    assert Answer(*draw).code == 0
+    whole = picture.read_text("utf-8")
+    assert Answer(*draw, "--from", "100ms", "--to", "150ms").code == 0
+    assert len(picture.read_text("utf-8")) < len(whole)
+    for window, said in (
+        (("--from", "1min"), "nothing happens from 60 s: the run lasts "),
+        (("--from", "2s", "--to", "1s"), "the window from 2 s to 1 s is empty: --to must be later."),
+        (("--to", "soon"), "'soon' is not a duration"),
+    ):
+        refused = Answer(*draw, *window)
+        assert refused.code == 2
+        assert said in refused.err
+    assert "nothing happens" in Answer("sim", "diagram", "--from", "1min", "--out", str(picture)).err
+
+
 def test_a_run_whose_trace_cannot_be_written_fails(tmp_path: Path) -> None:
     """Found by trying: on a full disk it said so in yellow, and ended with 0."""
     sim_run = (sys.executable, "-m", "unisono", "sim", "run", "--messages", "100", "--trace", str(tmp_path), "--json")

@@ -85,7 +85,11 @@ def mistake_in(words: tuple[str, ...]) -> str | None:
     if words[0] == "pip":
         return _mistake_in_pip(words[1:])
     if words[0] != "unisono":
-        return None if words[0] == "source" else f"nobody knows what {words[0]} is"
+        return (
+            None
+            if words[0] == "source" or words == ("python3", "-m", "venv", ".venv")
+            else f"nobody knows what {words[0]} is"
+        )
     command: Any = get_command(app)
     arguments = list(words[1:])
     while hasattr(command, "commands") and arguments:

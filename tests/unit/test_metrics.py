@@ -15,6 +15,7 @@ import pytest
 
 from unisono import Group, join
 from unisono.core.errors import Misuse
+from unisono.core.types import MemberId
 from unisono.runtime import metrics
 from unisono.runtime.metrics import CONNECTIONS_MAX, Metrics, MetricsServer
 
@@ -97,10 +98,29 @@ def test_peers_and_the_latency_between_two_members_are_shown() -> None:
             await a._until(lambda: len(a.status()["members"]) == 2, 10, "two members")
             await (await a.cast(b"x")).stable(10)
             page = values(await fetch(f"http://{page_at}/"))
-            assert page[f"unisono_window_use_packets {b.id}"] == 0
+            assert page[f"unisono_window_use_packets {b.id.address}"] == 0
             assert page["unisono_members"] == 2
 
     asyncio.run(main())
+
+
+def test_a_restart_makes_no_new_series_but_of_the_info() -> None:
+    """Found by reading: the incarnation was part of every label, so each restart began all series anew."""
+
+    def series(page: str, incarnation: int) -> set[str]:
+        whole = {line.rpartition(" ")[0] for line in page.splitlines() if not line.startswith("#")}
+        assert [one for one in whole if str(incarnation) in one] == [
+            f'unisono_member_info{{group="lab",incarnation="{incarnation}",member="{page_of["listen"]}"}}'
+        ]
+        return {one for one in whole if str(incarnation) not in one and not one.startswith("unisono_drops")}
+
+    async def live() -> set[str]:
+        async with join("lab", listen=page_of["listen"], metrics=page_of["metrics"]) as group:
+            await (await group.cast(b"x")).delivered(10)
+            return series(await fetch(f"http://{page_of['metrics']}/metrics"), group.id.incarnation)
+
+    page_of = {name: f"127.0.0.1:{free_port()}" for name in ("listen", "metrics")}
+    assert asyncio.run(live()) == asyncio.run(live())
 
 
 def test_what_is_addressed_to_others_is_no_delivery() -> None:
@@ -125,7 +145,7 @@ class Followed:
     """A group of which the metrics see only what is cast and delivered."""
 
     def __init__(self) -> None:
-        self.name, self.id = "lab", "127.0.0.1:1"
+        self.name, self.id = "lab", MemberId("127.0.0.1:1")
         self._driver: Any = self
         self.member: Any = self
         self._receipts: Any = self

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import pytest
 
+import unisono
 from tests.harness import CALM, CRASHES, LISTS, A, B, C, Group, Weather, make_view, run
+from unisono.cli import sim
+from unisono.cli.bench_group import bench
+from unisono.cli.chat import chat
+from unisono.cli.node import node
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import NoteKind, Outbox
 from unisono.core.types import Batch, Property, Service
-from unisono.orders.registry import LAYOUTS, ORDERS, find_order
+from unisono.orders.registry import DEFAULT_ORDER, LAYOUTS, ORDERS, find_order
+from unisono.trace.promises import promises
 
 Order = type[AnyOrdering]
 every_order = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
@@ -164,3 +172,15 @@ def test_a_digest_tells_boundaries_apart() -> None:
     assert one.placeholder().payloads is None
     assert (one.placeholder().first, one.placeholder().count) == (0, 2)
     assert one != one.placeholder()
+
+
+def test_the_default_order_promises_everything_that_its_code_keeps() -> None:
+    """Found by comparing: the default promised total order alone, at the cost of one that is FIFO and causal as well."""
+    default = ORDERS[DEFAULT_ORDER]
+    same_code = {name for name, order in ORDERS.items() if order.submit is default.submit}
+    assert {"sequencer", "fifo-total", "causal-total"} <= same_code
+    assert all(ORDERS[name].guarantees <= default.guarantees for name in same_code)
+    assert all(promises(name) <= promises(DEFAULT_ORDER) for name in same_code)
+    taking = (unisono.join, chat, node, bench, sim.run, sim.diagram)
+    defaults = {signature(function).parameters["order"].default for function in taking}
+    assert defaults == {DEFAULT_ORDER}

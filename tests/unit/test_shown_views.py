@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from unisono.cli.chat import Conversation
+from unisono.cli.chat import Conversation, write
 from unisono.cli.session import line_of, row_of
 from unisono.core.control import Charter, Part
 from unisono.core.happenings import Entered
 from unisono.core.types import MemberId, Transition, View, ViewId
-from unisono.runtime.events import view_of
+from unisono.runtime.events import Delivery, view_of
 from unisono.runtime.logs import LOGGER, Reporter
 
 A, B, C, D = (MemberId(name) for name in "abcd")
@@ -50,17 +51,28 @@ def test_a_row_has_every_reason() -> None:
 
 def test_who_chats_hears_of_those_that_read_other_lines() -> None:
     said: list[str] = []
-    keyboard: Any = SimpleNamespace(say=said.append, is_terminal=True)
-    talk = Conversation(keyboard, "ann")
-    talk._own = A
-    talk.show(Transition((A,), True, FIRST.id))
-    assert not said
-    talk.show(view_of(entered()))
-    assert said == [
-        "* c is gone: lost",
-        "* b delivered other messages in view 1: you may not have read the same lines",
-        "* d is here",
-    ]
+    cast: list[bytes] = []
+    keyboard: Any = SimpleNamespace(say=said.append)
+    group: Any = SimpleNamespace(id=A, name="lounge", try_cast=cast.append)
+
+    async def main() -> None:
+        talk = Conversation(keyboard, "ann")
+        talk.begin(group)
+        said.clear()
+        talk.show(Transition((A,), True, FIRST.id))
+        assert not said
+        talk.show(view_of(entered()))
+        assert said == [
+            "* c is gone: lost",
+            "* b delivered other messages in view 1: you may not have read the same lines",
+        ]
+        assert cast == [write("ann", "")]
+        talk.show(Delivery(D, write("dora", ""), 0))
+        talk.show(Delivery(D, write("dora", "hello"), 1))
+        talk.show(Delivery(A, write("ann", "mine"), 0))
+        assert said[2:] == ["* dora is here", "dora: hello", "ann: mine"]
+
+    asyncio.run(main())
 
 
 def test_the_log_warns_of_those_that_delivered_other_messages(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 import venv
@@ -34,3 +36,8 @@ def test_the_wheel_works_without_the_extras(tmp_path: Path) -> None:
     assert "PASS" in run(*command, cwd=tmp_path)
     assert list((tmp_path / "trace").rglob("*.jsonl")), "without pyarrow a trace is JSON lines"
     assert "PASS" in run(str(home / "bin" / "unisono"), "trace", "check", str(tmp_path / "trace"))
+    (tmp_path / "docs" / "img").mkdir(parents=True)  # as in a checkout
+    shown = re.findall(r"^\$ unisono (.*)$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert len(shown) >= 6, "the tour of the README"
+    for words in shown:
+        run(str(home / "bin" / "unisono"), *shlex.split(words), cwd=tmp_path)

@@ -34,6 +34,7 @@ from unisono.cli import (
 from unisono.cli.by_hand import AsPrinted
 from unisono.cli.streams import prepare_streams
 from unisono.core.errors import UnisonoError
+from unisono.core.text import shorten
 from unisono.runtime.errors import JournalError, NotFlushed, TimedOut
 from unisono.runtime.plain import plain_lines
 from unisono.trace.schema import TraceError
@@ -96,10 +97,10 @@ def main() -> None:
     try:
         app()
     except (TimedOut, NotFlushed, JournalError) as error:  # nobody's mistake
-        console.print("unisono:", plain_lines(str(error)), markup=False)
+        console.print("unisono:", plain_lines(shorten(str(error))), markup=False)
         sys.exit(EXIT_FAILED)
     except (UnisonoError, TraceError) as error:
-        console.print("unisono:", plain_lines(str(error)), markup=False)
+        console.print("unisono:", plain_lines(shorten(str(error))), markup=False)
         sys.exit(EXIT_BAD_INPUT)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""

@@ -17,7 +17,7 @@ import typer
 
 from unisono.cli.show import bar, out, print_json
 from unisono.core.errors import Misuse
-from unisono.orders.registry import find_order
+from unisono.orders.registry import DEFAULT_ORDER, find_order
 from unisono.runtime.addresses import Endpoint, bind, bound_endpoint
 from unisono.runtime.errors import Closed, NotFlushed
 from unisono.runtime.events import View
@@ -33,7 +33,7 @@ JOIN_WAIT_S = 30.0
 def bench(
     members: Annotated[int, typer.Option("--members", "-n", help="How many processes.", min=1, max=64)] = 3,
     size: Annotated[str, typer.Option(help="Bytes of a payload, as in 100 or 64kB.")] = "100",
-    order: Annotated[str, typer.Option("--order", "-o", help="Which order: see `unisono sim orders`.")] = "sequencer",
+    order: Annotated[str, typer.Option("--order", "-o", help="Which order: see `unisono sim orders`.")] = DEFAULT_ORDER,
     lasts: Annotated[str, typer.Option("--for", help="How long to measure.")] = "3s",
     rate: Annotated[
         float | None, typer.Option(help="Messages a second of each member; without it, as many as the group takes.")

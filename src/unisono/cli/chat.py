@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+from contextlib import suppress
 from getpass import getuser
 from typing import Annotated
 
@@ -14,7 +16,10 @@ from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend, line_of, places
 from unisono.cli.streams import to_bytes, to_text
 from unisono.core.departure import Origin
+from unisono.core.errors import UnisonoError
+from unisono.core.text import shorten
 from unisono.core.types import MemberId, Transition
+from unisono.orders.registry import DEFAULT_ORDER
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
@@ -23,19 +28,25 @@ from unisono.runtime.plain import plain
 
 HELP = "/who says who is here, /why what waits, /quit (or Ctrl-D) leaves; anything else is said to all."
 NAME_LETTERS_MAX = 32
+NAME_WAIT_S = 2.0
+"""How long a newcomer may take to announce its name; after that it is called by its address."""
 
 
 class Conversation:
-    """What one person sees: names instead of addresses, as each member says its own with its messages."""
+    """What one person sees: every line where it was delivered, own lines too, and names instead of addresses.
+
+    Each member announces its name when it sees a newcomer, and with each of its lines.
+    """
 
     def __init__(self, keyboard: Keyboard, name: str) -> None:
         self._keyboard = keyboard
         self._name = name
         self._names: dict[MemberId, str] = {}
-        self._own: MemberId | None = None
+        self._unnamed: set[MemberId] = set()  # here, and yet to announce a name
+        self._group: Group | None = None
 
     def begin(self, group: Group) -> None:
-        self._own = group.id
+        self._group = group
         self._names[group.id] = self._name
         self._keyboard.say(f"You are in {group.name!r} as {self._name}. {HELP}")
 
@@ -50,27 +61,37 @@ class Conversation:
     def _hear(self, delivery: Delivery) -> None:
         name, text = read(delivery.payload)
         if name:
-            is_new = delivery.sender not in self._names
             self._names[delivery.sender] = name
-            if is_new:
-                self._keyboard.say(f"* {delivery.sender.address} is {name}")
-        if text and delivery.sender != self._own:
+            self._greet(delivery.sender)
+        if text:
+            self._greet(delivery.sender)
             self._keyboard.say(f"{self.name_of(delivery.sender)}: {text}")
-        elif text and not self._keyboard.is_terminal:
-            self._keyboard.say(f"{self._name}: {text}")
 
     def _meet(self, view: View) -> None:
         for member, why in view.left.items():
             if member not in view.joined:
-                self._keyboard.say(f"* {self.name_of(member)} is gone: {why}")
+                self._keyboard.say(f"* {self.name_of(member)} is gone: {shorten(str(why))}")
                 self._names.pop(member, None)
+                self._unnamed.discard(member)
         for member, arrival in view.joined.items():
-            if member == self._own:
+            if self._group is None or member == self._group.id:
                 continue
             if arrival.origin is Origin.NEW:
-                self._keyboard.say(f"* {self.name_of(member)} is here")
+                self._unnamed.add(member)
             else:  # it was here all along, and yet missed something
                 self._keyboard.say(f"* {self.name_of(member)} {arrival}: you may not have read the same lines")
+        if self._group is not None and view.joined:
+            with suppress(UnisonoError):  # it leaves just now
+                self._group.try_cast(write(self._name, ""))
+        if self._unnamed:
+            asyncio.get_running_loop().call_later(NAME_WAIT_S, self._greet, *self._unnamed)
+
+    def _greet(self, *members: MemberId) -> None:
+        """Say that members are here, once: when their names are known, or when they have announced none for a while."""
+        for member in members:
+            if member in self._unnamed:
+                self._unnamed.discard(member)
+                self._keyboard.say(f"* {self.name_of(member)} is here")
 
     def name_of(self, member: MemberId) -> str:
         return self._names.get(member, member.address)
@@ -83,7 +104,7 @@ class Conversation:
             self._keyboard.say(f"* here: {', '.join(map(self.name_of, group.members))}")
         elif line == "/why":
             for sentence in group.explain() or ["nothing waits"]:
-                self._keyboard.say(f"* {sentence}")
+                self._keyboard.say(f"* {shorten(sentence)}")
         elif line.startswith("/"):
             self._keyboard.say(f"* {HELP}")
         elif line:
@@ -96,7 +117,7 @@ def write(name: str, text: str) -> bytes:
 
 
 def read(payload: bytes) -> tuple[str, str]:
-    """A name and a text, as harmless as they should be; whoever casts something else has neither."""
+    """A name and a text without control characters; the payload of a program other than `chat` is a text without a name."""
     try:
         said = json.loads(to_text(payload))
         return plain(str(said["name"]))[:NAME_LETTERS_MAX], plain(str(said["text"]))
@@ -117,7 +138,7 @@ def chat(
     listen: o.Listen = None,
     peers: o.Peers = None,
     advertise: o.Advertise = None,
-    order: o.Order = "sequencer",
+    order: o.Order = DEFAULT_ORDER,
     key: o.KeyFile = None,
     insecure: o.Insecure = False,
     pace: o.Pace = 1.0,

@@ -18,6 +18,7 @@ from rich.table import Table
 from unisono.cli.show import bar, out
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.demo.stage import Stage, staged
+from unisono.orders.registry import DEFAULT_ORDER
 from unisono.pipeline.session import plain_errors
 from unisono.sim.files import write_whole
 from unisono.trace.checks.judge import judge
@@ -62,7 +63,7 @@ def demo(
         with plain_errors("judging on Spark"):
             verdict = _judge_on_spark(folder, traces)
     else:
-        verdict = str(judge(events, promises("sequencer") | OF_VIEWS).result)
+        verdict = str(judge(events, promises(DEFAULT_ORDER) | OF_VIEWS).result)
         out.print(f"[bold]The verdict of the plain checkers: {verdict}[/]")
     out.print(
         "\nNext: `unisono chat`, `unisono node --help`, `unisono compare sequencer,toto`, `unisono sim explore --crash`."

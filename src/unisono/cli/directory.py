@@ -16,6 +16,7 @@ from unisono.cli import group_options as o
 from unisono.cli.keyboard import ending_signals
 from unisono.cli.show import cell, out, print_json, tell
 from unisono.core.errors import Misuse
+from unisono.core.text import shorten
 from unisono.core.types import MemberId
 from unisono.runtime.addresses import bind, bind_first, bound_endpoint, resolve, resolve_all
 from unisono.runtime.control_socket import ControlSocket, ask, find_place, find_sockets, remove
@@ -27,7 +28,11 @@ from unisono.runtime.seal import find_key
 LOCAL_MANAGERS = tuple(f"127.0.0.1:{port}" for port in range(7411, 7419))
 CLAIM_WAIT_S = 30.0
 
-app = typer.Typer(help="Names for groups, without a server: managers agree on who has which.", no_args_is_help=True)
+app = typer.Typer(
+    help="Names for groups, without a server: managers agree on who has which. For study: `node`, `chat` and `join` find "
+    "members by their peers and do not ask it.",
+    no_args_is_help=True,
+)
 Name = Annotated[str, typer.Argument(help="The group's name.")]
 Manager = Annotated[str | None, typer.Option(help="Which manager, by its address, if several run here.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -151,7 +156,7 @@ def _show(rows: list[dict[str, Any]], json: bool) -> None:
     for title in ("name", "address", "manager"):
         table.add_column(title)
     for row in rows:
-        table.add_row(cell(row["name"]), row["address"], cell(row["owner"] or "permanent"))
+        table.add_row(cell(row["name"]), row["address"], cell(shorten(row["owner"] or "permanent")))
     out.print(table if rows else "no names")
 
 

@@ -107,6 +107,10 @@ Timeout = Annotated[
 Stay = Annotated[
     bool, typer.Option("--stay", help="Do not leave at the end of the input, only at a signal.", rich_help_panel=_GROUP)
 ]
+Long = Annotated[
+    bool,
+    typer.Option("--long", help="Print incarnations whole; else three hex digits of each.", rich_help_panel=_LOOK),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.", rich_help_panel=_LOOK)]
 
 

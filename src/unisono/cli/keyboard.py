@@ -2,6 +2,10 @@
 
 Reading has a thread of its own: a program that receives must never wait for a person. On a terminal, what arrives is written
 above the prompt, and the prompt and what was typed so far are written again, as far as readline knows it.
+
+A line that was typed disappears from the prompt, so that it can be shown where it belongs: Enter hands the line over and empties
+it, and `input` goes on without a new line on the screen. Erasing an echoed line instead would race with what arrives just then.
+Where Python has no GNU readline, a typed line stays on the screen.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, Semaphore, Thread
 
@@ -18,6 +22,19 @@ from unisono.runtime.plain import plain
 
 AHEAD_LINES_MAX = 1_000
 """So many lines may be read and not yet taken; a file that is piped in waits."""
+
+
+HAND_OVER = (
+    "set bell-style none",
+    "set enable-bracketed-paste off",  # pasted lines are lines
+    "tab: self-insert",
+    r'"\C-x\C-t": complete',  # calls the completer, which takes the line
+    r'"\C-x\C-e": end-of-history',  # so that a line of the history stays what it was
+    r'"\C-x\C-k": kill-whole-line',
+    r'"\C-m": "\C-x\C-t\C-x\C-e\C-x\C-k"',
+    r'"\C-j": "\C-x\C-t\C-x\C-e\C-x\C-k"',
+)
+"""What Enter does, for readline."""
 
 
 class Keyboard:
@@ -31,6 +48,7 @@ class Keyboard:
         self._loop = asyncio.get_running_loop()
         self._writing = Lock()
         self._is_typing = False
+        self._ended = asyncio.Event()
 
     def __enter__(self) -> Keyboard:
         self._attributes = _terminal_attributes()
@@ -54,24 +72,44 @@ class Keyboard:
         self._room.release()
         return line
 
-    def _read(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any longer
-            for line in self._typed() if self.is_terminal else _piped():
-                self._room.acquire()
-                self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
-            self._loop.call_soon_threadsafe(self._lines.put_nowait, None)
+    @property
+    def waiting(self) -> int:
+        """Lines that were read and not yet taken."""
+        return self._lines.qsize() - self._ended.is_set()
 
-    def _typed(self) -> Iterator[str]:
-        with suppress(ImportError):
-            import readline  # noqa: F401 - makes `input` edit the line
-        while True:
-            self._is_typing = True
-            try:
-                yield input(self._prompt)
-            except (EOFError, OSError):
-                return
-            finally:
-                self._is_typing = False
+    async def ended_empty(self) -> None:
+        """Wait until the input has ended, with every line taken; for ever if lines are left."""
+        await self._ended.wait()
+        if self.waiting:
+            await asyncio.Event().wait()
+
+    def _read(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: no line is wanted any longer
+            if self.is_terminal:
+                self._read_terminal()
+            else:
+                for line in _piped():
+                    self._put(line)
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _put(self, line: str) -> None:
+        self._room.acquire()
+        self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+
+    def _end(self) -> None:
+        self._lines.put_nowait(None)
+        self._ended.set()
+
+    def _read_terminal(self) -> None:
+        _hand_over_lines(self._put)
+        self._is_typing = True
+        try:
+            while True:
+                self._put(input(self._prompt))
+        except (EOFError, OSError):
+            return
+        finally:
+            self._is_typing = False
 
     # Out.
 
@@ -107,6 +145,27 @@ def _piped() -> Iterator[str]:
             yield to_text(line).rstrip("\r")
     if rest:
         yield to_text(rest)
+
+
+def _hand_over_lines(take: Callable[[str], None]) -> None:
+    """Let Enter hand over what was typed; without GNU readline, `input` returns it as always."""
+    try:
+        import readline
+    except ImportError:
+        return
+    if "libedit" in (readline.__doc__ or ""):
+        return
+
+    def complete(_: str, attempt: int) -> None:
+        if attempt == 0:
+            line = readline.get_line_buffer()
+            if line:
+                readline.add_history(line)
+            take(line)
+
+    readline.set_completer(complete)
+    for wish in HAND_OVER:
+        readline.parse_and_bind(wish)
 
 
 def _typed_so_far() -> str:

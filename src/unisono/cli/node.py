@@ -9,6 +9,7 @@ from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend, line_of, places, row_of, tell_if_alone
 from unisono.cli.show import json_line
 from unisono.cli.streams import to_bytes
+from unisono.orders.registry import DEFAULT_ORDER
 from unisono.runtime.events import Event
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
@@ -21,7 +22,7 @@ def node(
     listen: o.Listen = None,
     peers: o.Peers = None,
     advertise: o.Advertise = None,
-    order: o.Order = "sequencer",
+    order: o.Order = DEFAULT_ORDER,
     min_members: o.MinMembers = 1,
     policy: o.Policy = "partitionable",
     bootstrap: o.Bootstrap = False,
@@ -37,6 +38,7 @@ def node(
     log: o.Log = None,
     watchdog: o.Watchdog = None,
     stay: o.Stay = False,
+    long: o.Long = False,
     json: o.Json = False,
 ) -> None:
     """Be a member: print views and deliveries, cast every line of standard input.
@@ -79,10 +81,12 @@ def node(
                 if json:
                     keyboard.write_line(json_line(row_of(event)))
                 else:
-                    keyboard.say(line_of(event))
+                    keyboard.say(line_of(event, long))
 
             named = o.split_list(peers)
-            return await attend(joining, keyboard, show, take, begin=lambda g: tell_if_alone(g, named), stay=stay)
+            return await attend(
+                joining, keyboard, show, take, begin=lambda g: tell_if_alone(g, named), stay=stay, long=long
+            )
 
     if run(main()):
         raise typer.Exit(1)  # some of the input was not cast

@@ -19,6 +19,10 @@ Order = Annotated[
 ]
 Members = Annotated[int, typer.Option("--members", "-n", help="How many members.")]
 Seed = Annotated[int, typer.Option(help="Decides everything random. The same seed gives the same run.")]
+From = Annotated[
+    str | None, typer.Option("--from", help="Show from this time on, counted from the run's beginning: 5ms.")
+]
+To = Annotated[str | None, typer.Option("--to", help="Show up to this time.")]
 SourceKind = Annotated[
     str, typer.Option("--source", help="periodic, poisson, bursts or saturating.", rich_help_panel=_LOAD)
 ]

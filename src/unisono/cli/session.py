@@ -12,7 +12,9 @@ from unisono.cli.streams import to_text
 from unisono.core.errors import UnisonoError
 from unisono.core.happenings import Replaced, Stalled
 from unisono.core.membership_host import Evicted, Refused
+from unisono.core.text import shorten
 from unisono.core.types import Transition
+from unisono.runtime.errors import TimedOut
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining
@@ -24,6 +26,9 @@ LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
 
 WAIT_TOLD_S = 2.0
 """Who has waited so long for the group is told why, and again after twice as long."""
+
+VIEW_WAIT_S = 2.0
+"""How long a member whose input has ended with nothing to cast waits for its first view."""
 
 
 def places(listen: str | None, peers: list[str]) -> dict[str, Any]:
@@ -41,6 +46,7 @@ async def attend(
     finish: Callable[[], None] = lambda: None,
     stay: bool = False,
     leave_s: float = 5.0,
+    long: bool = False,
 ) -> int:
     """Be a member until a signal, or the end of the input unless told to stay, or until `take` says False.
 
@@ -50,22 +56,28 @@ async def attend(
     with ending_signals() as end:
         ended = asyncio.create_task(end.wait())
         joined = asyncio.ensure_future(joining)
+        idle = asyncio.create_task(_idle(keyboard, stay))
         patience_s = WAIT_TOLD_S
         while True:
-            done, _ = await asyncio.wait({ended, joined}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({ended, joined, idle}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             if done:
                 break
             for sentence in joining.explain():
-                err.print("unisono:", plain(sentence), markup=False, soft_wrap=True)
+                complain(sentence, long)
             patience_s *= 2
         if not joined.done():
-            joined.cancel()
-            await asyncio.gather(joined, return_exceptions=True)
+            is_idle, why = idle.done() and not ended.done(), " ".join(joining.explain())
+            for task in (ended, joined, idle):
+                task.cancel()
+            await asyncio.gather(ended, joined, idle, return_exceptions=True)
+            if is_idle:
+                raise TimedOut(f"the input has ended with nothing to cast, and --stay is not given: no view. {why}")
             return 0
+        idle.cancel()
         group = joined.result()
         begin(group)
         shown = asyncio.create_task(_show_all(group, show))
-        typed = asyncio.create_task(_take_all(group, keyboard, take, stay, refused))
+        typed = asyncio.create_task(_take_all(group, keyboard, take, stay, refused, long))
         try:
             await asyncio.wait({ended, shown, typed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -89,7 +101,20 @@ def tell_if_alone(group: Group, peers: Sequence[str]) -> None:
         return
     text = f"nobody answered at {', '.join(others)}: this member begins alone, and goes together with them when it hears them."
     for sentence in (text, *explain_strangers(group)):
-        err.print("unisono:", plain(sentence), markup=False, soft_wrap=True)
+        complain(sentence)
+
+
+def complain(sentence: str, long: bool = False) -> None:
+    """Write a sentence for people to standard error, beside what the command prints."""
+    err.print("unisono:", plain(sentence if long else shorten(sentence)), markup=False, soft_wrap=True)
+
+
+async def _idle(keyboard: Keyboard, stay: bool) -> None:
+    """Wait until a member without a view is of no use: its input has ended, with nothing to cast."""
+    if stay:
+        await asyncio.Event().wait()
+    await keyboard.ended_empty()
+    await asyncio.sleep(VIEW_WAIT_S)
 
 
 async def _show_all(group: Group, show: Callable[[Event], None]) -> None:
@@ -103,6 +128,7 @@ async def _take_all(
     take: Callable[[Group, str], Awaitable[bool]],
     stay: bool,
     refused: list[UnisonoError],
+    long: bool,
 ) -> None:
     async for line in keyboard:
         try:
@@ -110,7 +136,7 @@ async def _take_all(
                 return
         except UnisonoError as error:
             refused.append(error)
-            err.print("unisono:", plain(str(error)), markup=False, soft_wrap=True)
+            complain(str(error), long)
     if stay:
         await asyncio.Event().wait()  # until somebody ends it
 
@@ -118,44 +144,11 @@ async def _take_all(
 # What events look like.
 
 
-def line_of(event: Event) -> str:
-    """An event for people, who see it by `Keyboard.say`."""
+def line_of(event: Event, long: bool = False) -> str:
+    """An event for people, who see it by `Keyboard.say`; `long`: with whole incarnations. Payloads are never cut."""
     if isinstance(event, Delivery):
-        return f"{event.sender}:{event.index} {to_text(event.payload)}"
-    if isinstance(event, View):
-        return view_line(event)
-    if isinstance(event, Transition):
-        return transition_line(event)
-    if isinstance(event, Replaced):
-        return replaced_line(event)
-    if isinstance(event, Refused):
-        return f"refused by {event.by}: {event.reason}"
-    if isinstance(event, Evicted):
-        return f"evicted by {event.by}, whose window this member held shut for {event.lasted_ns / 1e9:.3f} s"
-    if isinstance(event, Stalled):
-        return f"stalled: {' '.join(event.sentences)}"
-    return f"it moves again, after {event.lasted_ns / 1e9:.3f} s"
-
-
-def view_line(view: View) -> str:
-    text = f"view {view.id} of {len(view.members)}: {', '.join(map(str, view.members))}"
-    if view.joined:
-        text += f"; joined: {', '.join(f'{member} ({why})' for member, why in view.joined.items())}"
-    gone = {member: why for member, why in view.left.items() if member not in view.joined}
-    if gone:
-        text += f"; gone: {', '.join(f'{member} ({why})' for member, why in gone.items())}"
-    return text + ("" if view.is_primary else "; not primary, so read-only")
-
-
-def transition_line(transition: Transition) -> str:
-    """What follows up to the next view is the rest of the old one, the same at those that are named here."""
-    text = f"view {transition.view} ends; together: {', '.join(map(str, transition.together))}"
-    return text + ("" if transition.is_primary else "; the next view is not primary")
-
-
-def replaced_line(replaced: Replaced) -> str:
-    lost, kept = (", ".join(map(str, some)) for some in (replaced.lost_members, replaced.kept_members))
-    return f"the state that {lost} had since view {replaced.lost} is thrown away here; that of {kept} is taken over"
+        return f"{event.sender if long else event.sender.short}:{event.index} {to_text(event.payload)}"
+    return event.long if long else str(event)
 
 
 def row_of(event: Event) -> dict[str, Any]:

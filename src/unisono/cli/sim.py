@@ -15,7 +15,7 @@ from unisono.cli.show import bar, err, measures_table, out, print_json, run_prog
 from unisono.cli.swarm import swarm as swarm_of_groups
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
-from unisono.orders.registry import LAYOUTS, ORDERS, find_order, make_codec
+from unisono.orders.registry import DEFAULT_ORDER, LAYOUTS, ORDERS, find_order, make_codec
 from unisono.sim.explore import Progress
 from unisono.sim.explore import explore as search
 from unisono.sim.explore_case import Case, distributions
@@ -29,7 +29,7 @@ from unisono.sim.swarm import Finding
 from unisono.sim.swarm import swarm as run_swarm
 from unisono.sim.units import format_duration, parse_duration
 from unisono.sim.workload import describe
-from unisono.trace.diagram import render
+from unisono.trace.diagram import cut_window, render
 from unisono.trace.promises import promises
 
 app = typer.Typer(help="Simulate, explore and attack the protocols in virtual time.", no_args_is_help=True)
@@ -51,7 +51,7 @@ def orders(json: o.Json = False) -> None:
 
 @app.command("run")
 def run(
-    order: o.Order = "sequencer",
+    order: o.Order = DEFAULT_ORDER,
     members: o.Members = 3,
     seed: o.Seed = 1,
     source: o.SourceKind = "poisson",
@@ -127,7 +127,7 @@ def replay(
 
 @app.command("diagram")
 def diagram(
-    order: o.Order = "sequencer",
+    order: o.Order = DEFAULT_ORDER,
     members: o.Members = 4,
     seed: o.Seed = 1,
     source: o.SourceKind = "poisson",
@@ -140,8 +140,8 @@ def diagram(
     delay: o.Delay = "uniform:0.5ms:4ms",
     loss: o.Loss = 0.0,
     faults: o.Faults = None,
-    start: Annotated[str | None, typer.Option("--from", help="Show from this time, such as 5ms.")] = None,
-    until: Annotated[str | None, typer.Option("--to", help="Show up to this time.")] = None,
+    start: o.From = None,
+    until: o.To = None,
     file: Out = Path("diagram.svg"),
 ) -> None:
     """Draw a run as a space-time diagram (SVG)."""
@@ -164,6 +164,7 @@ def diagram(
     end = parse_duration(until) if until else None
     outcome = simulate(scenario, keep=True)
     title = f"{order}, {members} members, seed {seed}"
+    begin, end = cut_window(outcome.events, begin, end)
     write_whole(file, render(outcome.events, title=title, start_ns=begin, end_ns=end))
     out.print(f"{file}  {outcome.measures.casts} messages, {outcome.measures.deliveries} deliveries", markup=False)
     _exit(outcome)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from unisono.cli.show import cell, out, print_json, tell
 from unisono.core.errors import Misuse
+from unisono.core.text import shorten
 from unisono.runtime.control_socket import Found, ask, choose, find_members
 from unisono.sim.units import parse_duration
 
@@ -20,6 +21,7 @@ Group = Annotated[str | None, typer.Option("--group", "-g", help="Of which group
 Member = Annotated[
     str | None, typer.Option("--member", "-m", help="Which member, by its address, if several run here.")
 ]
+Long = Annotated[bool, typer.Option("--long", help="Print incarnations whole; else three hex digits of each.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object (a line each time with --watch).")]
 
 
@@ -28,6 +30,7 @@ def status(
     member: Member = None,
     everyone: Annotated[bool, typer.Option("--all", help="All members that run here.")] = False,
     watch: Annotated[str | None, typer.Option(help="Ask again and again, this often: 1s.")] = None,
+    long: Long = False,
     json: Json = False,
 ) -> None:
     """How a member stands: its view, what waits, what was dropped."""
@@ -39,24 +42,24 @@ def status(
         if json:
             print_json(answers if everyone else answers[0])
         else:
-            out.print(_page(answers))
+            out.print(_page(answers, long))
         return
     try:
-        _watch(group, member, everyone, every_s, json)
+        _watch(group, member, everyone, every_s, long, json)
     except KeyboardInterrupt:
         return  # whoever watches ends it
 
 
-def _watch(group: str | None, member: str | None, everyone: bool, every_s: float, json: bool) -> None:
+def _watch(group: str | None, member: str | None, everyone: bool, every_s: float, long: bool, json: bool) -> None:
     if json:
         while True:
             answers = _statuses(group, member, everyone)
             print_json(answers if everyone else answers[0])
             time.sleep(every_s)
-    with Live(_page(_statuses(group, member, everyone)), console=out, auto_refresh=False) as live:
+    with Live(_page(_statuses(group, member, everyone), long), console=out, auto_refresh=False) as live:
         while True:
             time.sleep(every_s)
-            live.update(_page(_statuses(group, member, everyone)), refresh=True)
+            live.update(_page(_statuses(group, member, everyone), long), refresh=True)
 
 
 def _statuses(group: str | None, member: str | None, everyone: bool) -> list[dict[str, Any]]:
@@ -69,7 +72,7 @@ def _statuses(group: str | None, member: str | None, everyone: bool) -> list[dic
     return fitting
 
 
-def _page(statuses: list[dict[str, Any]]) -> RenderableType:
+def _page(statuses: list[dict[str, Any]], long: bool = False) -> RenderableType:
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
@@ -77,17 +80,25 @@ def _page(statuses: list[dict[str, Any]]) -> RenderableType:
         if number:
             table.add_row("", "")
         for name, text in _lines(one):
-            table.add_row(name, cell(text))
+            table.add_row(name, cell(text if long else shorten(text)))
     return table
 
 
 def _lines(one: dict[str, Any]) -> list[tuple[str, str]]:
-    members = one["members"]
-    state = "changing its view" if one["changing"] else "leaving" if one["leaving"] else "running"
+    members, has_view = one["members"], one["view"] is not None
+    state = "leaving" if one["leaving"] else "running"
+    if not has_view:
+        state = "looking for its group"
+    elif one["changing"]:
+        state = "changing its view"
+    view = f"{one['view']} of {len(members)}{'' if one['primary'] else ', not primary'}"
     lines = [
         ("group", f"{one['group']} (order {one['order']})"),
         ("member", f"{one['member']}, process {one['pid']}, {state}"),
-        ("view", f"{one['view']} of {len(members)}{'' if one['primary'] else ', not primary'}"),
+        (
+            "view",
+            view if has_view else f"none yet: {' '.join(one['waits']) or 'it looks for others and has just begun'}",
+        ),
         *(("", member) for member in members),
         ("unfinished", f"{one['unfinished']} own messages cast and not yet delivered here"),
         ("queued", f"{one['queued_batches']} batches, {one['queued_bytes']} bytes, not yet taken by the application"),
@@ -99,11 +110,11 @@ def _lines(one: dict[str, Any]) -> list[tuple[str, str]]:
     if one.get("lost_state"):
         lines.append(("lost state", f"{one['lost_state']}, which no member of this view has"))
     lines += [("drops", f"{reason}: {count}") for reason, count in one["drops"].items()]
-    lines += [("waits", sentence) for sentence in one["waits"]]
+    lines += [("waits", sentence) for sentence in one["waits"] if has_view]
     return lines
 
 
-def members(group: Group = None, member: Member = None, json: Json = False) -> None:
+def members(group: Group = None, member: Member = None, long: Long = False, json: Json = False) -> None:
     """Who is in the view of a member, and how far each of them is behind."""
     found = choose(find_members(), group, member)
     rows = _ask(found, {"ask": "members"})
@@ -115,7 +126,9 @@ def members(group: Group = None, member: Member = None, json: Json = False) -> N
         table.add_column(name, justify="right" if name in ("rank", "unacknowledged") else "left")
     for row in rows:
         note = "this one" if row["self"] else "suspected" if row["suspected"] else ""
-        table.add_row(str(row["rank"]), cell(row["member"]), str(row["unacknowledged"]), note)
+        table.add_row(
+            str(row["rank"]), cell(row["member"] if long else shorten(row["member"])), str(row["unacknowledged"]), note
+        )
     out.print(table)
 
 
@@ -126,6 +139,7 @@ def explain(
     ] = None,
     group: Group = None,
     member: Member = None,
+    long: Long = False,
     json: Json = False,
 ) -> None:
     """Why something waits: a sentence each, with whom it waits for and since when."""
@@ -135,7 +149,7 @@ def explain(
         print_json(sentences)
     else:
         for sentence in sentences or ["nothing waits"]:
-            tell(sentence)
+            tell(sentence if long else shorten(sentence))
 
 
 def give_up(

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from unisono.cli import options as o
 from unisono.cli import trace_spark
+from unisono.cli.group_options import Long
 from unisono.cli.show import VIOLATIONS_SHOWN, print_json, tell
 from unisono.core.errors import Misuse
+from unisono.core.text import shorten
 from unisono.sim.files import write_whole
-from unisono.trace.checks.judge import Verdict, judge_all
-from unisono.trace.diagram import render
+from unisono.sim.units import parse_duration
+from unisono.trace.checks.judge import CHECKERS, Verdict, judge_all
+from unisono.trace.diagram import cut_window, render
+from unisono.trace.promises import SHOWN
 from unisono.trace.reader import close_killed, read
+from unisono.trace.schema import CAST, DELIVER, VIEW, Event
+from unisono.trace.schema import SHOWN as SHOWN_KINDS
 
 app = typer.Typer(help="Look at recorded runs: judge them, measure them, draw them.", no_args_is_help=True)
 app.command("verify")(trace_spark.verify)
@@ -25,44 +33,145 @@ Paths = Annotated[list[Path], typer.Argument(help="Trace folders or files.")]
 
 
 @app.command("check")
-def check(paths: Paths, json: o.Json = False) -> None:
+def check(paths: Paths, long: Long = False, json: o.Json = False) -> None:
     """Judge recorded runs in plain Python: what each order owes, on this machine, for traces that fit in memory."""
     trace = read(paths)
     if not trace.runs:
         raise Misuse(f"there is no run in {', '.join(map(str, paths))}: name a folder that `--trace` has written.")
-    verdicts = _named(judge_all(trace.events()))
+    events = list(trace.events())
+    verdicts = judge_all(events)
+    extents = measure_extents(events)
+    names = _names(verdicts)
     if json:
         print_json(
             {
-                name: {
+                names[whose]: {
                     "verdict": verdict.result,
                     "violations": [str(violation) for violation in verdict.violations],
                     "counts": verdict.counts,
                     "unknown": dict(verdict.unknown),
+                    "files": len(trace.files[whose[0]]),
+                    **extents[whose].row(),
+                    "judged": _sorted(verdict.owed - extents[whose].unjudged(verdict).keys()),
+                    "not_judged": extents[whose].unjudged(verdict),
                 }
-                for name, verdict in verdicts.items()
+                for whose, verdict in verdicts.items()
             }
         )
     else:
         for note in trace.notes:
             tell(f"note: {note}", "yellow")
-        for name, verdict in verdicts.items():
-            tell(f"{verdict.result:8}{name}")
+        for whose, verdict in verdicts.items():
+            tell(f"{verdict.result:8}{names[whose]}")
+            for line in extents[whose].lines(verdict, len(trace.files[whose[0]])):
+                tell(f"        {line}")
             for violation in verdict.violations[:VIOLATIONS_SHOWN]:
-                tell(f"  {violation}")
+                tell(f"  {violation if long else shorten(str(violation))}")
             if (hidden := sum(verdict.counts.values()) - VIOLATIONS_SHOWN) > 0:
                 tell(f"  … and {hidden} more")
             for member, why in verdict.unknown.items():
-                tell(f"  unknown {member}: {why}")
+                unknown = f"  unknown {member}: {why}"
+                tell(unknown if long else shorten(unknown))
+        if len(verdicts) > 1:
+            many = Counter(verdict.result.value for verdict in verdicts.values())
+            tell(f"{len(verdicts)} runs: {', '.join(f'{number} {result}' for result, number in sorted(many.items()))}")
     results = {verdict.result for verdict in verdicts.values()}
     if results != {"PASS"}:
         raise typer.Exit(1 if "FAIL" in results else 2)
 
 
-def _named(verdicts: dict[tuple[str, str], Verdict]) -> dict[str, Verdict]:
+Whose = tuple[str, str]  # a run and a group
+OF_PRIMARIES = frozenset({"P27", "P29"})
+
+
+def _names(verdicts: Iterable[Whose]) -> dict[Whose, str]:
     """By run; where a run holds several groups, by run and group."""
     runs = Counter(run for run, _ in verdicts)
-    return {run if runs[run] == 1 else f"{run} {group}": verdict for (run, group), verdict in verdicts.items()}
+    return {(run, group): run if runs[run] == 1 else f"{run} {group}" for run, group in verdicts}
+
+
+@dataclass
+class Extent:
+    """What of a run lay before the judge."""
+
+    orders: set[str] = field(default_factory=set)
+    lives: set[tuple[str, int]] = field(default_factory=set)
+    views: set[str] = field(default_factory=set)
+    rows: int = 0
+    casts: int = 0
+    deliveries: int = 0
+    is_shown: bool = False
+    """Whether it is recorded what applications were shown."""
+    has_policy: bool = False
+    """Whether views say if they are primary."""
+
+    def add(self, event: Event) -> None:
+        self.rows += 1
+        self.orders.add(event.protocol)
+        self.lives.add((event.member, event.incarnation))
+        if event.kind == CAST:
+            self.casts += event.count or 1
+        elif event.kind == DELIVER:
+            self.deliveries += event.count or 1
+        elif event.kind == VIEW:
+            self.orders.add(event.reason or event.protocol)
+            self.views.add(event.view or "")
+            self.has_policy |= "primary" in (event.attributes or {})
+        self.is_shown |= event.kind in SHOWN_KINDS
+
+    @property
+    def members(self) -> int:
+        return len({member for member, _ in self.lives})
+
+    def unjudged(self, verdict: Verdict) -> dict[str, str]:
+        """Properties that the verdict says nothing about, each with the reason."""
+        reasons = {}
+        for one in CHECKERS:
+            if one not in verdict.owed:
+                reasons[one] = f"not owed by {', '.join(sorted(self.orders))}"
+            elif one in SHOWN and not self.is_shown:
+                reasons[one] = "what applications were shown is not recorded"
+            elif one in OF_PRIMARIES and not self.has_policy:
+                reasons[one] = "no view is under the primary policy"
+        return reasons
+
+    def row(self) -> dict[str, Any]:
+        counts = {"members": self.members, "lives": len(self.lives), "views": len(self.views)}
+        return {
+            "orders": sorted(self.orders),
+            **counts,
+            "rows": self.rows,
+            "casts": self.casts,
+            "deliveries": self.deliveries,
+        }
+
+    def lines(self, verdict: Verdict, files: int) -> Iterator[str]:
+        lives = f" in {len(self.lives)} lives" if len(self.lives) > self.members else ""
+        yield (
+            f"{', '.join(sorted(self.orders))}: {_count(self.members, 'member')}{lives}, {_count(self.rows, 'row')} in "
+            f"{_count(files, 'file')}; {_count(self.casts, 'cast')}, {_count(self.deliveries, 'deliver', 'y', 'ies')}, "
+            f"{_count(len(self.views), 'view')}"
+        )
+        unjudged = self.unjudged(verdict)
+        judged = _sorted(verdict.owed - unjudged.keys())
+        yield f"judged: {len(judged)} properties, {' '.join(judged)}"
+        for why in dict.fromkeys(unjudged.values()):
+            yield f"not judged: {' '.join(one for one in unjudged if unjudged[one] == why)} ({why})"
+
+
+def measure_extents(events: Iterable[Event]) -> dict[Whose, Extent]:
+    extents: dict[Whose, Extent] = defaultdict(Extent)
+    for event in events:
+        extents[event.run, event.group].add(event)
+    return extents
+
+
+def _count(number: int, noun: str, one: str = "", several: str = "s") -> str:
+    return f"{number:,} {noun}{one if number == 1 else several}"
+
+
+def _sorted(properties: Iterable[str]) -> list[str]:
+    return sorted(properties, key=list(CHECKERS).index)
 
 
 @app.command("close")
@@ -89,9 +198,12 @@ def close(
 def diagram(
     paths: Paths,
     run: Annotated[str | None, typer.Option(help="Which run, if there are several.")] = None,
+    start: o.From = None,
+    until: o.To = None,
     file: Annotated[Path, typer.Option("--out", help="Where to write it.")] = Path("diagram.svg"),
 ) -> None:
-    """Draw a recorded run as a space-time diagram (SVG)."""
+    """Draw a recorded run, or a part of it, as a space-time diagram (SVG)."""
+    begin, end = (None if text is None else parse_duration(text) for text in (start, until))
     trace = read(paths)
     if not trace.runs:
         raise Misuse(f"there is no run in {', '.join(map(str, paths))}: name a folder that `--trace` has written.")
@@ -100,5 +212,7 @@ def diagram(
     name = run or trace.runs[0]
     if name not in trace.runs:
         raise Misuse(f"there is no run {name!r}: choose among {', '.join(trace.runs)}.")
-    write_whole(file, render(trace.events(name), title=name))
+    events = list(trace.events(name))
+    begin, end = cut_window(events, begin, end)
+    write_whole(file, render(events, title=name, start_ns=begin, end_ns=end))
     tell(str(file))

@@ -11,8 +11,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from unisono.cli import options as o
+from unisono.cli.group_options import Long
 from unisono.cli.show import VIOLATIONS_SHOWN, bar, cell, out, print_json, tell
 from unisono.core.errors import Misuse
+from unisono.core.text import shorten
 from unisono.trace.checks.judge import CHECKERS
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def verify(
     also: Annotated[
         str, typer.Option(help="Properties to ask of every run besides what its order owes: P15,P22.")
     ] = "",
+    long: Long = False,
     json: o.Json = False,
 ) -> None:
     """Judge recorded runs on Spark: digests first, rows only where digests leave a doubt.
@@ -58,7 +61,7 @@ def verify(
     if json:
         print_json(_as_json(judgement) | ({"report": str(page)} if page else {}))
     else:
-        _show(judgement)
+        _show(judgement, long)
         if page is not None:
             tell(f"report: {page}")
     if judgement.result != "PASS":
@@ -146,16 +149,17 @@ def _written(column: str, value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _show(judgement: Judgement) -> None:
+def _show(judgement: Judgement, long: bool = False) -> None:
+    written = str if long else shorten
     shown = [run for run in judgement.runs if run.result != "PASS"] or list(judgement.runs)
     for run in shown[:RUNS_SHOWN]:
         tell(f"{run.result:8}{run.run}  {run.protocol}, {len(run.owed)} properties, by {run.by}")
         for violation in run.violations[:VIOLATIONS_SHOWN]:
-            tell(f"  {violation.property} {violation.explain()}")
+            tell(written(f"  {violation.property} {violation.explain()}"))
         if (hidden := sum(run.counts.values()) - VIOLATIONS_SHOWN) > 0:
             tell(f"  … and {hidden} more")
         for member, why in run.unknown.items():
-            tell(f"  unknown {member}: {why}")
+            tell(written(f"  unknown {member}: {why}"))
     for problem in judgement.problems[:VIOLATIONS_SHOWN]:
         tell(f"quarantined: {problem}")
     passed = sum(run.result == "PASS" for run in judgement.runs)

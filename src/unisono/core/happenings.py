@@ -8,7 +8,10 @@ from unisono.core.control import Charter, part_of
 from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.membership_host import Evicted, Left, Outlived, Refused
 from unisono.core.outbox import Note, Pledge
+from unisono.core.text import one_line, shorten
 from unisono.core.types import Batch, MemberId, Transition, View, ViewId
+
+LINE_LETTERS_MAX = 4_000
 
 
 class Entered(NamedTuple):
@@ -70,6 +73,15 @@ class Replaced(NamedTuple):
     kept_members: tuple[MemberId, ...]
     """… and who had that."""
 
+    @property
+    def long(self) -> str:
+        """A line for people, with whole incarnations."""
+        lost, kept = (", ".join(map(str, some)) for some in (self.lost_members, self.kept_members))
+        return f"the state that {lost} had since view {self.lost} is thrown away here; that of {kept} is taken over"
+
+    def __str__(self) -> str:
+        return shorten(self.long)
+
 
 class Aside(NamedTuple):
     """Bytes that one member sent to this one alone, beside the order (`send`)."""
@@ -83,11 +95,27 @@ class Stalled(NamedTuple):
 
     sentences: tuple[str, ...]
 
+    @property
+    def long(self) -> str:
+        """A line for people, with whole incarnations."""
+        return one_line(f"stalled: {' '.join(self.sentences)}", LINE_LETTERS_MAX)
+
+    def __str__(self) -> str:
+        return shorten(self.long)
+
 
 class Moving(NamedTuple):
     """Nothing of what the watchdog spoke of waits any longer; it took so long."""
 
     lasted_ns: int
+
+    @property
+    def long(self) -> str:
+        """A line for people."""
+        return f"it moves again, after {self.lasted_ns / 1e9:.3f} s"
+
+    def __str__(self) -> str:
+        return self.long
 
 
 Happening: TypeAlias = (

@@ -11,6 +11,7 @@ from unisono.core.membership_departures import Departures
 from unisono.core.membership_ring import Ring
 from unisono.core.membership_settings import MembershipSettings
 from unisono.core.ordering import AnyOrdering, Cut, Report
+from unisono.core.text import one_line, shorten
 from unisono.core.tickets import Nonces
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
 from unisono.core.wire import Codec
@@ -61,6 +62,14 @@ class Refused(NamedTuple):
     by: MemberId
     reason: str
 
+    @property
+    def long(self) -> str:
+        """A line for people, with whole incarnations."""
+        return f"refused by {self.by}: {one_line(self.reason)}"
+
+    def __str__(self) -> str:
+        return shorten(self.long)
+
 
 class Outlived(NamedTuple):
     """The group knows a later life of the process at this member's address, and takes this one for a ghost."""
@@ -79,6 +88,14 @@ class Evicted(NamedTuple):
     by: MemberId
     lasted_ns: int
     rest_ns: int
+
+    @property
+    def long(self) -> str:
+        """A line for people, with whole incarnations."""
+        return f"evicted by {self.by}, whose window this member held shut for {self.lasted_ns / 1e9:.3f} s"
+
+    def __str__(self) -> str:
+        return shorten(self.long)
 
 
 class Left(NamedTuple):

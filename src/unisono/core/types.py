@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.errors import Misuse
+from unisono.core.text import short_life, shorten
 
 Rank: TypeAlias = int
 Slot: TypeAlias = tuple[Rank, int]
@@ -25,13 +26,18 @@ Packet: TypeAlias = tuple[Any, ...]
 
 
 class MemberId(NamedTuple):
-    """Who: an address and which life of the process at that address."""
+    """Who: an address and which life of the process at that address. `str` is its whole name, as data needs it."""
 
     address: str
     incarnation: int = 0
 
     def __str__(self) -> str:
         return f"{self.address}#{self.incarnation}" if self.incarnation else self.address
+
+    @property
+    def short(self) -> str:
+        """For people: `127.0.0.1:7400#a3f`. See `core.text`."""
+        return f"{self.address}#{short_life(self.incarnation)}" if self.incarnation else self.address
 
 
 class ViewId(NamedTuple):
@@ -42,6 +48,11 @@ class ViewId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.number}@{self.proposer}"
+
+    @property
+    def short(self) -> str:
+        """For people, like the short form of a member."""
+        return f"{self.number}@{self.proposer.short}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,15 @@ class Transition(NamedTuple):
     is_primary: bool
     view: ViewId
     """The view that ends."""
+
+    @property
+    def long(self) -> str:
+        """A line for people, with whole incarnations."""
+        text = f"view {self.view} ends; together: {', '.join(map(str, self.together))}"
+        return text if self.is_primary else f"{text}; the next view is not primary"
+
+    def __str__(self) -> str:
+        return shorten(self.long)
 
 
 class Key(NamedTuple):

@@ -30,6 +30,9 @@ ORDERS: Mapping[str, type[AnyOrdering]] = {
     "rmp": Rmp,
 }
 
+DEFAULT_ORDER = "causal-total"
+"""What members take unless told otherwise: the sequencer, with everything promised that its code keeps."""
+
 FLUSH_LAYOUTS = tuple(
     dict.fromkeys(layout for order in ORDERS.values() for layout in (order.report_wire, order.cut_wire))
 )

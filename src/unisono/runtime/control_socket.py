@@ -18,13 +18,14 @@ import re
 import socket
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unisono.core.errors import Misuse, UnisonoError
+from unisono.core.text import short_life, shorten
 from unisono.core.types import Key, MemberId
 from unisono.runtime.logs import LOGGER
 from unisono.runtime.observe import call_at_end, count_drops, explain_strangers
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 QUESTION_BYTES_MAX = 64 << 10
 ANSWER_BYTES_MAX = 64 << 20
 ANSWER_WAIT_S = 5.0
-_KEY = re.compile(r"(?P<address>.+?)(?:#(?P<incarnation>[0-9]+))?:(?P<index>[0-9]+)")
+_KEY = re.compile(r"(?P<address>.+?)(?:#(?P<life>[0-9a-f]+))?:(?P<index>[0-9]+)")
+"""A message as people name it. The life is whole, or in the short form that they were shown, or left out."""
 
 Answerer = Callable[[Mapping[str, Any]], Any]
 
@@ -178,7 +180,7 @@ def answer(group: Group, question: Mapping[str, Any]) -> Any:
     if asked == "explain":
         key = question.get("key")
         if key is not None:
-            return group.explain(_living(group, parse_key(str(key))))
+            return group.explain(parse_key(str(key), _members(group)))
         return group.explain() + explain_strangers(group)
     if asked == "give_up":
         group.begin_to_give_up(str(question.get("state")))
@@ -189,7 +191,7 @@ def answer(group: Group, question: Mapping[str, Any]) -> Any:
 def members_of(group: Group) -> list[dict[str, Any]]:
     """The members of the installed view, each with what this one knows of it."""
     member = group._driver.member
-    view, tally = member.view, member.tally
+    tally = member.tally
     return [
         {
             "rank": rank,
@@ -198,23 +200,27 @@ def members_of(group: Group) -> list[dict[str, Any]]:
             "suspected": one in member.suspects,
             "unacknowledged": tally.window_use.get(one, 0),
         }
-        for rank, one in enumerate(() if view is None else view.members)
+        for rank, one in enumerate(_members(group))
     ]
 
 
-def parse_key(text: str) -> Key:
-    """A message's name as people write it: MEMBER:INDEX."""
+def parse_key(text: str, members: Iterable[MemberId] = ()) -> Key:
+    """A message's name as people write it, MEMBER:INDEX; without a whole life, a member of the view is meant."""
     match = _KEY.fullmatch(text)
     if match is None:
-        raise Misuse(f"{text!r} names no message: write its member and its number, as in 127.0.0.1:7400#17:3.")
-    return Key(MemberId(match["address"], int(match["incarnation"] or 0)), int(match["index"]))
+        raise Misuse(f"{text!r} names no message: write its member and its number, as in 127.0.0.1:7400#a3f:3.")
+    address, life, index = match["address"], match["life"], int(match["index"])
+    for one in members:
+        if one.address == address and life in (None, short_life(one.incarnation)):
+            return Key(one, index)
+    if life is not None and not life.isdecimal():
+        raise Misuse(f"no member of this view is {address}#{life}: name an earlier life as `--long` prints it.")
+    return Key(MemberId(address, int(life or 0)), index)
 
 
-def _living(group: Group, key: Key) -> Key:
-    """Without a life, whoever has the address in this view is meant."""
+def _members(group: Group) -> tuple[MemberId, ...]:
     view = group._driver.member.view
-    members = () if view is None or key.origin.incarnation else view.members
-    return next((key._replace(origin=one) for one in members if one.address == key.origin.address), key)
+    return () if view is None else view.members
 
 
 # The other side.
@@ -276,7 +282,7 @@ def choose(members: list[Found], group: str | None, member: str | None) -> Found
         one
         for one in members
         if (group is None or one.status["group"] == group)
-        and (member is None or member in (one.status["member"], one.status["member"].partition("#")[0]))
+        and (member is None or member in _names(one.status["member"]))
     ]
     if len(fitting) == 1:
         return fitting[0]
@@ -284,6 +290,11 @@ def choose(members: list[Found], group: str | None, member: str | None) -> Found
     if fitting:
         raise Misuse(f"several members run here, choose one with --group and --member: {names}.")
     raise Misuse(f"no such member runs here. These do: {names}.")
+
+
+def _names(member: str) -> tuple[str, str, str]:
+    """How people may call a member: by its whole name, as they were shown it, or by its address."""
+    return member, shorten(member), member.partition("#")[0]
 
 
 def remove(path: Path) -> None:

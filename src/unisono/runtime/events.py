@@ -9,7 +9,10 @@ from typing import NamedTuple, TypeAlias
 from unisono.core.departure import Arrival, Departure
 from unisono.core.happenings import Entered, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Refused
+from unisono.core.text import one_line, shorten
 from unisono.core.types import Batch, Key, MemberId, Transition, ViewId
+
+LETTERS_SHOWN = 80
 
 
 class Delivery(NamedTuple):
@@ -22,6 +25,13 @@ class Delivery(NamedTuple):
     @property
     def key(self) -> Key:
         return Key(self.sender, self.index)
+
+    def __str__(self) -> str:
+        """A line for people; a long payload is cut."""
+        text = self.payload[: 4 * LETTERS_SHOWN].decode(errors="backslashreplace")
+        is_cut = len(text) > LETTERS_SHOWN or len(self.payload) > 4 * LETTERS_SHOWN
+        size = f" ({len(self.payload):,} bytes)" if is_cut else ""
+        return f"{self.sender.short}:{self.index} {one_line(text, LETTERS_SHOWN)}{size}"
 
 
 class View(NamedTuple):
@@ -40,6 +50,20 @@ class View(NamedTuple):
     order: str
     is_primary: bool
     together: tuple[MemberId, ...]
+
+    @property
+    def long(self) -> str:
+        """A line for people, with whole incarnations."""
+        text = f"view {self.id} of {len(self.members)}: {', '.join(map(str, self.members))}"
+        if self.joined:
+            text += f"; joined: {', '.join(f'{member} ({why})' for member, why in self.joined.items())}"
+        gone = {member: why for member, why in self.left.items() if member not in self.joined}
+        if gone:
+            text += f"; gone: {', '.join(f'{member} ({why})' for member, why in gone.items())}"
+        return text if self.is_primary else f"{text}; not primary, so read-only"
+
+    def __str__(self) -> str:
+        return shorten(self.long)
 
 
 Event: TypeAlias = Delivery | Transition | View | Replaced | Refused | Evicted | Stalled | Moving

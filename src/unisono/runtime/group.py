@@ -339,7 +339,7 @@ class Group:
         lost = self._driver.member.lost_state
         if lost is None:
             raise Misuse(f"{self._id} lacks no state, so none can be given up: explain says what it waits for.")
-        if str(lost) != str(state):
+        if str(state) not in (str(lost), lost.short):
             raise Misuse(f"{self._id} lacks the state of view {lost}, not of {state}: name that one to give it up.")
         self._driver.member.give_up(lost)
         self._driver.wake()

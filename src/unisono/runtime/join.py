@@ -21,7 +21,7 @@ from unisono.core.member import Member
 from unisono.core.member_settings import Settings, Slow
 from unisono.core.membership_settings import Policy
 from unisono.core.types import MemberId
-from unisono.orders.registry import ORDERS, find_order
+from unisono.orders.registry import DEFAULT_ORDER, ORDERS, find_order
 from unisono.runtime import control_socket, logs
 from unisono.runtime import metrics as metrics_server
 from unisono.runtime.addresses import Endpoint, check_family, datagram_bytes, resolve, resolve_all, split
@@ -104,7 +104,7 @@ def join(
     *,
     listen: str | None = None,
     peers: Sequence[str] = (),
-    order: str = "sequencer",
+    order: str = DEFAULT_ORDER,
     min_members: int = 1,
     advertise: str | None = None,
     policy: str = "partitionable",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from unisono.core.happenings import Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Left, Refused
+from unisono.core.text import shorten
 from unisono.runtime.observe import call_at_end, count_drops, explain_strangers, observe_turns
 from unisono.runtime.plain import cut, json_text, plain
 
@@ -146,9 +147,9 @@ class Reporter:
         self._logger.log(
             level,
             "%s of %s: %s",
-            self._group.id,
+            self._group.id.short,
             plain(self._group.name),
-            plain(text),
+            plain(shorten(text)),
             extra={"fields": self._fields | fields},
         )
 

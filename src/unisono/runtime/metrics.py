@@ -3,16 +3,19 @@
 The numbers are read when the page is asked for, in the member's own event loop, so a member that nobody scrapes does nothing for
 it. The only exception is the latency of own casts, from the turn that sends a message to the turn that delivers it here: one
 message at a time is followed, which costs two comparisons a turn.
+
+Members are labelled by their addresses, so that a restart makes no new series; `unisono_member_info` has the incarnation.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse
 from unisono.core.happenings import Happening
+from unisono.core.types import MemberId
 from unisono.runtime.addresses import split
 from unisono.runtime.observe import call_at_end, count_drops, observe_turns
 
@@ -41,7 +44,7 @@ class Metrics:
                 "metrics need the package prometheus-client: install `unisono[metrics]`, or leave metrics out."
             ) from None
         self._group = group
-        self._labels = {"group": group.name, "member": str(group.id)}
+        self._labels = {"group": group.name, "member": group.id.address}
         self.registry = CollectorRegistry(auto_describe=False)
         self._latency = Histogram(
             "unisono_delivery_seconds",
@@ -72,7 +75,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Any]:
         """Everything else, read now."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
         names, values = list(self._labels), list(self._labels.values())
         member = self._group._driver.member
@@ -88,6 +91,9 @@ class Metrics:
             family.add_metric(values, value)
             return family
 
+        info = InfoMetricFamily("unisono_member", "Which life of the process this is.", labels=names)
+        info.add_metric(values, {"incarnation": str(self._group.id.incarnation)})
+        yield info
         yield counter("casts", "Messages cast here.", tally.casts)
         yield counter(
             "casts_refused", "Casts that had to wait or were shed, because there was no room.", tally.casts_refused
@@ -108,21 +114,25 @@ class Metrics:
         yield gauge("kept_bytes", "Own packets kept for resending.", tally.kept_bytes)
         yield gauge("queued_batches", "Delivered, and not yet taken by the application.", status["queued_batches"])
         yield gauge("queued_bytes", "Likewise, in bytes.", status["queued_bytes"])
-        yield self._by("window_use_packets", "Own packets that a peer has not acknowledged.", "peer", tally.window_use)
+        yield self._by_peer("window_use_packets", "Own packets that a peer has not acknowledged.", tally.window_use)
         slowest = member.slowest
         lasted = {} if slowest is None else {slowest.member: slowest.lasted_ns / 1e9}
-        yield self._by("slowest_receiver_seconds", "Who holds the window shut, and for how long.", "peer", lasted)
+        yield self._by_peer("slowest_receiver_seconds", "Who holds the window shut, and for how long.", lasted)
         drops = CounterMetricFamily("unisono_drops", "What was refused or lost, by reason.", labels=[*names, "reason"])
         for reason, count in count_drops(self._group).items():
             drops.add_metric([*values, reason], count)
         yield drops
 
-    def _by(self, name: str, text: str, label: str, numbers: Any) -> Any:
+    def _by_peer(self, name: str, text: str, numbers: Mapping[MemberId, float]) -> Any:
+        """A number for each peer, by address: a restart is no new series."""
         from prometheus_client.core import GaugeMetricFamily
 
-        family = GaugeMetricFamily(f"unisono_{name}", text, labels=[*self._labels, label])
-        for one, value in numbers.items():
-            family.add_metric([*self._labels.values(), str(one)], value)
+        family = GaugeMetricFamily(f"unisono_{name}", text, labels=[*self._labels, "peer"])
+        largest: dict[str, float] = {}
+        for peer, value in numbers.items():
+            largest[peer.address] = max(value, largest.get(peer.address, value))
+        for address, value in largest.items():
+            family.add_metric([*self._labels.values(), address], value)
         return family
 
     def page(self) -> bytes:

@@ -32,6 +32,7 @@ from unisono.trace.diagram_layout import (
     CAP,
     NOTE_SIZE,
     ON_THE_LINE,
+    UNDRAWN,
     Layout,
     Row,
     lay_out,
@@ -39,7 +40,7 @@ from unisono.trace.diagram_layout import (
     text_width,
 )
 from unisono.trace.diagram_svg import Theme
-from unisono.trace.schema import Event
+from unisono.trace.schema import Event, TraceError
 
 LEFT, RIGHT = 20.0, 24.0
 TICK_EVERY = 90.0
@@ -62,6 +63,27 @@ def render(
     a long run then shows the messages around them.
     """
     return _Drawing(lay_out(events, start_ns, end_ns, highlight), title, theme).svg()
+
+
+def cut_window(events: Collection[Event], start_ns: int | None, end_ns: int | None) -> tuple[int | None, int | None]:
+    """A window that is counted from the beginning of the run, as `render` takes it; an empty one is refused.
+
+    Virtual time begins at 0. On real clocks the run begins with its earliest row, so a window makes sense for
+    members of one machine, whose clocks are one.
+    """
+    if start_ns is None and end_ns is None:
+        return None, None
+    if start_ns is not None and end_ns is not None and start_ns >= end_ns:
+        raise TraceError(f"the window from {duration(start_ns)} to {duration(end_ns)} is empty: --to must be later.")
+    times = [event.time_ns for event in events if event.kind not in UNDRAWN]
+    begin = 0 if all(event.clock == "simulated" for event in events) else min((e.time_ns for e in events), default=0)
+    low, high = (None if one is None else begin + one for one in (start_ns, end_ns))
+    if not any((low is None or low <= at) and (high is None or at <= high) for at in times):
+        lasts = duration(max(times, default=begin) - begin)
+        since = "" if start_ns is None else f" from {duration(start_ns)}"
+        until = "" if end_ns is None else f" to {duration(end_ns)}"
+        raise TraceError(f"nothing happens{since}{until}: the run lasts {lasts}.")
+    return low, high
 
 
 class _Drawing:

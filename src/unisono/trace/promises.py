@@ -1,8 +1,8 @@
 """Which properties each order owes, by the service of the message.
 
 `sequencer` promises a plain total order, although on FIFO streams it happens to be FIFO and causal too; `fifo-total` and
-`causal-total` are the same protocol with those promises made. Uniform total order (P10) is promised by `rmp` alone, whose
-two-phase commit (P18) delivers nothing that some member may lack.
+`causal-total` are the same protocol with those promises made, and `causal-total` is the default. Uniform total order (P10)
+is promised by `rmp` alone, whose two-phase commit (P18) delivers nothing that some member may lack.
 P9 judges the service `total` alone, so an order that carries several services in one stream owes the union of them; P5, P7 and
 P14 do not ask for datagrams. A run whose order is switched owes what all of its orders promise.
 """

@@ -49,6 +49,8 @@ class Trace:
 
     lives: dict[LifeKey, list[Event]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    files: dict[str, set[Path]] = field(default_factory=dict)
+    """By run: the files that hold rows of it."""
 
     @property
     def runs(self) -> list[str]:
@@ -76,6 +78,7 @@ def read(source: Source | Iterable[Source]) -> Trace:
             trace.notes.append(f"{path}: the last line is torn; its row is missing.")
         for life, rows in _by_life(segment.rows).items():
             pieces.setdefault(life, []).append((path, rows))
+            trace.files.setdefault(life.run, set()).add(path)
     for life in sorted(pieces):
         trace.lives[life] = _joined(life, pieces[life])
     return trace
