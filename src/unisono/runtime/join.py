@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import SystemRandom
 from time import monotonic_ns, time_ns
@@ -79,7 +79,7 @@ class Wishes:
     slow: str
     watchdog: float | None
     safe: bool
-    key: str | bytes | os.PathLike[str] | None
+    key: str | bytes | os.PathLike[str] | None = field(repr=False)
     insecure: bool
     journal: str | os.PathLike[str] | Journal | None
     trace: str | os.PathLike[str] | None
@@ -459,6 +459,7 @@ def build(
         loop, port, wishes.group, member, group._shown_by_driver, group._turned,
         seal=None if key is None else Seal(wishes.group, identity, key),
         recorder=recorder, keeper=journal, fail=group._fail, clock=clock,
+        pause_ns=settings.detector.pause_ns,
     )  # fmt: skip
     group._open(identity, driver, wishes.hooks, journal, wishes.answer)
     if wishes.role is Role.OBSERVER:
