@@ -15,7 +15,7 @@ from unisono.core.frame import HEAD_BYTES, Frames
 from unisono.core.types import MemberId
 from unisono.runtime import seal as seals
 from unisono.runtime.checksum import CHECKED_BYTES_MAX, CHECKSUM_BYTES, Checksum
-from unisono.runtime.seal import LIVES_MAX, SALTS_MAX, Seal, find_key, make_key, overhead, read_key
+from unisono.runtime.seal import LIVES_MAX, SALTS_MAX, SEALED, Seal, find_key, make_key, overhead, read_key
 
 KEY = bytes(range(32))
 A, B = MemberId("127.0.0.1:1", 7), MemberId("127.0.0.1:2", 9)
@@ -263,6 +263,14 @@ def test_a_captured_head_with_invented_boxes_costs_one_derivation(monkeypatch: p
     assert not b._lives
     assert b.open(true) is not None
     assert not b._candidates
+
+
+def test_an_insiders_identity_that_is_none_is_refused() -> None:
+    _, b = pair()
+    for life in (b"", b"x" * 3, b"x" * 24, b"x" * 24 + b"\xff"):
+        identity = b._check(life) + life
+        assert b.open(bytes((SEALED, 0)) + b._tag + bytes((len(identity),)) + identity + bytes(40)) is None
+    assert refusals(b) == {"identity": 4}
 
 
 def test_candidates_are_few_whatever_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """One box around each datagram: authenticated and encrypted, fresh, from a known life of a known member.
 
     sealed   version u8 (6) · 0 u8 · group u32 · identity length u8 · identity · counter u64 · box
-    identity incarnation u64 · salt (number u32 · 12 random bytes) · check 4 · address
+    identity check 4 · incarnation u64 · salt (number u32 · 12 random bytes) · address
 
 The box holds an ordinary frame; everything before it is authenticated with it. The key of a salt is HKDF-SHA256 of the group key
 with the salt, bound to group, address and incarnation; the nonce is the counter, so a salt never uses one twice, and no
@@ -70,8 +70,11 @@ _HEAD = Struct("<BBIB")
 _INCARNATION = Struct("<Q")
 _COUNTER = Struct("<Q")
 _SALT_NUMBER = Struct("<I")
-_CHECK_AT = _INCARNATION.size + SALT_BYTES
-_ADDRESS_AT = _CHECK_AT + CHECK_BYTES
+_IDENTITY_AT = _HEAD.size
+_COUNTER_BYTES = _COUNTER.size
+_LEAST_BYTES = _COUNTER.size + TAG_BYTES  # behind an identity
+_SALT_AT = CHECK_BYTES + _INCARNATION.size  # in an identity
+_ADDRESS_AT = _SALT_AT + SALT_BYTES
 _REASONS = ("unsealed", "version", "short", "group", "identity", "replayed", "seal", "own", "sender")
 _KEY_FORM = re.compile(r"unisono-key-1:([A-Za-z0-9_-]{43})=?\s*")
 _NAMED = (bytes((CONTROL,)), bytes((CLIENT,)))  # frames that say who sent them
@@ -179,7 +182,7 @@ class Seal:
         self._key = key
         self._tag = group_tag(group).to_bytes(4, "little")
         self._group = group.encode()
-        self._check_key = self._derive_bytes(b"", b"unisono 1 check ")
+        self._check_state = blake2s(key=self._derive_bytes(b"", b"unisono 1 check "), digest_size=CHECK_BYTES)
         self._incarnation, self._address = _INCARNATION.pack(member.incarnation), member.address.encode()
         self._name = self._incarnation + self._address
         self._boxes_max = boxes_max
@@ -206,8 +209,8 @@ class Seal:
             raise Misuse(self._inherited)
         salt = _SALT_NUMBER.pack(self.salts) + os.urandom(SALT_BYTES - _SALT_NUMBER.size)
         self.salts += 1
-        life = self._incarnation + salt
-        identity = life + self._check(life + self._address) + self._address
+        life = self._incarnation + salt + self._address
+        identity = self._check(life) + life
         prefix = bytes((SEALED, 0)) + self._tag + bytes((len(identity),)) + identity
         self._own = _Own(prefix, self._derive(salt, self._name), self._boxes_max)
 
@@ -231,7 +234,9 @@ class Seal:
 
     def _check(self, life: bytes) -> bytes:
         """What only holders of the key can put beside an incarnation, a salt and an address."""
-        return blake2s(life, key=self._check_key, digest_size=CHECK_BYTES).digest()
+        state = self._check_state.copy()
+        state.update(life)
+        return state.digest()
 
     def close(self, frame: bytes) -> bytes:
         return b"".join(self.pieces(frame))
@@ -247,14 +252,14 @@ class Seal:
 
     def open(self, datagram: memoryview | bytes) -> bytes | None:
         """The frame in a datagram; None, and counted, if it is not authentic or not fresh."""
-        if len(datagram) < _HEAD.size or datagram[0] != SEALED:
+        if len(datagram) < _IDENTITY_AT or datagram[0] != SEALED:
             return self._refuse("version" if datagram[:1] == bytes((SEALED_BEFORE,)) else "unsealed")
         if datagram[2:HEAD_BYTES] != self._tag:
             return self._refuse("group")
-        at = _HEAD.size + datagram[6]
-        if len(datagram) < at + _COUNTER.size + TAG_BYTES:
+        at = _IDENTITY_AT + datagram[6]
+        if len(datagram) < at + _LEAST_BYTES:
             return self._refuse("short")
-        identity = bytes(datagram[_HEAD.size : at])
+        identity = bytes(datagram[_IDENTITY_AT:at])
         life = known = self._lives.get(identity)
         if life is None:
             life = self._newcomer(identity)
@@ -263,9 +268,9 @@ class Seal:
         counter = _COUNTER.unpack_from(datagram, at)[0]
         if not life.window.fresh(counter):
             return self._refuse("replayed")
-        head = bytes(datagram[: at + _COUNTER.size])
+        head = bytes(datagram[: at + _COUNTER_BYTES])
         try:
-            frame = life.box.decrypt(head[-8:] + b"\0\0\0\0", datagram[at + _COUNTER.size :], head)
+            frame = life.box.decrypt(head[-8:] + b"\0\0\0\0", datagram[at + _COUNTER_BYTES :], head)
         except self._not_authentic:
             return self._refuse("seal")
         if frame[1:2] in _NAMED and not frame.startswith(life.control_head, HEAD_BYTES):
@@ -281,9 +286,15 @@ class Seal:
 
     def _newcomer(self, identity: bytes) -> _Life | None:
         """A life, or a salt of one, of which no box has opened yet. None, and counted: it is of no use."""
-        life = self._candidates.get(identity) or self._candidate(identity)
+        life = self._candidates.get(identity)
         if life is None:
-            return None
+            if not compare_digest(self._check(identity[CHECK_BYTES:]), identity[:CHECK_BYTES]):
+                self._note_stranger(identity[_ADDRESS_AT:].decode(errors="replace"))
+                self.refused["seal"] += 1
+                return None
+            life = self._candidate(identity)
+            if life is None:
+                return None
         salts = self._heard.get(life.name)
         if salts is not None and _salt_number(identity) <= salts.retired:
             self._refuse("replayed")
@@ -293,23 +304,19 @@ class Seal:
     def _candidate(self, identity: bytes) -> _Life | None:
         """Derive the key of an identity that a holder of the group key has made."""
         address = identity[_ADDRESS_AT:]
-        if not address:
-            self._refuse("identity")
-            return None
-        if not compare_digest(self._check(identity[:_CHECK_AT] + address), identity[_CHECK_AT:_ADDRESS_AT]):
-            self._note_stranger(address.decode(errors="replace"))
-            self._refuse("seal")
-            return None
-        name = identity[: _INCARNATION.size] + address
+        name = identity[CHECK_BYTES:_SALT_AT] + address
         try:
-            member = MemberId(address.decode(), _INCARNATION.unpack_from(name)[0])
+            text = address.decode()
         except UnicodeDecodeError:
+            text = ""
+        if not text:
             self._refuse("identity")
             return None
         if name == self._name:
             self._refuse("own")
             return None
-        box = self._derive(identity[_INCARNATION.size : _CHECK_AT], name)
+        box = self._derive(identity[_SALT_AT:_ADDRESS_AT], name)
+        member = MemberId(text, _INCARNATION.unpack_from(name)[0])
         life = self._candidates[identity] = _Life(member, name, box)
         if len(self._candidates) > CANDIDATES_MAX:
             self._candidates.popitem(last=False)
@@ -343,5 +350,5 @@ class Seal:
 
 
 def _salt_number(identity: bytes) -> int:
-    number: int = _SALT_NUMBER.unpack_from(identity, _INCARNATION.size)[0]
+    number: int = _SALT_NUMBER.unpack_from(identity, _SALT_AT)[0]
     return number

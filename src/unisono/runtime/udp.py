@@ -141,7 +141,8 @@ class UdpSocket:
                 if level == SOL_UDP and kind == UDP_GRO and len(data) >= _GRO_SIZE.size:
                     size = _GRO_SIZE.unpack_from(data)[0]
             if 0 < size < length:
-                arrived += [view[at : min(at + size, length)] for at in range(0, length, size)]
+                whole = view[:length]
+                arrived += [whole[at : at + size] for at in range(0, length, size)]
             else:
                 arrived.append(view[:length])
         self.datagrams_in += len(arrived)
