@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from base64 import urlsafe_b64encode
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import unisono
 from unisono.core.errors import Misuse
 from unisono.core.frame import HEAD_BYTES, Frames
 from unisono.core.types import MemberId
@@ -27,6 +30,11 @@ def pair(group: str = "g") -> tuple[Seal, Seal]:
 
 def control(member: MemberId, group: str = "g") -> bytes:
     return Frames(group, member).control(b"a message of membership")
+
+
+def write_key(file: Path, text: str, mode: int = 0o600) -> None:
+    file.write_text(text + "\n")
+    file.chmod(mode)
 
 
 def refusals(seal: Seal) -> dict[str, int]:
@@ -299,16 +307,24 @@ def test_keys_come_from_bytes_text_files_and_the_environment(tmp_path: Path) -> 
     key = read_key(text, "the test")
     assert len(key) == 32
     file = tmp_path / "group.key"
-    file.write_text(text + "\n")
+    write_key(file, text)
     assert find_key(key) == find_key(text) == find_key(file) == find_key(str(file)) == key
     assert find_key(None, {"UNISONO_KEY": text}) == key
+    other = make_key()
+    write_key(tmp_path / "other.key", other)
+    elsewhere = {"UNISONO_KEY_FILE": str(tmp_path / "other.key")}
+    assert find_key(None, elsewhere) == read_key(other, "")
+    assert find_key(None, {"UNISONO_KEY": text} | elsewhere) == key, "the key itself comes before a file"
+    assert find_key(None, {"UNISONO_KEY": ""} | elsewhere) == read_key(other, "")
+    assert find_key(file, {"UNISONO_KEY": other} | elsewhere) == key, "what is given comes first"
+    assert find_key(None, {"UNISONO_KEY_FILE": ""}) is None
     assert find_key(None, {}) is None
     assert make_key() != text
 
 
 def test_what_is_no_key_is_refused_with_a_cure(tmp_path: Path) -> None:
     file = tmp_path / "empty.key"
-    file.write_text("")
+    write_key(file, "")
     with pytest.raises(Misuse, match=r"empty.key holds no group key: `unisono keygen`"):
         find_key(file)
     with pytest.raises(Misuse, match="cannot be read"):
@@ -317,6 +333,61 @@ def test_what_is_no_key_is_refused_with_a_cure(tmp_path: Path) -> None:
         find_key(b"short")
     with pytest.raises(Misuse, match="UNISONO_KEY holds no group key"):
         find_key(None, {"UNISONO_KEY": "swordfish"})
+    with pytest.raises(Misuse, match=r"none.key cannot be read"):
+        find_key(None, {"UNISONO_KEY_FILE": str(tmp_path / "none.key")})
+    with pytest.raises(Misuse, match="cannot be read"):
+        find_key("a\0b")
+    with pytest.raises(Misuse, match="holds no group key"):
+        find_key("/dev/zero")  # which has no end
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o644, 0o602, 0o666, 0o601])
+def test_a_key_file_that_every_user_can_open_is_refused(mode: int, tmp_path: Path) -> None:
+    file = tmp_path / "group.key"
+    write_key(file, make_key(), mode)
+    with pytest.raises(Misuse, match=f"every user of this machine can open .*`chmod 600 {file}`"):
+        find_key(file)
+    with pytest.raises(Misuse, match="chmod 600"):
+        find_key(None, {"UNISONO_KEY_FILE": str(file)})
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [(0o600, 0), (0o400, 0), (0o640, 1), (0o660, 1)])
+def test_a_key_file_that_its_group_can_open_is_a_warning(
+    mode: int, warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, text = tmp_path / "group.key", make_key()
+    write_key(file, text, mode)
+    assert find_key(file) == read_key(text, "")
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == warnings
+    assert all(f"chmod 600 {file}" in one and text not in one for one in said)
+
+
+def test_a_key_of_one_repeated_byte_is_refused(tmp_path: Path) -> None:
+    for byte in (0, 255, ord("x")):
+        key = bytes((byte,)) * 32
+        text = "unisono-key-1:" + urlsafe_b64encode(key).decode()
+        write_key(tmp_path / "weak.key", text)
+        for given in (key, text, tmp_path / "weak.key"):
+            with pytest.raises(Misuse, match="one byte 32 times"):
+                find_key(given)
+        with pytest.raises(Misuse, match="UNISONO_KEY holds one byte 32 times"):
+            find_key(None, {"UNISONO_KEY": text})
+    assert find_key(bytes(31) + b"\1") is not None
+
+
+def test_no_repr_and_no_error_shows_a_key() -> None:
+    text = make_key()
+    key, secret = read_key(text, ""), text.partition(":")[2][:20]
+    seal = Seal("g", A, key)
+    joining, client = unisono.join("g", key=text), unisono.client("g", contacts=["127.0.0.1:1"], key=text)
+    wishes = joining._wishes
+    for thing in (seal, joining, client, wishes, replace(wishes, key=key), vars(seal)["_own"]):
+        assert secret not in repr(thing)
+        assert repr(key) not in repr(thing)
+    with pytest.raises(Misuse) as caught:
+        find_key(text[:-3])
+    assert secret not in str(caught.value)
 
 
 # Without a key.

@@ -137,8 +137,8 @@ def join(
       when every member has them. With `watchdog`, an event `Stalled` tells what has waited for so many seconds.
     - `multicast` is an IPv4 multicast address and port, such as 239.1.2.3:7500: what goes to all leaves once. All members of a
       group use the same, or none.
-    - `key` is a group key or a file with one (else the environment's UNISONO_KEY); without any, only loopback is allowed, unless
-      `insecure`.
+    - `key` is a group key or a file with one (else the environment's UNISONO_KEY, else the file that UNISONO_KEY_FILE names);
+      without any, only loopback is allowed, unless `insecure`.
     - `snapshot`, `restore` and `merge` carry the application's state to joiners and through merges. All members of a group give
       the same hooks.
     - `answer` serves clients outside (`unisono.client`): it is called with each request at its place in the stream, and returns

@@ -31,8 +31,10 @@ A group without a key speaks plain frames, and only where nobody else can listen
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import stat
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -78,7 +80,9 @@ _ADDRESS_AT = _SALT_AT + SALT_BYTES
 _REASONS = ("unsealed", "version", "short", "group", "identity", "replayed", "seal", "own", "sender")
 _KEY_FORM = re.compile(r"unisono-key-1:([A-Za-z0-9_-]{43})=?\s*")
 _NAMED = (bytes((CONTROL,)), bytes((CLIENT,)))  # frames that say who sent them
-KEY_VARIABLE = "UNISONO_KEY"
+KEY_VARIABLE, KEY_FILE_VARIABLE = "UNISONO_KEY", "UNISONO_KEY_FILE"
+KEY_FILE_BYTES_MAX = 4_096
+LOGGER = logging.getLogger("unisono")
 
 
 def overhead(address: str) -> int:
@@ -95,28 +99,63 @@ def read_key(text: str, where: str) -> bytes:
     match = _KEY_FORM.fullmatch(text.strip())
     if match is None:
         raise Misuse(f"{where} holds no group key: `unisono keygen` makes one.")
-    return urlsafe_b64decode(match[1] + "=")
+    return _check_key(urlsafe_b64decode(match[1] + "="), where)
+
+
+def is_key_text(key: object) -> bool:
+    """Whether this is a key itself, and not the name of a file."""
+    return isinstance(key, str) and key.lstrip().startswith("unisono-key-1:")
 
 
 def find_key(key: str | bytes | os.PathLike[str] | None, environment: Mapping[str, str] = os.environ) -> bytes | None:
-    """The group key: 32 bytes, a key's text, a file that holds it, or the environment's; None if there is none."""
+    """The group key: 32 bytes, a key's text, a file that holds it, or the environment's; None if there is none.
+
+    In the environment, `UNISONO_KEY` has the key's text, and `UNISONO_KEY_FILE` names a file; the first one wins.
+    """
     if isinstance(key, bytes):
         if len(key) != KEY_BYTES:
             raise Misuse(f"a group key has {KEY_BYTES} bytes, not {len(key)}: `unisono keygen` makes one.")
-        return key
+        return _check_key(key, "the given key")
     if key is None:
-        text = environment.get(KEY_VARIABLE)
-        return None if not text else read_key(text, f"the environment variable {KEY_VARIABLE}")
-    if isinstance(key, str) and key.startswith("unisono-key-1:"):
-        return read_key(key, "the given key")
+        if text := environment.get(KEY_VARIABLE):
+            return read_key(text, f"the environment variable {KEY_VARIABLE}")
+        key = environment.get(KEY_FILE_VARIABLE) or None
+        if key is None:
+            return None
+    elif is_key_text(key):
+        return read_key(str(key), "the given key")
     if not isinstance(key, str | os.PathLike):
         raise Misuse(f"a group key is a text, bytes or a file, not {type(key).__name__}: `unisono keygen` makes one.")
     path = Path(key)
     try:
-        text = path.read_text(encoding="ascii", errors="replace")
-    except OSError as error:
-        raise Misuse(f"the key file {path} cannot be read: {error.strerror}. `unisono keygen` makes one.") from error
+        with path.open("rb") as file:
+            _check_mode(path, os.fstat(file.fileno()))
+            text = file.read(KEY_FILE_BYTES_MAX).decode("ascii", "replace")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise Misuse(f"the key file {path} cannot be read: {why}. `unisono keygen` makes one.") from error
     return read_key(text, f"the file {path}")
+
+
+def _check_key(key: bytes, where: str) -> bytes:
+    if len(set(key)) == 1:
+        raise Misuse(
+            f"{where} holds one byte {KEY_BYTES} times, which anyone guesses: `unisono keygen` makes a key that none can."
+        )
+    return key
+
+
+def _check_mode(path: Path, found: os.stat_result) -> None:
+    """Who else on this machine can read the key, or put another one in its place?"""
+    if not stat.S_ISREG(found.st_mode):  # a pipe is gone when it is read
+        return
+    if found.st_mode & stat.S_IRWXO:
+        raise Misuse(
+            f"every user of this machine can open the key file {path}: run `chmod 600 {path}`, or where it is mounted as a "
+            "secret, give that the mode 0400; then consider whether the key is still one."
+        )
+    if found.st_mode & stat.S_IRWXG:
+        LOGGER.warning("the group of users that owns %s can open this key file: run `chmod 600 %s`", path, path)
 
 
 class _Salts:
