@@ -230,8 +230,9 @@ class Group:
         service: Service | str | None = None,
     ) -> Receipt:
         """Cast a message to the group. Waits only while there is no room, or for the event loop to breathe."""
-        is_plain = to is None and safe is None and service is None
-        options = DEFAULT if is_plain else CastOptions.of(to, safe, service)
+        options = DEFAULT
+        if to is not None or safe is not None or service is not None:
+            options = CastOptions.of(to, safe, service)
         while (receipt := self._cast(payload, options)) is None:
             await self.room()
         return receipt
@@ -245,8 +246,9 @@ class Group:
         service: Service | str | None = None,
     ) -> Receipt | None:
         """Cast without waiting, for code that is no coroutine. None: there is no room now; `room` waits until there is."""
-        is_plain = to is None and safe is None and service is None
-        return self._cast(payload, DEFAULT if is_plain else CastOptions.of(to, safe, service))
+        if to is None and safe is None and service is None:
+            return self._cast(payload, DEFAULT)
+        return self._cast(payload, CastOptions.of(to, safe, service))
 
     async def room(self) -> None:
         """Wait until there may be room again, or for the event loop to breathe."""
@@ -269,12 +271,15 @@ class Group:
             budget = self._budget - len(payload) - MESSAGE_COST
             if budget >= 0:
                 self._budget = budget
-                self._index = index = self._index + 1
+                index = self._index
+                self._index = index + 1
                 casting = self._driver.casting
-                casting.append(payload)
-                if len(casting) == 1:
+                if casting:
+                    casting.append(payload)
+                else:
+                    casting.append(payload)
                     self._leave_soon()
-                return Receipt(self._receipts, index - 1)
+                return Receipt(self._receipts, index)
         if not isinstance(payload, bytes):
             raise Misuse(f"a payload is bytes, not {type(payload).__name__}: encode it first.")
         if self._is_leaving or self._inbox.is_over:
