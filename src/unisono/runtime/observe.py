@@ -46,7 +46,7 @@ def explain_strangers(group: Group) -> list[str]:
         said.append(
             f"{seal.stranger_datagrams} datagrams that say to be from {who} do not open with this key: has it another one?"
         )
-    foreign = group._driver.member.tally.dropped.get("control: version", 0)
+    foreign = group._driver.member.tally.dropped.get("control: version", 0) + seal.refused.get("version", 0)
     if foreign:
         said.append(
             f"{foreign} messages came in another version of the wire format: run the same version of unisono at all members."
