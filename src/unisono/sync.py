@@ -27,6 +27,7 @@ from unisono.runtime import join as joining
 from unisono.runtime import receipts
 from unisono.runtime.errors import Closed
 from unisono.runtime.events import Delivery, Event, View
+from unisono.runtime.forks import disown_in_children, sentence
 from unisono.runtime.receipts import Stage
 
 T = TypeVar("T")
@@ -57,9 +58,15 @@ class _Thread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._pid = os.getpid()
+        self._process = os.getpid()
+        self._is_disowned = False
         self._thread = threading.Thread(target=self._loop.run_forever, name="unisono", daemon=True)
         self._thread.start()
+        disown_in_children(self)
+
+    def disown(self) -> None:
+        """In a forked child there is no such thread."""
+        self._is_disowned = True
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         try:
@@ -84,10 +91,11 @@ class _Thread:
             raise Misuse(
                 "a hook runs in the group's own thread and cannot wait for the group: let another thread do that."
             )
-        if os.getpid() != self._pid:
-            raise Misuse(
-                "this process was forked from the one that has joined: join in the process that uses the group."
-            )
+        self.check_process()
+
+    def check_process(self) -> None:
+        if self._is_disowned:
+            raise Misuse(sentence("this group was joined", self._process))
 
     def stop(self) -> None:
         self.call(self._loop.shutdown_asyncgens())
@@ -177,6 +185,7 @@ class Group:
 
     def next(self, timeout: float | None = None) -> Event:
         """The next event. Raises `TimedOut` if there is none in time, `Closed` if there will be none."""
+        self._thread.check_process()
         if self._events:
             self._note_done()
         else:

@@ -46,7 +46,7 @@ class Program:
 
     def __init__(self, *arguments: str, folder: Path, terminal: bool = False, own_group: bool = False) -> None:
         environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1", "XDG_RUNTIME_DIR": str(folder), "TERM": "xterm"}
-        for name in ("UNISONO_DEBUG", "UNISONO_KEY"):
+        for name in ("UNISONO_DEBUG", "UNISONO_KEY", "UNISONO_KEY_FILE"):
             environment.pop(name, None)
         self._terminal: int | None = None
         inner: int | None = None

@@ -73,7 +73,7 @@ async def wiretap(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[tuple[s
 
 def sender_of(sealed: bytes) -> str:
     """The sender's address stands readable in the head of a sealed datagram."""
-    return sealed[7 + 24 : 7 + sealed[6]].decode()
+    return sealed[7 + 28 : 7 + sealed[6]].decode()
 
 
 def counted(siege: Besieged, number: int) -> int:

@@ -9,12 +9,14 @@ from typing import Any, cast
 import pytest
 
 from unisono.core.config import MILLISECOND
+from unisono.core.detector import DetectorSettings
 from unisono.core.happenings import Effects
 from unisono.core.member import Member
-from unisono.core.types import Batch, Service
+from unisono.core.types import Batch, MemberId, Service
 from unisono.runtime.addresses import Endpoint
 from unisono.runtime.driver import Driver
 from unisono.runtime.hub import Receiver
+from unisono.runtime.seal import Seal
 from unisono.runtime.udp import Datagram
 
 BATCH = Batch(0, 0, (b"x",), Service.TOTAL)
@@ -77,7 +79,14 @@ def pass_once(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
 
 
-def driver_of(loop: Any, log: list[str], is_showing: bool, deadline: int | None = None, now: int = 0) -> Driver:
+def driver_of(
+    loop: Any,
+    log: list[str],
+    is_showing: bool,
+    deadline: int | None = None,
+    clock: Callable[[], int] = lambda: 0,
+    seal: Seal | None = None,
+) -> Driver:
     def show(events: list[Any], now: int) -> None:
         if events:
             log.append("show")
@@ -87,7 +96,7 @@ def driver_of(loop: Any, log: list[str], is_showing: bool, deadline: int | None 
         raise error
 
     member = cast(Member, Spoken(log, is_showing, deadline))
-    return Driver(loop, Wire(log), "chat", member, show, lambda: None, fail=fail, clock=lambda: now)
+    return Driver(loop, Wire(log), "chat", member, show, lambda: None, fail=fail, clock=clock, seal=seal)
 
 
 def test_the_application_does_not_wait_for_what_a_turn_leaves_to_do(loop: asyncio.AbstractEventLoop) -> None:
@@ -112,6 +121,33 @@ def test_a_turn_is_settled_before_anything_else_reaches_the_member(loop: asyncio
     pass_once(loop)
     asked = [entry for entry in log if entry in ("receive", "act", "settle")]
     assert asked == ["act", "settle", "receive", "act", "settle", "act", "settle"]
+
+
+KEY = bytes(range(32))
+
+
+def test_datagrams_that_are_refused_cost_no_turn(loop: asyncio.AbstractEventLoop) -> None:
+    """Found by flooding: each read was a turn, whatever had come."""
+    log: list[str] = []
+    driver = driver_of(loop, log, is_showing=False, seal=Seal("chat", MemberId("a"), KEY))
+    driver.receive([memoryview(b"forged")] * 48)
+    assert log == []
+    peer = Seal("chat", MemberId("b"), KEY)
+    driver.receive([memoryview(b"forged"), memoryview(peer.close(b"true"))])
+    assert log == ["receive", "act", "send", "settle"]
+
+
+def test_after_a_pause_nothing_is_closed_with_the_earlier_salt(loop: asyncio.AbstractEventLoop) -> None:
+    """The process may have been copied meanwhile, and the copy goes on with the same counters."""
+    now, log, seal = [0], list[str](), Seal("chat", MemberId("a"), KEY)
+    driver = driver_of(loop, log, is_showing=False, clock=lambda: now[0], seal=seal)
+    pause = DetectorSettings().pause_ns
+    salts = []
+    for leap in (0, 1, pause, pause + 1, pause, 10 * pause):
+        now[0] += leap
+        driver.turn()
+        salts.append(seal.salts)
+    assert salts == [1, 1, 1, 2, 2, 3]
 
 
 class Clockwork:

@@ -250,6 +250,6 @@ def test_a_forked_child_is_told_instead_of_hanging() -> None:
             finally:
                 os._exit(0)
         os.close(writer)
-        assert b"was forked" in os.read(reader, 1_000)
+        assert b"join anew in the child" in os.read(reader, 1_000)
         os.waitpid(child, 0)
         os.close(reader)

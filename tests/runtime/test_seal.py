@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
+from base64 import urlsafe_b64encode
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import unisono
 from unisono.core.errors import Misuse
 from unisono.core.frame import HEAD_BYTES, Frames
 from unisono.core.types import MemberId
 from unisono.runtime import seal as seals
 from unisono.runtime.checksum import CHECKED_BYTES_MAX, CHECKSUM_BYTES, Checksum
-from unisono.runtime.seal import LIVES_MAX, Seal, find_key, make_key, overhead, read_key
+from unisono.runtime.seal import LIVES_MAX, SALTS_MAX, SEALED, Seal, find_key, make_key, overhead, read_key
 
 KEY = bytes(range(32))
 A, B = MemberId("127.0.0.1:1", 7), MemberId("127.0.0.1:2", 9)
@@ -24,6 +30,11 @@ def pair(group: str = "g") -> tuple[Seal, Seal]:
 
 def control(member: MemberId, group: str = "g") -> bytes:
     return Frames(group, member).control(b"a message of membership")
+
+
+def write_key(file: Path, text: str, mode: int = 0o600) -> None:
+    file.write_text(text + "\n")
+    file.chmod(mode)
 
 
 def refusals(seal: Seal) -> dict[str, int]:
@@ -143,6 +154,148 @@ def test_many_clients_do_not_push_out_a_member_that_speaks(monkeypatch: pytest.M
     assert refusals(b) == {"replayed": 20}
 
 
+# Salts.
+
+
+def nonce(datagram: bytes) -> bytes:
+    """The key and the counter that a box was closed with: all that stands before it."""
+    return datagram[: 7 + datagram[6] + 8]
+
+
+def test_a_new_salt_is_another_key_and_the_earlier_boxes_stay_refused() -> None:
+    a, b = pair()
+    before = [a.close(control(A)) for _ in range(20)]
+    late = a.close(control(A))
+    assert all(b.open(one) is not None for one in before)
+    a.resalt()
+    after = [a.close(control(A)) for _ in range(20)]
+    assert all(b.open(one) is not None for one in after)
+    assert b.open(late) is not None, "a datagram that was under way is none the worse"
+    assert all(b.open(one) is None for one in (*before, late, *after))
+    assert refusals(b) == {"replayed": 41}
+    assert len({nonce(one) for one in (*before, late, *after)}) == 41
+
+
+def test_a_salt_is_changed_before_its_counters_are_used_up() -> None:
+    a, b = Seal("g", A, KEY, boxes_max=7), Seal("g", B, KEY)
+    sealed = [a.close(control(A)) for _ in range(22)]
+    assert a.salts == 4
+    assert len({nonce(one) for one in sealed}) == 22
+    assert max(int.from_bytes(nonce(one)[-8:], "little") for one in sealed) == 7
+    assert all(b.open(one) is not None for one in sealed)
+
+
+def test_a_member_with_many_salts_has_one_place_among_the_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seals, "LIVES_MAX", 4)
+    b, quiet = Seal("g", B, KEY), MemberId("127.0.0.1:3", 1)
+    once = Seal("g", quiet, KEY).close(control(quiet))
+    assert b.open(once) is not None
+    a, sealed = Seal("g", A, KEY), []
+    for _ in range(50):
+        sealed += [a.close(control(A)) for _ in range(3)]
+        a.resalt()
+    assert all(b.open(one) is not None for one in sealed)
+    assert len(b._lives) <= 1 + SALTS_MAX
+    assert b.open(once) is None
+    assert all(b.open(one) is None for one in sealed), "also those whose window is not kept"
+    assert refusals(b) == {"replayed": 151}
+
+
+def test_a_captured_head_does_not_keep_an_old_salt_alive() -> None:
+    """Its window is empty, so boxes of that salt would open once more."""
+    a, b = pair()
+    first = a.close(control(A))
+    assert b.open(nonce(first) + bytes(40)) is None  # the key is derived, and nothing opens
+    for _ in range(SALTS_MAX + 1):
+        a.resalt()
+        assert b.open(a.close(control(A))) is not None
+    assert b.open(first) is None
+    assert refusals(b) == {"seal": 1, "replayed": 1}
+
+
+def test_threads_that_close_at_once_never_share_a_counter() -> None:
+    a = Seal("g", A, KEY, boxes_max=100)
+    sealed: list[bytes] = []
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [
+            threading.Thread(target=lambda: sealed.extend([a.close(b"x") for _ in range(2_000)])) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert len({nonce(one) for one in sealed}) == len(sealed) == 8_000
+
+
+# Strangers.
+
+
+def count_derivations(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """From now on, the salts that a key is derived for."""
+    derived: list[bytes] = []
+    derive = Seal._derive
+
+    def noted(self: Seal, salt: bytes, name: bytes) -> Any:
+        derived.append(salt)
+        return derive(self, salt, name)
+
+    monkeypatch.setattr(Seal, "_derive", noted)
+    return derived
+
+
+def test_an_invented_life_costs_no_key_derivation(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = pair()
+    derived = count_derivations(monkeypatch)
+    true = a.close(control(A))
+    at, end = 7, 7 + true[6]
+    for _ in range(500):
+        invented = true[:at] + os.urandom(28) + true[at + 28 : end] + os.urandom(24)
+        assert b.open(invented) is None
+    assert refusals(b) == {"seal": 500}
+    assert not derived
+    assert not b._candidates
+    assert b.open(true) is not None
+    assert len(derived) == 1
+
+
+def test_a_captured_head_with_invented_boxes_costs_one_derivation(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = pair()
+    derived = count_derivations(monkeypatch)
+    true = a.close(control(A))
+    assert all(b.open(nonce(true) + os.urandom(40)) is None for _ in range(100))
+    assert len(derived) == 1
+    assert not b._lives
+    assert b.open(true) is not None
+    assert not b._candidates
+
+
+def test_an_insiders_identity_that_is_none_is_refused() -> None:
+    _, b = pair()
+    for life in (b"", b"x" * 3, b"x" * 24, b"x" * 24 + b"\xff"):
+        identity = b._check(life) + life
+        assert b.open(bytes((SEALED, 0)) + b._tag + bytes((len(identity),)) + identity + bytes(40)) is None
+    assert refusals(b) == {"identity": 4}
+
+
+def test_candidates_are_few_whatever_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seals, "CANDIDATES_MAX", 4)
+    b = Seal("g", B, KEY)
+    for i in range(50):
+        captured = Seal("g", MemberId("127.0.0.1:1", i), KEY).close(b"x")
+        assert b.open(nonce(captured) + bytes(40)) is None
+    assert len(b._candidates) == 4
+
+
+def test_a_datagram_of_the_earlier_format_is_told_from_one_without_a_seal() -> None:
+    a, b = pair()
+    assert b.open(b"\2" + a.close(control(A))[1:]) is None
+    assert refusals(b) == {"version": 1}
+
+
 def test_a_seal_that_does_not_check_counters_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unisono.core.envelope.ReplayWindow.fresh", lambda self, counter: True)
     with pytest.raises(AssertionError):
@@ -154,16 +307,24 @@ def test_keys_come_from_bytes_text_files_and_the_environment(tmp_path: Path) -> 
     key = read_key(text, "the test")
     assert len(key) == 32
     file = tmp_path / "group.key"
-    file.write_text(text + "\n")
+    write_key(file, text)
     assert find_key(key) == find_key(text) == find_key(file) == find_key(str(file)) == key
     assert find_key(None, {"UNISONO_KEY": text}) == key
+    other = make_key()
+    write_key(tmp_path / "other.key", other)
+    elsewhere = {"UNISONO_KEY_FILE": str(tmp_path / "other.key")}
+    assert find_key(None, elsewhere) == read_key(other, "")
+    assert find_key(None, {"UNISONO_KEY": text} | elsewhere) == key, "the key itself comes before a file"
+    assert find_key(None, {"UNISONO_KEY": ""} | elsewhere) == read_key(other, "")
+    assert find_key(file, {"UNISONO_KEY": other} | elsewhere) == key, "what is given comes first"
+    assert find_key(None, {"UNISONO_KEY_FILE": ""}) is None
     assert find_key(None, {}) is None
     assert make_key() != text
 
 
 def test_what_is_no_key_is_refused_with_a_cure(tmp_path: Path) -> None:
     file = tmp_path / "empty.key"
-    file.write_text("")
+    write_key(file, "")
     with pytest.raises(Misuse, match=r"empty.key holds no group key: `unisono keygen`"):
         find_key(file)
     with pytest.raises(Misuse, match="cannot be read"):
@@ -172,6 +333,61 @@ def test_what_is_no_key_is_refused_with_a_cure(tmp_path: Path) -> None:
         find_key(b"short")
     with pytest.raises(Misuse, match="UNISONO_KEY holds no group key"):
         find_key(None, {"UNISONO_KEY": "swordfish"})
+    with pytest.raises(Misuse, match=r"none.key cannot be read"):
+        find_key(None, {"UNISONO_KEY_FILE": str(tmp_path / "none.key")})
+    with pytest.raises(Misuse, match="cannot be read"):
+        find_key("a\0b")
+    with pytest.raises(Misuse, match="holds no group key"):
+        find_key("/dev/zero")  # which has no end
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o644, 0o602, 0o666, 0o601])
+def test_a_key_file_that_every_user_can_open_is_refused(mode: int, tmp_path: Path) -> None:
+    file = tmp_path / "group.key"
+    write_key(file, make_key(), mode)
+    with pytest.raises(Misuse, match=f"every user of this machine can open .*`chmod 600 {file}`"):
+        find_key(file)
+    with pytest.raises(Misuse, match="chmod 600"):
+        find_key(None, {"UNISONO_KEY_FILE": str(file)})
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [(0o600, 0), (0o400, 0), (0o640, 1), (0o660, 1)])
+def test_a_key_file_that_its_group_can_open_is_a_warning(
+    mode: int, warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, text = tmp_path / "group.key", make_key()
+    write_key(file, text, mode)
+    assert find_key(file) == read_key(text, "")
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == warnings
+    assert all(f"chmod 600 {file}" in one and text not in one for one in said)
+
+
+def test_a_key_of_one_repeated_byte_is_refused(tmp_path: Path) -> None:
+    for byte in (0, 255, ord("x")):
+        key = bytes((byte,)) * 32
+        text = "unisono-key-1:" + urlsafe_b64encode(key).decode()
+        write_key(tmp_path / "weak.key", text)
+        for given in (key, text, tmp_path / "weak.key"):
+            with pytest.raises(Misuse, match="one byte 32 times"):
+                find_key(given)
+        with pytest.raises(Misuse, match="UNISONO_KEY holds one byte 32 times"):
+            find_key(None, {"UNISONO_KEY": text})
+    assert find_key(bytes(31) + b"\1") is not None
+
+
+def test_no_repr_and_no_error_shows_a_key() -> None:
+    text = make_key()
+    key, secret = read_key(text, ""), text.partition(":")[2][:20]
+    seal = Seal("g", A, key)
+    joining, client = unisono.join("g", key=text), unisono.client("g", contacts=["127.0.0.1:1"], key=text)
+    wishes = joining._wishes
+    for thing in (seal, joining, client, wishes, replace(wishes, key=key), vars(seal)["_own"]):
+        assert secret not in repr(thing)
+        assert repr(key) not in repr(thing)
+    with pytest.raises(Misuse) as caught:
+        find_key(text[:-3])
+    assert secret not in str(caught.value)
 
 
 # Without a key.

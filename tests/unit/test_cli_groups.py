@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from unisono.cli import chat
 from unisono.cli.show import print_json
 from unisono.core.errors import Misuse
 from unisono.sim.units import parse_size
+
+KEY_TEXT = "unisono-key-1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,12 @@ from unisono.sim.units import parse_size
         (("node", "lab", "--listen", "127.0.0.1:0", "--log", "xml"), "text or json"),
         (("node", "lab", "--listen", "127.0.0.1:0", "--timeout", "soon"), "not a duration"),
         (("node", "lab", "--listen", "127.0.0.1:0", "--key", "missing.key"), "keygen"),
+        (("node", "lab", "--listen", "127.0.0.1:0", "--key", KEY_TEXT), "every user of this machine can read"),
+        (("chat", "lab", "-k", KEY_TEXT), "--key takes a file"),
+        (("check-net", "--peers", "127.0.0.1:7541,127.0.0.1:7542", "--key", KEY_TEXT), "unisono keygen FILE"),
+        (("directory", "run", "--key", KEY_TEXT), "consider this key known"),
+        (("causal", "-S", "alpha", "--key", KEY_TEXT), "--key takes a file"),
+        (("ptp", "-H", "127.0.0.1", "-P", "7400", "-p", "0", "--key", KEY_TEXT), "--key takes a file"),
         (("node", "lab", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1"), "write host:port"),
         (("node", "lab", "--listen", "127.0.0.1:0", "--metrics", "a..b:1"), "cannot be listened on"),
         (("explain", "nonsense", "--group", "lab"), "no member runs here"),
@@ -52,6 +61,25 @@ def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, tm
     assert sentence in answer.err
     assert answer.err.count("\n") == 1
     assert "Traceback" not in answer.err
+    assert KEY_TEXT not in answer.err
+
+
+def test_a_key_file_that_every_user_can_open_is_one_sentence(tmp_path: Path) -> None:
+    assert Done("keygen", "group.key", folder=tmp_path).code == 0
+    (tmp_path / "group.key").chmod(0o644)
+    answer = Done("node", "lab", "--listen", "127.0.0.1:0", "--key", "group.key", folder=tmp_path)
+    assert answer.code == 2
+    assert "chmod 600 group.key" in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_keygen_writes_for_its_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert Done("keygen", "group.key", folder=tmp_path).code == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "group.key").stat().st_mode) == 0o600
 
 
 def test_orders_are_completed_in_the_shell() -> None:

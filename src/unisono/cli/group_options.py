@@ -11,6 +11,7 @@ import typer
 from unisono.core.errors import Misuse
 from unisono.orders.registry import ORDERS
 from unisono.runtime import logs
+from unisono.runtime.seal import is_key_text
 
 _WHERE, _GROUP, _SAFETY, _LOOK = "Where", "Group", "Safety", "Looking at it"
 
@@ -69,12 +70,25 @@ Pace = Annotated[
     float,
     typer.Option(help="All timers by this factor; 0.25 notices failures four times as fast.", rich_help_panel=_GROUP),
 ]
+
+
+def refuse_key_text(file: str | None) -> str | None:
+    """A command line can be read by every user of the machine while the program runs."""
+    if is_key_text(file):
+        raise Misuse(
+            "--key takes a file, because every user of this machine can read a command line: consider this key known, make "
+            "another with `unisono keygen FILE`, and give --key FILE or set UNISONO_KEY."
+        )
+    return file
+
+
 KeyFile = Annotated[
     str | None,
     typer.Option(
         "--key",
         "-k",
-        help="File with the group's key (`unisono keygen`); else the environment's UNISONO_KEY.",
+        help="File with the group's key (`unisono keygen`); else the environment's UNISONO_KEY or UNISONO_KEY_FILE.",
+        callback=refuse_key_text,
         rich_help_panel=_SAFETY,
     ),
 ]

@@ -19,7 +19,7 @@ from unisono.core.errors import Misuse
 from unisono.core.incarnation import INCARNATION_MAX
 from unisono.core.types import MemberId
 
-VERSION = 6
+VERSION = 7
 """The first byte. Earlier versions, and other kinds of datagrams at the same sockets, begin with other numbers."""
 STREAM, CONTROL, CLIENT = 1, 2, 3
 _HEAD = Struct("<BBI")

@@ -19,6 +19,7 @@ from unisono.core.types import View as CoreView
 from unisono.runtime.addresses import Endpoint, resolve, resolve_all, split
 from unisono.runtime.checksum import Checksum
 from unisono.runtime.events import Delivery, deliveries
+from unisono.runtime.forks import disown_in_children, sentence
 from unisono.runtime.hub import Port, find_hub
 from unisono.runtime.pace import check_seconds
 from unisono.runtime.seal import Seal, find_key
@@ -139,6 +140,15 @@ class Outside:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: dict[int, asyncio.Future[Answered]] = {}
         self._room: list[asyncio.Future[None]] = []
+        self._process = os.getpid()
+        self._is_disowned = False
+        disown_in_children(self)
+
+    def disown(self) -> None:
+        """In a forked child: the port and the requests under way are the parent's."""
+        self._is_disowned = True
+        self._port = None
+        self._waiting, self._room = {}, []
 
     @property
     def id(self) -> MemberId:
@@ -216,6 +226,8 @@ class Outside:
     async def _ask(self, payload: bytes, wanted: Wanted) -> Answered:
         number = None
         while number is None:
+            if self._is_disowned:
+                raise Misuse(sentence(f"this client of {self._group!r} was opened", self._process))
             if self._port is None:
                 raise Misuse("this client is closed, or was never opened: use `async with unisono.client(…)`.")
             number = self._client.request(payload, self._clock(), wanted)

@@ -14,11 +14,13 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Protocol
 
 from unisono.core.config import MILLISECOND
+from unisono.core.detector import DetectorSettings
 from unisono.core.errors import PeerFault, UnisonoError
 from unisono.core.happenings import Happening
 from unisono.core.member import Member
 from unisono.core.outbox import Pledge
 from unisono.runtime.checksum import Checksum
+from unisono.runtime.forks import disown_in_children
 from unisono.runtime.hub import Port
 from unisono.runtime.seal import Seal
 from unisono.runtime.udp import LARGE_BYTES
@@ -60,6 +62,7 @@ class Driver:
         keeper: Keeper | None = None,
         fail: Callable[[Exception], None],
         clock: Clock = monotonic_ns,
+        pause_ns: int = DetectorSettings().pause_ns,
     ) -> None:
         self._loop = loop
         self._port = port
@@ -72,6 +75,7 @@ class Driver:
         self._keeper = keeper
         self._fail = fail
         self.clock = clock
+        self._pause_ns = max(CALM_NS, pause_ns)
         self._is_due = False  # a turn, at the end of this pass of the loop
         self._is_unsettled = False  # the last turn has left something to do
         self._is_busy = False  # with a turn
@@ -88,6 +92,11 @@ class Driver:
         self.desk: Desk | None = None
         """For clients outside of the group."""
         port.open(group, self.receive)
+        disown_in_children(self)
+
+    def disown(self) -> None:
+        """In a forked child: take no turns, and leave the port alone, which the parent listens at."""
+        self.is_stopped = True
 
     def also_wake_at(self, deadline: Callable[[], int | None]) -> None:
         """Something above the member has deadlines too."""
@@ -102,17 +111,20 @@ class Driver:
             self._loop.call_soon(self._due)
 
     def receive(self, datagrams: list[memoryview]) -> None:
-        """Take datagrams from the network, and a turn."""
+        """Take datagrams from the network, and a turn; none for what is refused, or a flood would cost turns."""
         if self.is_stopped:
             return
-        self._is_busy = True
         if self._frozen is not None:
+            self._is_busy = True
             self._frozen += map(bytes, datagrams)
             return
-        if self._is_unsettled:
-            self._settle()
         open_one = self.seal.open
         taken: Sequence[bytes | memoryview] = [frame for one in datagrams if (frame := open_one(one)) is not None]
+        if not taken:
+            return
+        self._is_busy = True
+        if self._is_unsettled:
+            self._settle()
         if self.casting:
             self.hand_in()
         try:
@@ -152,6 +164,8 @@ class Driver:
             self.hand_in()
         now = self.clock()
         is_alone = now - self._turned_at >= CALM_NS
+        if is_alone and now - self._turned_at > self._pause_ns:
+            self.seal.resalt()  # while it stood still, the process may have been copied
         self._turned_at = now
         try:
             effects = self.member.act(now)

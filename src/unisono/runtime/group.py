@@ -7,9 +7,11 @@ taken by the application waits in a queue whose length slows the casters down (f
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from inspect import iscoroutinefunction
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse, UnisonoError
@@ -19,6 +21,7 @@ from unisono.runtime.casters import Casters
 from unisono.runtime.clients import Answer, Desk
 from unisono.runtime.errors import Closed, Outdated, TimedOut
 from unisono.runtime.events import Delivery, Event, View, view_of
+from unisono.runtime.forks import disown_in_children, sentence
 from unisono.runtime.hooks import Carrier
 from unisono.runtime.inbox import Deliver, Handle, Inbox
 from unisono.runtime.own_messages import OwnMessages
@@ -48,6 +51,8 @@ class Group:
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self.name = name
         self._loop = loop
+        self._process = os.getpid()
+        self._thread = get_ident()  # the event loop's; 0: of no thread, because this is a forked child's copy
         self._driver: Driver
         self._id: MemberId
         self._receipts = Receipts(loop)
@@ -68,6 +73,7 @@ class Group:
         self._transfer: Transfer | None = None
         self._journal: Journal | None = None
         self._recording: Recording | None = None
+        disown_in_children(self)
 
     def _open(
         self, identity: MemberId, driver: Driver, hooks: Hooks | None, journal: Journal | None, answer: Answer | None
@@ -104,6 +110,43 @@ class Group:
     def _at_end(self, end: Callable[[], None]) -> None:
         self._end = end
 
+    # Where it may be used.
+
+    def disown(self) -> None:
+        """In a forked child: whatever is asked of this copy is refused, and it gives nothing back that is the parent's."""
+        self._thread = self._budget = 0
+        self._end = lambda: None
+        failure = self._disowned()
+        self._receipts.disown(failure)
+        self._inbox.disown(failure)
+
+    def _disowned(self) -> Misuse:
+        return Misuse(sentence(f"the group {self.name!r} was joined", self._process))
+
+    def _check_process(self) -> None:
+        if not self._thread:
+            raise self._disowned()
+
+    def _check_thread(self) -> None:
+        """Nothing here is locked: only the event loop's thread may change anything."""
+        if get_ident() != self._thread:
+            self._change_thread()
+
+    def _change_thread(self) -> None:
+        """The loop may have been stopped, and go on in this thread. Else this is none of its threads."""
+        self._check_process()
+        try:
+            is_at_home = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_at_home = False
+        if not is_at_home:
+            raise Misuse(
+                f"{self._id} of {self.name!r} was used in another thread than its event loop's: pass plain calls to "
+                "`loop.call_soon_threadsafe` and coroutines to `asyncio.run_coroutine_threadsafe`, or join with `unisono.sync`, "
+                "whose groups every thread may use."
+            )
+        self._thread = get_ident()
+
     # Questions.
 
     @property
@@ -114,6 +157,7 @@ class Group:
     @property
     def view(self) -> View:
         """The latest view that the application has taken from the stream; before that, the one that is installed."""
+        self._check_process()
         return self._inbox.view or self._installed_view()
 
     @property
@@ -124,6 +168,7 @@ class Group:
     @property
     def order(self) -> str:
         """The order of the installed view; `switch` changes it."""
+        self._check_process()
         return self._driver.member.order
 
     def _is_whole(self, members_min: int) -> bool:
@@ -139,6 +184,7 @@ class Group:
 
     def explain(self, key: Key | None = None, *, most: int | None = None) -> list[str]:
         """Why something waits, a sentence each, at most `most`; nothing waits: an empty list."""
+        self._check_process()
         said = [] if self._transfer is None else self._transfer.explain()
         if self._inbox.is_full:
             said.append(
@@ -150,6 +196,7 @@ class Group:
 
     def status(self) -> dict[str, Any]:
         """How this member stands, in plain values."""
+        self._check_process()
         member, entered = self._driver.member, self._entered
         view = None if entered is None else entered.view
         undecided = None if self._journal is None else self._journal.undecided
@@ -183,8 +230,9 @@ class Group:
         service: Service | str | None = None,
     ) -> Receipt:
         """Cast a message to the group. Waits only while there is no room, or for the event loop to breathe."""
-        is_plain = to is None and safe is None and service is None
-        options = DEFAULT if is_plain else CastOptions.of(to, safe, service)
+        options = DEFAULT
+        if to is not None or safe is not None or service is not None:
+            options = CastOptions.of(to, safe, service)
         while (receipt := self._cast(payload, options)) is None:
             await self.room()
         return receipt
@@ -198,11 +246,13 @@ class Group:
         service: Service | str | None = None,
     ) -> Receipt | None:
         """Cast without waiting, for code that is no coroutine. None: there is no room now; `room` waits until there is."""
-        is_plain = to is None and safe is None and service is None
-        return self._cast(payload, DEFAULT if is_plain else CastOptions.of(to, safe, service))
+        if to is None and safe is None and service is None:
+            return self._cast(payload, DEFAULT)
+        return self._cast(payload, CastOptions.of(to, safe, service))
 
     async def room(self) -> None:
         """Wait until there may be room again, or for the event loop to breathe."""
+        self._check_thread()
         if self._inbox.is_over:
             self._raise_closed()
         if self._is_breathless:
@@ -215,16 +265,21 @@ class Group:
 
     def _cast(self, payload: bytes, options: CastOptions) -> Receipt | None:
         """Without asking the member while there is a budget, which is what makes single casts cheap. None: it has to wait."""
+        if get_ident() != self._thread:
+            self._change_thread()
         if options is DEFAULT and type(payload) is bytes:
             budget = self._budget - len(payload) - MESSAGE_COST
             if budget >= 0:
                 self._budget = budget
-                self._index = index = self._index + 1
+                index = self._index
+                self._index = index + 1
                 casting = self._driver.casting
-                casting.append(payload)
-                if len(casting) == 1:
+                if casting:
+                    casting.append(payload)
+                else:
+                    casting.append(payload)
                     self._leave_soon()
-                return Receipt(self._receipts, index - 1)
+                return Receipt(self._receipts, index)
         if not isinstance(payload, bytes):
             raise Misuse(f"a payload is bytes, not {type(payload).__name__}: encode it first.")
         if self._is_leaving or self._inbox.is_over:
@@ -307,6 +362,7 @@ class Group:
 
     async def switch(self, order: str, timeout: float | None = None) -> None:
         """Ask for another order, and wait until a view has it. Nothing is lost."""
+        self._check_thread()
         if self._inbox.is_over:
             self._raise_closed()
         member = self._driver.member
@@ -334,6 +390,7 @@ class Group:
 
     def begin_to_give_up(self, state: ViewId | str) -> None:
         """The same without waiting, for code that is no coroutine."""
+        self._check_thread()
         if self._inbox.is_over:
             self._raise_closed()
         lost = self._driver.member.lost_state
@@ -347,6 +404,7 @@ class Group:
     # The stream.
 
     def __aiter__(self) -> AsyncIterator[Event]:
+        self._check_thread()
         return self._inbox.events()
 
     async def each(self, deliver: Deliver, handle: Handle = lambda event: None) -> None:
@@ -359,18 +417,22 @@ class Group:
         """
         if iscoroutinefunction(deliver) or iscoroutinefunction(handle):
             raise Misuse("each calls plain functions: iterate with `async for` to await something for every event.")
+        self._check_thread()
         await self._inbox.each(deliver, handle)
 
     def batches(self) -> AsyncIterator[Sequence[Delivery] | Event]:
         """Deliveries of one origin that came together as lists, and all other events as they are, in the same stream."""
+        self._check_thread()
         return self._inbox.batches()
 
     def ready(self, most: int = 1_024) -> list[Event]:
         """Up to so many events that are there already, without waiting."""
+        self._check_thread()
         return self._inbox.ready(most)
 
     async def next(self, timeout: float | None = None) -> Event:
         """The next event of the stream. Raises `TimedOut` if there is none in time, `Closed` if there will be none."""
+        self._check_thread()
         if there := self._inbox.ready(1):
             return there[0]
         events = self._inbox.events()
@@ -499,6 +561,7 @@ class Group:
         Raises `NotFlushed` if some of the last casts are not known to be at all members (the condition of `Receipt.stable`): then
         the member has left all the same. What has ended the member before is raised here if nobody has heard of it.
         """
+        self._check_thread()
         if self._is_leaving:
             if not self._driver.is_stopped:  # another task is at it, within its own time
                 await self._until(lambda: self._driver.is_stopped, None, "leaving did not end")

@@ -107,6 +107,15 @@ class Inbox:
         else:
             self.wake()
 
+    def disown(self, failure: Exception) -> None:
+        """In a forked child: what waits here is the parent's, and its task takes it."""
+        self._queue.clear()
+        self._sizes.clear()
+        self._current = iter(())
+        self._waiter = self._takers = None
+        self.witness = self.go_on = None
+        self.failure, self.is_over = failure, True
+
     def wake(self) -> None:
         """Let the task that waits look again."""
         if self._waiter is not None and not self._waiter.done():

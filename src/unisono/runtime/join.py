@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import SystemRandom
 from time import monotonic_ns, time_ns
@@ -82,7 +82,7 @@ class Wishes:
     slow: str
     watchdog: float | None
     safe: bool
-    key: str | bytes | os.PathLike[str] | None
+    key: str | bytes | os.PathLike[str] | None = field(repr=False)
     insecure: bool
     journal: str | os.PathLike[str] | Journal | None
     trace: str | os.PathLike[str] | None
@@ -140,8 +140,8 @@ def join(
       when every member has them. With `watchdog`, an event `Stalled` tells what has waited for so many seconds.
     - `multicast` is an IPv4 multicast address and port, such as 239.1.2.3:7500: what goes to all leaves once. All members of a
       group use the same, or none.
-    - `key` is a group key or a file with one (else the environment's UNISONO_KEY); without any, only loopback is allowed, unless
-      `insecure`.
+    - `key` is a group key or a file with one (else the environment's UNISONO_KEY, else the file that UNISONO_KEY_FILE names);
+      without any, only loopback is allowed, unless `insecure`.
     - `snapshot`, `restore` and `merge` carry the application's state to joiners and through merges. All members of a group give
       the same hooks.
     - `answer` serves clients outside (`unisono.client`): it is called with each request at its place in the stream, and returns
@@ -484,6 +484,7 @@ def build(
         loop, port, wishes.group, member, group._shown_by_driver, group._turned,
         seal=None if key is None else Seal(wishes.group, identity, key),
         recorder=recorder, keeper=journal, fail=group._fail, clock=clock,
+        pause_ns=settings.detector.pause_ns,
     )  # fmt: skip
     group._open(identity, driver, wishes.hooks, journal, wishes.answer)
     if wishes.role is Role.OBSERVER:

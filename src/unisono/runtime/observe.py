@@ -47,7 +47,8 @@ def explain_strangers(group: Group) -> list[str]:
             f"{seal.stranger_datagrams} datagrams that say to be from {who} do not open with this key: has it another one?"
         )
     dropped = group._driver.member.tally.dropped
-    foreign = dropped.get("frame: version", 0) + dropped.get("control: version", 0)
+    versions = (dropped.get("frame: version", 0), dropped.get("control: version", 0), seal.refused.get("version", 0))
+    foreign = sum(versions)
     if foreign:
         said.append(
             f"{foreign} messages came in another version of the wire format: run the same version of unisono at all members."

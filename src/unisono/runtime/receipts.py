@@ -139,6 +139,13 @@ class Receipts:
             waiting.clear()
         self.is_applied_awaited = False
 
+    def disown(self, failure: Exception) -> None:
+        """In a forked child: nothing more will come, and the parent's tasks wait for it."""
+        self._failure = failure
+        self._waiting = {stage: [] for stage in Stage}
+        self.is_applied_awaited = False
+        self.witness = None
+
     # Questions.
 
     def has(self, index: int, stage: Stage) -> bool:

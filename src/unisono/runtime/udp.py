@@ -8,14 +8,17 @@ streams above heal that anyway.
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import TypeAlias
 
 from unisono.core.errors import Misuse
 from unisono.runtime.addresses import SockAddr, sockaddr_of
+from unisono.runtime.forks import disown_in_children
 
 SOL_UDP = 17
 UDP_SEGMENT = 103
@@ -56,6 +59,7 @@ class UdpSocket:
         self.lost: dict[str, int] = {}
         """Datagrams that could not be sent or received, by the system's reason."""
         enlarge_buffers(udp)
+        disown_in_children(self)
 
     def _ask_for_segments(self) -> bool:
         try:
@@ -74,6 +78,17 @@ class UdpSocket:
     def close(self) -> None:
         self._udp.close()
         self._views.clear()  # a few MiB, which would stay until some day the garbage of a whole member is collected
+        self._buffers.clear()
+
+    def disown(self) -> None:
+        """In a forked child: read and send nothing, and leave the port to the parent.
+
+        The descriptor stays open, as a socket that never has anything to read: an event loop may watch it.
+        """
+        file = self._udp.detach()
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as silent:
+            os.dup2(silent.fileno(), file, inheritable=False)
+        self._views.clear()
         self._buffers.clear()
 
     # In.
@@ -126,7 +141,8 @@ class UdpSocket:
                 if level == SOL_UDP and kind == UDP_GRO and len(data) >= _GRO_SIZE.size:
                     size = _GRO_SIZE.unpack_from(data)[0]
             if 0 < size < length:
-                arrived += [view[at : min(at + size, length)] for at in range(0, length, size)]
+                whole = view[:length]
+                arrived += [whole[at : at + size] for at in range(0, length, size)]
             else:
                 arrived.append(view[:length])
         self.datagrams_in += len(arrived)
