@@ -3,7 +3,7 @@
 from unisono import sim, sync
 from unisono.core.config import Config
 from unisono.core.departure import Arrival, Cause, Departure, Origin
-from unisono.core.errors import ConfigError, Misuse, PeerFault, Shed, UnisonoError
+from unisono.core.errors import ConfigError, Misuse, NotPrimary, PeerFault, Shed, UnisonoError
 from unisono.core.happenings import Moving, Replaced, Stalled
 from unisono.core.member_settings import Settings
 from unisono.core.membership_host import Evicted, Refused
@@ -53,6 +53,7 @@ __all__ = [
     "ConfigError",
     "Closed",
     "PeerFault",
+    "NotPrimary",
     "Shed",
     "TimedOut",
     "Uncertain",

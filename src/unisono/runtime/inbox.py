@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat
+from inspect import Parameter, signature
+from itertools import chain, count, islice, repeat
 from operator import length_hint
 from typing import Any, TypeAlias
 from weakref import ref
@@ -14,11 +15,11 @@ from unisono.core.errors import Misuse
 from unisono.core.happenings import Aside, Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.core.own_casts import Span
-from unisono.core.types import Batch, MemberId, Transition
+from unisono.core.types import Batch, Key, MemberId, Transition
 from unisono.runtime.events import Delivery, Event, View, deliveries, view_of
 from unisono.runtime.receipts import Receipts
 
-Deliver: TypeAlias = Callable[[MemberId, bytes], object]
+Deliver: TypeAlias = Callable[[MemberId, bytes], object] | Callable[[MemberId, bytes, Key], object]
 Handle: TypeAlias = Callable[[Event], object]
 Shown: TypeAlias = Batch | View | Transition | Replaced | Refused | Evicted | Stalled | Moving
 """What the stream holds: events, and messages in batches."""
@@ -47,7 +48,8 @@ class Inbox:
         self._sizes: deque[int] = deque()  # of the batches in it
         self._current: Iterator[Event] = iter(())  # the rest of the batch that the application is at
         self._waiter: asyncio.Future[None] | None = None  # of the task that takes
-        self._takers: tuple[Deliver, Handle] | None = None  # `each` takes, with these
+        self._takers: tuple[Callable[..., object], Handle] | None = None  # `each` takes, with these
+        self._takes_key = False  # the first of them gets a message's key, too
         self._members: tuple[MemberId, ...] = ()  # at the application's place in the stream
         self._rank = -1  # of this member, there
         self._own: Span | None = (
@@ -77,6 +79,8 @@ class Inbox:
         """The application is done with everything that it has taken: this wants to know."""
         self.witness: Callable[[Shown], None] | None = None
         """Told what is put into the stream, as it is put there."""
+        self.taken: Callable[[], None] | None = None
+        """A task waits for something that reading may change: this is called when the application goes on."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -119,7 +123,7 @@ class Inbox:
         waiter = self._claim()
         self._settle_taken()
         self._task = None  # no task handles an event while it waits for anything
-        self._takers = (deliver, handle)
+        self._takers, self._takes_key = (deliver, handle), takes_key(deliver)
         try:
             self._hand_out()
             if not self.is_over:
@@ -143,7 +147,7 @@ class Inbox:
         while True:
             for event in self._current:
                 if isinstance(event, Delivery):
-                    deliver(event.sender, event.payload)
+                    deliver(event.sender, event.payload, *((event.key,) if self._takes_key else ()))
                 else:
                     handle(event)
             happened = self._advance()
@@ -152,12 +156,14 @@ class Inbox:
             if is_plain and isinstance(happened, Batch):
                 self._hand_out_batch(happened, deliver)
 
-    def _hand_out_batch(self, batch: Batch, deliver: Deliver) -> None:
+    def _hand_out_batch(self, batch: Batch, deliver: Callable[..., object]) -> None:
         """A loop without a line of Python: it runs once a message."""
         payloads = batch.payloads or ()
         rest = iter(payloads)
+        sender = self._members[batch.origin]
+        keys = (map(Key, repeat(sender), count(batch.first)),) if self._takes_key else ()
         try:
-            deque(map(deliver, repeat(self._members[batch.origin]), rest), maxlen=0)
+            deque(map(deliver, repeat(sender), rest, *keys), maxlen=0)
             if length_hint(rest):  # to such a loop it says that there is nothing more
                 raise RuntimeError("what is called with every message raised StopIteration.")
             self._current = iter(())
@@ -292,6 +298,8 @@ class Inbox:
                 self._receipts.applied(first, end - first)
             else:
                 self._passed.append((first, end))
+        if self.taken is not None:
+            self.taken()
         if not self._queue and self.go_on is not None:
             self.go_on()
         if not self._queue:
@@ -375,6 +383,16 @@ class Inbox:
 
     def _is_low(self) -> bool:
         return self.bytes <= QUEUE_BYTES_MAX // 2 and len(self._queue) <= QUEUE_BATCHES_MAX // 2
+
+
+def takes_key(deliver: Deliver) -> bool:
+    """Whether a function wants three arguments. A third parameter with a default is the function's own business."""
+    try:
+        parameters = signature(deliver).parameters.values()
+    except (TypeError, ValueError):  # some that are written in C do not say
+        return False
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(one.kind in positional and one.default is Parameter.empty for one in parameters) == 3
 
 
 def size_of(batch: Batch) -> int:

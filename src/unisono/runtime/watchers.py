@@ -28,7 +28,15 @@ class Watchers:
                 continue
             if failure is not None:
                 future.set_exception(failure)
-            elif condition():
+                continue
+            try:
+                holds = condition()
+            except Exception as error:  # the application's: it is raised where the task waits
+                if isinstance(error, StopIteration):  # which no future can hold
+                    error = RuntimeError("what is asked after every turn raised StopIteration.")
+                future.set_exception(error)
+                continue
+            if holds:
                 future.set_result(None)
             elif end is not None:
                 future.set_exception(end)
