@@ -21,20 +21,11 @@ ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 
 
 async def join_all(folder: Path | None = None) -> list[unisono.Group]:
-    wishes: dict[str, Any] = {} if folder is None else {"policy": "primary"}
-    return await asyncio.gather(
-        *(
-            unisono.join(
-                "g",
-                listen=address,
-                peers=ADDRESSES,
-                min_members=3,
-                **wishes,
-                **({} if folder is None else {"journal": folder / str(number)}),
-            )
-            for number, address in enumerate(ADDRESSES)
-        )
-    )
+    def join(number: int) -> unisono.Joining:
+        wishes: dict[str, Any] = {} if folder is None else {"policy": "primary", "journal": folder / str(number)}
+        return unisono.join("g", listen=ADDRESSES[number], peers=ADDRESSES, min_members=3, **wishes)
+
+    return await asyncio.gather(*(join(number) for number in range(3)))
 
 
 async def leave_all(groups: list[unisono.Group]) -> None:
