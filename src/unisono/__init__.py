@@ -14,11 +14,13 @@ from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining, join
 from unisono.runtime.journal import Journal, Retention
+from unisono.runtime.program import run
 from unisono.runtime.receipts import Receipt
 from unisono.version import __version__
 
 __all__ = [
     "join",
+    "run",
     "client",
     "sync",
     "sim",

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import SystemRandom
@@ -14,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from unisono.core.config import MILLISECOND, SECOND, Config
-from unisono.core.errors import Misuse
+from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.happenings import Happening
 from unisono.core.incarnation import begin_life
 from unisono.core.member import Member
@@ -52,6 +53,9 @@ FRAME_BYTES = 6
 """What a frame adds to a datagram of the streams."""
 PIECE_HEAD_BYTES = 200
 """What stands around a piece of a report or cut: twice an address, and numbers. No datagram shall be cut by the network."""
+
+FIRST_VIEW_S = 1.0
+"""A join that is cancelled while the first view is being agreed on waits this long for it, in order to leave it."""
 
 ALONE = "left without the others"
 """Why a trace ends with CRASH though the member was told to leave: no view without it was seen there."""
@@ -228,9 +232,10 @@ class Joining:
         assert self._group is not None
         try:
             await self._group.leave(self._wishes.leave_timeout)
-        except Exception:
+        except Exception as failure:
             if error is None:  # or else the first error is the one to tell
                 raise
+            logs.tell_failed_leave(self._group, failure)
 
     def explain(self) -> list[str]:
         """Why the group is not there yet, a sentence each."""
@@ -251,8 +256,10 @@ class Joining:
                 f"no view of {wishes.min_members} or more members of {wishes.group!r} was formed",
             )
         except BaseException as error:
-            group._close()
             entered = group._entered
+            if isinstance(error, asyncio.CancelledError | TimedOut):
+                await withdraw(group, wishes.leave_timeout)
+            group._close()
             if isinstance(error, TimedOut) and entered is not None and len(entered.view) >= wishes.min_members:
                 raise TimedOut(
                     f"{group.id} is in {wishes.group!r}, but the state did not come within {wishes.timeout:g} s: a member "
@@ -298,6 +305,22 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> Group:
         group._close()
         raise
     return group
+
+
+async def withdraw(group: Group, timeout: float) -> None:
+    """Leave before `join` has returned. The others may count this member in already, and shall not have to find it silent."""
+    member = group._driver.member
+    try:
+        with suppress(UnisonoError):
+            await group._until(
+                lambda: group._entered is not None or not member.is_changing,
+                FIRST_VIEW_S,
+                "the first view did not come",
+            )
+        with suppress(UnisonoError):
+            await group.leave(timeout)
+    finally:
+        group._close()
 
 
 async def publish(wishes: Wishes, group: Group, loop: asyncio.AbstractEventLoop) -> None:

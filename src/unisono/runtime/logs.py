@@ -190,6 +190,11 @@ def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger
     return reporter
 
 
+def tell_failed_leave(group: Group, failure: Exception) -> None:
+    """Leaving failed while an earlier error, or a cancellation, was on its way: that one is raised, and this is only logged."""
+    LOGGER.warning("%s of %s: %s", group.id, plain(group.name), plain(str(failure)))
+
+
 def _is_read(logger: logging.Logger) -> bool:
     """Whether any handler but ours that does nothing is there."""
     at: logging.Logger | None = logger
