@@ -73,6 +73,8 @@ class Inbox:
         """Nothing more will come."""
         self.is_held = False
         """What comes now is not handed out before the next pass of the loop."""
+        self.shows_stalls = True
+        """Whether the application is shown what the watchdog says; else only the log is."""
         self.tell_room: Callable[[bool], None] = lambda is_free: None
         self.expand: Callable[[Batch, tuple[MemberId, ...]], Iterator[Event]] = deliveries
         self.go_on: Callable[[], None] | None = None
@@ -95,7 +97,9 @@ class Inbox:
                 size = 0 if is_taken_now else size_of(happened)
                 self._sizes.append(size)
                 self.bytes += size
-            elif isinstance(happened, Aside | Left):
+            elif isinstance(happened, Aside | Left) or (
+                not self.shows_stalls and isinstance(happened, Stalled | Moving)
+            ):
                 continue
             event = view_of(happened) if isinstance(happened, Entered) else happened
             if witness is not None:

@@ -54,6 +54,8 @@ FRAME_BYTES = 6
 PIECE_HEAD_BYTES = 200
 """What stands around a piece of a report or cut: twice an address, and numbers. No datagram shall be cut by the network."""
 
+WATCHDOG_S = 30.0
+"""When the log tells what waits, unless `watchdog` says another time."""
 FIRST_VIEW_S = 1.0
 """A join that is cancelled while the first view is being agreed on waits this long for it, in order to leave it."""
 
@@ -138,7 +140,8 @@ def join(
     - With `min_members`, the first view has so many members at least. `policy` is `partitionable` or `primary`; the first
       primary needs a majority of `peers`, or `bootstrap` at one of them.
     - `slow` says what happens about a receiver that stays slow: `block`, `shed` or `evict`. `safe`: messages are delivered only
-      when every member has them. With `watchdog`, an event `Stalled` tells what has waited for so many seconds.
+      when every member has them. With `watchdog`, an event `Stalled` tells what has waited for so many seconds; without it, only
+      the log does, after 30 seconds.
     - `multicast` is an IPv4 multicast address and port, such as 239.1.2.3:7500: what goes to all leaves once. All members of a
       group use the same, or none.
     - `key` is a group key or a file with one (else the environment's UNISONO_KEY); without any, only loopback is allowed, unless
@@ -290,7 +293,10 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> Group:
         identity = MemberId(address, incarnation)
         network = getattr(loop, "unisono_network", None)
         room = datagram_bytes(own, peers) if network is None else network.datagram_bytes
-        member_settings = settings_of(wishes, peers, room - (CHECKSUM_BYTES if key is None else overhead(address)))
+        is_logged = network is None and logs.is_heard()
+        member_settings = settings_of(
+            wishes, peers, room - (CHECKSUM_BYTES if key is None else overhead(address)), is_logged
+        )
         seeds = [str(peer) for peer in peers if peer != own]
         group = build(wishes, loop, port, identity, member_settings, seeds, key, journal)
     except BaseException:
@@ -402,7 +408,12 @@ def check_reach(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], key: b
         )
 
 
-def settings_of(wishes: Wishes, peers: Sequence[Endpoint], unsealed_bytes: int) -> Settings:
+def asks_for_watchdog(wishes: Wishes) -> bool:
+    """Whether the application wants to be shown what the watchdog says; else it is for the log alone."""
+    return wishes.watchdog is not None or (wishes.settings is not None and wishes.settings.flow.stall_ns is not None)
+
+
+def settings_of(wishes: Wishes, peers: Sequence[Endpoint], unsealed_bytes: int, is_logged: bool = False) -> Settings:
     """What `join` was asked for, as settings; `unsealed_bytes` of a datagram are left when it is sealed."""
     settings = wishes.settings
     if settings is None:
@@ -424,6 +435,8 @@ def settings_of(wishes: Wishes, peers: Sequence[Endpoint], unsealed_bytes: int) 
     if wishes.watchdog is not None:
         stall_ns = int(wishes.watchdog * SECOND)
         flow = replace(flow, stall_ns=stall_ns, look_ns=max(MILLISECOND, min(flow.look_ns, stall_ns)))
+    elif flow.stall_ns is None and is_logged:
+        flow = replace(flow, stall_ns=max(flow.look_ns, int(WATCHDOG_S * SECOND)))
     return replace(
         settings,
         flow=flow,
@@ -484,6 +497,7 @@ def build(
         recorder=recorder, keeper=journal, fail=group._fail, clock=clock,
     )  # fmt: skip
     group._open(identity, driver, wishes.hooks, journal, wishes.answer)
+    group._inbox.shows_stalls = asks_for_watchdog(wishes)
     if wishes.role is Role.OBSERVER:
         decline_states(group, driver, member)
 
