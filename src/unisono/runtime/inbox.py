@@ -16,6 +16,7 @@ from unisono.core.happenings import Aside, Entered, Happening, Moving, Replaced,
 from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.core.own_casts import Span
 from unisono.core.types import Batch, Key, MemberId, Transition
+from unisono.runtime.errors import fresh
 from unisono.runtime.events import Delivery, Event, View, deliveries, view_of
 from unisono.runtime.receipts import Receipts
 
@@ -140,7 +141,7 @@ class Inbox:
     def raise_failure(self) -> None:
         if self.failure is not None:
             self.is_told = True
-            raise self.failure
+            raise fresh(self.failure)
 
     def _hand_out(self) -> None:
         """If a call fails, what lies behind that event stays here."""

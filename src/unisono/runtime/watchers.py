@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from unisono.runtime.errors import fresh
+
 
 class Watchers:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -27,7 +29,7 @@ class Watchers:
             if future.done():
                 continue
             if failure is not None:
-                future.set_exception(failure)
+                future.set_exception(fresh(failure))
                 continue
             try:
                 holds = condition()
