@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import unisono
 from unisono.runtime.journal import read
+from unisono.runtime.journal_disk import Disk
 from unisono.runtime.journal_format import Delivered
 from unisono.sim import Crashed, Network, in_virtual_time, test
 
@@ -151,6 +153,47 @@ def test_a_process_that_is_started_again_is_a_new_member_with_its_journal(tmp_pa
         assert written == [b"%d" % number for number in range(kills)]
 
     story()
+
+
+def test_a_killed_process_does_not_even_write_down_what_it_could_not_write(tmp_path: Path) -> None:
+    class MoodyDisk(Disk):
+        is_full = False
+
+        def write(self, file: int, data: bytes | memoryview, at: int) -> int:
+            if self.is_full:
+                raise OSError(ENOSPC, "no space")
+            return super().write(file, data, at)
+
+    def sizes() -> dict[str, int]:
+        return {one.name: one.stat().st_size for one in tmp_path.glob("*.journal")}
+
+    def play(kills: bool) -> bool:
+        """Whether something was written at the end."""
+
+        @test()
+        async def story(network: Network) -> None:
+            seen, disk = Seen(), MoodyDisk()
+            journal = unisono.Journal(tmp_path, deliveries=True, disk=disk)
+            process = network.process(follow, ADDRESSES[0], seen, journal=journal)
+            await asyncio.sleep(3)
+            disk.is_full = True
+            await (await seen.groups[0].cast(b"lost")).delivered(timeout=5)
+            assert journal.missing_messages == 1
+            disk.is_full = False
+            before = sizes()
+            if kills:
+                process.kill()
+            else:
+                await seen.groups[0].leave()
+            outcome.append(sizes() != before)
+            process.kill()
+
+        outcome: list[bool] = []
+        story()
+        return outcome[0]
+
+    assert play(kills=False), "one that leaves tells at the end that a message is missing"
+    assert not play(kills=True)
 
 
 def test_without_a_journal_two_lives_that_begin_at_one_time_are_two_members() -> None:
