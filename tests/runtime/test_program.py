@@ -226,9 +226,40 @@ def test_what_cannot_be_run_is_refused() -> None:
     unisono.run(main())
 
 
-# Joins that are cancelled.
-
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
+
+
+def test_messages_that_a_cancelled_program_could_not_flush_are_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The cancellation is raised, so `NotFlushed` cannot be."""
+
+    @test()
+    async def story(network: Network) -> None:
+        async def main() -> None:
+            async with unisono.join(
+                "g", listen=ADDRESSES[1], peers=ADDRESSES, min_members=2, leave_timeout=0.1
+            ) as group:
+                network.partition([ADDRESSES[:1], ADDRESSES[1:]])
+                await group.cast(b"not heard")
+                await asyncio.sleep(LIMIT_S)
+
+        other = asyncio.ensure_future(_join({}, ADDRESSES[0], 2))
+        program = asyncio.create_task(main())
+        await other
+        await asyncio.sleep(0.1)
+        program.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await program
+
+    story()
+    assert any(
+        "and its message 0 may be missing" in record.getMessage() and record.levelname == "WARNING"
+        for record in caplog.records
+    )
+
+
+# Joins that are cancelled.
 
 
 @pytest.mark.parametrize("has_state", [False, True])
@@ -272,5 +303,5 @@ def test_a_join_that_is_cancelled_at_any_moment_leaves_the_others_in_order(has_s
     assert any(counted_in), "too early to see anything"
 
 
-async def _join(hooks: dict[str, Any]) -> unisono.Group:
-    return await unisono.join("g", listen=ADDRESSES[2], peers=ADDRESSES, **hooks)
+async def _join(hooks: dict[str, Any], address: str = ADDRESSES[2], min_members: int = 1) -> unisono.Group:
+    return await unisono.join("g", listen=address, peers=ADDRESSES, min_members=min_members, **hooks)
