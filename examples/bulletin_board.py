@@ -138,6 +138,6 @@ if __name__ == "__main__":
     parser.add_argument("addresses", nargs="+", help="where this one listens, then where the others may be")
     parser.add_argument("--name", required=True, help="who writes")
     try:
-        asyncio.run(main(parser.parse_args()))
+        unisono.run(main(parser.parse_args()))
     except unisono.UnisonoError as error:
         sys.exit(f"bulletin_board: {error}")

@@ -1,7 +1,5 @@
 """The smallest member: says hello, then prints what the group delivers. It is the program of the README."""
 
-import asyncio
-
 import unisono
 
 PEERS = ["127.0.0.1:7400", "127.0.0.1:7401", "127.0.0.1:7402"]
@@ -19,4 +17,4 @@ async def main() -> None:
                     print(f"view {number}: {len(members)} members", *map(str, left.values()))
 
 
-asyncio.run(main())
+unisono.run(main())

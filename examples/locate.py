@@ -17,7 +17,6 @@ moment exactly one gets it, and it gets it once, however often the request had t
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 
@@ -102,8 +101,6 @@ if __name__ == "__main__":
         asking.add_argument("--contact", action="append", required=True)
     chosen = parser.parse_args()
     try:
-        asyncio.run(keep(chosen) if chosen.command == "keep" else ask(chosen))
-    except KeyboardInterrupt:
-        pass
+        unisono.run(keep(chosen) if chosen.command == "keep" else ask(chosen))
     except unisono.UnisonoError as error:
         sys.exit(f"locate: {error}")

@@ -145,6 +145,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("addresses", nargs="+", help="where this one listens, then where the others may be")
     try:
-        asyncio.run(main(parser.parse_args().addresses))
+        unisono.run(main(parser.parse_args().addresses))
     except unisono.UnisonoError as error:
         sys.exit(f"replicated_map: {error}")

@@ -89,6 +89,6 @@ if __name__ == "__main__":
     parser.add_argument("--player", required=True)
     parser.add_argument("--goal", type=int, default=10)
     try:
-        asyncio.run(main(parser.parse_args()))
+        unisono.run(main(parser.parse_args()))
     except unisono.UnisonoError as error:
         sys.exit(f"score_board: {error}")

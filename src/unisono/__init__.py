@@ -3,7 +3,7 @@
 from unisono import sim, sync
 from unisono.core.config import Config
 from unisono.core.departure import Arrival, Cause, Departure, Origin
-from unisono.core.errors import ConfigError, Misuse, PeerFault, Shed, UnisonoError
+from unisono.core.errors import ConfigError, Misuse, NotPrimary, PeerFault, Shed, UnisonoError
 from unisono.core.happenings import Moving, Replaced, Stalled
 from unisono.core.member_settings import Settings
 from unisono.core.membership_host import Evicted, Refused
@@ -14,11 +14,13 @@ from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining, join
 from unisono.runtime.journal import Journal, Retention
+from unisono.runtime.program import run
 from unisono.runtime.receipts import Receipt
 from unisono.version import __version__
 
 __all__ = [
     "join",
+    "run",
     "client",
     "sync",
     "sim",
@@ -53,6 +55,7 @@ __all__ = [
     "ConfigError",
     "Closed",
     "PeerFault",
+    "NotPrimary",
     "Shed",
     "TimedOut",
     "Uncertain",

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from unisono.core.errors import Misuse
-from unisono.core.types import Key, MemberId, Service
+from unisono.core.types import Key, MemberId, Service, ViewId, addressees
 from unisono.runtime import group as asynchronous
 from unisono.runtime import join as joining
 from unisono.runtime import receipts
@@ -156,7 +156,7 @@ class Group:
         self,
         payload: bytes,
         *,
-        to: Iterable[MemberId] | None = None,
+        to: MemberId | Iterable[MemberId] | None = None,
         safe: bool | None = None,
         service: Service | str | None = None,
     ) -> Receipt:
@@ -166,12 +166,12 @@ class Group:
         self,
         payloads: Iterable[bytes],
         *,
-        to: Iterable[MemberId] | None = None,
+        to: MemberId | Iterable[MemberId] | None = None,
         safe: bool | None = None,
         service: Service | str | None = None,
     ) -> Receipt | None:
         """Cast messages one after the other; the receipt is the last one's. None: there were none."""
-        to = None if to is None else tuple(to)
+        to = addressees(to)
         if isinstance(payloads, Sequence):
             last = self._call(self._group.cast_many(payloads, to=to, safe=safe, service=service))
             return None if last is None else Receipt(self, last)
@@ -182,6 +182,14 @@ class Group:
 
     def switch(self, order: str, timeout: float | None = None) -> None:
         self._call(self._group.switch(order, timeout))
+
+    def until(self, predicate: Callable[[View], bool], timeout: float | None = None) -> View:
+        """Wait until `predicate(view)` holds of the installed view, and return that view. It is asked in the group's thread."""
+        return self._call(self._group.until(predicate, timeout))
+
+    def give_up(self, state: ViewId | str, timeout: float | None = None) -> None:
+        """Give up the state of a primary view that no member here has, and wait until a view is primary without it."""
+        self._call(self._group.give_up(state, timeout))
 
     def next(self, timeout: float | None = None) -> Event:
         """The next event. Raises `TimedOut` if there is none in time, `Closed` if there will be none."""

@@ -157,7 +157,7 @@ def an_index_is_altered(logs: Logs) -> None:
 def what_was_refused_is_delivered(logs: Logs) -> None:
     lines, number = line_with(logs, "accepted")
     m = lines[number]["m"]
-    lines[number] = {"t": lines[number]["t"], "is": "refused_cast", "m": m, "error": "Misuse", "text": "read-only"}
+    lines[number] = {"t": lines[number]["t"], "is": "refused_cast", "m": m, "error": "NotPrimary", "text": "read-only"}
 
 
 @plant("duplication", may=("total", "lineage"))

@@ -87,7 +87,7 @@ def test_a_view_that_nobody_may_make_primary_may_refuse_probes() -> None:
     for lines in logs.lives.values():
         for line in lines:
             if line["is"] == "cast" and line["probe"]:
-                refused = {"t": 0, "is": "refused_cast", "m": line["m"], "error": "Misuse", "text": "read-only"}
+                refused = {"t": 0, "is": "refused_cast", "m": line["m"], "error": "NotPrimary", "text": "read-only"}
                 lines[:] = [one for one in lines if one.get("m") != line["m"] or one is line]
                 lines.insert(lines.index(line) + 1, refused)
                 break

@@ -117,10 +117,10 @@ class Actor:
                 await asyncio.sleep(TURN_S)
             except unisono.Closed:
                 return
-            except unisono.Misuse as error:  # a view that is read-only
+            except (unisono.NotPrimary, unisono.Misuse) as error:
                 self.refused += 1
                 self.cast_count -= 1
-                say("misuse", text=str(error))
+                say("not primary" if isinstance(error, unisono.NotPrimary) else "misuse", text=str(error))
                 await asyncio.sleep(5 * TURN_S)
 
     async def cast_at_rate(self) -> None:

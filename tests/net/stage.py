@@ -120,7 +120,7 @@ class Process:
                     pipe.close()
 
     def __str__(self) -> str:
-        said = [line for line in self.lines if line["is"] not in ("status", "misuse")][-6:]
+        said = [line for line in self.lines if line["is"] not in ("status", "misuse", "not primary")][-6:]
         return f"{self.name} {self.address}: {self.progress} {said} {''.join(self.complaints)[-2_000:]}"
 
 

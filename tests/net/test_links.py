@@ -118,8 +118,10 @@ def test_d16_under_the_primary_policy_the_smaller_part_is_read_only_and_says_so(
         stage.until_one_view("abc")
         stage.until_one_view("de")
         assert [stage[name].view["primary"] for name in "abcde"] == [True, True, True, False, False]
-        stage.until(lambda: all(stage[name].said("misuse") for name in "de"), "casts are refused in the smaller part")
-        assert "read-only" in stage["d"].said("misuse")[0]["text"]
+        stage.until(
+            lambda: all(stage[name].said("not primary") for name in "de"), "casts are refused in the smaller part"
+        )
+        assert "read-only" in stage["d"].said("not primary")[0]["text"]
         stage.until_delivered("abc", 50)
         net.part("abcde")
         stage.until_one_view("abcde")

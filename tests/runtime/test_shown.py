@@ -100,7 +100,7 @@ def test_what_applications_were_shown_and_told_passes_the_judge(tmp_path: Path, 
         with suppress(unisono.Closed):
             while True:
                 await asyncio.sleep(0.02)
-                with suppress(unisono.Misuse):  # read-only
+                with suppress(unisono.NotPrimary):
                     receipt = await group.cast(b"%d" % number)
                     for wait in (receipt.delivered, receipt.applied, receipt.stable):
                         try:

@@ -11,8 +11,7 @@ import pytest
 import unisono
 from unisono.core.config import SECOND
 from unisono.runtime.join import ACK_DELAY_NS
-from unisono.sim import Network, Stuck, in_virtual_time, loop, test
-from unisono.sim.loop import Crashed
+from unisono.sim import Crashed, Network, Stuck, in_virtual_time, loop, test
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 

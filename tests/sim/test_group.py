@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from unisono.core.config import MILLISECOND, SECOND, Config
-from unisono.core.errors import Misuse
+from unisono.core.errors import Misuse, NotPrimary
 from unisono.core.member import Member, Settings
 from unisono.core.membership_settings import MembershipSettings, Policy
 from unisono.core.stream_settings import StreamSettings
@@ -206,7 +206,9 @@ def test_d16_a_primary_partition_goes_on_and_the_others_are_read_only() -> None:
     world.partition("abc", "de")
     world.run(3)
     assert [world.processes[name].member.is_primary for name in "abcde"] == [True, True, True, False, False]
-    with pytest.raises(Misuse, match="read-only"):
+    with pytest.raises(
+        NotPrimary, match=r"it has 2 of the 5 members of the last primary, view \S+, and needs 3; missing: a, b, c\. "
+    ):
         world.processes["d"].member.cast(b"no")
     world.partition("ab", "c", "de")
     world.run(3)

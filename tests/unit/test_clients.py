@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from unisono.core.config import SECOND
-from unisono.core.errors import ConfigError, Misuse
+from unisono.core.errors import ConfigError, Misuse, NotPrimary
 from unisono.core.frame import CLIENT, Frames
 from unisono.core.types import Key, MemberId, View, ViewId
 from unisono.services.client import Answered, Client, ClientSettings, Failed
@@ -42,7 +42,7 @@ class Echo:
 
     def cast(self, payload: bytes, /) -> Key | None:
         if self.is_read_only:
-            raise Misuse("the view is read-only.")
+            raise NotPrimary("the view is read-only.")
         if self.is_full or self.view is None:
             return None
         self.cast_payloads.append(payload)

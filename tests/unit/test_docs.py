@@ -229,6 +229,12 @@ def test_the_test_on_the_page_for_users_passes() -> None:
     names["test_a_crash_is_noticed"]()
 
 
+def test_the_test_of_processes_on_the_page_for_users_passes() -> None:
+    names: dict[str, Any] = {"__name__": "docs"}
+    exec(block_of("using.md", "processes"), names)
+    names["test_a_process_comes_back_with_its_journal"]()
+
+
 def test_the_program_that_looks_at_views_notices_who_diverged(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"__name__": "docs", "unisono": unisono}
     exec(block_of("using.md", "views"), names)

@@ -10,14 +10,16 @@ import logging
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
 
-from unisono import join
+from unisono import View, join
 from unisono.core.happenings import Moving, Stalled
 from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.core.types import MemberId
+from unisono.runtime import join as joining
 from unisono.runtime import logs
 from unisono.runtime.logs import LOGGER, JsonFormatter, Reporter
 from unisono.trace.sinks import FolderSink
@@ -193,6 +195,81 @@ def test_what_a_peer_says_does_nothing_to_the_terminal(monkeypatch: pytest.Monke
     assert r"refuses this member: \x1b]0;owned\x07xxx" in refused
     assert len(refused) < 1_000
     assert r"lab\x1b[31m" in stalled
+
+
+def test_what_waits_is_told_without_asking_for_a_watchdog_and_only_to_the_log(
+    stream: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "WATCHDOG_S", 0.3)
+    peers = ["127.0.0.1:1", "127.0.0.1:2"]  # silent for ever, so no view is primary
+
+    async def main(**wishes: Any) -> list[type]:
+        settings: dict[str, Any] = {"policy": "primary", "pace": 0.1, "peers": peers}
+        async with join(
+            "lab", listen="127.0.0.1:0", journal=tmp_path / str(len(wishes)), **settings, **wishes
+        ) as group:
+            async with asyncio.timeout(30):
+                while not any("still waiting" in row["message"] for row in rows(stream)):
+                    await asyncio.sleep(0.01)
+            return [type(event) for event in group.ready()]
+
+    assert asyncio.run(main()) == [View]
+    waiting = [row for row in rows(stream) if "still waiting" in row["message"]]
+    assert waiting[0]["level"] == "warning"
+    assert "is not the primary one" in waiting[0]["message"]
+    stream.seek(0)
+    stream.truncate()
+    assert asyncio.run(main(watchdog=0.3)) == [View, Stalled]
+
+
+def test_a_watchdog_for_the_log_alone_looks_only_where_the_log_is_read() -> None:
+    async def main() -> int | None:
+        async with join("lab", listen="127.0.0.1:0") as group:
+            return group._driver.member.settings.flow.stall_ns
+
+    handlers, logging.getLogger().handlers = logging.getLogger().handlers, []
+    try:
+        assert asyncio.run(main()) is None
+        LOGGER.addHandler(handler := logging.StreamHandler(io.StringIO()))
+        try:
+            assert asyncio.run(main()) == joining.WATCHDOG_S * 1e9
+        finally:
+            LOGGER.removeHandler(handler)
+    finally:
+        logging.getLogger().handlers = handlers
+
+
+def test_a_member_whose_event_loop_was_blocked_says_so_itself(stream: io.StringIO) -> None:
+    async def main() -> None:
+        wishes: dict[str, Any] = {"pace": 0.1}
+        async with (
+            join("lab", listen="127.0.0.1:0", **wishes) as a,
+            join("lab", listen="127.0.0.1:0", peers=[a.id.address], min_members=2, **wishes),
+            asyncio.timeout(30),
+        ):
+            await asyncio.sleep(0)
+            sleep(0.5)  # what no coroutine should do
+            while not any("was blocked" in row["message"] for row in rows(stream)):
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    told = next(row for row in rows(stream) if "was blocked" in row["message"])
+    assert told["level"] == "warning"
+    assert told["blocked_s"] >= 0.5
+    assert "longer than the others wait (0.15 s)" in told["message"]
+
+
+def test_a_member_alone_is_not_warned_of_a_blocked_event_loop(stream: io.StringIO) -> None:
+    async def main() -> None:
+        async with join("lab", listen="127.0.0.1:0", pace=0.1) as group:
+            sleep(0.5)
+            turns = group._driver.turns
+            group._driver.wake()
+            while group._driver.turns == turns:
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert not any("was blocked" in row["message"] for row in rows(stream))
 
 
 def test_nobody_pays_for_a_log_that_nobody_reads() -> None:

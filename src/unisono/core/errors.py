@@ -13,6 +13,10 @@ class ConfigError(Misuse):
     """A setting is outside what the protocol allows."""
 
 
+class NotPrimary(UnisonoError):
+    """The view is not the primary one, so it is read-only: nothing was cast. The caller did not cause it, and it may pass."""
+
+
 class Shed(UnisonoError):
     """The group's policy is `shed`, and a message was refused because somebody is slow. Nothing of it remains: try later."""
 

@@ -24,7 +24,7 @@ from unisono.core.detector import Detector
 from unisono.core.early import Early
 from unisono.core.envelope import HEAD, ROUTE, ReplayWindow, view_tag
 from unisono.core.envelope import VERSION as STREAM_VERSION
-from unisono.core.errors import Misuse
+from unisono.core.errors import NotPrimary
 from unisono.core.frame import HEAD_BYTES, Frames
 from unisono.core.happenings import Aside, Effects, Entered, Happening
 from unisono.core.incarnation import INCARNATION_MAX
@@ -168,7 +168,10 @@ class Member(MemberQuestions):
         if seat is None or streams is None or self.is_gone:
             return None
         if not self._membership.is_primary:
-            raise Misuse(f"view {seat.view.id} is not the primary one, so it is read-only: wait for a merge.")
+            raise NotPrimary(
+                f"{self._membership.explain_read_only()}. Nothing was cast: wait until a view is primary "
+                "(`await group.until(lambda view: view.is_primary)`), then cast again."
+            )
         key = seat.cast(payload, options) if self._is_blocked or streams.writable() else None
         if key is None:
             self._watch.refuse()

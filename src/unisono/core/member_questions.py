@@ -42,6 +42,11 @@ class MemberQuestions:
         return self._is_blocked
 
     @property
+    def is_changing(self) -> bool:
+        """Whether a view is being agreed on, the first one too."""
+        return self._membership.explain() is not None
+
+    @property
     def is_primary(self) -> bool:
         return self._membership.is_primary
 

@@ -79,7 +79,7 @@ from unisono.core.control import (
 from unisono.core.departure import Cause
 from unisono.core.errors import Misuse
 from unisono.core.membership_discovery import Discovery
-from unisono.core.membership_explain import explain_change, explain_standing
+from unisono.core.membership_explain import explain_change, explain_read_only, explain_standing
 from unisono.core.membership_host import Holder, Host, MembershipOut
 from unisono.core.membership_knowledge import Knowledge
 from unisono.core.membership_pace import Pace
@@ -169,6 +169,10 @@ class Membership:
         said = explain_standing(self._host, self._participant, self._pace.joined_at, self._leave_at, met, refusal)
         change = self.explain()
         return said if change is None else [Concern(("view change",), change.rstrip(".")), *said]
+
+    def explain_read_only(self) -> str:
+        """Why the installed view is not primary, without a full stop."""
+        return explain_read_only(self._host, self._participant)
 
     @property
     def stalled(self) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unisono.core.concern import Concern
 
 if TYPE_CHECKING:
-    from unisono.core.control import Charter
     from unisono.core.membership_host import Host, Refused
     from unisono.core.membership_participant import Participant
     from unisono.core.membership_proposal import Attempt
 
+ADDRESSES_SAID_MAX = 8
 REASON_CHARACTERS_MAX = 1_000
 """Of what others give as their reason, so much is repeated."""
 
@@ -59,18 +60,37 @@ def explain_standing(
             sentence += " at the latest, or when its application has drained"
         said.append(Concern(("rest",), sentence))
     elif p.charter is not None and settings.policy == "primary" and not p.charter.primary and not p.gone:
-        said.append(Concern(("read-only",), _explain_read_only(p.charter)))
+        said.append(Concern(("read-only",), explain_read_only(host, p)))
     return said
 
 
-def _explain_read_only(charter: Charter) -> str:
-    if charter.lost is None:
-        return f"view {charter.id} is not the primary one, so nothing can be cast: it waits for a merge"
-    addresses = ", ".join(member.address for member in charter.lost.members)
-    return (
-        f"view {charter.id} has the majority, but no member has the state of view {charter.lost.view}, so it is read-only: it "
-        f"waits for a process that has run since then at {addresses}, or until that state is given up by its name"
-    )
+def explain_read_only(host: Host, participant: Participant) -> str:
+    """Why nothing can be cast in this view, and what would make it primary."""
+    charter = participant.charter
+    assert charter is not None
+    if charter.lost is not None:
+        addresses = ", ".join(member.address for member in charter.lost.members)
+        return (
+            f"view {charter.id} has the majority, but no member has the state of view {charter.lost.view}, so it is read-only: "
+            f"it waits for a process that has run since then at {addresses}, or until that state is given up by its name"
+        )
+    what = f"view {charter.id} is not the primary one, so it is read-only"
+    last = participant.standing.last
+    owed = host.settings.peers if last is None else tuple(member.address for member in last.members)
+    present = {member.address for member in charter.members}
+    missing = [address for address in owed if address not in present]
+    if not owed or 2 * len(missing) < len(owed):  # what is known here is no reason
+        return f"{what}: it waits for a merge with members that know of a later primary"
+    of, count = f"of the {len(owed)}", len(owed) - len(missing)
+    needs = f"needs {len(owed) // 2 + 1}; missing: {_some(missing)}"
+    if last is None:
+        return f"{what}: it has {count} {of} peers, and the first primary {needs}"
+    return f"{what}: it has {count} {of} members of the last primary, view {last.view}, and {needs}"
+
+
+def _some(addresses: Sequence[str]) -> str:
+    more = len(addresses) - ADDRESSES_SAID_MAX
+    return ", ".join(addresses[:ADDRESSES_SAID_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _quoted(reason: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.types import Key, MemberId
@@ -76,6 +77,15 @@ class Outdated(UnisonoError):
 
 class JournalError(UnisonoError):
     """What must be remembered cannot be written."""
+
+
+def fresh(error: Exception) -> Exception:
+    """An error to raise once more: a copy if it is one of ours, so that tracebacks do not grow and callers share nothing."""
+    if not isinstance(error, UnisonoError):
+        return error
+    again = copy(error)
+    again.__cause__ = error.__cause__
+    return again.with_traceback(error.__traceback__)
 
 
 def _list(members: Sequence[MemberId]) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.happenings import Entered, Happening, Replaced
-from unisono.core.types import DEFAULT, CastOptions, Key, MemberId, Service, ViewId
+from unisono.core.types import DEFAULT, CastOptions, Key, MemberId, Service, ViewId, addressees
 from unisono.runtime.casters import Casters
 from unisono.runtime.clients import Answer, Desk
 from unisono.runtime.errors import Closed, Outdated, TimedOut
@@ -25,6 +25,7 @@ from unisono.runtime.forks import disown_in_children, sentence
 from unisono.runtime.hooks import Carrier
 from unisono.runtime.inbox import Deliver, Handle, Inbox
 from unisono.runtime.own_messages import OwnMessages
+from unisono.runtime.pace import check_seconds
 from unisono.runtime.receipts import DatagramReceipt, Receipt, Receipts
 from unisono.runtime.recording import Recording
 from unisono.runtime.watchers import Watchers
@@ -225,7 +226,7 @@ class Group:
         self,
         payload: bytes,
         *,
-        to: Iterable[MemberId] | None = None,
+        to: MemberId | Iterable[MemberId] | None = None,
         safe: bool | None = None,
         service: Service | str | None = None,
     ) -> Receipt:
@@ -241,7 +242,7 @@ class Group:
         self,
         payload: bytes,
         *,
-        to: Iterable[MemberId] | None = None,
+        to: MemberId | Iterable[MemberId] | None = None,
         safe: bool | None = None,
         service: Service | str | None = None,
     ) -> Receipt | None:
@@ -335,12 +336,12 @@ class Group:
         self,
         payloads: Iterable[bytes],
         *,
-        to: Iterable[MemberId] | None = None,
+        to: MemberId | Iterable[MemberId] | None = None,
         safe: bool | None = None,
         service: Service | str | None = None,
     ) -> Receipt | None:
         """Cast messages one after the other; the receipt is the last one's. None: there were none."""
-        receipt, to = None, None if to is None else tuple(to)
+        receipt, to = None, addressees(to)
         for payload in payloads:
             receipt = await self.cast(payload, to=to, safe=safe, service=service)
         return receipt
@@ -359,6 +360,29 @@ class Group:
     def _raise_closed(self) -> None:
         self._inbox.raise_failure()
         raise Closed(f"{self._id} has left {self.name!r}: join again.")
+
+    async def until(self, predicate: Callable[[View], bool], timeout: float | None = None) -> View:
+        """Wait until `predicate(view)` holds of the installed view, and return that view.
+
+        It is asked now and after each turn of the member, and whenever the reader takes something. It is no reader: any task may
+        wait here, the one that reads too, because the installed view does not wait to be read (`view` does). Raises `TimedOut`
+        with what `explain` says, `Closed` once the group is left, and what `predicate` raises.
+        """
+        check_seconds(timeout, "timeout", 0)
+        if not callable(predicate) or iscoroutinefunction(predicate):
+            raise Misuse("until asks a plain function of the view, as in `lambda view: len(view.members) >= 3`.")
+        if self._inbox.is_over:
+            self._raise_closed()
+        view = self._installed_view()
+
+        def holds() -> bool:
+            nonlocal view
+            view = self._installed_view()
+            return bool(predicate(view))
+
+        self._inbox.taken = self._driver.wake
+        await self._until(holds, timeout, "what `until` waits for did not happen")
+        return view
 
     async def switch(self, order: str, timeout: float | None = None) -> None:
         """Ask for another order, and wait until a view has it. Nothing is lost."""
@@ -385,7 +409,9 @@ class Group:
         """
         self.begin_to_give_up(state)
         await self._until(
-            lambda: self.view.is_primary and self._is_whole(1), timeout, f"no view became primary without {state}"
+            lambda: self._installed_view().is_primary and self._is_whole(1),
+            timeout,
+            f"no view became primary without {state}",
         )
 
     def begin_to_give_up(self, state: ViewId | str) -> None:
@@ -410,6 +436,7 @@ class Group:
     async def each(self, deliver: Deliver, handle: Handle = lambda event: None) -> None:
         """Call `deliver(sender, payload)` with every message and `handle(event)` with every other event, until the group is left.
 
+        A `deliver` with three parameters (none of them with a default) gets the message's `Key` too.
         They are called in the order of the stream, as soon as something is there. No other way to take messages is as fast.
 
         Like iterating, it is the one reader. Both are plain functions, which the member waits for; they cast with `try_cast`.
@@ -525,6 +552,8 @@ class Group:
                 self._casters.hold()
         if self._watchers:
             self._watch()
+        elif self._inbox.taken is not None:
+            self._inbox.taken = None
 
     def _refill(self) -> None:
         """Find how much may be cast without asking the member."""

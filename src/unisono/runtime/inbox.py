@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat
+from inspect import Parameter, signature
+from itertools import chain, count, islice, repeat
 from operator import length_hint
 from typing import Any, TypeAlias
 from weakref import ref
@@ -14,11 +15,12 @@ from unisono.core.errors import Misuse
 from unisono.core.happenings import Aside, Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Left, Outlived, Refused
 from unisono.core.own_casts import Span
-from unisono.core.types import Batch, MemberId, Transition
+from unisono.core.types import Batch, Key, MemberId, Transition
+from unisono.runtime.errors import fresh
 from unisono.runtime.events import Delivery, Event, View, deliveries, view_of
 from unisono.runtime.receipts import Receipts
 
-Deliver: TypeAlias = Callable[[MemberId, bytes], object]
+Deliver: TypeAlias = Callable[[MemberId, bytes], object] | Callable[[MemberId, bytes, Key], object]
 Handle: TypeAlias = Callable[[Event], object]
 Shown: TypeAlias = Batch | View | Transition | Replaced | Refused | Evicted | Stalled | Moving
 """What the stream holds: events, and messages in batches."""
@@ -47,7 +49,8 @@ class Inbox:
         self._sizes: deque[int] = deque()  # of the batches in it
         self._current: Iterator[Event] = iter(())  # the rest of the batch that the application is at
         self._waiter: asyncio.Future[None] | None = None  # of the task that takes
-        self._takers: tuple[Deliver, Handle] | None = None  # `each` takes, with these
+        self._takers: tuple[Callable[..., object], Handle] | None = None  # `each` takes, with these
+        self._takes_key = False  # the first of them gets a message's key, too
         self._members: tuple[MemberId, ...] = ()  # at the application's place in the stream
         self._rank = -1  # of this member, there
         self._own: Span | None = (
@@ -71,12 +74,16 @@ class Inbox:
         """Nothing more will come."""
         self.is_held = False
         """What comes now is not handed out before the next pass of the loop."""
+        self.shows_stalls = True
+        """Whether the application is shown what the watchdog says; else only the log is."""
         self.tell_room: Callable[[bool], None] = lambda is_free: None
         self.expand: Callable[[Batch, tuple[MemberId, ...]], Iterator[Event]] = deliveries
         self.go_on: Callable[[], None] | None = None
         """The application is done with everything that it has taken: this wants to know."""
         self.witness: Callable[[Shown], None] | None = None
         """Told what is put into the stream, as it is put there."""
+        self.taken: Callable[[], None] | None = None
+        """A task waits for something that reading may change: this is called when the application goes on."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -91,7 +98,9 @@ class Inbox:
                 size = 0 if is_taken_now else size_of(happened)
                 self._sizes.append(size)
                 self.bytes += size
-            elif isinstance(happened, Aside | Left | Outlived):
+            elif isinstance(happened, Aside | Left | Outlived) or (
+                not self.shows_stalls and isinstance(happened, Stalled | Moving)
+            ):
                 continue
             event = view_of(happened) if isinstance(happened, Entered) else happened
             if witness is not None:
@@ -128,7 +137,7 @@ class Inbox:
         waiter = self._claim()
         self._settle_taken()
         self._task = None  # no task handles an event while it waits for anything
-        self._takers = (deliver, handle)
+        self._takers, self._takes_key = (deliver, handle), takes_key(deliver)
         try:
             self._hand_out()
             if not self.is_over:
@@ -141,7 +150,7 @@ class Inbox:
     def raise_failure(self) -> None:
         if self.failure is not None:
             self.is_told = True
-            raise self.failure
+            raise fresh(self.failure)
 
     def _hand_out(self) -> None:
         """If a call fails, what lies behind that event stays here."""
@@ -152,7 +161,7 @@ class Inbox:
         while True:
             for event in self._current:
                 if isinstance(event, Delivery):
-                    deliver(event.sender, event.payload)
+                    deliver(event.sender, event.payload, *((event.key,) if self._takes_key else ()))
                 else:
                     handle(event)
             happened = self._advance()
@@ -161,12 +170,14 @@ class Inbox:
             if is_plain and isinstance(happened, Batch):
                 self._hand_out_batch(happened, deliver)
 
-    def _hand_out_batch(self, batch: Batch, deliver: Deliver) -> None:
+    def _hand_out_batch(self, batch: Batch, deliver: Callable[..., object]) -> None:
         """A loop without a line of Python: it runs once a message."""
         payloads = batch.payloads or ()
         rest = iter(payloads)
+        sender = self._members[batch.origin]
+        keys = (map(Key, repeat(sender), count(batch.first)),) if self._takes_key else ()
         try:
-            deque(map(deliver, repeat(self._members[batch.origin]), rest), maxlen=0)
+            deque(map(deliver, repeat(sender), rest, *keys), maxlen=0)
             if length_hint(rest):  # to such a loop it says that there is nothing more
                 raise RuntimeError("what is called with every message raised StopIteration.")
             self._current = iter(())
@@ -301,6 +312,8 @@ class Inbox:
                 self._receipts.applied(first, end - first)
             else:
                 self._passed.append((first, end))
+        if self.taken is not None:
+            self.taken()
         if not self._queue and self.go_on is not None:
             self.go_on()
         if not self._queue:
@@ -384,6 +397,16 @@ class Inbox:
 
     def _is_low(self) -> bool:
         return self.bytes <= QUEUE_BYTES_MAX // 2 and len(self._queue) <= QUEUE_BATCHES_MAX // 2
+
+
+def takes_key(deliver: Deliver) -> bool:
+    """Whether a function wants three arguments. A third parameter with a default is the function's own business."""
+    try:
+        parameters = signature(deliver).parameters.values()
+    except (TypeError, ValueError):  # some that are written in C do not say
+        return False
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(one.kind in positional and one.default is Parameter.empty for one in parameters) == 3
 
 
 def size_of(batch: Batch) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import SystemRandom
@@ -14,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from unisono.core.config import MILLISECOND, SECOND, Config
-from unisono.core.errors import Misuse
+from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.happenings import Happening
 from unisono.core.incarnation import begin_life, highest_credible
 from unisono.core.member import Member
@@ -55,6 +56,11 @@ PIECE_HEAD_BYTES = 220
 
 LIVES_MAX = 8
 """How many lives a join begins at most because the group knows later ones."""
+
+WATCHDOG_S = 30.0
+"""When the log tells what waits, unless `watchdog` says another time."""
+FIRST_VIEW_S = 1.0
+"""A join that is cancelled while the first view is being agreed on waits this long for it, in order to leave it."""
 
 ALONE = "left without the others"
 """Why a trace ends with CRASH though the member was told to leave: no view without it was seen there."""
@@ -137,7 +143,8 @@ def join(
     - With `min_members`, the first view has so many members at least. `policy` is `partitionable` or `primary`; the first
       primary needs a majority of `peers`, or `bootstrap` at one of them.
     - `slow` says what happens about a receiver that stays slow: `block`, `shed` or `evict`. `safe`: messages are delivered only
-      when every member has them. With `watchdog`, an event `Stalled` tells what has waited for so many seconds.
+      when every member has them. With `watchdog`, an event `Stalled` tells what has waited for so many seconds; without it, only
+      the log does, after 30 seconds.
     - `multicast` is an IPv4 multicast address and port, such as 239.1.2.3:7500: what goes to all leaves once. All members of a
       group use the same, or none.
     - `key` is a group key or a file with one (else the environment's UNISONO_KEY, else the file that UNISONO_KEY_FILE names);
@@ -231,9 +238,10 @@ class Joining:
         assert self._group is not None
         try:
             await self._group.leave(self._wishes.leave_timeout)
-        except Exception:
+        except Exception as failure:
             if error is None:  # or else the first error is the one to tell
                 raise
+            logs.tell_failed_leave(self._group, failure)
 
     def explain(self) -> list[str]:
         """Why the group is not there yet, a sentence each."""
@@ -269,8 +277,10 @@ class Joining:
                 f"no view of {wishes.min_members} or more members of {wishes.group!r} was formed",
             )
         except BaseException as error:
-            group._close()
             entered = group._entered
+            if isinstance(error, asyncio.CancelledError | TimedOut):
+                await withdraw(group, wishes.leave_timeout)
+            group._close()
             if isinstance(error, TimedOut) and entered is not None and len(entered.view) >= wishes.min_members:
                 raise TimedOut(
                     f"{group.id} is in {wishes.group!r}, but the state did not come within {wishes.timeout:g} s: a member "
@@ -300,7 +310,10 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop, floor: int = 0)
         identity = MemberId(address, incarnation)
         network = getattr(loop, "unisono_network", None)
         room = datagram_bytes(own, peers) if network is None else network.datagram_bytes
-        member_settings = settings_of(wishes, peers, room - (CHECKSUM_BYTES if key is None else overhead(address)))
+        is_logged = network is None and logs.is_heard()
+        member_settings = settings_of(
+            wishes, peers, room - (CHECKSUM_BYTES if key is None else overhead(address)), is_logged
+        )
         seeds = [str(peer) for peer in peers if peer != own]
         group = build(wishes, loop, port, identity, member_settings, seeds, key, journal)
     except BaseException:
@@ -320,6 +333,22 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop, floor: int = 0)
 def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], int]:
     """What tells the date, in nanoseconds: in virtual time, the loop."""
     return getattr(loop, "unisono_clock", None) or time_ns
+
+
+async def withdraw(group: Group, timeout: float) -> None:
+    """Leave before `join` has returned. The others may count this member in already, and shall not have to find it silent."""
+    member = group._driver.member
+    try:
+        with suppress(UnisonoError):
+            await group._until(
+                lambda: group._entered is not None or not member.is_changing,
+                FIRST_VIEW_S,
+                "the first view did not come",
+            )
+        with suppress(UnisonoError):
+            await group.leave(timeout)
+    finally:
+        group._close()
 
 
 async def publish(wishes: Wishes, group: Group, loop: asyncio.AbstractEventLoop) -> None:
@@ -401,7 +430,12 @@ def check_reach(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], key: b
         )
 
 
-def settings_of(wishes: Wishes, peers: Sequence[Endpoint], unsealed_bytes: int) -> Settings:
+def asks_for_watchdog(wishes: Wishes) -> bool:
+    """Whether the application wants to be shown what the watchdog says; else it is for the log alone."""
+    return wishes.watchdog is not None or (wishes.settings is not None and wishes.settings.flow.stall_ns is not None)
+
+
+def settings_of(wishes: Wishes, peers: Sequence[Endpoint], unsealed_bytes: int, is_logged: bool = False) -> Settings:
     """What `join` was asked for, as settings; `unsealed_bytes` of a datagram are left when it is sealed."""
     settings = wishes.settings
     if settings is None:
@@ -423,6 +457,8 @@ def settings_of(wishes: Wishes, peers: Sequence[Endpoint], unsealed_bytes: int) 
     if wishes.watchdog is not None:
         stall_ns = int(wishes.watchdog * SECOND)
         flow = replace(flow, stall_ns=stall_ns, look_ns=max(MILLISECOND, min(flow.look_ns, stall_ns)))
+    elif flow.stall_ns is None and is_logged:
+        flow = replace(flow, stall_ns=max(flow.look_ns, int(WATCHDOG_S * SECOND)))
     return replace(
         settings,
         flow=flow,
@@ -487,6 +523,7 @@ def build(
         pause_ns=settings.detector.pause_ns,
     )  # fmt: skip
     group._open(identity, driver, wishes.hooks, journal, wishes.answer)
+    group._inbox.shows_stalls = asks_for_watchdog(wishes)
     if wishes.role is Role.OBSERVER:
         decline_states(group, driver, member)
 

@@ -135,6 +135,14 @@ class Journal:
         if self._deliveries is not None and not self._is_closed:
             self._deliveries.write(events)
 
+    def abandon(self) -> None:
+        """Give the files back as the system does for a killed process: nothing more is written. For simulations."""
+        self._is_closed = True
+        self._records.close()
+        if self._deliveries is not None:
+            self._deliveries.abandon()
+        self._lock.release()
+
     def close(self) -> None:
         self._is_closed = True
         self._records.close()

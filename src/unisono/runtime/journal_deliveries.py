@@ -145,7 +145,7 @@ class Deliveries:
                 self._begin_segment(1)
             self._retain()
         except BaseException as error:
-            self._give_back()
+            self.abandon()
             if isinstance(error, OSError):
                 raise JournalError(f"the journal {self._folder} cannot be opened ({why(error)}).") from error
             raise
@@ -408,9 +408,10 @@ class Deliveries:
             return
         if self._gap is not None:
             self._append([self._pend_gap(self._position)])
-        self._give_back()
+        self.abandon()
 
-    def _give_back(self) -> None:
+    def abandon(self) -> None:
+        """Give the files back, and write nothing more."""
         for file in (self._file, self._note):
             if file is not None:
                 with contextlib.suppress(OSError):

@@ -29,6 +29,8 @@ LOGGER.addHandler(logging.NullHandler())
 DROPS_EVERY_S = 1.0
 ORDINARY = frozenset({"other view", "early datagrams", "membership: stale incarnation"})
 """What is dropped while members go from one view to the next, and comes again if it is needed."""
+PULSES = 4
+"""How often a member looks whether its event loop runs, in the time that the others wait for it."""
 LASTING_LOOKS = 30
 """Datagrams of other views that keep coming for this many looks in a row, without a view change, are worth a warning."""
 
@@ -84,11 +86,21 @@ class Reporter:
                     f"{event.by} evicted this member, because it held its window shut for {event.lasted_ns / 1e9:.3f} s",
                 )
             elif isinstance(event, Stalled):
-                self._log(logging.WARNING, f"nothing moves: {_foreign(' '.join(event.sentences))}")
+                self._log(logging.WARNING, f"still waiting: {_foreign(' '.join(event.sentences))}")
             elif isinstance(event, Moving):
                 self._log(logging.INFO, f"it moves again, after {event.lasted_ns / 1e9:.3f} s")
             elif isinstance(event, Left):
                 self._log(logging.INFO, "this member has left")
+
+    def tell_blocked(self, blocked_ns: int, patience_ns: int) -> None:
+        """The event loop did not run for longer than the others wait: this member is the one that can say so."""
+        self._log(
+            logging.WARNING,
+            f"the event loop was blocked for {blocked_ns / 1e9:.1f} s, longer than the others wait ({patience_ns / 1e9:g} s), so "
+            "they may have excluded this member: find what blocks it (PYTHONASYNCIODEBUG=1 makes asyncio name slow "
+            "callbacks), unless the process was stopped",
+            blocked_s=round(blocked_ns / 1e9, 3),
+        )
 
     def tell_replaced(self, event: Replaced) -> None:
         """What only this part of the group had is gone: a person may want to know before anything else does."""
@@ -171,7 +183,7 @@ def _foreign(text: str) -> str:
 
 def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger = LOGGER) -> Reporter | None:
     """Let a member write the log, if anyone would read it."""
-    if not logger.isEnabledFor(logging.WARNING) or not _is_read(logger):
+    if not is_heard(logger):
         return None
     reporter = Reporter(group, logger)
     if group._journal is not None and group._journal.undecided is not None:
@@ -181,18 +193,25 @@ def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger
     observe_turns(group, reporter.tell)
     group.on_replaced = reporter.tell_replaced
     timer = _Every(loop, DROPS_EVERY_S, reporter.tell_drops)
+    pulse = _Pulse(group, loop, reporter.tell_blocked)
 
     def end() -> None:
         timer.stop()
+        pulse.stop()
         reporter.tell_drops()
 
     call_at_end(group, end)
     return reporter
 
 
-def _is_read(logger: logging.Logger) -> bool:
-    """Whether any handler but ours that does nothing is there."""
-    at: logging.Logger | None = logger
+def tell_failed_leave(group: Group, failure: Exception) -> None:
+    """Leaving failed while an earlier error, or a cancellation, was on its way: that one is raised, and this is only logged."""
+    LOGGER.warning("%s of %s: %s", group.id, plain(group.name), plain(str(failure)))
+
+
+def is_heard(logger: logging.Logger = LOGGER) -> bool:
+    """Whether a warning would reach any handler but ours that does nothing."""
+    at: logging.Logger | None = logger if logger.isEnabledFor(logging.WARNING) else None
     while at is not None:
         if any(not isinstance(handler, logging.NullHandler) for handler in at.handlers):
             return True
@@ -213,3 +232,23 @@ class _Every:
 
     def stop(self) -> None:
         self._timer.cancel()
+
+
+class _Pulse:
+    """Notices that the event loop has not run for longer than the others wait for a silent member."""
+
+    def __init__(self, group: Group, loop: asyncio.AbstractEventLoop, tell: Callable[[int, int], None]) -> None:
+        self._group, self._tell = group, tell
+        self._patience_ns = group._driver.member.settings.detector.suspicion_ns_min
+        self._ran_at = group._driver.clock()
+        observe_turns(group, lambda events, now: self._beat(now))
+        self._timer = _Every(loop, self._patience_ns / PULSES / 1e9, lambda: self._beat(group._driver.clock()))
+
+    def _beat(self, now: int) -> None:
+        blocked_ns, self._ran_at = now - self._ran_at, now
+        entered = self._group._entered
+        if blocked_ns > self._patience_ns and entered is not None and len(entered.view) > 1:
+            self._tell(blocked_ns, self._patience_ns)
+
+    def stop(self) -> None:
+        self._timer.stop()

@@ -20,7 +20,7 @@ from unisono.core.errors import Misuse
 from unisono.core.own_casts import Doubt
 from unisono.core.prefix import Prefix
 from unisono.core.types import Key, MemberId
-from unisono.runtime.errors import TimedOut, Uncertain
+from unisono.runtime.errors import TimedOut, Uncertain, fresh
 
 SWEEP_MIN = 64
 """Fewer waits are not worth a sweep."""
@@ -135,7 +135,7 @@ class Receipts:
         for waiting in self._waiting.values():
             for _, _, future in waiting:
                 if not future.done():
-                    future.set_exception(error)
+                    future.set_exception(fresh(error))
             waiting.clear()
         self.is_applied_awaited = False
 
@@ -187,7 +187,7 @@ class Receipts:
         if self.check(index, stage):
             return
         if self._failure is not None:
-            raise self._failure
+            raise fresh(self._failure)
         future = self._loop.create_future()
         grace = self._guard(index, future, reader or self.reader) if stage is Stage.APPLIED else None
         heappush(self._waiting[stage], (index, next(self._tie), future))

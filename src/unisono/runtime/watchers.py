@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from unisono.runtime.errors import fresh
+
 
 class Watchers:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -27,8 +29,16 @@ class Watchers:
             if future.done():
                 continue
             if failure is not None:
-                future.set_exception(failure)
-            elif condition():
+                future.set_exception(fresh(failure))
+                continue
+            try:
+                holds = condition()
+            except Exception as error:  # the application's: it is raised where the task waits
+                if isinstance(error, StopIteration):  # which no future can hold
+                    error = RuntimeError("what is asked after every turn raised StopIteration.")
+                future.set_exception(error)
+                continue
+            if holds:
                 future.set_result(None)
             elif end is not None:
                 future.set_exception(end)

@@ -45,7 +45,7 @@ from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from unisono.core.config import Config
-from unisono.core.errors import ConfigError, Misuse, Shed
+from unisono.core.errors import ConfigError, Misuse, NotPrimary, Shed
 from unisono.core.frame import Frames
 from unisono.core.types import Key, MemberId, View
 from unisono.core.wire import ALL, BLOB, MAYBE, ROW, TEXT, U64, Codec, Layout
@@ -187,7 +187,7 @@ class ClientDesk:
         except Shed:
             self._say(client, Sorry(number, Why.BUSY))
             return
-        except Misuse:
+        except (NotPrimary, Misuse):
             self._say(client, Sorry(number, Why.READ_ONLY))
             return
         if key is None:

@@ -11,7 +11,7 @@ fails once fails again. A test looks like this:
         ):
             ...
 
-`network` is the `Network` below: it can lose, cut, partition, pause and heal, and crash a member.
+`network` is the `Network` below: it can lose, cut, partition, pause and heal, crash a member, and run processes that can be killed.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 import selectors
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextvars import Context, copy_context
 from functools import wraps
 from math import ceil, inf
 from random import Random
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.frame import HEAD_BYTES, group_tag
 from unisono.sim.group_network import DatagramNetwork
+from unisono.sim.process import Crashed, Guarded, Life, Process, life_of
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 Group: TypeAlias = Any  # the runtime's: it knows this loop by its attributes, and this module does not know the runtime
 BEGIN_NS = 10**9
 """When the clock starts: incarnations are taken from it, and must be above 0."""
@@ -57,8 +60,14 @@ class Stuck(UnisonoError):
     """Every task waits, or asks without an end, and no timer is set: nothing can ever happen. Or it took longer than it may."""
 
 
-class Crashed(UnisonoError):
-    """The simulation has crashed this member."""
+class OpenGroups(list[Group]):
+    """The groups that are open, in the order of their joining. A process knows its own."""
+
+    def append(self, group: Group) -> None:
+        super().append(group)
+        life = life_of(None)
+        if life is not None:
+            life.groups.append(group)
 
 
 class _Selector(selectors.BaseSelector):
@@ -104,7 +113,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.seed = seed
         self._limit_s = inf if limit is None else limit
         self._end_ns = BEGIN_NS + self._limit_s * 1e9
-        self.unisono_groups: list[Group] = []  # those that are open, in the order of their joining
+        self.unisono_groups = OpenGroups()
         self.unisono_clock = lambda: self.now_ns
         self.unisono_random = Random(f"{seed}/members")
         self.unisono_network = Network(self, delay)
@@ -143,6 +152,40 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             )
         return False
 
+    # What belongs to a process runs when that process does.
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        life = life_of(context)
+        if life is None:
+            return super().call_soon(callback, *args, context=context)
+        guarded = Guarded(life, callback, args, context or copy_context())
+        guarded.handle = super().call_soon(guarded, context=guarded.context)
+        return guarded.handle
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        life = life_of(context)
+        if life is None:
+            return super().call_at(when, callback, *args, context=context)
+        guarded = Guarded(life, callback, args, context or copy_context())
+        guarded.handle = handle = super().call_at(when, guarded, context=guarded.context)
+        return handle
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Context | None = None) -> asyncio.Task[Any]:
+        task = super().create_task(coro, name=name, context=context)
+        life = life_of(context)
+        if life is not None:
+            life.adopt(task)
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """A crash is on purpose: a task that ends with it and that nobody awaits is no surprise."""
+        if not isinstance(context.get("exception"), Crashed):
+            super().call_exception_handler(context)
+
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
         """At once and in place: a thread would not be deterministic."""
         future: asyncio.Future[T] = self.create_future()
@@ -166,6 +209,40 @@ class Network(DatagramNetwork):
         self._loop = loop
         self._ports: dict[str, SimulatedPort] = {}
         self._thaws: dict[object, asyncio.TimerHandle] = {}  # by member, of those that stand still
+        self._owners: dict[str, tuple[Life, Context]] = {}  # by address, of ports of processes
+        self._processes: list[Process] = []
+
+    # Processes.
+
+    def process(
+        self, main: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any, name: str | None = None, **named: Any
+    ) -> Process:
+        """Run `main(*arguments, **named)` like a process of its own, which can be killed, started again and paused."""
+        if not inspect.iscoroutinefunction(main):
+            raise Misuse(f"a process runs an `async def`, not {main!r}: give the function, and then its arguments.")
+        number = len(self._processes) + 1
+        made = Process(
+            self, self._loop, name or f"process {number} ({main.__name__})", lambda: main(*arguments, **named)
+        )
+        self._processes.append(made)
+        return made
+
+    def close_ports_of(self, life: Life) -> None:
+        """A process is gone: its addresses are free again."""
+        for address in [address for address, (owner, _) in self._owners.items() if owner is life]:
+            del self._owners[address]
+            self._ports.pop(address, None)
+
+    def bury(self) -> None:
+        """The test is over: nothing of a process stays behind."""
+        for process in self._processes:
+            process.bury()
+
+    def take_errors(self) -> list[tuple[str, BaseException]]:
+        """What has ended processes, and no task has heard of it."""
+        return [(one.name, error) for one in self._processes if (error := one.take_error()) is not None]
+
+    # Ports and faults.
 
     def port(self, listen: Endpoint | None, peers: Sequence[Endpoint]) -> SimulatedPort:
         """The port at an address; without one, the first of `peers` that is free."""
@@ -174,13 +251,22 @@ class Network(DatagramNetwork):
             if not free:
                 raise Misuse("where shall this member listen? Give listen, or peers with a free address among them.")
             listen = free[0]
-        address = str(listen)
+        address, life = str(listen), life_of(None)
+        if life is not None:
+            life.check()
+        owner = self._owners.get(address)
         if address not in self._ports:
             self._ports[address] = SimulatedPort(self, listen)
+            if life is not None:
+                self._owners[address] = (life, copy_context())
+        elif (None if owner is None else owner[0]) is not life:
+            raise Misuse(f"{address} belongs to another process: give each process an address of its own.")
         return self._ports[address]
 
     def crash(self, group: Group) -> None:
-        """The member ends here and now, without a word."""
+        """The member ends here and now, without a word. Its application goes on: `process` runs one that ends with it."""
+        if group._journal is not None:
+            group._journal.abandon()
         group._fail(Crashed(f"{group.id} was crashed."))
         group._inbox.is_told = True  # it was on purpose, so leaving its block is no second surprise
 
@@ -200,17 +286,30 @@ class Network(DatagramNetwork):
         group._driver.thaw()
 
     def transmit(self, source: str, target: str, datagram: bytes) -> None:
+        life = life_of(None)
+        if life is not None and life.is_over:
+            return
         for arrival, copy in self.fate(source, target, datagram, self._loop.now_ns):
             delay = max(0, arrival - self._loop.now_ns) / 1e9
-            self._loop.call_later(delay, self._arrive, source, target, copy)
+            self._loop.call_later(
+                delay, self._arrive, source, target, copy, context=None if life is None else Context()
+            )
 
     def _arrive(self, source: str, target: str, datagram: bytes) -> None:
         port = self._ports.get(target)
-        if port is not None and self.reaches(source, target):
+        if port is None or not self.reaches(source, target):
+            return
+        if target in self._owners:
+            life, context = self._owners[target]
+            context.run(Guarded(life, port.take, (datagram,), context))
+        else:
             port.take(datagram)
 
     def forget(self, port: SimulatedPort) -> None:
-        self._ports.pop(str(port.endpoint), None)
+        address = str(port.endpoint)
+        if self._ports.get(address) is port:
+            del self._ports[address]
+            self._owners.pop(address, None)
 
 
 class SimulatedPort:
@@ -271,9 +370,18 @@ def in_virtual_time(
     network = loop.unisono_network
     network.loss = loss
     try:
-        return loop.run_until_complete(main(network))
+        result = loop.run_until_complete(main(network))
+        for name, error in network.take_errors():
+            error.add_note(f"raised by {name}")
+            raise error
+        return result
+    except BaseException as error:
+        for name, earlier in network.take_errors():
+            error.add_note(f"{name} had failed: {type(earlier).__name__}: {earlier}")
+        raise
     finally:
         try:
+            network.bury()
             _cancel_all(loop)
         finally:
             asyncio.set_event_loop(None)
