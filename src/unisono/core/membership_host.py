@@ -108,6 +108,7 @@ class Host:
         self.config = config
         self.settings = settings
         self.codec = ControlCodec(config)
+        self.peers = settings.peers  # whom the first primary needs a majority of
         self.now = 0
         self.out = MembershipOut()
         self.loop: list[Control] = []  # to myself

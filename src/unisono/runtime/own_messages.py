@@ -26,6 +26,7 @@ class OwnMessages:
         self.take_doubts: Callable[[], Sequence[Doubt]] = lambda: ()
         self.entered: Entered | None = None
         """The latest view that was installed."""
+        self.on_entered: Callable[[Entered], None] = lambda entered: None
         self.is_leaving = False
 
     def follow_transfer(self) -> None:
@@ -50,6 +51,7 @@ class OwnMessages:
             elif isinstance(event, Entered):
                 self._rank = rank = event.view.rank_of(receipts.member)
                 self.entered = event
+                self.on_entered(event)
                 self._outgoing = None
             elif isinstance(event, Left):
                 is_over = True

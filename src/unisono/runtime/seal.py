@@ -50,6 +50,7 @@ _COUNTER = Struct("<Q")
 _KEY_FORM = re.compile(r"unisono-key-1:([A-Za-z0-9_-]{43})=?\s*")
 _NAMED = (bytes((CONTROL,)), bytes((CLIENT,)))  # frames that say who sent them
 KEY_VARIABLE = "UNISONO_KEY"
+UNKNOWN: Final = "unknown"
 
 
 def overhead(address: str) -> int:
@@ -120,10 +121,8 @@ class Seal:
         self._counter = 0
         self._lives: OrderedDict[bytes, _Life] = OrderedDict()  # the one that was heard last is last
         self.refused = dict.fromkeys(("unsealed", "short", "group", "identity", "replayed", "seal", "own", "sender"), 0)
-        self.stranger = ""
-        """Who the latest datagrams that did not open say to be from: somebody unknown here, and nothing vouches for it."""
-        self.stranger_datagrams = 0
-        """How many in a row. The next one of theirs that opens ends it."""
+        self.reason = ""
+        """Why the latest datagram that did not open was refused; `unknown`: failed authentication, of a life unknown here."""
 
     def _derive(self, identity: bytes) -> AESGCM:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -170,13 +169,12 @@ class Seal:
         try:
             frame = life.box.decrypt(head[-8:] + b"\0\0\0\0", datagram[at + _COUNTER.size :], head)
         except InvalidTag:
+            self._refuse("seal")
             if identity not in self._lives:  # or else it was damaged on its way
-                self._note_stranger(life.member.address)
-            return self._refuse("seal")
+                self.reason = UNKNOWN
+            return None
         if frame[1:2] in _NAMED and not frame.startswith(life.control_head, HEAD_BYTES):
             return self._refuse("sender")
-        if self.stranger_datagrams and life.member.address == self.stranger:
-            self.stranger_datagrams = 0
         life.window.add(counter)
         self._lives[identity] = life
         self._lives.move_to_end(identity)
@@ -194,12 +192,18 @@ class Seal:
             return None
         return _Life(MemberId(address, _INCARNATION.unpack_from(identity)[0]), self._derive(identity))
 
-    def _note_stranger(self, address: str) -> None:
-        """One address is all that is kept, whatever comes."""
-        if address != self.stranger:
-            self.stranger, self.stranger_datagrams = address, 0
-        self.stranger_datagrams += 1
-
     def _refuse(self, reason: str) -> bytes | None:
         self.refused[reason] += 1
+        self.reason = reason
         return None
+
+
+def claimed_address(datagram: memoryview | bytes) -> str:
+    """The address that a sealed datagram says to be from, before anything vouches for it; empty: it says none."""
+    if len(datagram) <= _HEAD.size or datagram[0] != SEALED:
+        return ""
+    start, end = _HEAD.size + _INCARNATION.size + SALT_BYTES, _HEAD.size + datagram[6]
+    try:
+        return str(datagram[start:end], "utf-8") if end <= len(datagram) else ""
+    except UnicodeDecodeError:
+        return ""
