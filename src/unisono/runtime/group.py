@@ -143,9 +143,13 @@ class Group:
     def explain(self, key: Key | None = None, *, most: int | None = None) -> list[str]:
         """Why something waits, and which of the named peers are missing: a sentence each, at most `most`."""
         said = self._explain(key, most)
-        if key is None and self._driver.peers is not None and (most is None or len(said) < most):
-            said += self._driver.peers.sentences()
+        if key is None and (most is None or len(said) < most):
+            said += self._missing_peers()
         return said[:most]
+
+    def _missing_peers(self) -> list[str]:
+        peers = self._driver.peers
+        return [] if peers is None or self._driver.is_stopped else peers.sentences()
 
     def _explain(self, key: Key | None = None, most: int | None = None) -> list[str]:
         """Why something waits."""
@@ -178,7 +182,7 @@ class Group:
             "queued_bytes": self._inbox.bytes,
             "turns": self._driver.turns,
             "waits": self._explain(most=8),
-            "peers": [] if self._driver.peers is None else self._driver.peers.sentences(),
+            "peers": self._missing_peers(),
             "leaving": self._is_leaving,
             "undecided": None if undecided is None else str(undecided),
         }
