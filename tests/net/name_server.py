@@ -30,7 +30,7 @@ class NameServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self._records.write_text("")
+        self._write(ready=["192.0.2.1"])  # a signal before it listens to signals would end it
         self._process = subprocess.Popen(
             [
                 *self._net.prefix(self._name), "dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv",
@@ -44,7 +44,6 @@ class NameServer:
             folder.mkdir(parents=True)
             text = f"nameserver {self._net.host(self._name)}\noptions timeout:1 attempts:1\n"
             (folder / "resolv.conf").write_text(text)
-        self.set(ready=["192.0.2.1"])
         end = monotonic() + START_S
         while "192.0.2.1" not in self.look_up("ready"):
             assert monotonic() < end, "the name server does not answer"
@@ -61,10 +60,13 @@ class NameServer:
 
     def set(self, **records: list[str]) -> None:
         """These are all the names there are from now on."""
-        lines = [f"{number} {host}.{DOMAIN}\n" for host, numbers in records.items() for number in numbers]
-        self._records.write_text("".join(lines))
+        self._write(**records)
         assert self._process is not None
         self._process.send_signal(signal.SIGHUP)
+
+    def _write(self, **records: list[str]) -> None:
+        lines = [f"{number} {host}.{DOMAIN}\n" for host, numbers in records.items() for number in numbers]
+        self._records.write_text("".join(lines))
 
     def stop(self) -> None:
         if self._process is not None:
