@@ -23,6 +23,8 @@ from tests.net.stage import Stage
 MTU = 1_500
 PORT = 7400
 PARTS_MAX = 2
+SETTINGS = Path("/etc/netns")
+"""Files here, in a folder with a namespace's name, stand for those in /etc for what `ip netns exec` runs in it."""
 _NUMBERS = count()
 _NAME = re.compile(r"unisono-(\d+)-\d+-\w")
 
@@ -165,11 +167,14 @@ def missing() -> str | None:
 
 def sweep() -> None:
     """Remove what tests left behind that were killed."""
-    folder = Path("/run/netns")
-    for path in folder.iterdir() if folder.is_dir() else ():
-        found = _NAME.fullmatch(path.name)
-        if found is not None and not Path(f"/proc/{found[1]}").exists():
-            subprocess.run(["ip", "netns", "delete", path.name], capture_output=True, check=False)
+    for folder in (Path("/run/netns"), SETTINGS):
+        for path in folder.iterdir() if folder.is_dir() else ():
+            found = _NAME.fullmatch(path.name)
+            if found is not None and not Path(f"/proc/{found[1]}").exists():
+                if folder == SETTINGS:
+                    shutil.rmtree(path)
+                else:
+                    subprocess.run(["ip", "netns", "delete", path.name], capture_output=True, check=False)
 
 
 @contextmanager

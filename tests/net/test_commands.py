@@ -268,7 +268,7 @@ def test_who_begins_alone_is_told_and_who_has_another_key_is_named(folder: Path)
         with node(folder, peers[1], peers, "--key", "other.key") as b:
             b.expect(f"nobody answered at {peers[0]}: this member begins alone")
             said = Done("explain", "--member", peers[0], folder=folder).out
-            assert f"datagrams that say to be from {peers[1]} do not open with this key" in said
+            assert f"that claim to be from {peers[1]} failed authentication; does it use a different key?" in said
 
 
 def test_a_port_that_is_taken_is_said(folder: Path) -> None:

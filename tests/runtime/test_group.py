@@ -350,7 +350,7 @@ async def test_members_with_a_key_agree_and_a_stranger_stays_outside() -> None:
         assert refused["seal"] > 0
         assert refused["unsealed"] > 0
         said = " ".join(answer(a, {"ask": "explain"}))
-        assert f"from {stranger_at} do not open with this key: has it another one?" in said
+        assert f"{stranger_at} uses no key, and this member does: give it the group's key." in said
         assert len(a.members) == 2
 
 

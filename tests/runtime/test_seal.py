@@ -18,7 +18,18 @@ from unisono.core.frame import HEAD_BYTES, Frames
 from unisono.core.types import MemberId
 from unisono.runtime import seal as seals
 from unisono.runtime.checksum import CHECKED_BYTES_MAX, CHECKSUM_BYTES, Checksum
-from unisono.runtime.seal import LIVES_MAX, SALTS_MAX, SEALED, Seal, find_key, make_key, overhead, read_key
+from unisono.runtime.seal import (
+    LIVES_MAX,
+    SALTS_MAX,
+    SEALED,
+    UNKNOWN,
+    Seal,
+    claimed_address,
+    find_key,
+    make_key,
+    overhead,
+    read_key,
+)
 
 KEY = bytes(range(32))
 A, B = MemberId("127.0.0.1:1", 7), MemberId("127.0.0.1:2", 9)
@@ -86,25 +97,30 @@ def test_another_key_and_another_group_are_told_apart() -> None:
     assert refusals(b) == {"seal": 1, "group": 1}
 
 
-def test_whoever_has_another_key_is_named_until_it_has_the_right_one() -> None:
+def test_a_wrong_key_is_told_from_damage() -> None:
     """Found by trying: nothing but a count told a wrong key from silence."""
     right, wrong = bytes(32), b"x" * 32
     here = Seal("g", MemberId("a", 1), right)
-    for number in range(3):
-        assert here.open(Seal("g", MemberId("b", number), wrong).close(control(MemberId("b", number)))) is None
-    assert (here.stranger, here.stranger_datagrams) == ("b", 3)
-    c = Seal("g", MemberId("c", 1), wrong)
-    assert here.open(c.close(control(MemberId("c", 1)))) is None
-    assert (here.stranger, here.stranger_datagrams) == ("c", 1)
-    b, c = (Seal("g", MemberId(name, 9), right) for name in "bc")
-    assert here.open(b.close(control(MemberId("b", 9)))) is not None
-    assert here.stranger_datagrams == 1
+    sealed = Seal("g", MemberId("b", 1), wrong).close(control(MemberId("b", 1)))
+    assert here.open(sealed) is None
+    assert (here.reason, claimed_address(sealed)) == (UNKNOWN, "b")
+    c = Seal("g", MemberId("c", 9), right)
     assert here.open(c.close(control(MemberId("c", 9)))) is not None
-    assert here.stranger_datagrams == 0
     damaged = bytearray(c.close(control(MemberId("c", 9))))
     damaged[-1] ^= 1
     assert here.open(bytes(damaged)) is None
-    assert here.stranger_datagrams == 0, "it is known, and has the right key"
+    assert here.reason == "seal", "it is known, and has the right key"
+
+
+def test_a_claim_is_read_from_sealed_datagrams_only_and_never_fails() -> None:
+    sealed = Seal("g", A, KEY).close(control(A))
+    assert claimed_address(sealed) == A.address
+    for length in range(len(sealed)):
+        assert claimed_address(sealed[:length]) in ("", A.address)
+    for byte in range(256):
+        assert isinstance(claimed_address(sealed[:6] + bytes((byte,)) + sealed[7:]), str)
+    assert claimed_address(control(A)) == ""
+    assert claimed_address(sealed[:31] + b"\xff" * 20 + sealed[51:]) == ""
 
 
 def test_f6_another_members_name_in_an_own_box_is_refused() -> None:

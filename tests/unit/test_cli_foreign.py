@@ -27,7 +27,7 @@ def status_of(text: str) -> dict[str, Any]:
     return {
         "group": text, "order": "fifo", "member": text, "pid": 1, "view": text, "members": [text], "primary": True,
         "changing": False, "leaving": False, "unfinished": 0, "queued_batches": 0, "queued_bytes": 0, "suspects": [text],
-        "undecided": text, "drops": {text: 1}, "waits": [text],
+        "undecided": text, "drops": {text: 1}, "waits": [text], "peers": [text],
     }  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def test_tables_show_what_others_are_called(text: str, console: Console, monkeyp
 
     with console.capture() as capture:
         console.print(status._page([status_of(text)]))
-    shown(8)
+    shown(9)
     monkeypatch.setattr(status, "find_members", list)
     monkeypatch.setattr(status, "choose", lambda *_: None)
     row = {"rank": 0, "member": text, "unacknowledged": 0, "self": False, "suspected": False}

@@ -223,6 +223,9 @@ class Wire:
     def send(self, datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None:
         self._log.append("send")
 
+    def source_of(self, datagram: memoryview) -> str:
+        return ""
+
     def counters(self) -> dict[str, int]:
         return {}
 

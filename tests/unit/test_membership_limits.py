@@ -12,7 +12,7 @@ from tests.membership_harness import World
 from unisono.core.config import Config
 from unisono.core.control import Answer, Control, Hello, Propose
 from unisono.core.membership import Membership
-from unisono.core.membership_contacts import Contacts
+from unisono.core.membership_contacts import HEARSAY_GREETINGS, Contacts
 from unisono.core.membership_explain import REASON_CHARACTERS_MAX, explain_standing
 from unisono.core.membership_host import Refused
 from unisono.core.membership_participant import Participant
@@ -217,6 +217,16 @@ def test_what_was_hearsay_and_is_confirmed_stays() -> None:
     contacts.learn(("x",), is_firm=True)
     contacts.learn(("y", "z"), is_firm=True)
     assert contacts.addresses == ("x", "y")
+
+
+def test_an_address_that_a_name_stands_for_no_longer_is_forgotten_after_some_greetings() -> None:
+    contacts = Contacts(MemberId("a"), MembershipSettings())
+    contacts.learn(("moved", "here"), is_firm=True)
+    contacts.doubt(("moved",))
+    assert contacts.firm_addresses == ("here",)
+    for _ in range(HEARSAY_GREETINGS):
+        assert "moved" in contacts.next_addresses(None)
+    assert contacts.next_addresses(None) == ["here"]
 
 
 def test_lives_outside_of_the_view_are_forgotten_first() -> None:

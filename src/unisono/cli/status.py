@@ -111,6 +111,7 @@ def _lines(one: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("lost state", f"{one['lost_state']}, which no member of this view has"))
     lines += [("drops", f"{reason}: {count}") for reason, count in one["drops"].items()]
     lines += [("waits", sentence) for sentence in one["waits"] if has_view]
+    lines += [("peers", sentence) for sentence in one.get("peers", ())]
     return lines
 
 

@@ -131,10 +131,20 @@ class Member(MemberQuestions):
 
     # The inputs of a turn.
 
-    def join(self, seeds: Iterable[str] = ()) -> None:
-        """Look for the group at these addresses; without any, found one."""
+    def join(self, seeds: Iterable[str] = (), expects_more: bool = False) -> None:
+        """Look for the group at these addresses; without any, and if no more are to come, found one."""
         self._membership.tick(self._now)
-        self._membership.join(seeds)
+        self._membership.join(seeds, expects_more)
+        self._is_planning = True
+
+    def doubt(self, addresses: Iterable[str]) -> None:
+        """Addresses that the operator's names stood for, and do not any more."""
+        self._membership.doubt(addresses)
+
+    def name_peers(self, peers: Sequence[str]) -> None:
+        """Whom the first primary needs a majority of, now that more of their addresses are known, or other ones."""
+        self._membership.tick(self._now)
+        self._membership.name_peers(peers)
         self._is_planning = True
 
     def leave(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from unisono.core.member_settings import Settings
 from unisono.core.membership import Membership
 from unisono.core.membership_settings import Policy
@@ -55,6 +57,11 @@ class MemberQuestions:
         """The primary whose state the view lacks to be primary."""
         charter = self._membership.charter
         return None if charter is None or charter.primary or charter.lost is None else charter.lost.view
+
+    @property
+    def turned_away(self) -> Mapping[str, str]:
+        """Addresses of members that are not taken in, the latest last, each with the reason that it was given."""
+        return self._membership.turned_away
 
     @property
     def is_gone(self) -> bool:

@@ -50,7 +50,7 @@ How answers travel, by star or by ring: `membership_ring`. When somebody propose
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from unisono.core.concern import Concern
 from unisono.core.config import Config
@@ -125,6 +125,7 @@ class Membership:
         self._attempt: Attempt | None = None
         self._pace = Pace(self._host, self._participant, self._known)
         self._leave_at: int | None = None  # when leave() was called
+        self._renewed: tuple[tuple[MemberId, ...], tuple[str, ...]] | None = None  # a view, and the peers known then
         self._top = self._participant.promised.number  # the highest ballot number heard of
 
     # Questions.
@@ -152,6 +153,11 @@ class Membership:
     def refused(self) -> Mapping[str, int]:
         """What was dropped, by reason."""
         return self._host.refused
+
+    @property
+    def turned_away(self) -> Mapping[str, str]:
+        """Addresses of members that are not taken in, the latest last, each with the reason that it was given."""
+        return self._discovery.turned_away
 
     @property
     def coordinator(self) -> MemberId:
@@ -183,14 +189,34 @@ class Membership:
 
     # Inputs.
 
-    def join(self, seeds: Iterable[str] = ()) -> None:
-        """Look for the group at these addresses; without any, found one."""
+    def join(self, seeds: Iterable[str] = (), expects_more: bool = False) -> None:
+        """Look for the group at these addresses; without any, and if no more are to come, found one."""
         seeds = tuple(seeds)
         if self._pace.joined_at is None:
             self._pace.joined_at = self._host.now
             self._discovery.greet_at = self._host.now
-        self._pace.has_seeds = self._pace.has_seeds or any(seed != self.id.address for seed in seeds)
+        has_seeds = expects_more or any(seed != self.id.address for seed in seeds)
+        self._pace.has_seeds = self._pace.has_seeds or has_seeds
         self.heard_of(seeds)
+
+    def doubt(self, addresses: Iterable[str]) -> None:
+        """Addresses that the operator's names stood for, and do not any more."""
+        self._contacts.doubt(addresses)
+
+    def name_peers(self, peers: Sequence[str]) -> None:
+        """Whom the first primary needs a majority of, now that more of their addresses are known, or other ones.
+
+        If the view that this member coordinates has that majority after all, it is formed anew.
+        """
+        self._host.peers = tuple(peers)
+        view, p = self.view, self._participant
+        if view is None or self.is_primary or p.standing.last is not None or self.coordinator != self.id:
+            return
+        present = {member.address for member in view.members}
+        tried = (view.members, self._host.peers)
+        if 2 * len(present.intersection(peers)) > len(peers) and tried != self._renewed:
+            self._renewed = tried  # once: something else may keep it from being primary
+            self._discovery.renew()
 
     def leave(self) -> None:
         """Leave when everything that this member cast is delivered."""

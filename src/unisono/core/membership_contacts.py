@@ -91,6 +91,12 @@ class Contacts:
             if is_firm or address not in self._addresses:
                 self._addresses[address] = FIRM if is_firm else HEARSAY_GREETINGS
 
+    def doubt(self, addresses: Iterable[str]) -> None:
+        """The operator's names stand for these no longer: they are hearsay from now on."""
+        for address in addresses:
+            if self._addresses.get(address) == FIRM and address not in self.inside:
+                self._addresses[address] = HEARSAY_GREETINGS
+
     def heard_at(self, address: str) -> None:
         """A member speaks from this address: it is worth further greetings."""
         if self._addresses.get(address, FIRM) != FIRM:

@@ -39,6 +39,9 @@ class Discovery:
         self._is_renewal = False  # a member of my view has given up the state that the view lacks, or has it
         self._refusal: Refused | None = None  # by a group that I greeted, and taken by none since
         self._refusal_at = 0
+        self._refusals_shown: dict[tuple[str, str], None] = {}  # by whom and why, since a group took me last
+        self.turned_away: dict[str, str] = {}
+        """Addresses of members that I did not take in, the latest last, each with the reason that I gave it."""
         self._refused_at: dict[str, int] = {}  # by address: when it last refused me; "": any that is not known
         self._order = participant.order
 
@@ -66,11 +69,17 @@ class Discovery:
         is_telling = self._noticed is not None and not self._participant.engaged
         return min(self.greet_at, self._notice_at) if is_telling else self.greet_at
 
+    def renew(self) -> None:
+        """Have the view formed anew, because it can be primary now."""
+        self._is_renewal = True
+
     def installed(self) -> None:
         """A view was installed: whoever coordinates it has been told nothing yet."""
         self._noticed = None
         self._is_renewal = False
         self.agreement.enter(self._participant.view)
+        if len(self._participant.view or ()) > 1:
+            self._refusals_shown.clear()
         if self._participant.order != self._order:  # of two wishes the first one wins, or they would take turns
             self._order = self._participant.order
             self.wish = ""
@@ -129,12 +138,14 @@ class Discovery:
             refusal = f"the joiner's group has switched to {hello.order}, which is not known here."
         if refusal:
             host.refuse("settings")
+            self._turn_away(sender, refusal)
             if not hello.answer:
                 host.send(sender, Refuse(refusal, self._participant.base, hello.nonce))
             return False
         if not hello.answer and self._is_full_for(sender, hello):
             host.refuse("full")
             reason = f"the group is full: {host.config.members_max} members, as members_max says, can be in a view."
+            self._turn_away(sender, reason)
             host.send(sender, Refuse(reason, self._participant.base, hello.nonce))
             return False
         self.agreement.hear(sender, hello, view)
@@ -149,6 +160,22 @@ class Discovery:
         view = self._participant.view
         is_joiner = view is not None and hello.view is None and sender.address not in self._known.contacts.inside
         return is_joiner and len(view or ()) >= self._host.config.members_max
+
+    def _turn_away(self, sender: MemberId, reason: str) -> None:
+        self.turned_away.pop(sender.address, None)
+        self.turned_away[sender.address] = reason
+        if len(self.turned_away) > self._host.settings.probe_addresses_max:
+            del self.turned_away[next(iter(self.turned_away))]
+
+    def _show_refusal(self, refusal: Refused) -> None:
+        """Once for each peer and reason, and only to one that is alone: in a group, it is the other that is not taken."""
+        view, shown, key = self._participant.view, self._refusals_shown, (refusal.by.address, refusal.reason)
+        if key in shown or (view is not None and len(view) > 1):
+            return
+        shown[key] = None
+        if len(shown) > self._host.settings.probe_addresses_max:
+            del shown[next(iter(shown))]
+        self._host.out.events.append(refusal)
 
     def refused(self, sender: MemberId, message: Refuse) -> None:
         """A group does not take me. Whoever has no view founds none of its own then, or there would be two under one name.
@@ -168,7 +195,7 @@ class Discovery:
         while len(self._refused_at) > host.settings.probe_addresses_max:
             del self._refused_at[next(iter(self._refused_at))]
         refusal = Refused(sender, message.reason[:REASON_LETTERS_MAX])
-        host.out.events.append(refusal)
+        self._show_refusal(refusal)
         if self._participant.view is None and message.view is not None and is_known:
             self._refusal, self._refusal_at = refusal, host.now
             self.greet_at = host.now + host.settings.refused_probe_ns

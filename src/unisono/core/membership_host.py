@@ -139,6 +139,7 @@ class Host:
         self.settings = settings
         self.nonces = Nonces(secret, NONCE_PERIODS * settings.contact_ns)
         self.codec = ControlCodec(config)
+        self.peers = settings.peers  # whom the first primary needs a majority of
         self.now = 0
         self.out = MembershipOut()
         self.loop: list[Control] = []  # to myself

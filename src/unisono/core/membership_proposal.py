@@ -508,7 +508,7 @@ class Attempt:
         """Whether the view is primary, and who carries the state into it."""
         if self.host.settings.policy != "primary" or not members:
             return primary.Judgement(False)
-        return primary.judge(members, self._answers, parts, self.host.settings.peers)
+        return primary.judge(members, self._answers, parts, self.host.peers)
 
     def _flush_for(self, member: MemberId) -> Flush:
         assert self.charter is not None

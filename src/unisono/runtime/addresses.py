@@ -61,6 +61,11 @@ def split(text: str, what: str) -> tuple[str, int]:
 
 def resolve(text: str, what: str, family: int = 0) -> Endpoint:
     """The numeric form of an address. A host name may take a while: call it where waiting is allowed."""
+    return resolve_records(text, what, family)[0]
+
+
+def resolve_records(text: str, what: str, family: int = 0) -> list[Endpoint]:
+    """All numeric addresses that an address stands for, at least one. Raises `Unresolved` for a name that is not known now."""
     host, port = split(text, what)
     try:
         found = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)
@@ -70,11 +75,15 @@ def resolve(text: str, what: str, family: int = 0) -> Endpoint:
             raise Misuse(
                 f"{what} {text!r} is of another family than the other addresses: write all of them as {kind}."
             ) from error
-        raise Misuse(
+        kind_of_error = Unresolved if isinstance(error, socket.gaierror) else Misuse
+        raise kind_of_error(
             f"{what} {text!r}: the host {host!r} is not known here; check the name or write its number."
         ) from error
-    address = found[0][4]
-    return Endpoint(str(address[0]), port)
+    return list(dict.fromkeys(Endpoint(str(address[0]), port) for *_, address in found))
+
+
+class Unresolved(Misuse):
+    """A name that is not known, or not yet."""
 
 
 def resolve_all(texts: Sequence[str], what: str, family: int = 0) -> list[Endpoint]:
@@ -147,6 +156,15 @@ def bind(listen: Endpoint) -> socket.socket:
             ) from error
         raise Misuse(f"the address {listen} cannot be listened on: {error.strerror}.") from error
     return udp
+
+
+def is_local(host: str) -> bool:
+    """Whether a numeric address belongs to this machine."""
+    try:
+        bind(Endpoint(host, 0)).close()
+    except Misuse:
+        return False
+    return True
 
 
 class PortTaken(Misuse):

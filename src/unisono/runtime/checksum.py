@@ -6,6 +6,7 @@ damaged datagram that looks well-formed would be a lie in a member's name, so it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from zlib import crc32
 
 from unisono.core.frame import HEAD_BYTES, VERSION, group_tag
@@ -23,6 +24,10 @@ class Checksum:
     def __init__(self, group: str) -> None:
         self._tag = group_tag(group).to_bytes(4, "little")
         self.refused = {"damaged": 0}
+        self.reason = ""
+        """Why the latest datagram that did not open was refused."""
+        self.foreign: Callable[[memoryview | bytes], object] = lambda datagram: None
+        """Called with each datagram of another group or version."""
 
     def resalt(self) -> None:
         """There is no key, so nothing can be used twice."""
@@ -39,10 +44,12 @@ class Checksum:
         """The frame in a datagram; None, and counted, if it is damaged. What is of another group or version is not judged here:
         whoever looks at frames refuses it, and says so better."""
         if len(datagram) < HEAD_BYTES or datagram[0] != VERSION or datagram[2:HEAD_BYTES] != self._tag:
+            self.foreign(datagram)
             return datagram
         frame = datagram[:-CHECKSUM_BYTES]
         stands = crc32(frame[:CHECKED_BYTES_MAX], len(frame))
         if int.from_bytes(datagram[-CHECKSUM_BYTES:], "little") != stands:
             self.refused["damaged"] += 1
+            self.reason = "damaged"
             return None
         return frame

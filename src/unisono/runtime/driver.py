@@ -28,6 +28,7 @@ from unisono.trace.recorder import Recorder
 
 if TYPE_CHECKING:
     from unisono.runtime.clients import Desk
+    from unisono.runtime.named_peers import NamedPeers
 
 Clock = Callable[[], int]
 
@@ -89,6 +90,8 @@ class Driver:
         self.casting: list[bytes] = []
         """Messages without options that the member has room for; they are cast with the next turn."""
         self._members_needs: Callable[[], int | None] = lambda: None
+        self.peers: NamedPeers | None = None
+        """What is known of the peers that this member was told to look for."""
         self.desk: Desk | None = None
         """For clients outside of the group."""
         port.open(group, self.receive)
@@ -118,8 +121,15 @@ class Driver:
             self._is_busy = True
             self._frozen += map(bytes, datagrams)
             return
-        open_one = self.seal.open
-        taken: Sequence[bytes | memoryview] = [frame for one in datagrams if (frame := open_one(one)) is not None]
+        taken: Sequence[bytes | memoryview]
+        open_one, peers = self.seal.open, self.peers
+        if peers is None:
+            taken = [frame for one in datagrams if (frame := open_one(one)) is not None]
+        elif peers.is_watching:
+            taken = peers.open(datagrams, open_one, self._reason)
+        else:
+            note = self._note
+            taken = [frame for one in datagrams if (frame := open_one(one)) is not None or note(one)]  # type: ignore[misc]
         if not taken:
             return
         self._is_busy = True
@@ -135,6 +145,18 @@ class Driver:
             self._break(error)
             return
         self.turn()
+
+    def watch_peers(self, peers: NamedPeers) -> None:
+        """Let this object look at what is refused, and at everything while a named peer is missing."""
+        self.peers = peers
+        if isinstance(self.seal, Checksum):
+            self.seal.foreign = lambda datagram: peers.refused(memoryview(datagram), "")
+
+    def _reason(self) -> str:
+        return self.seal.reason
+
+    def _note(self, datagram: memoryview) -> bool:
+        return self.peers is not None and self.peers.refused(datagram, self.seal.reason)
 
     def hand_in(self) -> None:
         """Before anything else reaches the member: only so is the room still there that was found after the last turn."""

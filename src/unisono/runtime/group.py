@@ -87,6 +87,9 @@ class Group:
         self._journal = journal
         self._inbox.tell_room = self._tell_room
         self._own.take_doubts = driver.member.take_doubts
+        if driver.peers is not None:
+            peers = driver.peers
+            self._own.on_entered = lambda entered: peers.entered(entered.view.members, entered.left)
         if driver.recorder is not None:
             self._recording = Recording(driver, driver.recorder)
             self._inbox.witness, self._receipts.witness = self._recording.event, self._recording.receipt
@@ -184,8 +187,19 @@ class Group:
         return view_of(self._entered)
 
     def explain(self, key: Key | None = None, *, most: int | None = None) -> list[str]:
-        """Why something waits, a sentence each, at most `most`; nothing waits: an empty list."""
+        """Why something waits, and which of the named peers are missing: a sentence each, at most `most`."""
         self._check_process()
+        said = self._explain(key, most)
+        if key is None and (most is None or len(said) < most):
+            said += self._missing_peers()
+        return said[:most]
+
+    def _missing_peers(self) -> list[str]:
+        peers = self._driver.peers
+        return [] if peers is None or self._driver.is_stopped else peers.sentences()
+
+    def _explain(self, key: Key | None = None, most: int | None = None) -> list[str]:
+        """Why something waits."""
         said = [] if self._transfer is None else self._transfer.explain()
         if self._inbox.is_full:
             said.append(
@@ -215,7 +229,8 @@ class Group:
             "queued_batches": len(self._inbox),
             "queued_bytes": self._inbox.bytes,
             "turns": self._driver.turns,
-            "waits": self.explain(most=8),
+            "waits": self._explain(most=8),
+            "peers": self._missing_peers(),
             "leaving": self._is_leaving,
             "undecided": None if undecided is None else str(undecided),
         }

@@ -33,6 +33,9 @@ class Port(Protocol):
 
     def counters(self) -> dict[str, int]: ...
 
+    def source_of(self, datagram: memoryview) -> str:
+        """Where a datagram came from that a receiver is dealing with; empty: not known."""
+
 
 class Hub:
     """See the module's text. The socket closes with its last group."""
@@ -42,12 +45,13 @@ class Hub:
         self.endpoint = bound_endpoint(udp)
         self._udp = UdpSocket(udp)
         self.send = self._udp.send
+        self.source_of = self._udp.source_of
         self._receivers: dict[bytes, Receiver] = {}
         self.claims = 0
         """So many are about to open a group here: each does, or calls `release`."""
         self._names: dict[bytes, str] = {}
         self.refused = 0
-        """Datagrams of no group that is here."""
+        """Datagrams of no group that is here. Every group is handed them, to say so if a peer of its own sent them."""
         loop.add_reader(self._udp.fileno(), self._read)
 
     def open(self, group: str, receiver: Receiver) -> None:
@@ -109,10 +113,12 @@ class Hub:
             sorted_out.setdefault(bytes(datagram[2:HEAD_BYTES]), []).append(datagram)
         for tag, some in sorted_out.items():
             found = self._receivers.get(tag)
-            if found is None:
-                self.refused += len(some)
-            else:
+            if found is not None:
                 found(some)
+                continue
+            self.refused += len(some)
+            for each in tuple(self._receivers.values()):
+                each(some)
         self._udp.heard = None
 
 

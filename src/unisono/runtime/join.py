@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -25,7 +25,7 @@ from unisono.core.types import MemberId
 from unisono.orders.registry import DEFAULT_ORDER, ORDERS, find_order
 from unisono.runtime import control_socket, logs
 from unisono.runtime import metrics as metrics_server
-from unisono.runtime.addresses import Endpoint, check_family, datagram_bytes, resolve, resolve_all, split
+from unisono.runtime.addresses import Endpoint, check_family, datagram_bytes, resolve, split
 from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.clients import Answer
 from unisono.runtime.driver import Driver
@@ -34,10 +34,13 @@ from unisono.runtime.group import Group
 from unisono.runtime.hooks import Hooks, check_hook
 from unisono.runtime.hub import Port, find_hub
 from unisono.runtime.journal import Journal
+from unisono.runtime.lookup import FIRST_WAIT_S, Lookup, PeerFunction, Resolved, check_peers
 from unisono.runtime.multicast import MulticastPort
 from unisono.runtime.multicast import check as check_multicast
-from unisono.runtime.observe import call_at_end, explain_strangers, observe_turns
+from unisono.runtime.named_peers import NamedPeers
+from unisono.runtime.observe import call_at_end, explain_peers, explain_strangers, observe_turns
 from unisono.runtime.pace import check_seconds, paced
+from unisono.runtime.peer_search import PeerSearch
 from unisono.runtime.plain import is_text
 from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.services.transfer_observer import Decliner
@@ -79,7 +82,7 @@ class Wishes:
 
     group: str
     listen: str | None
-    peers: tuple[str, ...]
+    peers: tuple[str, ...] | PeerFunction
     advertise: str | None
     order: str
     min_members: int
@@ -109,7 +112,7 @@ def join(
     group: str,
     *,
     listen: str | None = None,
-    peers: Sequence[str] = (),
+    peers: Sequence[str] | PeerFunction = (),
     order: str = DEFAULT_ORDER,
     min_members: int = 1,
     advertise: str | None = None,
@@ -139,9 +142,11 @@ def join(
     """Join a group: `async with unisono.join("chat", peers=[…]) as group`, or `group = await unisono.join(…)`.
 
     - `listen` is where this member receives (without it: the first of `peers` that is local and free), `advertise` how the others
-      reach it if that is something else. `peers` are addresses where members may be.
+      reach it if that is something else.
+    - `peers` are addresses where members may be, or a function that returns them. Names need not be known yet, and may stand for
+      several addresses: they are looked up again and again. So is the function called, in a thread unless it is a coroutine.
     - With `min_members`, the first view has so many members at least. `policy` is `partitionable` or `primary`; the first
-      primary needs a majority of `peers`, or `bootstrap` at one of them.
+      primary needs a majority of `peers`, each counted once as it is written, or `bootstrap` at one of them.
     - `slow` says what happens about a receiver that stays slow: `block`, `shed` or `evict`. `safe`: messages are delivered only
       when every member has them. With `watchdog`, an event `Stalled` tells what has waited for so many seconds; without it, only
       the log does, after 30 seconds.
@@ -163,9 +168,9 @@ def join(
     - `settings` replaces every default that is not an option here; datagrams are then as small as `settings.streams` says.
     """
     find_order(order)
-    if isinstance(peers, str | bytes) or not isinstance(peers, Iterable):
-        raise Misuse(f"peers must be a list of addresses, not {peers!r}: write ['127.0.0.1:7400', …].")
-    peers = tuple(peers)
+    if not callable(peers):
+        check_peers(peers)
+        peers = tuple(peers)
     if not group:
         raise Misuse("a group needs a name.")
     if not isinstance(group, str):
@@ -186,7 +191,7 @@ def join(
     check_seconds(timeout, "timeout", 0)
     check_seconds(leave_timeout, "leave_timeout", 0)
     addresses = ((listen, "listen"), (advertise, "advertise"), (metrics, "metrics"))
-    for text, what in (*addresses, *((peer, "the peer") for peer in peers)):
+    for text, what in addresses:
         if text is not None:
             split(text, what)
     if multicast is not None:
@@ -287,7 +292,9 @@ class Joining:
                     "that has it hands it over when its application takes its next event, so let that one read meanwhile."
                 ) from None
             if isinstance(error, TimedOut):
-                hints = [*explain_strangers(group), "Are the peers up, and do they have the same key and settings?"]
+                hints = [*explain_peers(group), *explain_strangers(group)]
+                hints = [one for one in hints if one not in str(error)]  # it has the first sentences of `explain`
+                hints.append("Are the peers up, and do they have the same key and settings?")
                 raise TimedOut(f"{error} {' '.join(hints)}") from None
             raise
         return group
@@ -297,10 +304,15 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop, floor: int = 0)
     """Open the port, make the member and let it look for the group. Its incarnation is `floor` or above."""
     journal = find_journal(wishes)
     port: Port | None = None
+    network = getattr(loop, "unisono_network", None)
+    lookup = Lookup(loop, wishes.peers, network is not None)
     try:
-        port, own, peers = await open_port(wishes, loop)
+        port, own, found = await open_port(wishes, loop, lookup)
+        peers = [endpoint for peer in found for endpoint in peer.endpoints]
         key = find_key(wishes.key)
         check_reach(wishes, own, peers, key)
+        on_loopback = key is None and not wishes.insecure and network is None
+        search = PeerSearch(lookup, found, own, port.endpoint, on_loopback)
         wall = wall_clock(loop)
         address = str(own)
         if journal is not None:
@@ -308,15 +320,14 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop, floor: int = 0)
         else:
             incarnation = begin_life(None, max(wall(), floor)).incarnation
         identity = MemberId(address, incarnation)
-        network = getattr(loop, "unisono_network", None)
         room = datagram_bytes(own, peers) if network is None else network.datagram_bytes
         is_logged = network is None and logs.is_heard()
-        member_settings = settings_of(
-            wishes, peers, room - (CHECKSUM_BYTES if key is None else overhead(address)), is_logged
-        )
-        seeds = [str(peer) for peer in peers if peer != own]
-        group = build(wishes, loop, port, identity, member_settings, seeds, key, journal)
+        quorum = () if callable(wishes.peers) else search.quorum(wishes.peers)
+        unsealed_bytes = room - (CHECKSUM_BYTES if key is None else overhead(address))
+        member_settings = settings_of(wishes, quorum, unsealed_bytes, is_logged)
+        group = build(wishes, loop, port, identity, member_settings, search, key, journal)
     except BaseException:
+        lookup.close()
         if journal is not None:
             journal.close()
         if port is not None:
@@ -370,8 +381,10 @@ def find_journal(wishes: Wishes) -> Journal | None:
     return wish if wish is None or isinstance(wish, Journal) else Journal(wish)
 
 
-async def open_port(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> tuple[Port, Endpoint, list[Endpoint]]:
-    """The port, this member's outer address, and the peers' addresses."""
+async def open_port(
+    wishes: Wishes, loop: asyncio.AbstractEventLoop, lookup: Lookup
+) -> tuple[Port, Endpoint, list[Resolved]]:
+    """The port, this member's outer address, and the peers' addresses as far as they are known."""
     network = getattr(loop, "unisono_network", None)
 
     async def numeric(text: str, what: str, family: int = 0) -> Endpoint:
@@ -381,11 +394,16 @@ async def open_port(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> tuple[Po
 
     listen = None if wishes.listen is None else await numeric(wishes.listen, "listen")
     family = 0 if listen is None else int(listen.family)
+    found = await lookup.find(family, None if listen is None else FIRST_WAIT_S)
+    peers = [endpoint for peer in found for endpoint in peer.endpoints]
     if network is not None:
-        peers = [await numeric(peer, "the peer") for peer in wishes.peers]
         check_family([(one, "listen") for one in (listen,) if one is not None] + [(peer, "the peer") for peer in peers])
-    else:
-        peers = await loop.run_in_executor(None, resolve_all, wishes.peers, "the peer", family)
+    unknown = [peer.text for peer in found if not peer.endpoints]
+    if listen is None and not peers and unknown:
+        raise Misuse(
+            f"where shall this member listen? Give listen: of peers, {', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} "
+            "not known here, or not yet."
+        )
     port: Port
     if network is not None:
         port = network.port(listen, peers)
@@ -400,22 +418,27 @@ async def open_port(wishes: Wishes, loop: asyncio.AbstractEventLoop) -> tuple[Po
             own = own if own.port else own._replace(port=port.endpoint.port)
             check_family([(port.endpoint, "listen"), (own, "advertise")])
         elif network is None and own.is_unspecified:
-            own = own._replace(host=outer_host(own, peers))
+            own = own._replace(host=outer_host(own, peers, bool(unknown) or lookup.is_function))
     except BaseException:
         port.release()  # unless others use it
         raise
-    return port, own, peers
+    return port, own, found
 
 
-def outer_host(own: Endpoint, peers: Sequence[Endpoint]) -> str:
-    """Which of this machine's addresses the peers would see."""
-    for peer in peers:
+def outer_host(own: Endpoint, peers: Sequence[Endpoint], expects_more: bool = False) -> str:
+    """Which of this machine's addresses the peers would see; if not all are known yet, what most of the world would see."""
+    seen: list[str] = []
+    anywhere = [Endpoint("2001:db8::1" if own.family == socket.AF_INET6 else "192.0.2.1", own.port)]
+    for peer in [*peers, *(anywhere if expects_more else ())]:
         with socket.socket(own.family, socket.SOCK_DGRAM) as probe:
             try:
-                probe.connect(peer.sockaddr)
-                return str(probe.getsockname()[0])
+                probe.connect(peer.sockaddr)  # which sends nothing
+                seen.append(str(probe.getsockname()[0]))
             except OSError:
                 continue
+    outside = [host for host in seen if not Endpoint(host, 0).is_loopback]  # a machine's own name is often on loopback
+    if outside or seen:
+        return (outside or seen)[0]
     raise Misuse(f"{own} is every address of this machine: say with advertise which one the others shall use.")
 
 
@@ -435,7 +458,7 @@ def asks_for_watchdog(wishes: Wishes) -> bool:
     return wishes.watchdog is not None or (wishes.settings is not None and wishes.settings.flow.stall_ns is not None)
 
 
-def settings_of(wishes: Wishes, peers: Sequence[Endpoint], unsealed_bytes: int, is_logged: bool = False) -> Settings:
+def settings_of(wishes: Wishes, quorum: tuple[str, ...], unsealed_bytes: int, is_logged: bool = False) -> Settings:
     """What `join` was asked for, as settings; `unsealed_bytes` of a datagram are left when it is sealed."""
     settings = wishes.settings
     if settings is None:
@@ -466,7 +489,7 @@ def settings_of(wishes: Wishes, peers: Sequence[Endpoint], unsealed_bytes: int, 
             settings.membership,
             members_min=wishes.min_members,
             policy=Policy(wishes.policy),
-            peers=tuple(str(peer) for peer in peers) if wishes.policy == Policy.PRIMARY else (),
+            peers=quorum if wishes.policy == Policy.PRIMARY else (),
             bootstrap=wishes.bootstrap,
             has_state=wishes.hooks is not None,
             has_merge=wishes.hooks is not None and wishes.hooks.merge is not None,
@@ -493,7 +516,7 @@ def build(
     port: Port,
     identity: MemberId,
     settings: Settings,
-    seeds: Sequence[str],
+    search: PeerSearch,
     key: bytes | None,
     journal: Journal | None,
 ) -> Group:
@@ -522,6 +545,15 @@ def build(
         recorder=recorder, keeper=journal, fail=group._fail, clock=clock,
         pause_ns=settings.detector.pause_ns,
     )  # fmt: skip
+    is_real = getattr(loop, "unisono_network", None) is None
+    is_row = is_real and wishes.listen is None and Endpoint(*split(identity.address, "the address")).is_loopback
+    peers = NamedPeers(
+        wishes.group, identity, key, clock,
+        send=lambda address, hint: port.send([((address,), hint)]),
+        source_of=port.source_of,
+        silence_is_news=not is_row,  # of a row of addresses on one machine, members take the first that are free
+    )  # fmt: skip
+    driver.watch_peers(peers)
     group._open(identity, driver, wishes.hooks, journal, wishes.answer)
     group._inbox.shows_stalls = asks_for_watchdog(wishes)
     if wishes.role is Role.OBSERVER:
@@ -539,10 +571,12 @@ def build(
             recorder.sink.close()
         if journal is not None:
             journal.close()
+        search.stop()
 
     group._at_end(end)
     if recorder is not None:
         recorder.join(now)
-    member.join(seeds)
+    search.start(loop, driver, peers)
+    member.join(search.addresses(), search.expects_more)
     driver.turn()
     return group

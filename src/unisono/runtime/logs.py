@@ -2,7 +2,8 @@
 
 Views, refusals, stalls and the end are written as they happen. What is dropped (damaged, replayed, foreign datagrams) is counted
 anyway; once a second the log says what was added, so that a flood of bad datagrams is one line a second and not a second flood.
-What every view change drops is no warning, unless it goes on without one.
+What every view change drops is no warning, unless it goes on without one. Where the sender is known, the line names it and the
+cure, and is repeated ever more rarely. So is the warning about a named peer that does not answer (`named_peers`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
+from unisono.core.config import SECOND
 from unisono.core.happenings import Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.core.text import shorten
-from unisono.runtime.observe import call_at_end, count_drops, explain_strangers, observe_turns
+from unisono.runtime.named_peers import Trouble
+from unisono.runtime.observe import call_at_end, count_drops, observe_turns
 from unisono.runtime.plain import cut, json_text, plain
 
 if TYPE_CHECKING:
@@ -31,6 +34,13 @@ ORDINARY = frozenset({"other view", "early datagrams", "membership: stale incarn
 """What is dropped while members go from one view to the next, and comes again if it is needed."""
 PULSES = 4
 """How often a member looks whether its event loop runs, in the time that the others wait for it."""
+NAMED = frozenset({"membership: settings", "membership: full", "membership: refusal"})
+"""What is dropped of a member that is not taken in, and is told with its name, or was told to this one in a `Refused`."""
+PEERS_AGAIN_S = 10.0
+"""A warning about a peer that does not answer is repeated after this, then after twice as long, and so on …"""
+PEERS_AGAIN_S_MAX = 3_600.0
+"""… but no later than this."""
+TURNED_AWAY_MAX = 64
 LASTING_LOOKS = 30
 """Datagrams of other views that keep coming for this many looks in a row, without a view change, are worth a warning."""
 
@@ -61,6 +71,21 @@ def configure(level: int | str = logging.INFO, as_json: bool = False, stream: Te
     return handler
 
 
+class _Said:
+    """When something was last told, and when it may be told again."""
+
+    __slots__ = ("again_s", "at")
+
+    def __init__(self, now: int) -> None:
+        self.at, self.again_s = now, PEERS_AGAIN_S
+
+    def is_due(self, now: int) -> bool:
+        if now - self.at < self.again_s * SECOND:
+            return False
+        self.at, self.again_s = now, min(2 * self.again_s, PEERS_AGAIN_S_MAX)
+        return True
+
+
 class Reporter:
     """Writes the log of one member."""
 
@@ -70,12 +95,18 @@ class Reporter:
         self._fields = {"group": group.name, "member": str(group.id)}
         self._dropped = count_drops(group)
         self._strays = 0  # looks in a row that found datagrams of other views, since the last view
+        self._has_view = False
+        self._said: dict[str, dict[Trouble, _Said]] = {}  # by peer, while it does not answer
+        self._turned_away: dict[str, str] = {}  # members that were told of, and why they are not taken in
 
     def tell(self, events: list[Happening], now: int) -> None:
         """After a turn: whatever is worth a line."""
         for event in events:
             if isinstance(event, Entered):
                 self._tell_view(event)
+                if not self._has_view:
+                    self._has_view = True
+                    self.tell_peers()
             elif isinstance(event, Refused):
                 self._log(
                     logging.WARNING, f"{event.by} refuses this member: {_foreign(event.reason)}", by=str(event.by)
@@ -141,19 +172,76 @@ class Reporter:
         added = {reason: count for reason, count in added.items() if count > 0}
         self._strays = self._strays + 1 if "other view" in added else 0
         self._dropped = drops
+        self._tell_named_drops(added)
         ordinary = {reason: count for reason, count in added.items() if reason in ORDINARY}
         strange = {reason: count for reason, count in added.items() if reason not in ORDINARY}
         if ordinary:
             self._log(logging.DEBUG, _count(ordinary), drops=ordinary)
         if strange:
-            strangers = explain_strangers(self._group) if "seal: seal" in strange else []
-            self._log(logging.WARNING, ". ".join([_count(strange), *strangers]), drops=strange)
+            self._log(logging.WARNING, _count(strange), drops=strange)
         if self._strays and self._strays % LASTING_LOOKS == 0:
             self._log(
                 logging.WARNING,
                 f"datagrams of other views have come for {self._strays * DROPS_EVERY_S:g} s and the view does not change: a "
                 "member counts this one in a view that it is not in; check that datagrams pass between them in both directions",
             )
+
+    def _tell_named_drops(self, added: dict[str, int]) -> None:
+        """What was dropped of senders that can be named; the rest stays in `added`."""
+        driver = self._group._driver
+        if driver.peers is not None:
+            for reason, count in driver.peers.take_attributed().items():
+                if added.get(reason, 0) <= count:
+                    added.pop(reason, None)
+                else:
+                    added[reason] -= count
+            for sentence in driver.peers.take_strangers():
+                self._log(logging.WARNING, sentence)
+        if not NAMED.intersection(added):
+            return
+        for reason in NAMED:
+            added.pop(reason, None)
+        for address, reason in driver.member.turned_away.items():
+            if self._turned_away.get(address) != reason:
+                self._turned_away[address] = reason
+                self._log(logging.WARNING, f"{_foreign(address)} is not taken in: {_foreign(reason)}", peer=address)
+        while len(self._turned_away) > TURNED_AWAY_MAX:
+            del self._turned_away[next(iter(self._turned_away))]
+
+    def tell_peers(self) -> None:
+        """Which named peers do not answer, and why: at once, then ever more rarely. Which of them have answered.
+
+        That a peer is silent that was a member before is no warning: the view that it left was a line.
+        """
+        peers = self._group._driver.peers
+        if peers is None:
+            return
+        now = self._group._driver.clock()
+        reports = [one for one in peers.reports() if one.trouble is not Trouble.SILENT or not one.was_met]
+        due = [report for report in reports if self._is_due(report.peer, report.trouble, now)]
+        remarks = peers.remarks()
+        told = [report.sentence for report in due]
+        told += [remark for remark in remarks if self._is_due(remark, Trouble.UNRESOLVED, now)]
+        if told:
+            missing = {report.peer: report.trouble.value for report in due}
+            self._log(logging.WARNING, " ".join(told), missing=missing)
+        missed = {report.peer for report in reports}.union(remarks)
+        for peer in [peer for peer in self._said if peer not in missed]:
+            del self._said[peer]
+            if peers.has_answered(peer):
+                self._log(logging.INFO, f"{peer} has answered", peer=peer)
+
+    def _is_due(self, what: str, trouble: Trouble, now: int) -> bool:
+        said = self._said.setdefault(what, {})
+        if trouble in said:
+            return said[trouble].is_due(now)
+        said[trouble] = _Said(now)
+        return True
+
+    def look(self) -> None:
+        """Once a second."""
+        self.tell_drops()
+        self.tell_peers()
 
     def _log(self, level: int, text: str, **fields: Any) -> None:
         self._logger.log(
@@ -190,9 +278,11 @@ def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger
         reporter.tell_undecided(group._journal.undecided)
     if group._entered is not None:  # alone at once
         reporter.tell([group._entered], 0)
+    else:
+        reporter.tell_peers()  # names that are not known
     observe_turns(group, reporter.tell)
     group.on_replaced = reporter.tell_replaced
-    timer = _Every(loop, DROPS_EVERY_S, reporter.tell_drops)
+    timer = _Every(loop, DROPS_EVERY_S, reporter.look)
     pulse = _Pulse(group, loop, reporter.tell_blocked)
 
     def end() -> None:

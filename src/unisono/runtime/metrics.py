@@ -118,6 +118,14 @@ class Metrics:
         slowest = member.slowest
         lasted = {} if slowest is None else {slowest.member: slowest.lasted_ns / 1e9}
         yield self._by_peer("slowest_receiver_seconds", "Who holds the window shut, and for how long.", lasted)
+        missing = GaugeMetricFamily(
+            "unisono_peer_silent_seconds",
+            "How long a named peer outside of the view has not answered, and what keeps it away.",
+            labels=[*names, "peer", "reason"],
+        )
+        for report in () if self._group._driver.peers is None else self._group._driver.peers.reports():
+            missing.add_metric([*values, report.peer, report.trouble.value], report.silent_ns / 1e9)
+        yield missing
         drops = CounterMetricFamily("unisono_drops", "What was refused or lost, by reason.", labels=[*names, "reason"])
         for reason, count in count_drops(self._group).items():
             drops.add_metric([*values, reason], count)

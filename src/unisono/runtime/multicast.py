@@ -85,6 +85,9 @@ class MulticastPort:
     def send(self, datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None:
         self._hub.send([(self._all if len(to) > 1 else to, datagram) for to, datagram in datagrams])
 
+    def source_of(self, datagram: memoryview) -> str:
+        return self._hub.source_of(datagram) or ("" if self._inlet is None else self._inlet.source_of(datagram))
+
     def counters(self) -> dict[str, int]:
         counted = self._hub.counters()
         if self._inlet is not None:

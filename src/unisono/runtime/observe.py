@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from unisono.core.happenings import Happening
-from unisono.runtime.plain import cut, plain
-from unisono.runtime.seal import Seal
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -38,14 +36,15 @@ def call_at_end(group: Group, end: Callable[[], None]) -> None:
     group._at_end(both)
 
 
+def explain_peers(group: Group) -> list[str]:
+    """What keeps the peers away that this member was told to look for, a sentence each."""
+    return [] if group._driver.peers is None else group._driver.peers.sentences()
+
+
 def explain_strangers(group: Group) -> list[str]:
-    """Who seems to be near and has another key, or another version of the wire format, a sentence each."""
-    seal, said = group._driver.seal, []
-    if isinstance(seal, Seal) and seal.stranger_datagrams:
-        who = plain(cut(seal.stranger, 100))
-        said.append(
-            f"{seal.stranger_datagrams} datagrams that say to be from {who} do not open with this key: has it another one?"
-        )
+    """Who else seems to be near and has another key, group or version of the wire format, a sentence each."""
+    seal = group._driver.seal
+    said = [] if group._driver.peers is None else group._driver.peers.strangers()
     dropped = group._driver.member.tally.dropped
     versions = (dropped.get("frame: version", 0), dropped.get("control: version", 0), seal.refused.get("version", 0))
     foreign = sum(versions)
@@ -62,9 +61,7 @@ def count_drops(group: Group) -> dict[str, int]:
     drops = dict(driver.member.tally.dropped)
     drops |= {f"{driver.seal.name}: {reason}": count for reason, count in driver.seal.refused.items()}
     counted = driver._port.counters()
-    drops |= {
-        name: count for name, count in counted.items() if name.startswith("socket ") or name.endswith("other groups")
-    }
+    drops |= {name: count for name, count in counted.items() if name.startswith("socket ")}
     if driver.recorder is not None:
         drops["trace: rows not written"] = driver.recorder.gaps
     if group._journal is not None:

@@ -26,6 +26,7 @@ class OwnMessages:
         self.take_doubts: Callable[[], Sequence[Doubt]] = lambda: ()
         self.entered: Entered | None = None
         """The latest view that was installed."""
+        self.on_entered: Callable[[Entered], None] = lambda entered: None
         self.is_leaving = False
         self.outlived: Outlived | None = None
         """The group takes this member for a ghost."""
@@ -52,6 +53,7 @@ class OwnMessages:
             elif isinstance(event, Entered):
                 self._rank = rank = event.view.rank_of(receipts.member)
                 self.entered = event
+                self.on_entered(event)
                 self._outgoing = None
             elif isinstance(event, Left):
                 is_over = True

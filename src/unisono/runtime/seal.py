@@ -83,6 +83,7 @@ _NAMED = (bytes((CONTROL,)), bytes((CLIENT,)))  # frames that say who sent them
 KEY_VARIABLE, KEY_FILE_VARIABLE = "UNISONO_KEY", "UNISONO_KEY_FILE"
 KEY_FILE_BYTES_MAX = 4_096
 LOGGER = logging.getLogger("unisono")
+UNKNOWN: Final = "unknown"
 
 
 def overhead(address: str) -> int:
@@ -236,10 +237,8 @@ class Seal:
         self._heard: OrderedDict[bytes, _Salts] = OrderedDict()  # by name; the one that was heard last is last
         self._candidates: OrderedDict[bytes, _Life] = OrderedDict()  # by identity; no box has opened yet
         self.refused = dict.fromkeys(_REASONS, 0)
-        self.stranger = ""
-        """Who the latest datagrams that did not open say to be from: somebody unknown here, and nothing vouches for it."""
-        self.stranger_datagrams = 0
-        """How many in a row. The next one of theirs that opens ends it."""
+        self.reason = ""
+        """Why the latest datagram that did not open was refused; `unknown`: failed authentication, of a life unknown here."""
         disown_in_children(self)
 
     def resalt(self) -> None:
@@ -311,11 +310,12 @@ class Seal:
         try:
             frame = life.box.decrypt(head[-8:] + b"\0\0\0\0", datagram[at + _COUNTER_BYTES :], head)
         except self._not_authentic:
-            return self._refuse("seal")
+            self._refuse("seal")
+            if known is None:  # or else it was damaged on its way
+                self.reason = UNKNOWN
+            return None
         if frame[1:2] in _NAMED and not frame.startswith(life.control_head, HEAD_BYTES):
             return self._refuse("sender")
-        if self.stranger_datagrams and life.member.address == self.stranger:
-            self.stranger_datagrams = 0
         life.window.add(counter)
         if known is None:
             self._admit(identity, life)
@@ -328,8 +328,8 @@ class Seal:
         life = self._candidates.get(identity)
         if life is None:
             if not compare_digest(self._check(identity[CHECK_BYTES:]), identity[:CHECK_BYTES]):
-                self._note_stranger(identity[_ADDRESS_AT:].decode(errors="replace"))
-                self.refused["seal"] += 1
+                self._refuse("seal")
+                self.reason = UNKNOWN
                 return None
             life = self._candidate(identity)
             if life is None:
@@ -377,17 +377,23 @@ class Seal:
             for forgotten in self._heard.popitem(last=False)[1].identities:
                 del self._lives[forgotten]
 
-    def _note_stranger(self, address: str) -> None:
-        """One address is all that is kept, whatever comes."""
-        if address != self.stranger:
-            self.stranger, self.stranger_datagrams = address, 0
-        self.stranger_datagrams += 1
-
     def _refuse(self, reason: str) -> bytes | None:
         self.refused[reason] += 1
+        self.reason = reason
         return None
 
 
 def _salt_number(identity: bytes) -> int:
     number: int = _SALT_NUMBER.unpack_from(identity, _SALT_AT)[0]
     return number
+
+
+def claimed_address(datagram: memoryview | bytes) -> str:
+    """The address that a sealed datagram says to be from, before anything vouches for it; empty: it says none."""
+    if len(datagram) <= _IDENTITY_AT or datagram[0] != SEALED:
+        return ""
+    start, end = _IDENTITY_AT + _ADDRESS_AT, _IDENTITY_AT + datagram[6]
+    try:
+        return str(datagram[start:end], "utf-8") if end <= len(datagram) else ""
+    except UnicodeDecodeError:
+        return ""

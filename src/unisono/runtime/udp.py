@@ -17,7 +17,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from unisono.core.errors import Misuse
-from unisono.runtime.addresses import SockAddr, sockaddr_of
+from unisono.runtime.addresses import Endpoint, SockAddr, sockaddr_of
 from unisono.runtime.forks import disown_in_children
 
 SOL_UDP = 17
@@ -53,6 +53,7 @@ class UdpSocket:
         self.heard: SockAddr | None = None
         """Who sent it, while that is dealt with. What goes to several goes to this one last: where members share cores, whoever is
         woken may push the sender off its own, and the one that spoke needs it the least."""
+        self._sources: dict[int, SockAddr] = {}  # by buffer: who sent what is in it
         self.segments_out = segments and sys.platform == "linux"
         self.segments_in = self.segments_out and self._ask_for_segments()
         self.datagrams_in = self.datagrams_out = self.bytes_in = self.bytes_out = 0
@@ -95,7 +96,13 @@ class UdpSocket:
 
     def receive(self) -> list[memoryview]:
         """What has arrived, up to a limit. The views are good until the next call, and those that are read-only for ever."""
+        self._sources.clear()
         return self._receive_segments() if self.segments_in else self._receive_plain()
+
+    def source_of(self, datagram: memoryview) -> str:
+        """The address that a datagram of the last `receive` came from; empty: not known."""
+        source = self._sources.get(id(datagram.obj))
+        return "" if source is None else str(Endpoint(*source[:2]))
 
     def _receive_plain(self) -> list[memoryview]:
         arrived = []
@@ -110,7 +117,7 @@ class UdpSocket:
                 continue
             if source == not_from:
                 continue
-            self.heard = source
+            self.heard = self._sources[id(view.obj)] = source
             self.bytes_in += length
             arrived.append(view[:length])
         self.datagrams_in += len(arrived)
@@ -134,7 +141,7 @@ class UdpSocket:
                 continue
             if source == not_from:
                 continue
-            self.heard = source
+            self.heard = self._sources[id(view.obj)] = source
             self.bytes_in += length
             size = length
             for level, kind, data in ancillary:

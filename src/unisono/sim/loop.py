@@ -301,9 +301,9 @@ class Network(DatagramNetwork):
             return
         if target in self._owners:
             life, context = self._owners[target]
-            context.run(Guarded(life, port.take, (datagram,), context))
+            context.run(Guarded(life, port.take, (datagram, source), context))
         else:
-            port.take(datagram)
+            port.take(datagram, source)
 
     def forget(self, port: SimulatedPort) -> None:
         address = str(port.endpoint)
@@ -320,6 +320,7 @@ class SimulatedPort:
         self.endpoint = endpoint
         self._receivers: dict[bytes, Callable[[list[memoryview]], None]] = {}
         self._counted = {"datagrams sent": 0, "datagrams received": 0}
+        self._source = ""  # of the datagram that is being taken
 
     def open(self, group: str, receiver: Callable[[list[memoryview]], None]) -> None:
         tag = group_tag(group).to_bytes(4, "little")
@@ -346,11 +347,16 @@ class SimulatedPort:
                 except OSError:
                     self._counted["socket errors"] = self._counted.get("socket errors", 0) + 1
 
-    def take(self, datagram: bytes) -> None:
-        receiver = self._receivers.get(bytes(datagram[2:HEAD_BYTES]))
-        if receiver is not None:
-            self._counted["datagrams received"] += 1
+    def take(self, datagram: bytes, source: str = "") -> None:
+        self._counted["datagrams received"] += 1
+        self._source = source
+        found = self._receivers.get(bytes(datagram[2:HEAD_BYTES]))
+        for receiver in tuple(self._receivers.values()) if found is None else (found,):  # each refuses what is foreign
             receiver([memoryview(datagram)])
+        self._source = ""
+
+    def source_of(self, datagram: memoryview) -> str:
+        return self._source
 
     def counters(self) -> dict[str, int]:
         return dict(self._counted)
