@@ -94,7 +94,7 @@ async def test_a_wrong_key_is_said_by_explain_status_and_a_metric() -> None:
             assert re.search(rf'unisono_peer_silent_seconds{{.*peer="{name}",reason="other key"}} \d', page), page
 
 
-@pytest.mark.parametrize("key", [None, KEY])
+@pytest.mark.parametrize("key", [None, KEY], ids=["no key", "with a key"])
 def test_a_misspelt_group_is_named_to_both(key: str | None) -> None:
     """Found by trying: two members with two spellings each had a group of its own, and neither was told."""
 

@@ -162,15 +162,23 @@ class Discovery:
         return is_joiner and len(view or ()) >= self._host.config.members_max
 
     def _turn_away(self, sender: MemberId, reason: str) -> None:
+        if self._participant.view is None:
+            return  # I am the one that is not taken in
         self.turned_away.pop(sender.address, None)
         self.turned_away[sender.address] = reason
         if len(self.turned_away) > self._host.settings.probe_addresses_max:
             del self.turned_away[next(iter(self.turned_away))]
 
     def _show_refusal(self, refusal: Refused) -> None:
-        """Once for each peer and reason, and only to one that is alone: in a group, it is the other that is not taken."""
-        view, shown, key = self._participant.view, self._refusals_shown, (refusal.by.address, refusal.reason)
-        if key in shown or (view is not None and len(view) > 1):
+        """Only to one that is alone: in a group, it is the other that is not taken."""
+        view = self._participant.view
+        if view is None or len(view) == 1:
+            self._show_once(refusal)
+
+    def _show_once(self, refusal: Refused) -> None:
+        """Once for each peer and reason."""
+        shown, key = self._refusals_shown, (refusal.by.address, refusal.reason)
+        if key in shown:
             return
         shown[key] = None
         if len(shown) > self._host.settings.probe_addresses_max:
@@ -210,7 +218,7 @@ class Discovery:
             host.out.events.append(Outlived(sender, message.newest))
         else:  # the others of my view know better
             reason = f"it has met a later life of the process at {host.id.address}, so the two groups stay apart."
-            host.out.events.append(Refused(sender, reason))
+            self._show_once(Refused(sender, reason))
 
     def hear(self, sender: MemberId, hello: Hello) -> None:
         """Remember a stranger; if I coordinate, see that the link works both ways, and find who speaks for its view."""
