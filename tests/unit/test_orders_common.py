@@ -6,6 +6,7 @@ import pytest
 
 from tests.harness import CALM, CRASHES, LISTS, A, B, C, Group, Weather, make_view, run
 from unisono.core.config import Config
+from unisono.core.errors import PeerFault
 from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import NoteKind, Outbox
@@ -115,7 +116,7 @@ def test_packets_of_one_origin_must_come_in_order(order: Order) -> None:
     group.settle()  # where one must have a lock to transmit, B has it now
     group.cast(B, "x")
     group.cast(B, "y")
-    with pytest.raises(AssertionError):
+    with pytest.raises(PeerFault):
         group.carry(B, C, at=1)
 
 
