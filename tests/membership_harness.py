@@ -140,6 +140,7 @@ class Node:
         if member is None or self.ended:
             return
         effects = member.drain(world.now)
+        assert not effects.faults, f"{self.id} refuses a packet: {effects.faults}"
         self.recorder.turn(world.now, effects.notes)
         self.shown += effects.events
         view = member.view

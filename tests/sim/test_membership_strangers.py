@@ -6,8 +6,8 @@ import pytest
 
 from tests.scenarios.test_views_for_long import send
 from unisono.core.config import SECOND, Config
-from unisono.core.errors import PeerFault
 from unisono.core.control import ANSWER, ROLL, Answer, Hello, Notice, Piece, Propose, Refuse, Standing
+from unisono.core.errors import PeerFault
 from unisono.core.frame import ADDRESS_BYTES_MAX, Frames
 from unisono.core.membership_discovery import REASON_LETTERS_MAX
 from unisono.core.membership_host import Refused

@@ -11,6 +11,7 @@ import pytest
 from tests.membership_harness import World
 from unisono.core.config import Config
 from unisono.core.control import Answer, Control, Hello, Propose
+from unisono.core.errors import PeerFault
 from unisono.core.membership import Membership
 from unisono.core.membership_contacts import Contacts
 from unisono.core.membership_explain import REASON_CHARACTERS_MAX, explain_standing
@@ -166,9 +167,9 @@ class Tripping(Sequencer):
     @staticmethod
     def merge(view, config, reports):  # type: ignore[no-untyped-def]
         if len(view) == 4 and Tripping.tripped == "alone" and 2 in reports:
-            raise KeyError(7)
+            raise PeerFault("it cannot be")
         if len(view) == 4 and Tripping.tripped == "together" and {0, 2} <= reports.keys():
-            raise IndexError
+            raise PeerFault("they cannot both be")
         return Sequencer.merge(view, config, reports)
 
 

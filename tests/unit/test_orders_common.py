@@ -6,8 +6,7 @@ import pytest
 
 from tests.harness import CALM, CRASHES, LISTS, A, B, C, Group, Weather, make_view, run
 from unisono.core.config import Config
-from unisono.core.errors import PeerFault
-from unisono.core.errors import Misuse
+from unisono.core.errors import Misuse, PeerFault
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import NoteKind, Outbox
 from unisono.core.types import Batch, Property, Service

@@ -209,6 +209,10 @@ class Membership:
         """Give up the state of the primary that the view lacks, by its name; the next view does without it."""
         self._participant.give_up(state)
 
+    def renew(self) -> None:
+        """What I was sent in this view contradicts itself, and I cannot tell who lied: form the view anew."""
+        self._participant.is_torn = True
+
     def heard_of(self, addresses: Iterable[str]) -> None:
         """Addresses where members may be."""
         self._contacts.learn(addresses, is_firm=True)
@@ -450,7 +454,7 @@ class Membership:
 
     def _give_up(self, attempt: Attempt) -> None:
         """Go on without those that were silent or sent nonsense."""
-        if not attempt.failed:
+        if not attempt.failed or attempt.begins_anew():
             return
         for member in attempt.failed:
             if member != self.id:

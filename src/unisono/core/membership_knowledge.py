@@ -24,7 +24,8 @@ class Knowledge:
         self.contacts = Contacts(host.id, host.settings)
         self.suspects: dict[MemberId, None] = {}  # what my failure detector says
         self.departed: dict[MemberId, None] = {}  # members of my view that have moved on without me
-        self.complaints: dict[MemberId, frozenset[MemberId]] = {}  # whom others of my view suspect
+        self.complaints: dict[MemberId, frozenset[MemberId]] = {}  # whom others of my view suspect …
+        self.charges: dict[MemberId, frozenset[MemberId]] = {}  # … and who of these has sent them what cannot be
         self.leavers: dict[MemberId, None] = {}  # members of my view that want to leave
         self._shunned: dict[
             MemberId, tuple[int, int]
@@ -48,6 +49,7 @@ class Knowledge:
         self.contacts.installed(view)
         self.departed = {}
         self.complaints = {}
+        self.charges = {}
         self.leavers = {}
 
     # Single members.
@@ -122,9 +124,11 @@ class Knowledge:
         return sorted(active, key=self.is_leaving)
 
     def compatible(self, members: Iterable[MemberId]) -> list[MemberId]:
-        """Leave out as few as possible so that nobody suspects another; of two, the one in more conflicts, then the higher."""
+        """Leave out as few as possible so that nobody suspects another; of two, the one in more conflicts, then the one that has
+        sent the other what no correct member sends, then the higher."""
         chosen = list(members)
         while True:
+            charged = {one for accuser in chosen for one in self.charges.get(accuser, ())}
             conflicts = dict.fromkeys(chosen, 0)
             for accuser in chosen:
                 for accused in self.complaints.get(accuser, ()):
@@ -132,10 +136,10 @@ class Knowledge:
                         conflicts[accuser] += 1
                         conflicts[accused] += 1
             conflicts.pop(self._id, None)
-            worst = max(conflicts, key=lambda member: (conflicts[member], member), default=None)
-            if worst is None or not conflicts[worst]:
+            ranked = max(((count, one in charged, one) for one, count in conflicts.items()), default=None)
+            if ranked is None or not ranked[0]:
                 return chosen
-            chosen.remove(worst)
+            chosen.remove(ranked[2])
 
     def must_shrink(self) -> bool:
         """Whether my view must lose somebody."""

@@ -30,6 +30,7 @@ from unisono.core.control import (
     Standing,
     part_of,
 )
+from unisono.core.errors import PeerFault
 from unisono.core.membership_host import Host, Installed, Left
 from unisono.core.membership_ring import after, before, ring_of
 from unisono.core.ordering import Cut
@@ -58,6 +59,8 @@ class Participant:
         self.holds: Held | None = None
         """The state of the latest primary that the application has, as the service that carries it says. What it becomes with a
         view is known here first, and a ballot may ask for it in the same turn."""
+        self.is_torn = False
+        """What came here in this view cannot all be true; with the next view everything begins anew."""
         self.leaving = False
         self.gone = False
         self._report: bytes | None = None  # made once a view (I1)
@@ -331,7 +334,10 @@ class Participant:
             missing[origin, number] = packet
         if len(missing) != lacking_count(self._held, cut) or missing.keys() != set(lacking(self._held, cut)):  # type: ignore[arg-type]
             return False
-        self.host.seat.close(cut, missing)  # type: ignore[arg-type]
+        try:
+            self.host.seat.close(cut, missing)  # type: ignore[arg-type]
+        except PeerFault:  # nothing has changed; the proposer lied, or it believes one that lied
+            return False
         self.closed = flush.cut
         self._handed = missing
         return True
@@ -339,6 +345,8 @@ class Participant:
     def _is_sound(self, flush: Flush) -> bool:
         """Whether the charter says of me what the cut does, and names holders only if they bring one state into a primary."""
         charter = flush.charter
+        if not one_life_each(charter.members + charter.leavers):
+            return False
         if self.host.id in charter.members:
             part = part_of(charter, self.host.id)
             mine = None if part is None else (part.view, part.cut)
@@ -441,6 +449,7 @@ class Participant:
         host.departures.installed(charter, None if previous is None else previous.id)
         self._floor = ballot.number
         self.order = charter.order
+        self.is_torn = False
         self.closed = None
         self._report = None
         self._handed = {}

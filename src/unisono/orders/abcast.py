@@ -82,7 +82,7 @@ class Abcast(Stamped):
             self._proposals.setdefault(sender, []).append(self._counter)
         elif isinstance(packet, Propose):
             self._demand_proposals(sender, enumerate(packet.counters, packet.first))
-            self._proposed[sender] = (packet.first + len(packet.counters) - 1, packet.counters[-1])
+            self._stamped_by[sender] = (packet.first + len(packet.counters) - 1, packet.counters[-1])
             for number, counter in enumerate(packet.counters, packet.first):
                 self._vote(number, (counter, sender), out)
         else:

@@ -207,7 +207,7 @@ class Stamped(Ordering[StampReport, StampCut]):
         self._queue = StampQueue()
         self._finals: dict[Slot, Stamp] = {}  # the finals known in this view …
         self._forgotten = [0] * len(view)  # … but not of those of each origin's first batches
-        self._proposed = [(0, 0)] * len(view)  # by member: the last own batch that it stamped, and its counter for it
+        self._stamped_by = [(0, 0)] * len(view)  # by member: the last own batch that it stamped, and its counter for it
 
     def mark(self) -> tuple[int, ...] | None:
         return tuple(self._delivered) if sum(self._delivered) - sum(self._forgotten) >= FORGET_MIN else None
@@ -263,14 +263,14 @@ class Stamped(Ordering[StampReport, StampCut]):
 
     def _demand_proposals(self, sender: Rank, rows: Iterable[tuple[int, int]]) -> None:
         """A member stamps own batches in their order, each once, with a counter that rises."""
-        last, floor = self._proposed[sender]
+        last, floor = self._stamped_by[sender]
         for number, counter in rows:
             if number != last + 1 or number > self._held[self._rank]:
                 raise PeerFault("a stamp is for a batch that this member never cast, or that has one of its sender")
             if not floor < counter <= self._counter + AHEAD_MAX:
                 raise PeerFault("a stamp does not rise, or rises too far")
             last, floor = number, counter
-        if (last, floor) == self._proposed[sender]:
+        if (last, floor) == self._stamped_by[sender]:
             raise PeerFault("a list of stamps is empty")
 
     def _demand_finals(self, sender: Rank, rows: Iterable[tuple[int, Stamp]]) -> None:

@@ -126,7 +126,7 @@ class Tomp(Stamped):
             self._acks.setdefault(sender, []).append(AckRow(number, self._counter, self._next_mid()))
         elif isinstance(packet, Acknowledge):
             self._demand_acknowledgements(sender, packet.rows)
-            self._proposed[sender] = packet.rows[-1][:2]
+            self._stamped_by[sender] = packet.rows[-1][:2]
             for ack in packet.rows:
                 self._fold(sender, ack, out)
         else:

@@ -18,6 +18,7 @@ from unisono.core.errors import PeerFault, UnisonoError
 from unisono.core.happenings import Happening
 from unisono.core.member import Member
 from unisono.core.outbox import Pledge
+from unisono.core.types import MemberId
 from unisono.runtime.checksum import Checksum
 from unisono.runtime.hub import Port
 from unisono.runtime.seal import Seal
@@ -111,14 +112,21 @@ class Driver:
             return
         if self._is_unsettled:
             self._settle()
-        open_one = self.seal.open
-        taken: Sequence[bytes | memoryview] = [frame for one in datagrams if (frame := open_one(one)) is not None]
+        seal = self.seal
+        open_one = seal.open
+        taken: list[bytes | memoryview] = []
+        senders: list[MemberId | None] = []  # beside them: a rank in a view says less than a seal
+        for one in datagrams:
+            frame = open_one(one)
+            if frame is not None:
+                taken.append(frame)
+                senders.append(seal.sender)
         if self.casting:
             self.hand_in()
         try:
             if self.desk is not None:
-                taken = self.desk.receive(taken)
-            self.member.receive(taken, self.clock())
+                taken, senders = self.desk.receive(taken, senders)
+            self.member.receive(taken, self.clock(), senders)
         except Exception as error:  # nothing that a peer sends may end the process without a word
             self._break(error)
             return

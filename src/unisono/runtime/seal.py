@@ -120,6 +120,8 @@ class Seal:
         self._counter = 0
         self._lives: OrderedDict[bytes, _Life] = OrderedDict()  # the one that was heard last is last
         self.refused = dict.fromkeys(("unsealed", "short", "group", "identity", "replayed", "seal", "own", "sender"), 0)
+        self.sender: MemberId | None = None
+        """Who has sealed the datagram that was opened last. One of a stream claims a rank instead, which depends on the view."""
         self.stranger = ""
         """Who the latest datagrams that did not open say to be from: somebody unknown here, and nothing vouches for it."""
         self.stranger_datagrams = 0
@@ -182,6 +184,7 @@ class Seal:
         self._lives.move_to_end(identity)
         if len(self._lives) > LIVES_MAX:
             self._lives.popitem(last=False)
+        self.sender = life.member
         return frame
 
     def _newcomer(self, identity: bytes) -> _Life | None:
