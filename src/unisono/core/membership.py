@@ -82,7 +82,7 @@ from unisono.core.membership_explain import explain_change, explain_standing
 from unisono.core.membership_host import Holder, Host, MembershipOut
 from unisono.core.membership_knowledge import Knowledge
 from unisono.core.membership_pace import Pace
-from unisono.core.membership_participant import Participant
+from unisono.core.membership_participant import LIES_MAX, Participant
 from unisono.core.membership_primary import restore
 from unisono.core.membership_proposal import Attempt
 from unisono.core.membership_settings import MembershipSettings
@@ -300,6 +300,8 @@ class Membership:
         elif isinstance(message, Piece):
             if message.topic == CUT:
                 p.flush(sender, message)
+                if p.nonsense.get(sender, 0) >= LIES_MAX and sender != self.id:
+                    self._known.mistrust(sender)
             elif message.topic in (ROLL, DECREE):
                 self._take_token(sender, message)
             elif mine and attempt is not None:
@@ -351,6 +353,9 @@ class Membership:
                 p.decree(sender, piece.ballot, token)
 
     def _proposed(self, sender: MemberId, message: Propose, roll: RollCall | None = None) -> None:
+        if self._known.is_mistrusted(sender):
+            self._host.refuse("proposal")
+            return
         self._top = max(self._top, message.ballot.number)
         self._contacts.learn(member.address for member in message.participants)
         p, before = self._participant, self._participant.base

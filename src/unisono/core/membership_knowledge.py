@@ -30,6 +30,7 @@ class Knowledge:
         self._shunned: dict[
             MemberId, tuple[int, int]
         ] = {}  # did not answer: until when, and how often; the latest last
+        self._mistrusted: dict[MemberId, None] = {}  # of these: whose cuts could not be
         self._departures = host.departures
         self._departures.is_stale = self.contacts.is_stale
 
@@ -46,6 +47,7 @@ class Knowledge:
         for member in view.members:
             self.contacts.meet(member)
             self._shunned.pop(member, None)
+            self._mistrusted.pop(member, None)
         self.contacts.installed(view)
         self.departed = {}
         self.complaints = {}
@@ -76,6 +78,18 @@ class Knowledge:
             del self._shunned[next(iter(self._shunned))]
         self._departures.note(member, Cause.UNANSWERING)
         self.contacts.forget(member)
+
+    def mistrust(self, member: MemberId) -> None:
+        """One whose cuts cannot be: whether it lies or believes one that does, others are to propose for a while."""
+        if not self.is_mistrusted(member):
+            self._mistrusted[member] = None
+            self.shun(member)
+            while len(self._mistrusted) > self._host.config.members_max:
+                del self._mistrusted[next(iter(self._mistrusted))]
+
+    def is_mistrusted(self, member: MemberId) -> bool:
+        """Whether its proposals go unheard for now."""
+        return member in self._mistrusted and self._is_shunned(member)
 
     def _is_shunned(self, member: MemberId) -> bool:
         return self._shunned.get(member, (0, 0))[0] > self._host.now

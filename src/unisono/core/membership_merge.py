@@ -33,7 +33,7 @@ def find_impossible(host: Host, view: View, reports: Mapping[MemberId, Report]) 
     """Whose report cannot be: nobody holds more of a member than it cast itself, nor is anyone so far from the others.
 
     How far is measured from my own report, which I trust, or from the middle of them. Nor does anyone lack what I keep no more,
-    because it was acknowledged by all.
+    because it was acknowledged by all. If I hold more of a member than it says to have cast, or several do, it has not told all.
     """
     own = {view.rank_of(member): report.held[view.rank_of(member)] for member, report in reports.items()}
     middle = [
@@ -42,7 +42,14 @@ def find_impossible(host: Host, view: View, reports: Mapping[MemberId, Report]) 
     ]
     usual = reports[host.id].held if host.id in reports else middle
     found = []
+    for origin, count in list(own.items()):
+        more = [member for member, report in reports.items() if report.held[origin] > count]
+        if len(more) > 1 or host.id in more:
+            found.append(view.members[origin])
+            del own[origin]
     for member, report in reports.items():
+        if member in found:
+            continue
         beyond = any(report.held[origin] > count for origin, count in own.items())
         distance = sum(abs(count - usual[origin]) for origin, count in enumerate(report.held))
         if beyond or distance > host.settings.missing_max or _lacks_acknowledged(host, report, reports.get(host.id)):

@@ -37,6 +37,9 @@ from unisono.core.ordering import Cut
 from unisono.core.parcels import Parcel, pieces
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
 
+LIES_MAX = 2
+"""A proposer whose cuts cannot be is not followed any more after this number of ballots in a view."""
+
 
 class Participant:
     """The state of one member in its view and, while that is flushed, in the ballots that want to end it."""
@@ -70,6 +73,7 @@ class Participant:
         self._answer = b""
         self._flush: Parcel | None = None
         self._refused: ViewId | None = None  # a ballot whose cut does not fit here
+        self.nonsense: dict[MemberId, int] = {}  # by proposer: how many of its cuts could not be, in this view
         self._decree: Decree | None = None  # waits here until I have closed
         self._served: dict[MemberId, tuple[ViewId, int, bytes]] = {}  # the last fetch of each proposer
 
@@ -273,6 +277,8 @@ class Participant:
         else:
             self._refused = piece.ballot  # once is enough: it would not fit the next time either
             host.refuse("flush")
+            if not isinstance(flush, Flush) or (flush.view, self.closed) == (self.base, None):
+                self.nonsense[sender] = self.nonsense.get(sender, 0) + 1
 
     def has_seen(self, piece: Piece) -> bool:
         """Whether a token is nothing for me: it is of a ballot that I have left behind, or I have passed it on."""
@@ -450,6 +456,7 @@ class Participant:
         self._floor = ballot.number
         self.order = charter.order
         self.is_torn = False
+        self.nonsense = {}
         self.closed = None
         self._report = None
         self._handed = {}

@@ -57,7 +57,7 @@ from unisono.core.ordering import Ordering, Wait, weigh
 from unisono.core.outbox import Outbox, Pledge
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.wire import BATCH, SLOT, U64, Layout
-from unisono.orders.holdback import reach_max
+from unisono.orders.holdback import AHEAD_MAX, reach_max
 from unisono.orders.rmp_lock import GroupLock
 from unisono.orders.rmp_recovery import CUT_WIRE, REPORT_WIRE, RmpCut, RmpReport, recover
 
@@ -269,6 +269,8 @@ class Rmp(Ordering[RmpReport, RmpCut]):
             raise PeerFault("a batch says that it is committed itself")
         if self._lock.held:
             raise PeerFault("one transmits at a time")
+        if packet.position > self._placed + AHEAD_MAX:
+            raise PeerFault("a position is further ahead than can be")
         if packet.position != self._placed:
             raise Contradiction("a position is out of turn (I1): its transmitter, or the last one, has not told all")
         self._demand_votes(sender, packet.committed)
