@@ -128,6 +128,7 @@ class Liar:
 def test_an_answer_of_a_made_up_view_is_refused(unsent: int) -> None:
     """One that listed others stopped the proposer; one with a large number took all memory."""
     world, a = settled()
+    world.has_liars = True
     one, other = MemberId("s1", 1), MemberId("s2", 1)
     members = (one,) if unsent else (one, other)
     hello = greeting(a, one, view=ViewId(1, one), order="rmp", members=members)

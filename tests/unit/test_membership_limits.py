@@ -28,6 +28,11 @@ from unisono.trace.checks import Result
 STRANGE = MembershipSettings(policy=Policy.PRIMARY, refused_probe_ns=2 * 10**9)
 
 
+@pytest.fixture(autouse=True)
+def _liars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "has_liars", True)
+
+
 def refuse(strange: MembershipSettings, names: str = "x", seconds: float = 10) -> tuple[World, dict[str, int]]:
     """A group, and joiners whose settings do not fit; how often each greeted."""
     world = World("fifo")

@@ -16,6 +16,7 @@ class MemberQuestions:
     """The half of `Member` that answers."""
 
     id: MemberId
+    lie: str
     settings: Settings
     _now: int
     _order: str
@@ -40,6 +41,11 @@ class MemberQuestions:
     def is_blocked(self) -> bool:
         """Whether a view change is under way: casts wait for the next view."""
         return self._is_blocked
+
+    @property
+    def is_lied_to(self) -> bool:
+        """Whether anything was refused here because no correct member sends it."""
+        return bool(self.lie) or self._membership.is_lied_to
 
     @property
     def is_primary(self) -> bool:

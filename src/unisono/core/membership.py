@@ -152,6 +152,11 @@ class Membership:
         return self._host.refused
 
     @property
+    def is_lied_to(self) -> bool:
+        """Whether a report, a packet or a cut came here that no correct member sends."""
+        return bool(self._participant.nonsense) or not self._host.refused.keys().isdisjoint(("report", "packets", "cut"))
+
+    @property
     def coordinator(self) -> MemberId:
         """Who proposes the next view, as far as I know."""
         return self._known.line()[0]

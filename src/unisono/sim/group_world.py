@@ -141,8 +141,8 @@ class Process:
         """End the member's turn and perform its effects, in the order in which a real driver would."""
         world, member = self.world, self.member
         effects = member.drain(self.clock())
-        if member.lie and not world.has_liars:
-            raise PeerFault(f"{self.id} refuses a packet of {member.lie}")
+        if member.is_lied_to and not world.has_liars:
+            raise PeerFault(f"{self.id} takes another member for a liar. {member.lie}")
         self.records += effects.records
         if not self.ended:
             self.recorder.turn(world.now, effects.notes)
