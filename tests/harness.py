@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from unisono.core.config import Config
+from unisono.core.errors import PeerFault
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Note, Outbox
 from unisono.core.seat import packet_for
@@ -357,7 +358,7 @@ def run(
     group.watch = watch
     try:
         _Driver(group, random, weather).drive()
-    except AssertionError as error:
+    except (AssertionError, PeerFault) as error:
         group.fault = str(error) or "assertion"
     return group
 

@@ -140,6 +140,8 @@ class Node:
         if member is None or self.ended:
             return
         effects = member.drain(world.now)
+        assert not effects.faults, f"{self.id} refuses a packet: {effects.faults}"
+        assert world.has_liars or not self.membership.is_lied_to, f"{self.id} takes another member for a liar"
         self.recorder.turn(world.now, effects.notes)
         self.shown += effects.events
         view = member.view
@@ -186,6 +188,8 @@ class Node:
 class World:
     collect: str | None = None
     """How reports travel, where a run's settings do not say."""
+    has_liars = False
+    """Without any, what is refused as a lie is our mistake."""
 
     def __init__(
         self,

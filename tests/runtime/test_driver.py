@@ -30,7 +30,7 @@ class Spoken:
     def __init__(self, log: list[str], is_showing: bool, deadline: int | None = None) -> None:
         self._log, self._is_showing, self._deadline = log, is_showing, deadline
 
-    def receive(self, datagrams: Sequence[bytes], now: int) -> None:
+    def receive(self, datagrams: Sequence[bytes], now: int, senders: Sequence[MemberId | None] = ()) -> None:
         self._log.append("receive")
 
     def act(self, now: int) -> Effects:

@@ -136,7 +136,7 @@ def test_forgetting_raised_stamps_is_caught() -> None:
     report = explore(Case.of(2, 1, 0), mutants.ForgetsRaisesTomp, crashes=1)
     assert report.violation is not None
     assert report.violation.schedule[-1] == "c crashes; survivors a, b flush"
-    assert report.violation.sentence.startswith("P9a")
+    assert "has delivered what others put behind" in report.violation.sentence  # the merge itself sees it
 
 
 def test_b5_waiting_for_ever_is_caught() -> None:

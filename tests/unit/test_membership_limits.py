@@ -11,6 +11,7 @@ import pytest
 from tests.membership_harness import World
 from unisono.core.config import Config
 from unisono.core.control import Answer, Control, Hello, Propose
+from unisono.core.errors import PeerFault
 from unisono.core.membership import Membership
 from unisono.core.membership_contacts import HEARSAY_GREETINGS, Contacts
 from unisono.core.membership_explain import REASON_CHARACTERS_MAX, explain_standing
@@ -25,6 +26,11 @@ from unisono.trace.checks import Result
 # Refusals.
 
 STRANGE = MembershipSettings(policy=Policy.PRIMARY, refused_probe_ns=2 * 10**9)
+
+
+@pytest.fixture(autouse=True)
+def _liars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "has_liars", True)
 
 
 def refuse(strange: MembershipSettings, names: str = "x", seconds: float = 10) -> tuple[World, dict[str, int]]:
@@ -166,9 +172,9 @@ class Tripping(Sequencer):
     @staticmethod
     def merge(view, config, reports):  # type: ignore[no-untyped-def]
         if len(view) == 4 and Tripping.tripped == "alone" and 2 in reports:
-            raise KeyError(7)
+            raise PeerFault("it cannot be")
         if len(view) == 4 and Tripping.tripped == "together" and {0, 2} <= reports.keys():
-            raise IndexError
+            raise PeerFault("they cannot both be")
         return Sequencer.merge(view, config, reports)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import pytest
 
 from unisono.core.config import SECOND
@@ -43,6 +45,25 @@ class World:
         return self.peers.sentences()
 
 
+def look(
+    world: World,
+    datagrams: Iterable[memoryview],
+    open_one: Callable[[memoryview], bytes | memoryview | None],
+    reason: Callable[[], str],
+) -> list[bytes | memoryview]:
+    """Open datagrams as the driver does while a named peer is missing."""
+    taken = []
+    for one in datagrams:
+        if world.peers.takes(one):
+            continue
+        if (frame := open_one(one)) is None:
+            world.peers.refused(one, reason())
+        else:
+            taken.append(frame)
+            world.peers.opened(frame, one)
+    return taken
+
+
 def test_silence_is_said_after_a_second_and_ends_when_the_peer_is_heard() -> None:
     world = World()
     assert world.said() == []
@@ -51,7 +72,7 @@ def test_silence_is_said_after_a_second_and_ends_when_the_peer_is_heard() -> Non
     world.clock.now += 39 * SECOND
     assert world.said() == ["no answer from h2:7400 for 40 s."]
     seal = Seal("chat", ME, KEY)
-    (frame,) = world.peers.open([world.sealed(key=KEY)], seal.open, lambda: seal.reason)
+    (frame,) = look(world, [world.sealed(key=KEY)], seal.open, lambda: seal.reason)
     assert frame
     assert world.said() == []
     world.clock.now += SILENCE_NS
@@ -63,7 +84,7 @@ def test_only_authentic_messages_count_as_heard() -> None:
     world, seal = World(), Seal("chat", ME, KEY)
     world.clock.now += SECOND
     for _ in range(12):
-        assert world.peers.open([world.sealed()], seal.open, lambda: seal.reason) == []
+        assert look(world, [world.sealed()], seal.open, lambda: seal.reason) == []
     assert world.said() == [
         "12 datagrams that claim to be from h2:7400 failed authentication; does it use a different key?"
     ]
@@ -140,8 +161,8 @@ def test_no_datagram_is_too_odd_to_be_refused(size: int) -> None:
         world, seal = World(key), Seal("chat", ME, KEY)
         for first in (0, 1, 2, HINT, 255):
             odd = memoryview(bytes((first,)) + b"\xff" * size)
-            assert world.peers.refused(odd, UNKNOWN) is False
-            assert world.peers.open([odd, memoryview(b"")], seal.open, lambda: UNKNOWN) == []
+            world.peers.refused(odd, UNKNOWN)
+            assert look(world, [odd, memoryview(b"")], seal.open, lambda: UNKNOWN) == []
 
 
 # Hints.
@@ -192,7 +213,7 @@ def test_a_hint_answers_a_named_peer_rarely_and_is_never_answered() -> None:
     assert world.said() == ["h2:7400 is in another group, this member in 'chat': is one of the names misspelt?"]
     answer = Hints("chta", PEER.address, KEY).make(group_tag("chat"), 1_000)
     assert answer is not None
-    assert world.peers.open([memoryview(answer)], lambda one: None, lambda: "") == []
+    assert look(world, [memoryview(answer)], lambda one: None, lambda: "") == []
     assert world.said() == ["h2:7400 is in group 'chta', this member in 'chat': is one of the names misspelt?"]
     assert len(world.sent) == 2
     assert world.peers.reports()[0].trouble is Trouble.OTHER_GROUP
@@ -202,11 +223,11 @@ def test_a_hint_of_somebody_who_is_not_named_says_nothing() -> None:
     world = World(key=None)
     hint = Hints("\x1b[31m" + "x" * 300, "10.0.0.9:7400", None).make(group_tag("chat"), 1_000)
     assert hint is not None
-    world.peers.open([memoryview(hint)], lambda one: None, lambda: "")
+    look(world, [memoryview(hint)], lambda one: None, lambda: "")
     assert world.said() == []
     hint = Hints("\x1b[31m" + "x" * 300, PEER.address, None).make(group_tag("chat"), 1_000)
     assert hint is not None
-    world.peers.open([memoryview(hint)], lambda one: None, lambda: "")
+    look(world, [memoryview(hint)], lambda one: None, lambda: "")
     (sentence,) = world.said()
     assert sentence.isprintable()
     assert len(sentence) < 250

@@ -13,7 +13,7 @@ from unisono.cli.bench_group import bench
 from unisono.cli.chat import chat
 from unisono.cli.node import node
 from unisono.core.config import Config
-from unisono.core.errors import Misuse
+from unisono.core.errors import Misuse, PeerFault
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import NoteKind, Outbox
 from unisono.core.types import Batch, Property, Service
@@ -123,7 +123,7 @@ def test_packets_of_one_origin_must_come_in_order(order: Order) -> None:
     group.settle()  # where one must have a lock to transmit, B has it now
     group.cast(B, "x")
     group.cast(B, "y")
-    with pytest.raises(AssertionError):
+    with pytest.raises(PeerFault):
         group.carry(B, C, at=1)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.harness import CALM, CRASHES, UNICAST, A, B, C, D, Group, make_view, run
 from unisono.core.config import Config
+from unisono.core.errors import PeerFault
 from unisono.core.ordering import weigh
 from unisono.core.outbox import NoteKind
 from unisono.core.types import Batch, Service
@@ -331,7 +332,7 @@ def test_what_waited_for_the_lock_follows_by_its_name() -> None:
 
 
 def test_two_batches_at_one_position_are_an_error() -> None:
-    with pytest.raises(AssertionError, match="one transmits at a time"):
+    with pytest.raises(PeerFault, match="one transmits at a time"):
         merge(3, a=RmpReport((1, 0, 0), 0, ((A, 1),), 0), b=RmpReport((0, 1, 0), 0, ((B, 1),), 0))
 
 

@@ -267,7 +267,7 @@ def test_a_message_never_comes_before_its_origins_previous_one() -> None:
         Config(),
         {
             A: report((0, 2, 0, 0), 2, (0, 0, 0, 0), waiting=(((B, 1), (1, A)), ((B, 2), (2, A)))),
-            B: report((0, 2, 0, 0), 2, (0, 0, 0, 0), finals=(((B, 1), (9, D)),), waiting=(((B, 2), (2, B)),)),
+            B: report((0, 2, 0, 0), 9, (0, 0, 0, 0), finals=(((B, 1), (9, D)),), waiting=(((B, 2), (2, B)),)),
         },
     )
     assert cut == StampCut((0, 2, 0, 0), ((B, 1), (B, 2)))

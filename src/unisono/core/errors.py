@@ -23,3 +23,7 @@ class Shed(UnisonoError):
 
 class PeerFault(UnisonoError):
     """Another member, or the network, sent something that no correct member sends."""
+
+
+class Contradiction(PeerFault):
+    """What several members sent cannot all be true, and which of them lied cannot be told."""

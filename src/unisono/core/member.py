@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from unisono.core.chair import Chair
@@ -33,7 +34,7 @@ from unisono.core.member_settings import Settings as Settings
 from unisono.core.membership import Membership
 from unisono.core.membership_host import Installed
 from unisono.core.ordering import AnyOrdering
-from unisono.core.outbox import Note, NoteKind
+from unisono.core.outbox import Fault, Note, NoteKind
 from unisono.core.own_casts import OwnCasts
 from unisono.core.seat import Seat
 from unisono.core.streams import Streams
@@ -116,6 +117,8 @@ class Member(MemberQuestions):
         self._is_planning = False  # something happened that membership may act upon
         self.dropped: dict[str, int] = {}
         """Datagrams and packets that were not used, by reason."""
+        self.lie = ""
+        """What was wrong with the last packet that was refused because no correct member sends it at that point."""
         self._totals = Totals()
         self._views = self._suspicions = 0
         self._watch = Watch(self, now)
@@ -220,12 +223,14 @@ class Member(MemberQuestions):
         if self._streams is not None:
             self._streams.set_free_room(packets)
 
-    def receive(self, datagrams: Iterable[bytes | memoryview], now: int) -> None:
-        """Take datagrams from the network."""
+    def receive(
+        self, datagrams: Iterable[bytes | memoryview], now: int, senders: Iterable[MemberId | None] = ()
+    ) -> None:
+        """Take datagrams from the network. `senders`: who has sealed each of them, as far as that is known."""
         self.tick(now)
-        for datagram in datagrams:
+        for datagram, sender in zip_longest(datagrams, senders):
             if datagram[:HEAD_BYTES] == self._frames.stream_head:
-                self._take_stream(memoryview(datagram)[HEAD_BYTES:], now)
+                self._take_stream(memoryview(datagram)[HEAD_BYTES:], now, sender)
             elif (frame := self._frames.open(datagram)) is not None:
                 self._take_control(frame.sender, frame.message, now)
 
@@ -343,14 +348,17 @@ class Member(MemberQuestions):
             else:
                 self._events.append(event)
 
-    def _take_stream(self, datagram: memoryview, now: int) -> None:
+    def _take_stream(self, datagram: memoryview, now: int, sealed_by: MemberId | None) -> None:
         if len(datagram) < HEAD.size or datagram[0] != STREAM_VERSION:
             self._drop("short datagram")
             return
         _, sender, view = ROUTE.unpack_from(datagram)
         if view != self._tag:
-            self._keep_early(view, datagram)
+            self._keep_early(view, datagram, sealed_by)
         elif self._streams is not None and sender < len(self._members):
+            if sealed_by is not None and sealed_by != self._members[sender]:
+                self._drop("sender")
+                return
             counters = self._streams.counters
             before = counters.datagrams_received
             self._streams.receive(sender, datagram, now)
@@ -384,12 +392,12 @@ class Member(MemberQuestions):
             self._membership.unsuspect(member)
             self._is_planning = True
 
-    def _keep_early(self, view: int, datagram: memoryview) -> None:
+    def _keep_early(self, view: int, datagram: memoryview, sealed_by: MemberId | None) -> None:
         """Of another view: perhaps of the next one, which others have installed a little earlier."""
         if not self._is_blocked and self._seat is not None:
             self._drop("other view")
             return
-        for _ in range(self._early.keep(view, bytes(datagram))):
+        for _ in range(self._early.keep(view, bytes(datagram), sealed_by)):
             self._drop("early datagrams")
 
     def _hand_over(self, seat: Seat, streams: Streams) -> None:
@@ -403,14 +411,38 @@ class Member(MemberQuestions):
                 continue
             packet = self._codec.decode(data, sender, members)
             if packet is None:
-                seat.faulty.add(sender)
                 self._drop("packet")
-                self._suspect(self._members[sender], Cause.FAULTY)
+                self._distrust(sender, seat, streams)
                 continue
             seat.receive(sender, packet)
+        if streams.broken:
+            for sender in streams.broken - seat.faulty:
+                self._distrust(sender, seat, streams)
+
+    def _refuse(self, faults: Sequence[Fault], seat: Seat, streams: Streams) -> None:
+        """The ordering has refused packets that no correct member sends at that point."""
+        for fault in faults:
+            self.lie = f"{self._members[fault.sender]}: {fault.reason}"
+            self._drop("impossible packet" if fault.is_certain else "contradiction")
+            self._distrust(fault.sender, seat, streams, fault.is_certain)
+
+    def _distrust(self, rank: Rank, seat: Seat, streams: Streams, is_certain: bool = True) -> None:
+        """What came in a member's name cannot be. It is blamed if all of it came from itself, sealed by it where there is a key.
+
+        Otherwise it cannot be told who lied: nobody is blamed, and the view is formed anew, with fresh streams.
+        """
+        seat.faulty.add(rank)
+        if is_certain and rank not in streams.relayed:
+            self._suspect(self._members[rank], Cause.FAULTY)
+        else:
+            self._membership.renew()
+        self._is_planning = True
+        self._plan_at = self._now  # at once, not with the next datagram
 
     def _take_seat_turn(self, seat: Seat, streams: Streams, effects: Effects) -> None:
         turn = seat.drain(self._now)
+        if turn.faults:
+            self._refuse(turn.faults, seat, streams)
         if turn.events:
             effects.events += self._happenings(turn.events)
         effects.notes = turn.notes
@@ -428,7 +460,7 @@ class Member(MemberQuestions):
             streams.send(rank, encode(packet))
         if self._is_blocked:
             return
-        streams.take_all()
+        streams.take_all(seat.faulty)
         if seat.is_gated:
             streams.hurry()  # everyone gates it, and waits for everyone
             seat.release(streams.held(), streams.taken_by_all)
@@ -558,8 +590,8 @@ class Member(MemberQuestions):
         for member in [one for one in self._suspected if one.address in addresses]:  # it, or its next life, took part
             del self._suspected[member]
             self._membership.unsuspect(member)
-        for datagram in self._early.take(self._tag):
-            self._take_stream(memoryview(datagram), self._now)
+        for datagram, sealed_by in self._early.take(self._tag):
+            self._take_stream(memoryview(datagram), self._now, sealed_by)
 
 
 def _or_never(time: int | None) -> int:

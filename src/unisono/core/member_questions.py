@@ -18,6 +18,7 @@ class MemberQuestions:
     """The half of `Member` that answers."""
 
     id: MemberId
+    lie: str
     settings: Settings
     _now: int
     _order: str
@@ -47,6 +48,11 @@ class MemberQuestions:
     def is_changing(self) -> bool:
         """Whether a view is being agreed on, the first one too."""
         return self._membership.explain() is not None
+
+    @property
+    def is_lied_to(self) -> bool:
+        """Whether anything was refused here because no correct member sends it."""
+        return bool(self.lie) or self._membership.is_lied_to
 
     @property
     def is_primary(self) -> bool:

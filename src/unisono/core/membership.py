@@ -83,7 +83,7 @@ from unisono.core.membership_explain import explain_change, explain_read_only, e
 from unisono.core.membership_host import Holder, Host, MembershipOut
 from unisono.core.membership_knowledge import Knowledge
 from unisono.core.membership_pace import Pace
-from unisono.core.membership_participant import Participant
+from unisono.core.membership_participant import LIES_MAX, Participant
 from unisono.core.membership_primary import restore
 from unisono.core.membership_proposal import Attempt
 from unisono.core.membership_settings import MembershipSettings
@@ -158,6 +158,13 @@ class Membership:
     def turned_away(self) -> Mapping[str, str]:
         """Addresses of members that are not taken in, the latest last, each with the reason that it was given."""
         return self._discovery.turned_away
+
+    @property
+    def is_lied_to(self) -> bool:
+        """Whether a report, a packet or a cut came here that no correct member sends."""
+        return bool(self._participant.nonsense) or not self._host.refused.keys().isdisjoint(
+            ("report", "packets", "cut")
+        )
 
     @property
     def coordinator(self) -> MemberId:
@@ -240,6 +247,10 @@ class Membership:
     def give_up(self, state: ViewId) -> None:
         """Give up the state of the primary that the view lacks, by its name; the next view does without it."""
         self._participant.give_up(state)
+
+    def renew(self) -> None:
+        """What I was sent in this view contradicts itself, and I cannot tell who lied: form the view anew."""
+        self._participant.is_torn = True
 
     def heard_of(self, addresses: Iterable[str]) -> None:
         """Addresses where members may be."""
@@ -331,6 +342,8 @@ class Membership:
         elif isinstance(message, Piece):
             if message.topic == CUT:
                 p.flush(sender, message)
+                if p.nonsense.get(sender, 0) >= LIES_MAX and sender != self.id:
+                    self._known.mistrust(sender)
             elif message.topic in (ROLL, DECREE):
                 self._take_token(sender, message)
             elif mine and attempt is not None:
@@ -395,6 +408,9 @@ class Membership:
         return any(member in mine or member in self._contacts.contacts for member in members)
 
     def _proposed(self, sender: MemberId, message: Propose, roll: RollCall | None = None) -> None:
+        if self._known.is_mistrusted(sender):
+            self._host.refuse("proposal")
+            return
         self._top = max(self._top, message.ballot.number)
         self._contacts.learn(member.address for member in message.participants)
         p, before = self._participant, self._participant.base
@@ -498,7 +514,7 @@ class Membership:
 
     def _give_up(self, attempt: Attempt) -> None:
         """Go on without those that were silent or sent nonsense."""
-        if not attempt.failed:
+        if not attempt.failed or attempt.begins_anew():
             return
         for member in attempt.failed:
             if member != self.id:

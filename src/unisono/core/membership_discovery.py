@@ -8,6 +8,7 @@ strangers' addresses on to the one that does, and answers with its name, so that
 from __future__ import annotations
 
 from unisono.core.control import Hello, Moved, Notice, Outlive, Refuse
+from unisono.core.departure import Cause
 from unisono.core.membership_agreement import Agreement
 from unisono.core.membership_host import Host, Outlived, Refused
 from unisono.core.membership_knowledge import Knowledge
@@ -57,8 +58,8 @@ class Discovery:
 
     @property
     def is_renewal(self) -> bool:
-        """Whether the view is to be formed anew, because the state that it lacks was given up, or is here."""
-        return self._is_renewal or self._participant.can_be_primary
+        """Whether the view is to be formed anew: the state that it lacks was given up, or is here; or it contradicts itself."""
+        return self._is_renewal or self._participant.can_be_primary or self._participant.is_torn
 
     @property
     def coordinator(self) -> MemberId:
@@ -257,7 +258,7 @@ class Discovery:
         leaving = self._participant.leaving
         suspects = tuple(sorted(known.suspects))[: host.config.members_max]
         grounds = host.departures.told(suspects)[: host.config.members_max]
-        renew = self._participant.can_be_primary
+        renew = self._participant.can_be_primary or self._participant.is_torn
         notice = Notice(view.id, suspects, tuple(self._greeters), leaving, wish, grounds, renew)
         is_news = bool(notice.suspects or grounds or notice.addresses or leaving or wish or renew)
         if (notice == self._noticed and host.now < self._notice_at) or (not is_news and self._noticed is None):
@@ -289,6 +290,7 @@ class Discovery:
             if all(contact.address != address for contact in known.contacts.contacts):
                 self._host.send(address, self.hello())
         known.complaints[sender] = frozenset(notice.suspects)
+        known.charges[sender] = frozenset(one.member for one in notice.grounds if one.cause is Cause.FAULTY)
         self._host.departures.hear(sender, notice.grounds, view)
         if notice.leaving:
             known.leavers[sender] = None

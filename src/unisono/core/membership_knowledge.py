@@ -24,11 +24,13 @@ class Knowledge:
         self.contacts = Contacts(host.id, host.settings)
         self.suspects: dict[MemberId, None] = {}  # what my failure detector says
         self.departed: dict[MemberId, None] = {}  # members of my view that have moved on without me
-        self.complaints: dict[MemberId, frozenset[MemberId]] = {}  # whom others of my view suspect
+        self.complaints: dict[MemberId, frozenset[MemberId]] = {}  # whom others of my view suspect …
+        self.charges: dict[MemberId, frozenset[MemberId]] = {}  # … and who of these has sent them what cannot be
         self.leavers: dict[MemberId, None] = {}  # members of my view that want to leave
         self._shunned: dict[
             MemberId, tuple[int, int]
         ] = {}  # did not answer: until when, and how often; the latest last
+        self._mistrusted: dict[MemberId, None] = {}  # of these: whose cuts could not be
         self._departures = host.departures
         self._departures.is_stale = self.contacts.is_stale
 
@@ -45,9 +47,11 @@ class Knowledge:
         for member in view.members:
             self.contacts.meet(member)
             self._shunned.pop(member, None)
+            self._mistrusted.pop(member, None)
         self.contacts.installed(view)
         self.departed = {}
         self.complaints = {}
+        self.charges = {}
         self.leavers = {}
 
     # Single members.
@@ -74,6 +78,18 @@ class Knowledge:
             del self._shunned[next(iter(self._shunned))]
         self._departures.note(member, Cause.UNANSWERING)
         self.contacts.forget(member)
+
+    def mistrust(self, member: MemberId) -> None:
+        """One whose cuts cannot be: whether it lies or believes one that does, others are to propose for a while."""
+        if not self.is_mistrusted(member):
+            self._mistrusted[member] = None
+            self.shun(member)
+            while len(self._mistrusted) > self._host.config.members_max:
+                del self._mistrusted[next(iter(self._mistrusted))]
+
+    def is_mistrusted(self, member: MemberId) -> bool:
+        """Whether its proposals go unheard for now."""
+        return member in self._mistrusted and self._is_shunned(member)
 
     def _is_shunned(self, member: MemberId) -> bool:
         return self._shunned.get(member, (0, 0))[0] > self._host.now
@@ -122,9 +138,11 @@ class Knowledge:
         return sorted(active, key=self.is_leaving)
 
     def compatible(self, members: Iterable[MemberId]) -> list[MemberId]:
-        """Leave out as few as possible so that nobody suspects another; of two, the one in more conflicts, then the higher."""
+        """Leave out as few as possible so that nobody suspects another; of two, the one in more conflicts, then the one that has
+        sent the other what no correct member sends, then the higher."""
         chosen = list(members)
         while True:
+            charged = {one for accuser in chosen for one in self.charges.get(accuser, ())}
             conflicts = dict.fromkeys(chosen, 0)
             for accuser in chosen:
                 for accused in self.complaints.get(accuser, ()):
@@ -132,10 +150,10 @@ class Knowledge:
                         conflicts[accuser] += 1
                         conflicts[accused] += 1
             conflicts.pop(self._id, None)
-            worst = max(conflicts, key=lambda member: (conflicts[member], member), default=None)
-            if worst is None or not conflicts[worst]:
+            ranked = max(((count, one in charged, one) for one, count in conflicts.items()), default=None)
+            if ranked is None or not ranked[0]:
                 return chosen
-            chosen.remove(worst)
+            chosen.remove(ranked[2])
 
     def must_shrink(self) -> bool:
         """Whether my view must lose somebody."""

@@ -1,7 +1,8 @@
 """What becomes of the reports of one view: which cannot be, and which cut follows from the others.
 
 Reports come from outside. A decoded one has the right form and may still be nonsense: it can claim packets that were never cast,
-or make the order's `merge` trip. Whoever sent it has failed: the ballot is given up, and the next one does without it.
+or be refused by the order's `merge`. Whoever sent it has failed: the ballot is given up, and the next one does without it. Of two
+reports that are possible and contradict each other it cannot be told which is false: the ballot then fails for both.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from unisono.core.control import Closed
+from unisono.core.errors import Misuse, PeerFault
 from unisono.core.membership_host import Host
 from unisono.core.ordering import Cut, Report
 from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View
@@ -30,7 +32,8 @@ class Group:
 def find_impossible(host: Host, view: View, reports: Mapping[MemberId, Report]) -> list[MemberId]:
     """Whose report cannot be: nobody holds more of a member than it cast itself, nor is anyone so far from the others.
 
-    How far is measured from my own report, which I trust, or from the middle of them.
+    How far is measured from my own report, which I trust, or from the middle of them. Nor does anyone lack what I keep no more,
+    because it was acknowledged by all. If I hold more of a member than it says to have cast, or several do, it has not told all.
     """
     own = {view.rank_of(member): report.held[view.rank_of(member)] for member, report in reports.items()}
     middle = [
@@ -39,20 +42,32 @@ def find_impossible(host: Host, view: View, reports: Mapping[MemberId, Report]) 
     ]
     usual = reports[host.id].held if host.id in reports else middle
     found = []
+    for origin, count in list(own.items()):
+        more = [member for member, report in reports.items() if report.held[origin] > count]
+        if len(more) > 1 or host.id in more:
+            found.append(view.members[origin])
+            del own[origin]
     for member, report in reports.items():
+        if member in found:
+            continue
         beyond = any(report.held[origin] > count for origin, count in own.items())
         distance = sum(abs(count - usual[origin]) for origin, count in enumerate(report.held))
-        if beyond or distance > host.settings.missing_max:
+        if beyond or distance > host.settings.missing_max or _lacks_acknowledged(host, report, reports.get(host.id)):
             found.append(member)
     return found
 
 
+def _lacks_acknowledged(host: Host, report: Report, mine: Report | None) -> bool:
+    nexts = enumerate(zip(report.held, () if mine is None else mine.held, strict=False))
+    return any(lacks < held and host.seat.retained((origin, lacks + 1)) is None for origin, (lacks, held) in nexts)
+
+
 def try_merge(host: Host, view: View, order: str, reports: Mapping[Rank, Report]) -> Cut | None:
-    """The cut that follows from the reports; None if none does, wherever the merge trips over them."""
+    """The cut that follows from the reports; None if they cannot all be true, or if it could not be sent."""
     try:
         cut: Cut = host.orders[order].merge(view, host.config.fitted(len(view)), reports)
         host.order_codec(order).encode(cut)  # type: ignore[arg-type]
-    except Exception:
+    except (PeerFault, Misuse):
         return None
     held = [max(report.held[origin] for report in reports.values()) for origin in range(len(view))]
     return cut if all(wanted <= count for wanted, count in zip(cut.wanted, held, strict=True)) else None

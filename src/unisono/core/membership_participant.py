@@ -30,11 +30,15 @@ from unisono.core.control import (
     Standing,
     part_of,
 )
+from unisono.core.errors import PeerFault
 from unisono.core.membership_host import Host, Installed, Left
 from unisono.core.membership_ring import after, before, ring_of
 from unisono.core.ordering import Cut
 from unisono.core.parcels import Parcel, pieces
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
+
+LIES_MAX = 2
+"""A proposer whose cuts cannot be is not followed any more after this number of ballots in a view."""
 
 
 class Participant:
@@ -58,6 +62,8 @@ class Participant:
         self.holds: Held | None = None
         """The state of the latest primary that the application has, as the service that carries it says. What it becomes with a
         view is known here first, and a ballot may ask for it in the same turn."""
+        self.is_torn = False
+        """What came here in this view cannot all be true; with the next view everything begins anew."""
         self.leaving = False
         self.gone = False
         self._report: bytes | None = None  # made once a view (I1)
@@ -67,6 +73,7 @@ class Participant:
         self._answer = b""
         self._flush: Parcel | None = None
         self._refused: ViewId | None = None  # a ballot whose cut does not fit here
+        self.nonsense: dict[MemberId, int] = {}  # by proposer: how many of its cuts could not be, in this view
         self._decree: Decree | None = None  # waits here until I have closed
         self._served: dict[MemberId, tuple[ViewId, int, bytes]] = {}  # the last fetch of each proposer
 
@@ -270,6 +277,8 @@ class Participant:
         else:
             self._refused = piece.ballot  # once is enough: it would not fit the next time either
             host.refuse("flush")
+            if not isinstance(flush, Flush) or (flush.view, self.closed) == (self.base, None):
+                self.nonsense[sender] = self.nonsense.get(sender, 0) + 1
 
     def has_seen(self, piece: Piece) -> bool:
         """Whether a token is nothing for me: it is of a ballot that I have left behind, or I have passed it on."""
@@ -331,7 +340,10 @@ class Participant:
             missing[origin, number] = packet
         if len(missing) != lacking_count(self._held, cut) or missing.keys() != set(lacking(self._held, cut)):  # type: ignore[arg-type]
             return False
-        self.host.seat.close(cut, missing)  # type: ignore[arg-type]
+        try:
+            self.host.seat.close(cut, missing)  # type: ignore[arg-type]
+        except PeerFault:  # nothing has changed; the proposer lied, or it believes one that lied
+            return False
         self.closed = flush.cut
         self._handed = missing
         return True
@@ -339,6 +351,8 @@ class Participant:
     def _is_sound(self, flush: Flush) -> bool:
         """Whether the charter says of me what the cut does, and names holders only if they bring one state into a primary."""
         charter = flush.charter
+        if not one_life_each(charter.members + charter.leavers):
+            return False
         if self.host.id in charter.members:
             part = part_of(charter, self.host.id)
             mine = None if part is None else (part.view, part.cut)
@@ -441,6 +455,8 @@ class Participant:
         host.departures.installed(charter, None if previous is None else previous.id)
         self._floor = ballot.number
         self.order = charter.order
+        self.is_torn = False
+        self.nonsense = {}
         self.closed = None
         self._report = None
         self._handed = {}

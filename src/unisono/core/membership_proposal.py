@@ -107,6 +107,8 @@ class Attempt:
         self.charter: Charter | None = None
         self.done = False  # everyone confirmed
         self._answers: dict[MemberId, Answer] = {}
+        self._hearsay: set[MemberId] = set()  # whose answers came with a token, through the hands of others
+        self._has_nonsense = False  # somebody has failed because of what it said
         self._parcels: dict[tuple[MemberId, int], Parcel] = {}
         self._heard: dict[MemberId, int] = {}
         self._requests: dict[int, Request] = {}
@@ -182,11 +184,14 @@ class Attempt:
             views = dict(token.views)
             for member, data in zip(self._ring, token.answers, strict=True):
                 answer = self.host.codec.read(data)
-                if not isinstance(answer, Answer):
-                    self._fail(member, "answer")
-                elif member not in self._answers:
+                if member in self._answers:
+                    continue
+                self._hearsay.add(member)
+                if isinstance(answer, Answer):
                     members = () if answer.view is None else views.get(answer.view, ())
                     self._take_answer(member, answer._replace(members=members))
+                else:
+                    self._fail(member, "answer")
 
     @property
     def deadline(self) -> int:
@@ -304,8 +309,23 @@ class Attempt:
 
     def _fail(self, member: MemberId, reason: str) -> None:
         self.host.refuse(reason)
+        self._has_nonsense = True
         if member not in self.failed:
             self.failed.append(member)
+
+    def begins_anew(self) -> bool:
+        """Ask everyone directly if something cannot be that came with the token: anyone on its way may have changed it."""
+        if not self._has_nonsense or not self._hearsay:
+            return False
+        for member in self._hearsay:
+            self._answers.pop(member, None)
+        self._hearsay.clear()
+        self.failed.clear()
+        self._requests.clear()
+        self._has_nonsense = False
+        self._ring = ()
+        self._enter(Phase.COLLECT)
+        return True
 
     # Collect and merge.
 
@@ -447,6 +467,10 @@ class Attempt:
         came: dict[Slot, Packet | None] = {
             (origin, number): codec.decode(data, origin, size) for origin, number, data in body.packets if origin < size
         }
+        numbered = self.host.orders[group.order].numbered
+        if any(type(packet) not in numbered or packet.number != slot[1] for slot, packet in came.items()):  # type: ignore[union-attr]
+            self._fail(holder, "packets")  # what a correct member retains is of its slot
+            return
         for slot in slots:
             packet = came.get(slot)
             others = group.asking[slot][1:]

@@ -96,7 +96,12 @@ class Ordering(ABC, Generic[ReportT, CutT]):
 
     @abstractmethod
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
-        """Take in one packet of another member."""
+        """Take in one packet of another member.
+
+        A packet that no correct member can have sent at this point raises `PeerFault`, or `Contradiction` if another member
+        may be to blame for it, *before* anything changes. What is refused depends on the sender's own streams and on what this
+        member has sent itself, so that a packet which one correct member takes in is not held against its sender by another.
+        """
 
     def end_turn(self, out: Outbox) -> None:
         """Emit what is gathered once a turn: ONE acknowledgement, proposal list or range of the order."""
@@ -133,11 +138,17 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     @staticmethod
     @abstractmethod
     def merge(view: View, config: Config, reports: Mapping[Rank, ReportT]) -> CutT:
-        """Pure: the agreed remainder, in order, from the reports of the survivors (the keys, at least one)."""
+        """Pure: the agreed remainder, in order, from the reports of the survivors (the keys, at least one).
+
+        Raises `PeerFault` if they cannot all be true; a report that cannot be true at all is refused alone, too.
+        """
 
     @abstractmethod
     def close(self, cut: CutT, missing: Mapping[Slot, Packet], out: Outbox) -> None:
-        """Deliver the rest of the view. `missing` holds, as they were cast, the slots of the cut that I did not report."""
+        """Deliver the rest of the view. `missing` holds, as they were cast, the slots of the cut that I did not report.
+
+        Raises `PeerFault`, before anything changes, if the cut does not fit what I reported.
+        """
 
 
 AnyOrdering: TypeAlias = Ordering[Any, Any]

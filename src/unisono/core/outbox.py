@@ -81,13 +81,21 @@ class Outbox:
         self.notes.append(Note(NoteKind.DECIDE, batch, attributes=attributes))
 
 
+class Fault(NamedTuple):
+    """A packet was refused that no correct member sends at this point. Nothing of it has counted."""
+
+    sender: Rank  # whose packet it is said to be
+    reason: str
+    is_certain: bool  # no lie of another member can have led to it
+
+
 class Effects:
     """What a driver must do after a turn, strictly top to bottom: persist, send, show the application, arm the timer.
 
     The lists are the driver's to keep; the object itself is used again for the member's next turn.
     """
 
-    __slots__ = ("casts", "deadline", "events", "notes", "partial", "pledge", "records", "sends")
+    __slots__ = ("casts", "deadline", "events", "faults", "notes", "partial", "pledge", "records", "sends")
 
     def __init__(self) -> None:
         self.records: list[bytes] = []  # 1 write to stable storage before anything leaves
@@ -97,4 +105,5 @@ class Effects:
         self.sends: list[tuple[Rank, Packet]] = []  # 2 send: on the unicast stream of one peer
         self.events: list[Batch | Transition | View] = []  # 3 show the application, in this order
         self.deadline: int | None = None  # 4 call drain() by then, in ns of the driver's clock
+        self.faults: list[Fault] = []  # whoever keeps the view sees to it that it ends
         self.notes: list[Note] = []  # for the recorder; empty unless someone records

@@ -22,9 +22,9 @@ from itertools import accumulate
 from operator import attrgetter
 
 from unisono.core.config import Config
-from unisono.core.errors import Misuse
+from unisono.core.errors import Contradiction, Misuse, PeerFault
 from unisono.core.ordering import MESSAGE_HEAD_BYTES, PACKET_HEAD_BYTES, AnyOrdering, Cut, Report, Wait
-from unisono.core.outbox import Effects, Note, NoteKind, Outbox
+from unisono.core.outbox import Effects, Fault, Note, NoteKind, Outbox
 from unisono.core.types import (
     DEFAULT,
     Batch,
@@ -33,6 +33,7 @@ from unisono.core.types import (
     MemberId,
     Packet,
     Rank,
+    Service,
     Slot,
     Transition,
     View,
@@ -40,6 +41,8 @@ from unisono.core.types import (
 )
 
 _is_safe = attrgetter("safe")
+INDEX_MAX = 2**63 - 1
+"""No member casts so many messages in its life."""
 
 
 class Seat:
@@ -68,7 +71,8 @@ class Seat:
         self._partial = False  # some cast of this turn is not addressed to everyone
         self._events: list[Batch | Transition | View] = []  # shown with the next effects, before that turn's deliveries
         self._index = 0  # of the next own message, across views
-        self.faulty: set[Rank] = set()  # who sent something in this view that no correct member sends
+        self.faulty: set[Rank] = set()  # of whom nothing more is taken in: what came in its name cannot be
+        self._faults: list[Fault] = []
         self._window = config.window_messages
         self._unfinished = 0  # own messages accepted and not yet delivered here: what the window holds
         self._casting_bytes = 0  # of what is accepted and not yet submitted, as the streams will count it
@@ -171,6 +175,8 @@ class Seat:
         effects.sends, out.to_one = out.to_one, []
         effects.pledge, out.pledge = out.pledge, None
         effects.notes, out.notes = out.notes, []
+        if self._faults or effects.faults:
+            effects.faults, self._faults = self._faults, []
         effects.deadline = self._quiet_at
         return effects
 
@@ -198,11 +204,21 @@ class Seat:
         return packets[at] if 0 <= at < len(packets) else None
 
     def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
-        """Take the agreed remainder of the view. It is shown with the next view, or by `depart`."""
+        """Take the agreed remainder of the view. It is shown with the next view, or by `depart`.
+
+        Raises `PeerFault`, before anything changes, if it does not fit what this member has reported.
+        """
+        for slot, packet in missing.items():
+            self._demand_slot(slot, packet)
+        mark = len(self._out.notes)
         if self._noting:
             for slot in sorted(missing):
                 self._note_receive(missing[slot])
-        self._ordering.close(cut, missing, self._out)
+        try:
+            self._ordering.close(cut, missing, self._out)
+        except PeerFault:
+            del self._out.notes[mark:]
+            raise
         self._is_closed = True
         assert not self._out.to_all, "a view that is closed casts nothing"
         assert not self._out.to_one
@@ -248,6 +264,9 @@ class Seat:
             self._show_remainder(transitional or (self.id,), is_carried and not self._is_read_only)
         known = self.reaches() if self._reach else {}
         self._reach = [known.get(member, 0) for member in view.members]
+        self._indexed: list[dict[Service, int]] = [
+            dict.fromkeys(Service, index) for index in self._reach
+        ]  # by origin and service: beyond the last index that came
         self.view = view
         self.faulty = set()
         self.rank = view.rank_of(self.id)
@@ -434,17 +453,46 @@ class Seat:
         inbox, self._inbox = self._inbox, []
         receive, numbered, retained = self._ordering.receive, self._numbered, self._retained
         for sender, packet in inbox:
+            if self.faulty and sender in self.faulty:
+                continue
+            batch: Batch | None = getattr(packet, "batch", None)
+            mark, delivered = len(out.notes), len(out.deliver)
+            if self._noting:
+                self._note_receive(packet)
+            try:
+                if batch is not None:
+                    self._demand(sender, batch)
+                receive(sender, packet, out)
+            except PeerFault as fault:
+                del out.notes[mark:]
+                self.faulty.add(sender)
+                self._faults.append(Fault(sender, str(fault), not isinstance(fault, Contradiction)))
+                continue
+            if batch is not None:
+                self._indexed[sender][batch.service] = batch.first + batch.count
             if type(packet) in numbered:
                 retained[sender].append(packet)
             if self._noting:
-                delivered = len(out.deliver)
-                self._note_receive(packet)
-                receive(sender, packet, out)
                 self._pass_gate(delivered)
-            else:
-                receive(sender, packet, out)
         if self._quiet_at is None and self._ack_delay is not None:
             self._quiet_at = now + self._ack_delay
+
+    def _demand(self, sender: Rank, batch: Batch) -> None:
+        """Raise `PeerFault` if no correct member casts this batch, whatever the order."""
+        if batch.service not in self._order.services:
+            raise PeerFault("a batch asks for a service that the order does not have")
+        if (batch.payloads is None) is (batch.to is None or self.rank in batch.to):
+            raise PeerFault("a batch is kept from a member that it is for, or given to one that it is not for")
+        if not self._indexed[sender][batch.service] <= batch.first <= INDEX_MAX - batch.count:
+            raise PeerFault("messages have indexes that were used, or that cannot be")
+
+    def _demand_slot(self, slot: Slot, packet: Packet) -> None:
+        """The same for a packet that comes with a cut. Its payload may be lost to all, and what came before it may be unknown."""
+        batch: Batch | None = getattr(packet, "batch", None)
+        if type(packet) not in self._numbered or packet.number != slot[1]:  # type: ignore[attr-defined]
+            raise PeerFault("a cut comes with a packet that is not of its slot")
+        if batch is not None and (batch.service not in self._order.services or batch.first > INDEX_MAX - batch.count):
+            raise PeerFault("a cut comes with a batch that no member casts")
 
     def _retain_own(self, packets: Sequence[Packet]) -> None:
         own, numbered = self._retained[self.rank], self._numbered

@@ -278,6 +278,8 @@ class StreamIntake(StreamQuestions):
                 inflow.came_late(self._round_trip(origin))
         elif origin != sender:
             return Refusal.UNASKED
+        if origin != sender:
+            self.relayed.add(origin)
         if seq > inflow.next:
             if not inflow.hold(seq, body):
                 return Refusal.AHEAD
@@ -334,10 +336,12 @@ class StreamIntake(StreamQuestions):
                 return None
             if isinstance(whole, Refusal):
                 self.counters.refused[whole] += 1
+                self.broken.add(origin)
                 return None
             parsed = whole
         elif inflow.got and inflow.abandon():
             self.counters.refused[Refusal.FRAGMENT] += 1
+            self.broken.add(origin)
         if sending:
             self._show_sent(origin, parsed)
         elif parsed.marks or not is_idle:
@@ -361,7 +365,9 @@ class StreamIntake(StreamQuestions):
 
     def _show_joined(self, origin: Rank, shown: tuple[list[Octets], int]) -> None:
         packets, faults = shown
-        self.counters.refused[Refusal.PART] += faults
+        if faults:
+            self.counters.refused[Refusal.PART] += faults
+            self.broken.add(origin)
         if packets:
             self._show(origin, packets)
 

@@ -103,10 +103,12 @@ class StreamState:
         "_watched",
         "_window",
         "arrivals",
+        "broken",
         "counter",
         "counters",
         "deadline",
         "packets_cast",
+        "relayed",
         "stable",
         "taken_by_all",
     )
@@ -169,6 +171,10 @@ class StreamState:
         self._gapped: dict[Inflow, None] = {}  # streams that may have a gap
         self.arrivals: list[tuple[Rank, Octets]] = []
         """What `arrived` returns next."""
+        self.relayed: set[Rank] = set()
+        """Origins of whose cast stream another member has handed on a part. What came in it need not be theirs."""
+        self.broken: set[Rank] = set()
+        """Origins whose bodies were taken in and hold something that is no packet, so that what follows is incomplete."""
         self._replay = list(replay) if replay is not None else [ReplayWindow() for _ in range(members)]
 
         # How far everyone is.

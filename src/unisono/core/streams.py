@@ -98,10 +98,14 @@ class Streams(StreamIntake):
         arrived, self.arrivals = self.arrivals, []
         return arrived
 
-    def take_all(self) -> None:
-        """The ordering here has taken in all that has arrived. Own packets it takes in when they are cast."""
+    def take_all(self, untrusted: Collection[Rank] = ()) -> None:
+        """The ordering here has taken in all that has arrived, but for untrusted origins: others must keep their packets for it.
+
+        Own packets it takes in when they are cast."""
         self._has_taken = self._has_taken or bool(self._untaken)
         for origin in self._untaken:
+            if untrusted and origin in untrusted:
+                continue
             self._own_taken[origin] = count = self._own_shown[origin]
             self._raise(self._taken, self.taken_by_all, origin, self._rank, count)
             self._dirty[origin] = None

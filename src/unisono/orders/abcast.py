@@ -77,14 +77,17 @@ class Abcast(Stamped):
 
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
         if isinstance(packet, Data):
-            number = self._take(sender, packet.batch)
-            assert packet.number == number, "batches of one origin arrive in order"
+            self._demand_number(sender, packet.number)
+            self._take(sender, packet.batch)
             self._proposals.setdefault(sender, []).append(self._counter)
         elif isinstance(packet, Propose):
+            self._demand_proposals(sender, enumerate(packet.counters, packet.first))
+            self._stamped_by[sender] = (packet.first + len(packet.counters) - 1, packet.counters[-1])
             for number, counter in enumerate(packet.counters, packet.first):
                 self._vote(number, (counter, sender), out)
         else:
             assert isinstance(packet, Final)
+            self._demand_finals(sender, ((number, (counter, rank)) for number, counter, rank in packet.finals))
             for number, counter, rank in packet.finals:
                 self._finish((sender, number), (counter, rank), out)
                 self._deliver_ready(out)

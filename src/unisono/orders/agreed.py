@@ -39,6 +39,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from unisono.core.config import Config
+from unisono.core.errors import PeerFault
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
@@ -49,6 +50,7 @@ from unisono.orders.holdback import (
     VectorHoldback,
     VectorReport,
     causally_closed,
+    demand_closed,
     vector_report,
 )
 
@@ -133,7 +135,12 @@ class Agreed(Ordering[VectorReport, AgreedCut]):
 
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
         assert isinstance(packet, Data | Ack)
-        assert packet.number == self._held[sender] + 1, "packets of one origin arrive in order"
+        if packet.number != self._held[sender] + 1:
+            raise PeerFault("a packet is out of turn")
+        self._holdback.demand(sender, packet.acks, self._rank)
+        self._take(sender, packet, out)
+
+    def _take(self, sender: Rank, packet: Data | Ack, out: Outbox) -> None:
         self._held[sender] = packet.number
         for origin, held in self._holdback.add(sender, Held(packet.number, packet.acks, 1, packet)):
             ready = held.packet
@@ -164,12 +171,19 @@ class Agreed(Ordering[VectorReport, AgreedCut]):
 
     @staticmethod
     def merge(view: View, config: Config, reports: Mapping[Rank, VectorReport]) -> AgreedCut:
+        if any(row[2] != 1 for report in reports.values() for row in report.waiting):
+            raise PeerFault("a report counts a packet more than once")
         return AgreedCut(causally_closed(reports), tuple(sorted(reports)))
 
     def close(self, cut: AgreedCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
-        for origin, last in enumerate(cut.wanted):
-            for number in range(self._held[origin] + 1, last + 1):
-                self.receive(origin, missing[origin, number], out)
+        packets = {slot: packet for slot, packet in sorted(missing.items()) if isinstance(packet, Data | Ack)}
+        demand_closed(
+            self._held, self._holdback, ((*slot, 1, packet.acks) for slot, packet in packets.items()), cut.wanted
+        )
+        if tuple(sorted(set(cut.survivors))) != cut.survivors or self._rank not in cut.survivors:
+            raise PeerFault("the cut does not count its own survivors")
+        for (origin, _), packet in packets.items():
+            self._take(origin, packet, out)
         assert tuple(self._holdback.taken) == cut.wanted, "the cut is causally closed"
         everything = Node(max(cut.wanted) + 1, cut.wanted)
         for survivor in cut.survivors:

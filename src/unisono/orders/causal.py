@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from unisono.core.config import Config
+from unisono.core.errors import PeerFault
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
@@ -38,6 +39,7 @@ from unisono.orders.holdback import (
     VectorHoldback,
     VectorReport,
     causally_closed,
+    demand_closed,
     vector_report,
 )
 
@@ -79,7 +81,12 @@ class Causal(Ordering[VectorReport, CausalCut]):
 
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
         assert isinstance(packet, Data)
-        assert packet.number == self._held[sender] + 1, "batches of one origin arrive in order"
+        if packet.number != self._held[sender] + 1:
+            raise PeerFault("a batch is out of turn")
+        self._holdback.demand(sender, packet.vector, self._rank)
+        self._take(sender, packet, out)
+
+    def _take(self, sender: Rank, packet: Data, out: Outbox) -> None:
         self._held[sender] = packet.number
         held = Held(packet.number, packet.vector, packet.batch.count, packet)
         for _, ready in self._holdback.add(sender, held):
@@ -101,8 +108,10 @@ class Causal(Ordering[VectorReport, CausalCut]):
         return CausalCut(causally_closed(reports))
 
     def close(self, cut: CausalCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
-        for origin, last in enumerate(cut.wanted):
-            for number in range(self._held[origin] + 1, last + 1):
-                self.receive(origin, missing[origin, number], out)
+        packets = {slot: packet for slot, packet in sorted(missing.items()) if isinstance(packet, Data)}
+        rows = ((*slot, packet.batch.count, packet.vector) for slot, packet in packets.items())
+        demand_closed(self._held, self._holdback, rows, cut.wanted)
+        for (origin, _), packet in packets.items():
+            self._take(origin, packet, out)
         for origin, held in self._holdback.waiting():
             assert held.number > cut.wanted[origin], "the cut is causally closed"

@@ -19,9 +19,11 @@ Deviations: the hold-back queue of the lecture lives in the streams, where gaps 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import lt
 from typing import NamedTuple
 
 from unisono.core.config import Config
+from unisono.core.errors import PeerFault
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
@@ -67,7 +69,8 @@ class Fifo(Ordering[FifoReport, FifoCut]):
 
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
         assert isinstance(packet, Data)
-        assert packet.number == self._held[sender] + 1, "I1"
+        if packet.number != self._held[sender] + 1:
+            raise PeerFault("a batch is out of turn (I1)")
         self._held[sender] = packet.number
         out.deliver.append(packet.batch)
 
@@ -82,6 +85,8 @@ class Fifo(Ordering[FifoReport, FifoCut]):
         return FifoCut(longest_held(reports))
 
     def close(self, cut: FifoCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
+        if any(map(lt, cut.wanted, self._held)):
+            raise PeerFault("the cut ends before what was delivered here")
         for origin, last in enumerate(cut.wanted):
             for number in range(self._held[origin] + 1, last + 1):
                 self.receive(origin, missing[origin, number], out)

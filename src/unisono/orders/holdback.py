@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from operator import gt, lt
 from typing import NamedTuple
 
 from unisono.core.config import Config
+from unisono.core.errors import PeerFault
 from unisono.core.ordering import Report
 from unisono.core.types import Packet, Rank
 from unisono.core.wire import ALL, RANK, ROW, SLOT, U64, VECTOR, Layout
 
 FORGET_MIN = 4_096
 """So many batches are forgotten at once, by an order that keeps some of what everyone has delivered."""
+
+AHEAD_MAX = 2**32
+"""Windows keep members together: a counter that lies further beyond all that is known here is not a correct member's. Taking it
+over would use up the numbers that counters can have."""
 
 
 def reach_max(config: Config) -> int:
@@ -41,15 +48,35 @@ class VectorHoldback:
     again when that origin advances, so a packet is tested about once for each origin that it waits for, not once a delivery.
     """
 
-    __slots__ = ("_awaiting", "_queues", "taken")
+    __slots__ = ("_awaiting", "_cast", "_last", "_queues", "taken")
 
     def __init__(self, size: int) -> None:
         self.taken = [0] * size  # by origin: how much is past the holdback, in units of weight
+        self._cast = [0] * size  # by origin: the same, with what is in the holdback
+        self._last = [(0,) * size] * size  # by origin: the vector of its last packet
         self._queues: list[deque[Held]] = [deque() for _ in range(size)]
         self._awaiting: list[list[Rank]] = [[] for _ in range(size)]  # by origin: whose heads wait for it to advance
 
+    def demand(self, origin: Rank, vector: tuple[int, ...], me: Rank) -> None:
+        """Raise `PeerFault` if no correct member gives its next packet this vector. Changes nothing.
+
+        That vectors of several members fit together is not checked: it would take all packets of the view.
+        """
+        if vector[origin] != self._cast[origin]:
+            raise PeerFault("a vector miscounts what its own sender has cast")
+        if any(map(lt, vector, self._last[origin])):
+            raise PeerFault("a vector is behind the last one of its sender")
+        taken = self.taken
+        if any(map(gt, vector, taken)):
+            if vector[me] > taken[me]:
+                raise PeerFault("a vector counts casts of this member that it never made")
+            if any(count > known + AHEAD_MAX for count, known in zip(vector, taken, strict=True)):
+                raise PeerFault("a vector counts more than can have been cast")
+
     def add(self, origin: Rank, held: Held) -> list[tuple[Rank, Held]]:
         """Queue one packet; return all that became ready, in a legal order (usually just this one)."""
+        self._cast[origin] += held.weight
+        self._last[origin] = held.vector
         queue = self._queues[origin]
         if queue:  # its predecessor waits, so it waits too
             queue.append(held)
@@ -131,6 +158,7 @@ def causally_closed(reports: Mapping[Rank, VectorReport]) -> tuple[int, ...]:
     queues whose past is in the set. The rest follows a packet that nobody holds, and is dropped by all; with it, by FIFO,
     everything later of the same origin.
     """
+    _demand_sound(reports)
     size = len(next(iter(reports.values())).held)
     taken = [0] * size
     last = [0] * size  # the slot that goes with `taken`
@@ -155,3 +183,42 @@ def causally_closed(reports: Mapping[Rank, VectorReport]) -> tuple[int, ...]:
                 last[origin] += 1
                 progress = True
     return tuple(last)
+
+
+Row = tuple[Rank, int, int, tuple[int, ...]]
+"""One packet, as a report lists it: origin, number, weight, vector."""
+
+
+def demand_closed(held: list[int], holdback: VectorHoldback, missing: Iterable[Row], wanted: tuple[int, ...]) -> None:
+    """Raise `PeerFault` unless a cut is just what a member can take in when it gets these packets."""
+    mine = vector_report(held, holdback)
+    waiting = (*mine.waiting, *missing)
+    together = mine._replace(held=tuple(map(max, held, wanted)), waiting=tuple(sorted(waiting)))
+    if causally_closed({0: together}) != wanted:
+        raise PeerFault("the cut is not causally closed")
+
+
+def _demand_sound(reports: Mapping[Rank, VectorReport]) -> None:
+    """Raise `PeerFault` if one of the reports cannot be, or if two contradict each other."""
+    known: dict[tuple[Rank, int], tuple[int, tuple[int, ...]]] = {}
+    places: list[set[tuple[int, int]]] = [set() for _ in next(iter(reports.values())).held]
+    for report in reports.values():
+        last = list(report.held)
+        for origin, _, _, _ in report.waiting:
+            last[origin] -= 1
+        if any(map(gt, last, report.taken)) or min(last) < 0:
+            raise PeerFault("a report lists more than it holds")
+        for origin, place in enumerate(zip(last, report.taken, strict=True)):
+            places[origin].add(place)
+        taken = list(report.taken)
+        for origin, number, weight, vector in report.waiting:
+            last[origin] += 1
+            if number != last[origin] or vector[origin] != taken[origin] or not weight:
+                raise PeerFault("a report lists packets that cannot follow each other")
+            if known.setdefault((origin, number), (weight, vector)) != (weight, vector):
+                raise PeerFault("two reports differ in a packet")
+            taken[origin] += weight
+    for rows in places:
+        for (slots, units), (more_slots, more_units) in pairwise(sorted(rows)):
+            if more_slots == slots or more_units - units < more_slots - slots:
+                raise PeerFault("two reports differ in what was taken in")

@@ -52,11 +52,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from unisono.core.config import Config
+from unisono.core.errors import Contradiction, PeerFault
 from unisono.core.ordering import Ordering, Wait, weigh
 from unisono.core.outbox import Outbox, Pledge
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.wire import BATCH, SLOT, U64, Layout
-from unisono.orders.holdback import reach_max
+from unisono.orders.holdback import AHEAD_MAX, reach_max
 from unisono.orders.rmp_lock import GroupLock
 from unisono.orders.rmp_recovery import CUT_WIRE, REPORT_WIRE, RmpCut, RmpReport, recover
 
@@ -155,8 +156,11 @@ class Rmp(Ordering[RmpReport, RmpCut]):
             case Data():
                 self._take(sender, packet, out)
             case Vote():
+                if not self._votes[sender] < packet.position <= self._placed:
+                    raise PeerFault("a vote is for what was never transmitted, or comes twice")
                 self._count_vote(sender, packet.position, out)
             case Commit():
+                self._demand_commit(sender, packet.position)
                 self._commit(packet.position, out)
             case Request():
                 if self._lock.meet(sender, packet.stamp):
@@ -165,10 +169,13 @@ class Rmp(Ordering[RmpReport, RmpCut]):
                 if self._lock.accept(sender, packet.stamp):
                     self._begin_hold(out)
             case Semi():
-                self._count_slot(sender, packet.number)
+                self._demand_service(packet.batch, Service.FIFO)
+                self._demand_number(sender, packet.number)
+                self._held[sender] = packet.number
                 out.deliver.append(packet.batch)
             case _:
                 assert isinstance(packet, Datagram)
+                self._demand_service(packet.batch, Service.DATAGRAM)
                 if packet.batch.first >= self._shown[sender]:
                     self._shown[sender] = packet.batch.first + packet.batch.count
                     out.deliver.append(packet.batch)
@@ -233,13 +240,10 @@ class Rmp(Ordering[RmpReport, RmpCut]):
         for packet in self.unsent():
             assert isinstance(packet, Data)
             batches[self._rank, packet.number] = packet.batch
-        for slot in sorted(missing):
-            packet = missing[slot]
-            if isinstance(packet, Semi):
-                out.deliver.append(packet.batch)
-            else:
-                assert isinstance(packet, Data)
-                batches[slot] = packet.batch
+        received = [packet for _, packet in sorted(missing.items())]
+        batches |= {slot: packet.batch for slot, packet in missing.items() if isinstance(packet, Data)}
+        self._demand_cut(cut, batches)
+        out.deliver += [packet.batch for packet in received if isinstance(packet, Semi)]
         for slot in cut.aborted:
             if out.noting and slot in batches:
                 out.decided(batches[slot], "abort", recovery=True)
@@ -247,6 +251,52 @@ class Rmp(Ordering[RmpReport, RmpCut]):
             self._deliver(batches[slot], out, recovery=True)
         if self._voted:
             self._hand_out_pledge(max(self._placed, self._committed), out)  # the cut decides all that there is
+
+    # What no correct member sends.
+
+    def _demand_number(self, sender: Rank, number: int) -> None:
+        if number != self._held[sender] + 1:
+            raise PeerFault("a batch is out of turn")
+
+    def _demand_service(self, batch: Batch, service: Service) -> None:
+        if batch.service is not service:
+            raise PeerFault("a packet carries a batch of another service")
+
+    def _demand_data(self, sender: Rank, packet: Data) -> None:
+        self._demand_number(sender, packet.number)
+        self._demand_service(packet.batch, Service.TOTAL)
+        if packet.committed > packet.position:
+            raise PeerFault("a batch says that it is committed itself")
+        if self._lock.held:
+            raise PeerFault("one transmits at a time")
+        if packet.position > self._placed + AHEAD_MAX:
+            raise PeerFault("a position is further ahead than can be")
+        if packet.position != self._placed:
+            raise Contradiction("a position is out of turn (I1): its transmitter, or the last one, has not told all")
+        self._demand_votes(sender, packet.committed)
+
+    def _demand_commit(self, sender: Rank, position: int) -> None:
+        if position > self._placed:
+            raise PeerFault("a position is committed that does not exist (I2)")
+        if position > self._committed and self._withheld[position - 1 - self._committed].slot[0] != sender:
+            raise PeerFault("a member commits what another one has transmitted")
+        self._demand_votes(sender, position)
+
+    def _demand_votes(self, sender: Rank, position: int) -> None:
+        """Nothing is committed without this member's vote (I2). If others transmitted it, one of them may have said that it was."""
+        if position > self._voted:
+            start, stop = max(self._voted - self._committed, 0), position - self._committed
+            is_own = all(self._withheld[at].slot[0] == sender for at in range(start, stop))
+            raise (PeerFault if is_own else Contradiction)("what this member has not voted for is committed (I2)")
+
+    def _demand_cut(self, cut: RmpCut, batches: Mapping[Slot, Batch]) -> None:
+        start, aborted = self._committed - cut.first, set(cut.aborted)
+        rest = cut.order[max(start, 0) :]
+        kept = tuple(one.slot for one in self._withheld if one.slot not in aborted)
+        if not 0 <= start <= len(cut.order) or rest[: len(kept)] != kept:
+            raise PeerFault("the cut contradicts the positions that are known here")
+        if len(set(rest)) < len(rest) or aborted.intersection(rest) or batches.keys() - aborted != set(rest):
+            raise PeerFault("the cut does not decide once what becomes of each batch")
 
     # Transmitting.
 
@@ -285,9 +335,8 @@ class Rmp(Ordering[RmpReport, RmpCut]):
     # Receiving.
 
     def _take(self, sender: Rank, packet: Data, out: Outbox) -> None:
-        self._count_slot(sender, packet.number)
-        assert packet.position == self._placed, "I1"
-        assert not self._lock.held, "one transmits at a time"
+        self._demand_data(sender, packet)
+        self._held[sender] = packet.number
         self._withheld.append(Withheld((sender, packet.number), packet.batch))
         self._transmitter = sender
         self._placed += 1
@@ -320,7 +369,3 @@ class Rmp(Ordering[RmpReport, RmpCut]):
     def _next_number(self) -> int:
         self._held[self._rank] += 1
         return self._held[self._rank]
-
-    def _count_slot(self, sender: Rank, number: int) -> None:
-        assert number == self._held[sender] + 1, "batches of one origin arrive in order"
-        self._held[sender] = number

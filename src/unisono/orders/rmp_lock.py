@@ -18,18 +18,21 @@ asked any more: the view change ends the lock with the view.
 
 from __future__ import annotations
 
+from unisono.core.errors import PeerFault
 from unisono.core.types import Rank
+from unisono.orders.holdback import AHEAD_MAX
 
 
 class GroupLock:
     """One member's part in the lock."""
 
-    __slots__ = ("_accepted", "_clock", "_everyone", "_rank", "asked", "held", "waiting")
+    __slots__ = ("_accepted", "_clock", "_everyone", "_met", "_rank", "asked", "held", "waiting")
 
     def __init__(self, rank: Rank, size: int) -> None:
         self._rank = rank
         self._everyone = (1 << size) - 1
         self._clock = 0  # no less than any stamp that was given or met here
+        self._met = [0] * size  # by member: the stamp of its last request
         self._accepted = 0  # who accepted my request, as bits
         self.asked: int | None = None  # the stamp of my request that is under way
         self.held = size == 1  # alone, one need not ask
@@ -46,7 +49,9 @@ class GroupLock:
 
     def meet(self, sender: Rank, stamp: int) -> bool:
         """Another member asks. True: accept at once; otherwise it waits for `release`."""
-        assert sender not in self.waiting, "one request of a member at a time"
+        if sender in self.waiting or not self._met[sender] < stamp <= self._clock + AHEAD_MAX:
+            raise PeerFault("a member asks for the lock twice, or with a stamp that cannot be")
+        self._met[sender] = stamp
         self._clock = max(self._clock, stamp)
         if self.held or (self.asked is not None and (self.asked, self._rank) < (stamp, sender)):
             self.waiting[sender] = stamp
@@ -55,7 +60,8 @@ class GroupLock:
 
     def accept(self, sender: Rank, stamp: int) -> bool:
         """Another member accepts my request. True: it was the last one, and the lock is mine."""
-        assert stamp == self.asked, "what was asked is answered once"
+        if stamp != self.asked or self._accepted >> sender & 1:
+            raise PeerFault("a member accepts what this one has not asked for, or accepts it twice")
         self._accepted |= 1 << sender
         if self._accepted == self._everyone:
             self.held, self.asked = True, None

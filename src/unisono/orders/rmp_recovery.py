@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from unisono.core.errors import PeerFault
 from unisono.core.types import Rank, Slot
 from unisono.core.wire import SLOTS, U64, VECTOR, Layout
 from unisono.orders.holdback import longest_held
@@ -51,14 +52,19 @@ CUT_WIRE = Layout(0x35, RmpCut, (VECTOR, U64, SLOTS, SLOTS))
 def recover(reports: Mapping[Rank, RmpReport], reach_max: int) -> RmpCut:
     first = min(report.committed for report in reports.values())
     for rank, report in reports.items():  # reports come from outside: nothing is made of a number before it is compared
-        assert report.unsent <= min(report.held[rank], reach_max), "what waits for the lock is held"
-        assert report.committed - first <= reach_max, "nobody is further ahead than windows allow"
+        if report.unsent > min(report.held[rank], reach_max):
+            raise PeerFault("what waits for the lock is held")
+        if report.committed - first > reach_max:
+            raise PeerFault("nobody is further ahead than windows allow")
+        _demand_sound(rank, report)
     tails = [_known(report, first) for report in reports.values()]
     common, top = min(map(len, tails)), max(map(len, tails))
-    assert max(report.committed for report in reports.values()) <= first + common, "a commit takes every vote"
+    if max(report.committed for report in reports.values()) > first + common:
+        raise PeerFault("a commit takes every vote")
     order = [_slot_at(place, tails) for place in range(common)]
     split = [_slot_at(place, tails) for place in range(common, top)]
-    assert len({origin for origin, _ in split}) <= 1, "one transmits at a time"
+    if len({origin for origin, _ in split}) > 1:
+        raise PeerFault("one transmits at a time")
     completed = bool(split) and split[0][0] in reports
     if completed:
         order += split
@@ -71,6 +77,17 @@ def recover(reports: Mapping[Rank, RmpReport], reach_max: int) -> RmpCut:
     return RmpCut(tuple(wanted), first, tuple(order), aborted)
 
 
+def _demand_sound(rank: Rank, report: RmpReport) -> None:
+    """Raise `PeerFault` if no correct member can have sent this report, whatever the others say."""
+    last: dict[Rank, int] = {}
+    for origin, number in report.withheld:
+        if not last.get(origin, 0) < number <= report.held[origin] - (report.unsent if origin == rank else 0):
+            raise PeerFault("a report withholds what it does not hold")
+        last[origin] = number
+    if report.committed > sum(report.held):
+        raise PeerFault("a report commits more than it holds")
+
+
 def _known(report: RmpReport, first: int) -> list[Slot | None]:
     """A survivor's positions from `first` on; None: it has delivered that one, and another survivor tells its slot."""
     return [None] * (report.committed - first) + list(report.withheld)
@@ -79,7 +96,8 @@ def _known(report: RmpReport, first: int) -> list[Slot | None]:
 def _slot_at(place: int, tails: list[list[Slot | None]]) -> Slot:
     """The slot at a place, from the survivors that still withhold it."""
     slots = {slot for tail in tails for slot in tail[place : place + 1] if slot is not None}
-    assert len(slots) == 1, "one transmits at a time, so a position has one batch"
+    if len(slots) != 1:
+        raise PeerFault("one transmits at a time, so a position has one batch")
     return slots.pop()
 
 

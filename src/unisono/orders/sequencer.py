@@ -34,11 +34,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from unisono.core.config import Config
+from unisono.core.errors import PeerFault
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.wire import ALL, BATCH, RANK, RANKS, ROW, SLOT, SLOTS, U64, VECTOR, Layout
-from unisono.orders.holdback import FORGET_MIN, longest_held
+from unisono.orders.holdback import AHEAD_MAX, FORGET_MIN, longest_held
 
 SEQUENCER: Rank = 0
 
@@ -93,6 +94,7 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         self._next = 0  # positions below it are delivered
         self._announced = 0  # at the sequencer: positions below it were cast
         self._numbered = [0] * len(view)  # by origin: batches that have a position here
+        self._seen = [0] * len(view)  # by origin: what its last batch says that it had delivered
         self._early: dict[Slot, int] = {}  # positions known before their batch came; kept only while someone records
 
     def submit(self, batch: Batch, out: Outbox) -> None:
@@ -107,8 +109,9 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
 
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
         if isinstance(packet, Data):
-            assert packet.number == self._held[sender] + 1, "batches of one origin arrive in order"
+            self._demand_data(sender, packet)
             self._held[sender] = packet.number
+            self._seen[sender] = packet.seen
             if self._rank == SEQUENCER:
                 self._sequence(packet, out)
                 return
@@ -117,14 +120,28 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
                 self._note_batch(sender, packet, out)
         else:
             assert isinstance(packet, Order)
-            assert sender == SEQUENCER
-            assert packet.first == self._base + len(self._order), "I1"
+            self._demand_order(sender, packet)
             for position, origin in enumerate(packet.origins, packet.first):
                 self._numbered[origin] += 1
                 if out.noting:
                     self._note_position(origin, position, out)
             self._order.extend(packet.origins)
         self._advance(out)
+
+    def _demand_data(self, sender: Rank, packet: Data) -> None:
+        if packet.number != self._held[sender] + 1:
+            raise PeerFault("a batch is out of turn")
+        end = self._announced if self._rank == SEQUENCER else self._base + len(self._order) + AHEAD_MAX
+        if not self._seen[sender] <= packet.seen <= end:
+            raise PeerFault("a batch says that its caster delivered what has no position, or less than before")
+
+    def _demand_order(self, sender: Rank, packet: Order) -> None:
+        if sender != SEQUENCER:
+            raise PeerFault("a member that is not the sequencer gives positions")
+        if packet.first != self._base + len(self._order) or not packet.origins:
+            raise PeerFault("positions are out of turn (I1)")
+        if self._numbered[self._rank] + packet.origins.count(self._rank) > self._held[self._rank]:
+            raise PeerFault("a position is for a batch that this member never cast")
 
     def end_turn(self, out: Outbox) -> None:
         end = self._base + len(self._order)
@@ -159,21 +176,27 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
 
     @staticmethod
     def merge(view: View, config: Config, reports: Mapping[Rank, SequencerReport]) -> SequencerCut:
+        for report in reports.values():
+            _demand_sound(report)
         held = longest_held(reports)
         base = max(report.base for report in reports.values())
-        assert all(report.delivered >= base for report in reports.values()), "nobody forgets what somebody lacks"
+        if any(report.delivered < base for report in reports.values()):
+            raise PeerFault("nobody forgets what somebody lacks")
         longest = max(reports.values(), key=lambda report: report.base + len(report.order))
+        for report in reports.values():
+            _demand_prefix(report, longest)
         order: list[Slot] = []
         wanted = list(longest.before or [0] * len(view))
         for origin in longest.order[: base - longest.base]:
             wanted[origin] += 1
         for origin in longest.order[base - longest.base :]:
-            if wanted[origin] == held[origin]:  # this position's batch died with its holders: the end E
+            if wanted[origin] >= held[origin]:  # this position's batch died with its holders: the end E
                 break
             wanted[origin] += 1
             order.append((origin, wanted[origin]))
         end = base + len(order)
-        assert all(report.delivered <= end for report in reports.values()), "nobody is past what is held"
+        if any(report.delivered > end for report in reports.values()):
+            raise PeerFault("nobody is past what is held")
         seen = {(origin, number): value for report in reports.values() for origin, number, value in report.seen}
         for origin in range(len(view)):
             while wanted[origin] < held[origin] and seen[origin, wanted[origin] + 1] <= end:
@@ -182,7 +205,7 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         return SequencerCut(tuple(wanted), tuple(order), base)
 
     def close(self, cut: SequencerCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
-        assert cut.base <= self._next, "nobody forgets what somebody lacks"
+        self._demand_cut(cut, missing)
         for position, (origin, number) in enumerate(cut.order[self._next - cut.base :], self._next):
             queue = self._waiting[origin]
             packet: Packet = queue.popleft() if queue else missing[origin, number]
@@ -192,6 +215,17 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
                 out.ordered(packet.batch, position)
             self._next += 1
             out.deliver.append(packet.batch)
+
+    def _demand_cut(self, cut: SequencerCut, missing: Mapping[Slot, Packet]) -> None:
+        if not 0 <= self._next - cut.base <= len(cut.order):
+            raise PeerFault("the cut ends before what was delivered here, or begins behind it")
+        ends = [held - len(queue) for held, queue in zip(self._held, self._waiting, strict=True)]
+        for origin, number in cut.order[self._next - cut.base :]:
+            ends[origin] += 1
+            if number != ends[origin] or (number > self._held[origin] and (origin, number) not in missing):
+                raise PeerFault("the cut has a position for a batch that cannot be there (I2)")
+        if tuple(ends) != cut.wanted:
+            raise PeerFault("the cut does not deliver what it wants")
 
     def _sequence(self, packet: Data, out: Outbox) -> None:
         """At the sequencer: a batch is numbered the moment it is met, and so deliverable at once."""
@@ -226,6 +260,37 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         position = self._early.pop((sender, packet.number), None)
         if position is not None:
             out.ordered(packet.batch, position)
+
+
+def _demand_sound(report: SequencerReport) -> None:
+    """Raise `PeerFault` if no correct member can have sent this report, whatever the others say."""
+    before = list(report.before or [0] * len(report.held))
+    if sum(before) != report.base or not 0 <= report.delivered - report.base <= len(report.order):
+        raise PeerFault("a report delivers what it does not know")
+    for origin in report.order[: report.delivered - report.base]:
+        before[origin] += 1
+    last = [0] * len(before)
+    for origin, number, seen in report.seen:
+        before[origin] += 1
+        if number != before[origin] or seen < last[origin]:
+            raise PeerFault("a report lists batches that cannot follow each other")
+        last[origin] = seen
+    if tuple(before) != report.held:
+        raise PeerFault("a report does not list what it holds")
+
+
+def _demand_prefix(report: SequencerReport, longest: SequencerReport) -> None:
+    """Raise `PeerFault` if two reports know different orders (I1)."""
+    early, late = (report, longest) if report.base <= longest.base else (longest, report)
+    skip = late.base - early.base
+    if any(a != b for a, b in zip(early.order[skip:], late.order, strict=False)):
+        raise PeerFault("two reports know different orders")
+    if skip <= len(early.order):
+        before = list(early.before or [0] * len(early.held))
+        for origin in early.order[:skip]:
+            before[origin] += 1
+        if tuple(before) != (late.before or (0,) * len(late.held)):
+            raise PeerFault("two reports know different orders")
 
 
 class FifoTotal(Sequencer):

@@ -20,16 +20,17 @@ message. Then one sort, a final before a non-final on ties. Why this is the orde
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.config import Config
+from unisono.core.errors import PeerFault
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.wire import ALL, RANK, ROW, SLOT, SLOTS, U64, VECTOR, Layout
-from unisono.orders.holdback import FORGET_MIN, longest_held, reach_max
+from unisono.orders.holdback import AHEAD_MAX, FORGET_MIN, longest_held, reach_max
 
 Stamp: TypeAlias = tuple[int, Rank]
 
@@ -125,13 +126,19 @@ CUT_WIRE = Layout(0x33, StampCut, (VECTOR, SLOTS))
 
 
 def merge_stamps(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
+    finals: dict[Slot, Stamp] = {}
+    for report in reports.values():
+        _demand_sound(report, reach_max(config))
+        for o, n, counter, rank in report.finals:
+            if finals.setdefault((o, n), (counter, rank)) != (counter, rank):
+                raise PeerFault("two reports differ in a final stamp")
     wanted = longest_held(reports)
-    finals = {(o, n): (counter, rank) for r in reports.values() for o, n, counter, rank in r.finals}
     current = {me: {(o, n): (counter, rank) for o, n, counter, rank in r.waiting} for me, r in reports.items()}
     keys: list[tuple[Stamp, bool, Slot]] = []
     for origin in range(len(view)):
         delivered = min(report.delivered[origin] for report in reports.values())
-        assert wanted[origin] - delivered <= reach_max(config), "nobody is further ahead than windows allow"
+        if wanted[origin] - delivered > reach_max(config):
+            raise PeerFault("nobody is further ahead than windows allow")
         floor: Stamp = finals.get((origin, delivered), (0, 0))
         for number in range(delivered + 1, wanted[origin] + 1):
             slot = (origin, number)
@@ -142,7 +149,45 @@ def merge_stamps(view: View, config: Config, reports: Mapping[Rank, StampReport]
                 stamp = max(stamp, floor)
             floor = stamp
             keys.append((stamp, provisional, slot))
-    return StampCut(wanted, tuple(slot for _, _, slot in sorted(keys)))
+    order = tuple(slot for _, _, slot in sorted(keys))
+    for report in reports.values():
+        _demand_prefix(report, order)
+    return StampCut(wanted, order)
+
+
+def _demand_sound(report: StampReport, reach: int) -> None:
+    """Raise `PeerFault` if no correct member can have sent this report, whatever the others say."""
+    ahead = [held - delivered for held, delivered in zip(report.held, report.delivered, strict=True)]
+    if min(ahead) < 0 or max(ahead) > reach:
+        raise PeerFault("a report delivers what it does not hold, or is further ahead than windows allow")
+    stamps: dict[Slot, Stamp] = {}
+    for origin, number, counter, rank in report.finals:
+        if number > report.held[origin] or counter > report.counter:
+            raise PeerFault("a report has a final stamp that cannot be")
+        if stamps.setdefault((origin, number), (counter, rank)) <= stamps.get((origin, number - 1), (0, 0)):
+            raise PeerFault("a report has final stamps that do not rise")
+    for origin, number, counter, _ in report.waiting:
+        is_here = report.delivered[origin] < number <= report.held[origin]
+        if not is_here or (origin, number) in stamps or counter > report.counter + AHEAD_MAX:
+            raise PeerFault("a report has a stamp for what does not wait")
+        stamps[origin, number] = (counter, 0)
+    for origin, delivered in enumerate(report.delivered):
+        if any((origin, number) not in stamps for number in range(max(delivered, 1), report.held[origin] + 1)):
+            raise PeerFault("a report has no stamp for what it holds")
+
+
+def _demand_prefix(report: StampReport, order: tuple[Slot, ...]) -> None:
+    """Raise `PeerFault` unless what a member has delivered comes first in the merged order, and each origin's in its turn."""
+    nexts: dict[Rank, int] = {}
+    is_past = False
+    for origin, number in order:
+        if nexts.setdefault(origin, number) != number:
+            raise PeerFault("the merged order is not FIFO")
+        nexts[origin] = number + 1
+        is_delivered = number <= report.delivered[origin]
+        if is_delivered and is_past:
+            raise PeerFault("a report has delivered what others put behind what it has not")
+        is_past = is_past or not is_delivered
 
 
 class Stamped(Ordering[StampReport, StampCut]):
@@ -162,6 +207,7 @@ class Stamped(Ordering[StampReport, StampCut]):
         self._queue = StampQueue()
         self._finals: dict[Slot, Stamp] = {}  # the finals known in this view …
         self._forgotten = [0] * len(view)  # … but not of those of each origin's first batches
+        self._stamped_by = [(0, 0)] * len(view)  # by member: the last own batch that it stamped, and its counter for it
 
     def mark(self) -> tuple[int, ...] | None:
         return tuple(self._delivered) if sum(self._delivered) - sum(self._forgotten) >= FORGET_MIN else None
@@ -197,17 +243,70 @@ class Stamped(Ordering[StampReport, StampCut]):
         return merge_stamps(view, config, reports)
 
     def close(self, cut: StampCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
+        self._demand_cut(cut, missing)
         for slot in cut.order:
             origin, number = slot
             if number <= self._delivered[origin]:
                 continue
-            assert number == self._delivered[origin] + 1, "the merged order is FIFO"
             self._delivered[origin] = number
             entry = self._queue.entries.get(slot)
             batch: Batch = entry.batch if entry is not None else missing[slot].batch  # type: ignore[attr-defined]
             if out.noting and slot not in self._finals:
                 out.ordered(batch)
             out.deliver.append(batch)
+
+    # What no correct member sends.
+
+    def _demand_number(self, sender: Rank, number: int) -> None:
+        if number != self._held[sender] + 1:
+            raise PeerFault("a batch is out of turn")
+
+    def _demand_proposals(self, sender: Rank, rows: Iterable[tuple[int, int]]) -> None:
+        """A member stamps own batches in their order, each once, with a counter that rises."""
+        last, floor = self._stamped_by[sender]
+        for number, counter in rows:
+            if number != last + 1 or number > self._held[self._rank]:
+                raise PeerFault("a stamp is for a batch that this member never cast, or that has one of its sender")
+            if not floor < counter <= self._counter + AHEAD_MAX:
+                raise PeerFault("a stamp does not rise, or rises too far")
+            last, floor = number, counter
+        if (last, floor) == self._stamped_by[sender]:
+            raise PeerFault("a list of stamps is empty")
+
+    def _demand_finals(self, sender: Rank, rows: Iterable[tuple[int, Stamp]]) -> None:
+        """An origin decides its batches in their order, each once, above the last one and no lower than they wait here."""
+        last: int | None = None
+        floor: Stamp = (0, 0)
+        for number, stamp in rows:
+            if last is None:
+                last, floor = number - 1, self._finals.get((sender, number - 1), (0, 0))
+                if last and not floor[0]:
+                    raise PeerFault("a final stamp is out of turn")
+            entry = self._queue.entries.get((sender, number))
+            if number != last + 1 or entry is None or entry.final:
+                raise PeerFault("a final stamp is out of turn, or for a batch that is not here")
+            if not floor < stamp or stamp[0] > self._counter + AHEAD_MAX:
+                raise PeerFault("a final stamp does not rise, or rises too far")
+            if stamp < entry.stamp:
+                raise self._too_low("a final stamp is below the one that the batch has here (I2)")
+            last, floor = number, stamp
+        if last is None:
+            raise PeerFault("a list of final stamps is empty")
+
+    _too_low: type[PeerFault] = PeerFault
+    """Who is to blame for a final stamp below the one here: its origin, which has this member's proposal."""
+
+    def _demand_cut(self, cut: StampCut, missing: Mapping[Slot, Packet]) -> None:
+        ends = list(self._delivered)
+        for slot in cut.order:
+            origin, number = slot
+            if number <= self._delivered[origin]:
+                continue
+            ends[origin] += 1
+            if number != ends[origin] or (slot not in self._queue.entries and slot not in missing):
+                raise PeerFault("the cut orders a batch that cannot be there")
+        if tuple(ends) != cut.wanted:
+            raise PeerFault("the cut does not deliver what it wants")
 
     def _take(self, origin: Rank, batch: Batch) -> int:
         """Stamp a new batch, queue it as undeliverable, and return its number."""

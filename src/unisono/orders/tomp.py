@@ -31,6 +31,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeVar
 
 from unisono.core.config import Config
+from unisono.core.errors import Contradiction, PeerFault
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Rank, View
 from unisono.core.wire import BATCH, LIST, ROW, SLOT, STAMP, STAMPS, U64, VECTOR, Layout
@@ -120,14 +121,17 @@ class Tomp(Stamped):
 
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
         if isinstance(packet, Data):
+            self._demand_number(sender, packet.number)
             number = self._take(sender, packet.batch)
-            assert packet.number == number, "batches of one origin arrive in order"
             self._acks.setdefault(sender, []).append(AckRow(number, self._counter, self._next_mid()))
         elif isinstance(packet, Acknowledge):
+            self._demand_acknowledgements(sender, packet.rows)
+            self._stamped_by[sender] = packet.rows[-1][:2]
             for ack in packet.rows:
                 self._fold(sender, ack, out)
         else:
             assert isinstance(packet, Final)
+            self._demand_rows(sender, packet.rows)
             for final in packet.rows:
                 self._decide(sender, final, out)
 
@@ -139,6 +143,22 @@ class Tomp(Stamped):
         if self._decided:
             out.to_all += map(Final, _shared(self._decided))
             self._decided = []
+
+    _too_low = Contradiction  # the stamp here may have been raised by what a third member said
+
+    def _demand_acknowledgements(self, sender: Rank, rows: tuple[AckRow, ...]) -> None:
+        self._demand_proposals(sender, ((number, counter) for number, counter, _ in rows))
+        for number, _, next_mid in rows:
+            if next_mid[self._rank] != number + 1 or 0 in next_mid:
+                raise PeerFault("an acknowledgement expects a batch that cannot be the next")
+
+    def _demand_rows(self, sender: Rank, rows: tuple[FinalRow, ...]) -> None:
+        self._demand_finals(sender, ((row.number, row.stamp) for row in rows))
+        for number, stamp, expected, following in rows:
+            if expected[sender] != number + 1 or 0 in expected or expected[self._rank] > self._held[self._rank] + 1:
+                raise PeerFault("a final stamp comes with a batch that no member can have expected next")
+            if any(not 1 < counter <= stamp[0] + 1 for counter, _ in following):
+                raise PeerFault("a final stamp comes with one that no member can have given")
 
     def _next_mid(self) -> tuple[int, ...]:
         return tuple(held + 1 for held in self._held)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from zlib import crc32
 
 from unisono.core.frame import HEAD_BYTES, VERSION, group_tag
+from unisono.core.types import MemberId
 
 CHECKSUM_BYTES = 4
 CHECKED_BYTES_MAX = 9_216
@@ -20,6 +21,8 @@ class Checksum:
     """Closes and opens the datagrams of one group, as a `Seal` does where there is a key."""
 
     name = "checksum"
+    sender: MemberId | None = None
+    """A checksum says nothing of who sent a datagram."""
 
     def __init__(self, group: str) -> None:
         self._tag = group_tag(group).to_bytes(4, "little")

@@ -46,8 +46,12 @@ class Desk:
         self._desk = ClientDesk(_Caster(group), group.name)
         self.dropped = self._desk.dropped
 
-    def receive(self, datagrams: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-        return self._desk.receive(datagrams)
+    def receive(
+        self, datagrams: Sequence[bytes | memoryview], senders: Sequence[MemberId | None]
+    ) -> tuple[list[bytes | memoryview], list[MemberId | None]]:
+        """Take what clients sent; what is left is for the member, with who has sealed it."""
+        rest = [pair for pair in zip(datagrams, senders, strict=True) if not self._desk.takes(pair[0])]
+        return [datagram for datagram, _ in rest], [sender for _, sender in rest]
 
     def drain(self) -> list[tuple[tuple[str, ...], bytes]]:
         return [((address,), frame) for address, frame in self._desk.drain()]

@@ -19,6 +19,7 @@ from unisono.core.errors import PeerFault, UnisonoError
 from unisono.core.happenings import Happening
 from unisono.core.member import Member
 from unisono.core.outbox import Pledge
+from unisono.core.types import MemberId
 from unisono.runtime.checksum import Checksum
 from unisono.runtime.forks import disown_in_children
 from unisono.runtime.hub import Port
@@ -121,15 +122,22 @@ class Driver:
             self._is_busy = True
             self._frozen += map(bytes, datagrams)
             return
-        taken: Sequence[bytes | memoryview]
-        open_one, peers = self.seal.open, self.peers
-        if peers is None:
-            taken = [frame for one in datagrams if (frame := open_one(one)) is not None]
-        elif peers.is_watching:
-            taken = peers.open(datagrams, open_one, self._reason)
-        else:
-            note = self._note
-            taken = [frame for one in datagrams if (frame := open_one(one)) is not None or note(one)]  # type: ignore[misc]
+        seal, peers = self.seal, self.peers
+        open_one = seal.open
+        is_watching = peers is not None and peers.is_watching
+        taken: list[bytes | memoryview] = []
+        senders: list[MemberId | None] = []  # beside them: a rank in a view says less than a seal
+        for one in datagrams:
+            if is_watching and peers.takes(one):  # type: ignore[union-attr]
+                continue
+            frame = open_one(one)
+            if frame is not None:
+                taken.append(frame)
+                senders.append(seal.sender)
+                if is_watching:
+                    peers.opened(frame, one)  # type: ignore[union-attr]
+            elif peers is not None:
+                peers.refused(one, seal.reason)
         if not taken:
             return
         self._is_busy = True
@@ -139,8 +147,8 @@ class Driver:
             self.hand_in()
         try:
             if self.desk is not None:
-                taken = self.desk.receive(taken)
-            self.member.receive(taken, self.clock())
+                taken, senders = self.desk.receive(taken, senders)
+            self.member.receive(taken, self.clock(), senders)
         except Exception as error:  # nothing that a peer sends may end the process without a word
             self._break(error)
             return
@@ -151,12 +159,6 @@ class Driver:
         self.peers = peers
         if isinstance(self.seal, Checksum):
             self.seal.foreign = lambda datagram: peers.refused(memoryview(datagram), "")
-
-    def _reason(self) -> str:
-        return self.seal.reason
-
-    def _note(self, datagram: memoryview) -> bool:
-        return self.peers is not None and self.peers.refused(datagram, self.seal.reason)
 
     def hand_in(self) -> None:
         """Before anything else reaches the member: only so is the room still there that was found after the last turn."""

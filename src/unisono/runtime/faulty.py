@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, zip_longest
 from typing import Any, NamedTuple
 
 from unisono.core.departure import Cause
@@ -177,9 +177,11 @@ class FaultyMember:
 
     # In.
 
-    def receive(self, datagrams: Iterable[bytes | memoryview], now: int) -> None:
-        for one in datagrams:
-            self._member.receive([self._look_in(bytes(one))], now)
+    def receive(
+        self, datagrams: Iterable[bytes | memoryview], now: int, senders: Iterable[MemberId | None] = ()
+    ) -> None:
+        for one, sender in zip_longest(datagrams, senders):
+            self._member.receive([self._look_in(bytes(one))], now, (sender,))
             self._tell_acked()
 
     def _look_in(self, frame: bytes) -> bytes:

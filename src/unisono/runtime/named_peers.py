@@ -13,7 +13,7 @@ Looking costs nothing while every named peer is in the view: then only refused d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -36,8 +36,6 @@ NOTES_MAX = 1_000
 """Maximum number of refused datagrams that are looked at per second; all are counted."""
 STRANGERS_MAX = 64
 """Addresses that are not named, and whose refused datagrams are remembered."""
-
-Open = Callable[[memoryview], "bytes | memoryview | None"]
 
 
 class Trouble(StrEnum):
@@ -180,21 +178,17 @@ class NamedPeers:
 
     # Datagrams.
 
-    def open(
-        self, datagrams: Sequence[memoryview], open_one: Open, reason: Callable[[], str]
-    ) -> list[bytes | memoryview]:
-        """Open datagrams as the driver does, and look at each. `reason` says why the last one did not open."""
-        taken = []
-        for one in datagrams:
-            if one[:1] == _HINT:
-                self._take_hint(one)
-            elif (frame := open_one(one)) is None:
-                self.refused(one, reason())
-            else:
-                taken.append(frame)
-                if frame[:HEAD_BYTES] == self._control_head:
-                    self._heard(frame, one)
-        return taken
+    def takes(self, datagram: memoryview) -> bool:
+        """Take a hint about another group; False: it is none."""
+        if datagram[:1] != _HINT:
+            return False
+        self._take_hint(datagram)
+        return True
+
+    def opened(self, frame: bytes | memoryview, datagram: memoryview) -> None:
+        """A datagram was authentic, and this is its frame."""
+        if frame[:HEAD_BYTES] == self._control_head:
+            self._heard(frame, datagram)
 
     def _heard(self, frame: bytes | memoryview, datagram: memoryview) -> None:
         opened, now = self._frames.open_client(frame), self._clock()
@@ -204,15 +198,15 @@ class NamedPeers:
                 place.hear(now)
             self._strangers.pop(address, None)
 
-    def refused(self, datagram: memoryview, reason: str) -> bool:
-        """A datagram was refused. Returns False, as a filter wants it."""
+    def refused(self, datagram: memoryview, reason: str) -> None:
+        """A datagram was refused."""
         now = self._clock()
         if now - self._noted_from >= SECOND:
             self._noted_from, self._noted = now, 0
         self._noted += 1
         trouble = self._judge(datagram, reason) if self._noted <= NOTES_MAX else None
         if trouble is None:
-            return False
+            return
         source, claimed = self._source_of(datagram), self._claimed(datagram)
         place = self._by_address.get(source) or self._by_address.get(claimed)
         if place is None:
@@ -222,7 +216,6 @@ class NamedPeers:
         if place is not None:
             place.refuse(trouble, now)
             self._attributed[trouble] = self._attributed.get(trouble, 0) + 1
-        return False
 
     def _judge(self, datagram: memoryview, reason: str) -> Trouble | None:
         """What a refused datagram tells of its sender; None: nothing that a person can act on."""

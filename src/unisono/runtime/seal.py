@@ -239,6 +239,8 @@ class Seal:
         self.refused = dict.fromkeys(_REASONS, 0)
         self.reason = ""
         """Why the latest datagram that did not open was refused; `unknown`: failed authentication, of a life unknown here."""
+        self.sender: MemberId | None = None
+        """Who has sealed the datagram that was opened last. One of a stream claims a rank instead, which depends on the view."""
         disown_in_children(self)
 
     def resalt(self) -> None:
@@ -321,6 +323,7 @@ class Seal:
             self._admit(identity, life)
         else:
             self._heard.move_to_end(life.name)
+        self.sender = life.member
         return frame
 
     def _newcomer(self, identity: bytes) -> _Life | None:

@@ -146,13 +146,14 @@ class ClientDesk:
 
     def receive(self, datagrams: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
         """Take what clients sent; what is left is for the member."""
-        rest: list[bytes | memoryview] = []
-        for datagram in datagrams:
-            if self._frames.is_client(datagram):
-                self._take(datagram)
-            else:
-                rest.append(datagram)
-        return rest
+        return [datagram for datagram in datagrams if not self.takes(datagram)]
+
+    def takes(self, datagram: bytes | memoryview) -> bool:
+        """Take a datagram of a client; False: it is none."""
+        if not self._frames.is_client(datagram):
+            return False
+        self._take(datagram)
+        return True
 
     def _take(self, datagram: bytes | memoryview) -> None:
         frame = self._frames.open_client(datagram)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.config import Config
 from unisono.core.control import Charter, Control, ControlCodec, Held
-from unisono.core.errors import Misuse
+from unisono.core.errors import Misuse, PeerFault
 from unisono.core.membership import Membership
 from unisono.core.membership_host import Installed
 from unisono.core.membership_settings import MembershipSettings, Policy
@@ -387,6 +387,8 @@ class Post:
         seat = self.chair.seat
         if seat is not None:
             effects = seat.drain(seat_now)
+            for fault in effects.faults:  # all are correct here, so the order is not
+                raise PeerFault(fault.reason)
             notes, events = effects.notes, effects.events
             for packet in effects.casts:
                 for rank, member in enumerate(seat.view.members):

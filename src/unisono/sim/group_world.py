@@ -14,7 +14,7 @@ from typing import Any
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.detector import DetectorSettings
-from unisono.core.errors import UnisonoError
+from unisono.core.errors import PeerFault, UnisonoError
 from unisono.core.happenings import Entered
 from unisono.core.member import Member, Settings
 from unisono.core.membership_host import Left, Refused
@@ -141,6 +141,8 @@ class Process:
         """End the member's turn and perform its effects, in the order in which a real driver would."""
         world, member = self.world, self.member
         effects = member.drain(self.clock())
+        if member.is_lied_to and not world.has_liars:
+            raise PeerFault(f"{self.id} takes another member for a liar. {member.lie}")
         self.records += effects.records
         if not self.ended:
             self.recorder.turn(world.now, effects.notes)
@@ -246,6 +248,7 @@ class GroupWorld:
         self.order, self.orders, self.kind = order, orders, kind
         self.seed = seed
         self.settings = settings
+        self.has_liars = False  # without any, a packet that is refused as a lie is our mistake
         self.group = "simulated"
         self.run_name = run_name or f"group-{order}-{seed}"
         self.now = 0

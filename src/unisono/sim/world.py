@@ -11,6 +11,7 @@ from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any, Protocol, TypeAlias
 
+from unisono.core.errors import PeerFault
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Effects
 from unisono.core.seat import Seat, packet_for
@@ -161,6 +162,8 @@ class World:
         member = host.member
         now = self.now
         effects = member.drain(host.clock(now))
+        for fault in effects.faults:  # here all are correct, so the order is not
+            raise PeerFault(f"{member.id} refuses a packet of rank {fault.sender}: {fault.reason}")
         self.turns += 1
         for watcher in self._watchers:
             watcher.turn(now, member.id, effects)
