@@ -12,8 +12,9 @@ the others up for as long as it lives.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -164,36 +165,40 @@ def nothing(*_: Any) -> None:
     pass
 
 
-def find_harm(order: str, subject: type, liar: str, is_change: bool = False) -> str | None:
-    number = 0
-    while True:
-        world = LyingWorld(order, liar)
+def lies_told(order: str, subject: type, liar: str, seed: int) -> Iterator[LyingWorld]:
+    """A world for each lie that there is room for."""
+    for number in count():
+        world = LyingWorld(order, liar, seed)
+        if world.tell(subject, number).told is None:
+            return
+        yield world
+
+
+def find_harm(order: str, subject: type, liar: str) -> str | None:
+    """What the first lie that does harm does, over several seeds: which lie it is depends on what is under way."""
+    for seed in range(SEEDS):
         try:
-            told = world.tell(subject, number, joining(world) if is_change else None).told
-            verdict = None if told is None else world.judge()
+            for world in lies_told(order, subject, liar, seed):
+                verdict = world.judge()
+                if verdict is not None:
+                    return verdict
         except Exception as error:
             return f"raised {error!r}"
-        if told is None or verdict is not None:
-            return verdict
-        number += 1
+    return None
 
 
 def count_expelled(order: str, subject: type, liar: str) -> int:
     """How many of the lies cost the liar its place."""
-    number = count = 0
-    while True:
-        world = LyingWorld(order, liar)
-        told = world.tell(subject, number)
-        if told.told is None:
-            return count
-        count += any("impossible packet" in one.member.dropped for one in world.correct)
-        number += 1
+    worlds = lies_told(order, subject, liar, seed=0)
+    return sum(any("impossible packet" in one.member.dropped for one in world.correct) for world in worlds)
 
 
+SEEDS = 6
 PLANTED: list[tuple[type, str, str, type, str]] = [
     (VectorHoldback, "demand", "causal", causal.Data, "a"),
     (VectorHoldback, "demand", "all-ack", agreed.Ack, "d"),
     (Sequencer, "_demand_order", "sequencer", sequencer.Order, "a"),
+    (Sequencer, "_demand_data", "sequencer", sequencer.Data, "d"),
     (Stamped, "_demand_proposals", "abcast", abcast.Propose, "d"),
     (Stamped, "_demand_finals", "abcast", abcast.Final, "d"),
     (Stamped, "_demand_proposals", "tomp", tomp.Acknowledge, "d"),
@@ -210,16 +215,10 @@ def test_without_a_check_a_lie_does_harm(
     assert find_harm(order, subject, liar) is not None
 
 
-@pytest.mark.parametrize(
-    ("where", "check", "order", "subject"),
-    [(Seat, "_demand", "fifo", fifo.Data), (Sequencer, "_demand_data", "sequencer", sequencer.Data)],
-)
-def test_without_a_check_a_liar_keeps_its_place(
-    where: type, check: str, order: str, subject: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expelled = count_expelled(order, subject, "d")
-    monkeypatch.setattr(where, check, nothing)
-    assert count_expelled(order, subject, "d") < expelled
+def test_without_a_check_a_liar_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    expelled = count_expelled("fifo", fifo.Data, "d")
+    monkeypatch.setattr(Seat, "_demand", nothing)
+    assert count_expelled("fifo", fifo.Data, "d") < expelled
 
 
 def test_a_lock_that_takes_any_stamp_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
