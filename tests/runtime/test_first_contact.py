@@ -7,6 +7,8 @@ import io
 import json
 import logging
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -292,3 +294,29 @@ async def test_refused_is_shown_once_and_only_at_the_member_that_is_not_taken(
     assert all(addresses[2] in row["message"] and "safe=" in row["message"] for row in told)
     assert len(told) == len({row["member"] for row in told}), "once each"
     assert not any("membership: settings" in row.get("drops", {}) for row in log())
+
+
+PROGRAM = """
+import asyncio, sys, unisono
+
+async def main() -> None:
+    async with unisono.join(sys.argv[1], listen=sys.argv[2], peers=sys.argv[2:]) as group:
+        print(len(group.members), flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_sets_up_no_logging_is_told_on_standard_error() -> None:
+    """Found by trying: the warnings went to a handler that does nothing."""
+    first, second = free_addresses(2)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "chat", first, second], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
+        _, told = process.communicate()
+    assert f"no answer from {second}" in told
+    assert "Traceback" not in told

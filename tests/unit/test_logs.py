@@ -229,14 +229,21 @@ def test_a_watchdog_for_the_log_alone_looks_only_where_the_log_is_read() -> None
             return group._driver.member.settings.flow.stall_ns
 
     handlers, logging.getLogger().handlers = logging.getLogger().handlers, []
+    LOGGER.addHandler(silent := logging.NullHandler())
     try:
         assert asyncio.run(main()) is None
-        LOGGER.addHandler(handler := logging.StreamHandler(io.StringIO()))
-        try:
-            assert asyncio.run(main()) == joining.WATCHDOG_S * 1e9
-        finally:
-            LOGGER.removeHandler(handler)
+        for handler in (logging.StreamHandler(io.StringIO()), None):
+            if handler is None:
+                LOGGER.removeHandler(silent)  # Python's last resort
+            else:
+                LOGGER.addHandler(handler)
+            try:
+                assert asyncio.run(main()) == joining.WATCHDOG_S * 1e9
+            finally:
+                if handler is not None:
+                    LOGGER.removeHandler(handler)
     finally:
+        LOGGER.removeHandler(silent)
         logging.getLogger().handlers = handlers
 
 
@@ -278,11 +285,12 @@ def test_nobody_pays_for_a_log_that_nobody_reads() -> None:
         async with join("lab", listen="127.0.0.1:0") as group:
             unread = logging.getLogger("unisono.unread")
             unread.propagate = False
+            unread.addHandler(logging.NullHandler())
             assert logs.attach(group, asyncio.get_running_loop(), unread) is None
             assert group._driver._show == group._shown_by_driver
 
     handlers = logging.getLogger().handlers[:]
-    logging.getLogger().handlers[:] = []  # pytest's own
+    logging.getLogger().handlers[:] = [logging.NullHandler()]  # instead of pytest's own
     try:
         asyncio.run(main())
     finally:

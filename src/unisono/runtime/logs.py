@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from unisono.runtime.journal_records import Undecided
 
 LOGGER = logging.getLogger("unisono")
-LOGGER.addHandler(logging.NullHandler())
 DROPS_EVERY_S = 1.0
 ORDINARY = frozenset({"other view", "early datagrams", "membership: stale incarnation"})
 """What is dropped while members go from one view to the next, and comes again if it is needed."""
@@ -300,8 +299,12 @@ def tell_failed_leave(group: Group, failure: Exception) -> None:
 
 
 def is_heard(logger: logging.Logger = LOGGER) -> bool:
-    """Whether a warning would reach any handler but ours that does nothing."""
-    at: logging.Logger | None = logger if logger.isEnabledFor(logging.WARNING) else None
+    """Whether a warning would reach a person: by a handler, or by Python's last resort, standard error, if there is none."""
+    if not logger.isEnabledFor(logging.WARNING):
+        return False
+    if not logger.hasHandlers():
+        return logging.lastResort is not None
+    at: logging.Logger | None = logger
     while at is not None:
         if any(not isinstance(handler, logging.NullHandler) for handler in at.handlers):
             return True
