@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("unisono")
 DROPS_EVERY_S = 1.0
-ORDINARY = frozenset({"other view", "early datagrams", "membership: stale incarnation"})
+ORDINARY = frozenset({"other view", "early datagrams", "membership: stale incarnation", "unproven", "unasked"})
 """What is dropped while members go from one view to the next, and comes again if it is needed."""
 PULSES = 4
 """How often a member looks whether its event loop runs, in the time that the others wait for it."""
