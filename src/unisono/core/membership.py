@@ -154,7 +154,9 @@ class Membership:
     @property
     def is_lied_to(self) -> bool:
         """Whether a report, a packet or a cut came here that no correct member sends."""
-        return bool(self._participant.nonsense) or not self._host.refused.keys().isdisjoint(("report", "packets", "cut"))
+        return bool(self._participant.nonsense) or not self._host.refused.keys().isdisjoint(
+            ("report", "packets", "cut")
+        )
 
     @property
     def coordinator(self) -> MemberId:
