@@ -237,7 +237,7 @@ def test_a_final_stamp_goes_before_an_equal_raised_one() -> None:
     member.receive(B, tomp.Data(1, Batch(B, 0, [b"waits"], Service.TOTAL)), out)
     member._queue.lift((B, 1), (5, 2))
     member.receive(2, tomp.Data(1, Batch(2, 0, [b"final"], Service.TOTAL)), out)
-    row = tomp.FinalRow(1, (5, 2), (9, 9, 9), ((0, 0),) * 3)
+    row = tomp.FinalRow(1, (5, 2), (1, 9, 2), ((6, 2),) * 3)
     member.receive(2, tomp.Final((row,)), out)
     assert [batch.origin for batch in out.deliver] == [2]
 

@@ -134,8 +134,8 @@ def test_installing_without_all_confirmations_is_found() -> None:
 
 def test_taking_packets_in_after_the_report_is_found() -> None:
     steps = found(replace(CRASH, chair=LeakyViewsChair))
-    assert "b casts" in steps
-    assert steps[-1].startswith("P25: "), "what is delivered after the report is not what was delivered before it"
+    assert "receives Data 1 of view 1@a" in steps[-2]
+    assert steps[-1].startswith("PeerFault "), "the cut has brought it already"
 
 
 def test_a_remainder_that_is_shown_before_the_transition_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

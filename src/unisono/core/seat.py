@@ -479,10 +479,8 @@ class Seat:
 
     def _demand(self, sender: Rank, batch: Batch) -> None:
         """Raise `PeerFault` if no correct member casts this batch, whatever the order."""
-        if batch.service not in self._order.services:
-            raise PeerFault("a batch asks for a service that the order does not have")
-        if (batch.payloads is None) is (batch.to is None or self.rank in batch.to):
-            raise PeerFault("a batch is kept from a member that it is for, or given to one that it is not for")
+        if batch.payloads is None and (batch.to is None or self.rank in batch.to):
+            raise PeerFault("a batch is kept from a member that it is for")
         if not self._indexed[sender][batch.service] <= batch.first <= INDEX_MAX - batch.count:
             raise PeerFault("messages have indexes that were used, or that cannot be")
 
@@ -491,7 +489,7 @@ class Seat:
         batch: Batch | None = getattr(packet, "batch", None)
         if type(packet) not in self._numbered or packet.number != slot[1]:  # type: ignore[attr-defined]
             raise PeerFault("a cut comes with a packet that is not of its slot")
-        if batch is not None and (batch.service not in self._order.services or batch.first > INDEX_MAX - batch.count):
+        if batch is not None and batch.first > INDEX_MAX - batch.count:
             raise PeerFault("a cut comes with a batch that no member casts")
 
     def _retain_own(self, packets: Sequence[Packet]) -> None:

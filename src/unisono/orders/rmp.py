@@ -169,13 +169,15 @@ class Rmp(Ordering[RmpReport, RmpCut]):
                 if self._lock.accept(sender, packet.stamp):
                     self._begin_hold(out)
             case Semi():
-                self._demand_service(packet.batch, Service.FIFO)
+                if packet.batch.service is not Service.FIFO:
+                    raise PeerFault("a packet carries a batch of another service")
                 self._demand_number(sender, packet.number)
                 self._held[sender] = packet.number
                 out.deliver.append(packet.batch)
             case _:
                 assert isinstance(packet, Datagram)
-                self._demand_service(packet.batch, Service.DATAGRAM)
+                if packet.batch.service is not Service.DATAGRAM:
+                    raise PeerFault("a packet carries a batch of another service")
                 if packet.batch.first >= self._shown[sender]:
                     self._shown[sender] = packet.batch.first + packet.batch.count
                     out.deliver.append(packet.batch)
@@ -258,13 +260,10 @@ class Rmp(Ordering[RmpReport, RmpCut]):
         if number != self._held[sender] + 1:
             raise PeerFault("a batch is out of turn")
 
-    def _demand_service(self, batch: Batch, service: Service) -> None:
-        if batch.service is not service:
-            raise PeerFault("a packet carries a batch of another service")
-
     def _demand_data(self, sender: Rank, packet: Data) -> None:
         self._demand_number(sender, packet.number)
-        self._demand_service(packet.batch, Service.TOTAL)
+        if packet.batch.service in (Service.FIFO, Service.DATAGRAM):
+            raise PeerFault("a packet carries a batch of another service")
         if packet.committed > packet.position:
             raise PeerFault("a batch says that it is committed itself")
         if self._lock.held:
