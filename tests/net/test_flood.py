@@ -57,7 +57,7 @@ async def count_flooded(group: unisono.Group, address: str, rate: float) -> floa
 
 
 @live
-async def test_casts_go_on_at_half_their_rate_while_a_stranger_invents_lives() -> None:
+async def test_f18_casts_go_on_at_half_their_rate_while_a_stranger_invents_lives() -> None:
     """Found by flooding: each datagram cost a key derivation, and of 300 casts 6 were left."""
     own, victim = free_addresses(2)
     wishes: dict[str, Any] = {

@@ -147,7 +147,7 @@ def test_whatever_a_child_asks_of_the_group_is_refused_with_a_cure(loop: Loop, t
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_child_that_goes_on_running_the_loop_neither_reads_nor_sends(loop: Loop, tmp_path: Path) -> None:
+def test_f17_a_child_that_goes_on_running_the_loop_neither_reads_nor_sends(loop: Loop, tmp_path: Path) -> None:
     """The riskiest child: all timers, callbacks and tasks of the parent run in it too."""
 
     async def main() -> None:
@@ -281,7 +281,7 @@ def test_a_client_in_a_child_is_refused() -> None:
     run(asyncio.new_event_loop, main())
 
 
-def test_a_seal_closes_nothing_in_a_child_or_in_a_child_of_it() -> None:
+def test_f17_a_seal_closes_nothing_in_a_child_or_in_a_child_of_it() -> None:
     seal = Seal("g", MemberId("127.0.0.1:1", 1), bytes(range(32)))
 
     def both() -> list[str]:
@@ -294,4 +294,4 @@ def test_a_seal_closes_nothing_in_a_child_or_in_a_child_of_it() -> None:
 def test_a_seal_that_a_child_may_use_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Seal, "disown", lambda self: None)
     with pytest.raises(AssertionError):
-        test_a_seal_closes_nothing_in_a_child_or_in_a_child_of_it()
+        test_f17_a_seal_closes_nothing_in_a_child_or_in_a_child_of_it()

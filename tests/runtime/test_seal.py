@@ -192,7 +192,7 @@ def test_a_new_salt_is_another_key_and_the_earlier_boxes_stay_refused() -> None:
     assert len({nonce(one) for one in (*before, late, *after)}) == 41
 
 
-def test_a_salt_is_changed_before_its_counters_are_used_up() -> None:
+def test_f17_a_salt_is_changed_before_its_counters_are_used_up() -> None:
     a, b = Seal("g", A, KEY, boxes_max=7), Seal("g", B, KEY)
     sealed = [a.close(control(A)) for _ in range(22)]
     assert a.salts == 4
@@ -229,7 +229,7 @@ def test_a_captured_head_does_not_keep_an_old_salt_alive() -> None:
     assert refusals(b) == {"seal": 1, "replayed": 1}
 
 
-def test_threads_that_close_at_once_never_share_a_counter() -> None:
+def test_f17_threads_that_close_at_once_never_share_a_counter() -> None:
     a = Seal("g", A, KEY, boxes_max=100)
     sealed: list[bytes] = []
     before = sys.getswitchinterval()

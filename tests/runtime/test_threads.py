@@ -30,7 +30,7 @@ def run(loop: Loop, main: Awaitable[None]) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_another_thread_is_refused_and_told_the_cure(loop: Loop) -> None:
+def test_f17_another_thread_is_refused_and_told_the_cure(loop: Loop) -> None:
     """Found by trying: such casts were taken and left late, and once they stopped another, correct member."""
 
     async def main() -> None:

@@ -74,7 +74,7 @@ def liars_of(subject: type) -> str:
 
 
 @pytest.mark.parametrize(("order", "subject"), PACKETS, ids=lambda one: getattr(one, "__name__", one))
-def test_a_lie_in_a_packet_costs_the_liar_its_place_and_nobody_else(order: str, subject: type) -> None:
+def test_f21_a_lie_in_a_packet_costs_the_liar_its_place_and_nobody_else(order: str, subject: type) -> None:
     start = PACKETS.index((order, subject)) % STRIDE
     assert tell_all(order, subject, liars_of(subject), start=start, stride=STRIDE) > 1
 
@@ -87,12 +87,12 @@ def test_every_lie_in_a_packet_costs_the_liar_its_place_and_nobody_else(order: s
 
 
 @pytest.mark.parametrize("order", SPOKEN)
-def test_a_lie_in_a_report_fails_its_sender_alone(order: str) -> None:
+def test_f21_a_lie_in_a_report_fails_its_sender_alone(order: str) -> None:
     assert tell_all(order, ORDERS[order].report_wire.type, "d", is_change=True, stride=2 * STRIDE) > 2
 
 
 @pytest.mark.parametrize("order", SPOKEN)
-def test_a_lie_in_a_cut_closes_no_view(order: str) -> None:
+def test_f21_a_lie_in_a_cut_closes_no_view(order: str) -> None:
     assert tell_all(order, ORDERS[order].cut_wire.type, "a", is_change=True, stride=2 * STRIDE) > 2
 
 
