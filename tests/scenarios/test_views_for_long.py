@@ -120,6 +120,7 @@ def test_one_that_cannot_close_is_left_behind(piece_bytes_max: int) -> None:
     """If its cut came in several pieces it asked for them again and again, was taken for alive, and all stood still."""
     world = GroupWorld("fifo", seed=1, settings=with_membership(piece_bytes_max=piece_bytes_max))
     world.gather("abc")
+    world.has_liars = True  # to c, the cut of an order that it does not know is one
     c = world.processes["c"].member
     c._membership._host.orders = {name: order for name, order in ORDERS.items() if name != "toto"}
     a = world.processes["a"]

@@ -79,7 +79,7 @@ def test_the_log_warns_of_those_that_delivered_other_messages(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("unisono.runtime.logs.count_drops", lambda group: {})
-    group: Any = SimpleNamespace(name="g", id=A)
+    group: Any = SimpleNamespace(name="g", id=A, _driver=SimpleNamespace(peers=None))
     with caplog.at_level(logging.INFO, LOGGER.name):
         Reporter(group).tell([Transition((A,), True, FIRST.id), entered()], 0)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
