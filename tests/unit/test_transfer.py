@@ -379,6 +379,21 @@ def test_t6_a_part_is_left_out_if_those_that_came_later_wait_for_a_state_too() -
     assert tape.told == ["view 1", "view 5", "0:0", "view 6"]
 
 
+def test_t6_two_that_merge_do_not_wait_for_each_other() -> None:
+    """Found by a swarm: one was behind and waited for the other's state, and that one for the base of the first one's part."""
+    behind, port, tape = merging()
+    behind.take([entered(6, [C, D], (5, [C]))], 0)
+    to, ask = next((to, one) for to, one in reversed(port.take()) if isinstance(one, Ask))
+    assert (to, ask.want, ask.is_behind) == (D, None, True)
+    behind.take([aside(D, Decline(ask.view, ask.serial, Why.NONE, False))], 0)
+    assert tape.told == ["view 1", "view 5", "0:0", "view 6"]
+    ahead, port, _ = merging()  # it lacks the base of the part of A and B
+    port.take()
+    ahead.take([aside(A, Ask(view_id(5), n, None, is_behind)) for n, is_behind in enumerate((True, False))], 0)
+    answers = [message.why for _, message in port.take() if isinstance(message, Decline)]
+    assert answers == [Why.NONE, Why.PENDING], "a joiner may ask again: it gets the state when the merge is done"
+
+
 def test_an_answer_of_an_earlier_view_does_not_count() -> None:
     transfer, port, tape = merging()
     to, ask = asked(port)

@@ -38,7 +38,8 @@ T4  So if all have said NONE in view W, nobody held the base when W began, and n
     with that base, it would be live or ahead and have said so: the asker adopts its state.
 T6  A companion may have merged, given its state to a joiner and crashed, while this member was behind. So when all companions have
     said NONE, those that came later, without a part or with this member's own, are asked for their state: if one has it, this
-    member adopts it. If they all wait too, or there are none, the part is left out.
+    member adopts it. If they all wait too, or there are none, the part is left out. One that merges a later view and lacks the
+    base of the asker's part says NONE: it cannot have what it waits for, and if both waited it would be for each other.
 So companions that merge, merge the same bases; and live members that came along together have the same state (in an order that
 is not total: at the beginning of each view).
 
@@ -420,6 +421,7 @@ class Transfer:
             self._merge.in_doubt = fetch.want.part
             self._drop_fetch()  # T6: ask for a state instead
             fetch = self._fetch = self.fetch_type(self.settings, None, self._serial, self._now)
+            fetch.is_behind = True
             fetch.enter(self._view.id, self._candidates(None), False, self._now)
         if self._merge is not None and fetch.want is None:
             if fetch.is_nowhere:
@@ -662,7 +664,7 @@ class Transfer:
             self._unserved[asker] = None
             if ask.want is None:
                 return wire.Decline(ask.view, ask.serial, wire.Why.UNREAD, self._can_begin)
-        return wire.Decline(ask.view, ask.serial, self._why_not(ask.want), self._can_begin)
+        return wire.Decline(ask.view, ask.serial, self._why_not(asker, ask), self._can_begin)
 
     def _given(self) -> Reach | None:
         """How much of the latest view is in the state that this member can give now; None: it cannot."""
@@ -695,13 +697,15 @@ class Transfer:
             return None  # a later view takes another state over
         return {} if self._backlog.is_still_until(later[-1]) else None
 
-    def _why_not(self, want: wire.Want | None) -> wire.Why:
+    def _why_not(self, asker: MemberId, ask: wire.Ask) -> wire.Why:
         """Why there is nothing to give. T2: NONE must stay true as long as the view lasts."""
+        want = ask.want
         if self.status is Status.WAITING or self._is_provisional:
             return wire.Why.WAITING if want is None else wire.Why.NONE
         merge = self._merge
         if want is None:
-            return wire.Why.PENDING
+            is_waiting_for_it = ask.is_behind and merge is not None and merge.lacks_part_of(asker)
+            return wire.Why.NONE if is_waiting_for_it else wire.Why.PENDING
         if merge is not None and merge.view == want.merge:
             return wire.Why.NONE  # it is another part's: this member has its own
         for entered in self._backlog.views():

@@ -37,6 +37,7 @@ class Fetch:
 
     def __init__(self, settings: TransferSettings, want: Want | None, serial: int, now: int) -> None:
         self.want = want
+        self.is_behind = False  # the asker merges, and wants a state instead of a base (T6)
         self.since_ns = now
         self.out: list[tuple[MemberId, Message]] = []
         self.refused = 0  # offers and states that were no good
@@ -129,8 +130,8 @@ class Fetch:
 
     @property
     def is_nowhere(self) -> bool:
-        """Whether every candidate has said, in this view, that it waits for a state too."""
-        return all(self._is(candidate, Why.WAITING, Why.OBSERVER) for candidate in self._candidates)
+        """Whether every candidate has said, in this view, that it waits for a state too, or for the asker's own (T6)."""
+        return all(self._is(candidate, Why.WAITING, *_FOR_GOOD) for candidate in self._candidates)
 
     def is_first(self, me: MemberId) -> bool:
         """Whether all wait for a state, and nobody before me could begin with one of its own."""
@@ -163,7 +164,7 @@ class Fetch:
                 self._tried[candidate] = None
                 self._serial = (self._serial + 1) % 2**32
                 self.donor, self._heard_ns = candidate, now
-                self.out.append((candidate, Ask(self._view, self._serial, self.want)))
+                self.out.append((candidate, Ask(self._view, self._serial, self.want, self.is_behind)))
                 return
         self._tried.clear()
         self._rest_until = now + self._settings.retry_ns

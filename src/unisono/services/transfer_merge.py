@@ -39,6 +39,10 @@ class Merge:
     def missing(self) -> PartKey | None:
         return next((key for key in self.order if key not in self.bases and key not in self.lost), None)
 
+    def lacks_part_of(self, member: MemberId) -> bool:
+        """Whether the base of this member's part is not here."""
+        return any(member in self.parts[key] for key in self.order if key not in self.bases and key not in self.lost)
+
     def candidates(self, key: PartKey, me: MemberId) -> list[MemberId]:
         """Whom to ask for a base: those of that part first."""
         return sorted(self.companions - {me}, key=lambda member: (member not in self.parts[key], member))

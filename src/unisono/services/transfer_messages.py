@@ -63,6 +63,7 @@ class Ask(NamedTuple):
     view: ViewId
     serial: int
     want: Want | None  # None: the state as it is
+    is_behind: bool = False  # the asker merges, and lacks a base that no companion holds (T6)
 
 
 class Offer(NamedTuple):
@@ -118,7 +119,7 @@ _FRONTIER = ALL(ROW(U16, U8, U64, U64))
 _VALUES = ALL(ROW(TEXT, U64, TEXT))
 
 WIRE = (
-    Layout(0x78, Ask, (_VIEW, U32, MAYBE(_WANT))),
+    Layout(0x78, Ask, (_VIEW, U32, MAYBE(_WANT), FLAG)),
     Layout(0x79, Offer, (_VIEW, U32, U64, FLAG, _VIEW, _FRONTIER, U64, U32, BLOB, _VALUES, MAYBE(_HELD))),
     Layout(0x7A, Decline, (_VIEW, U32, U8, FLAG)),
     Layout(0x7B, Pull, (_VIEW, U64, U64)),
