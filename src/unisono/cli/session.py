@@ -20,7 +20,7 @@ from unisono.runtime.group import Group
 from unisono.runtime.join import Joining
 from unisono.runtime.named_peers import Trouble
 from unisono.runtime.observe import explain_strangers
-from unisono.runtime.plain import plain
+from unisono.trace.plain import plain
 
 LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
 """Where members look for each other if nothing is said: eight of them on this machine."""

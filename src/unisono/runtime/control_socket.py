@@ -29,8 +29,8 @@ from unisono.core.text import short_life, shorten
 from unisono.core.types import Key, MemberId
 from unisono.runtime.logs import LOGGER
 from unisono.runtime.observe import call_at_end, count_drops, explain_strangers
-from unisono.runtime.plain import json_text
 from unisono.trace.files import parse_json
+from unisono.trace.plain import json_text
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group

@@ -21,7 +21,7 @@ from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.core.text import shorten
 from unisono.runtime.named_peers import Trouble
 from unisono.runtime.observe import call_at_end, count_drops, observe_turns
-from unisono.runtime.plain import cut, json_text, plain
+from unisono.trace.plain import cut, json_text, plain
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group

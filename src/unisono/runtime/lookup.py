@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 
 from unisono.core.errors import Misuse
 from unisono.runtime.addresses import Endpoint, Unresolved, is_numeric, resolve_records, split
-from unisono.runtime.plain import cut, plain
+from unisono.trace.plain import cut, plain
 
 PeerList: TypeAlias = Iterable[str]
 PeerFunction: TypeAlias = Callable[[], "PeerList | Awaitable[PeerList]"]

@@ -21,8 +21,8 @@ from unisono.core.config import SECOND
 from unisono.core.frame import CONTROL, HEAD_BYTES, VERSION, Frames, group_tag
 from unisono.core.types import MemberId
 from unisono.runtime.group_hint import HINT, Hints
-from unisono.runtime.plain import cut, plain
 from unisono.runtime.seal import SEALED, UNKNOWN, claimed_address
+from unisono.trace.plain import cut, plain
 
 PATIENCE_NS = 1 * SECOND
 """A peer that has never answered is missed after this."""
