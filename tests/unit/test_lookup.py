@@ -172,6 +172,27 @@ def test_a_function_is_called_again_and_its_failures_are_said(names: Names) -> N
     run(story)
 
 
+def test_a_function_may_return_an_awaitable_or_a_generator_that_fails(names: Names) -> None:
+    async def fetched() -> list[str]:
+        return ["10.0.0.2:1"]
+
+    def generated() -> Any:
+        assert threading.current_thread() is not threading.main_thread()
+        yield "10.0.0.3:1"
+        raise OSError("no route")
+
+    returned: list[Callable[[], Any]] = [fetched, generated, lambda: iter(["10.0.0.4:1"])]
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        lookup = Lookup(loop, lambda: returned.pop(0)())
+        assert [one.text for one in await lookup.find(socket.AF_INET)] == ["10.0.0.2:1"]
+        assert [one.text for one in await lookup.round()] == ["10.0.0.2:1"]
+        assert "raised OSError: no route; it is called again" in lookup.problem
+        assert [one.text for one in await lookup.round()] == ["10.0.0.4:1"]
+
+    run(story)
+
+
 # In a member.
 
 
@@ -194,6 +215,16 @@ async def test_one_whose_peers_are_not_known_yet_waits_for_them_as_long_as_for_o
     view = joined._driver.member._membership._pace
     assert view.has_seeds, "or it would have founded its group at once"
     await joined.leave()
+
+
+@real
+async def test_peers_may_come_from_a_generator_and_are_not_lost() -> None:
+    addresses = free_addresses(2)
+    async with (
+        unisono.join("g", listen=addresses[0], pace=0.3) as a,
+        unisono.join("g", listen=addresses[1], peers=(one for one in addresses), pace=0.3),  # type: ignore[arg-type]
+    ):
+        await until(lambda: len(a.status()["members"]) == 2, "two members")
 
 
 @real

@@ -169,8 +169,7 @@ def join(
     """
     find_order(order)
     if not callable(peers):
-        check_peers(peers)
-        peers = tuple(peers)
+        peers = check_peers(peers)
     if not group:
         raise Misuse("a group needs a name.")
     if not isinstance(group, str):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from socket import AF_INET6
@@ -175,18 +175,26 @@ class Lookup:
             if inspect.iscoroutinefunction(function):
                 returned = await function()
             else:
-                returned = await self._loop.run_in_executor(self._threads(), function)
+                returned = await self._loop.run_in_executor(self._threads(), _call_here, function)
+            if inspect.isawaitable(returned):
+                returned = await returned
         except Exception as error:
             what = plain(cut(f"{type(error).__name__}: {error}", 200))
             self.problem = f"the function peers raised {what}; it is called again."
             return
         try:
-            self._texts = check_peers(returned)
+            self._texts = check_peers(returned)[:PEERS_MAX]
             self.problem = ""
         except Misuse as error:
             if is_first:
                 raise
             self.problem = f"the function peers returned no list of addresses: {error}"
+
+
+def _call_here(function: PeerFunction) -> object:
+    """Call the function, and let a generator run, in a thread: either may wait, or raise."""
+    returned = function()
+    return list(islice(returned, PEERS_MAX)) if isinstance(returned, Iterator) else returned
 
 
 def look_up(text: str) -> Resolved | Misuse:
@@ -207,7 +215,7 @@ def check_peers(peers: object) -> tuple[str, ...]:
     """A list of addresses as `join` takes it, each once."""
     if isinstance(peers, str | bytes) or not isinstance(peers, Iterable):
         raise Misuse(f"peers must be a list of addresses, not {peers!r}: write ['127.0.0.1:7400', …].")
-    texts = list(islice(peers, PEERS_MAX))
+    texts = list(peers)
     for text in texts:
         split(text, "the peer")
     return tuple(dict.fromkeys(texts))
