@@ -312,6 +312,20 @@ async def test_the_first_quorum_counts_names_as_soon_as_they_are_known(names: Na
 
 
 @real
+async def test_a_read_only_member_names_the_missing_peers_by_the_addresses_that_they_have_now(
+    names: Names, tmp_path: Any
+) -> None:
+    port = free_addresses(1)[0].rpartition(":")[2]
+    options: dict[str, Any] = {"policy": "primary", "journal": tmp_path, "pace": 0.3}
+    peers = [f"{name}:{port}" for name in ("alpha", "beta", "gamma")]
+    names.records = {"alpha": ["127.0.0.1"]}
+    async with unisono.join("g", listen=f"127.0.0.1:{port}", peers=peers, **options) as a:
+        await until(lambda: f"missing: beta:{port}" in str(a.explain()), "what is not known is named as it was written")
+        names.records = {"alpha": ["127.0.0.1"], "beta": ["127.0.0.2"]}
+        await until(lambda: f"missing: 127.0.0.2:{port}, gamma:{port}" in str(a.explain()), "beta has an address now")
+
+
+@real
 async def test_what_cannot_be_counted_needs_bootstrap_and_says_so(names: Names, tmp_path: Any) -> None:
     names.records = {"many": ["127.0.0.7", "127.0.0.8"]}
     port = free_addresses(1)[0].rpartition(":")[2]
