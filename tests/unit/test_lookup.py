@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -191,6 +193,54 @@ def test_a_function_may_return_an_awaitable_or_a_generator_that_fails(names: Nam
         assert [one.text for one in await lookup.round()] == ["10.0.0.4:1"]
 
     run(story)
+
+
+def test_a_function_that_does_not_return_holds_up_nothing(names: Names) -> None:
+    gate = threading.Event()
+
+    def peers() -> list[str]:
+        gate.wait(20)
+        return ["10.0.0.2:1"]
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        lookup = Lookup(loop, peers)
+        assert await lookup.find(socket.AF_INET, wait_s=0.01) == []
+        assert "has not returned yet" in lookup.problem
+        assert await lookup.round(0.01) == []
+        gate.set()
+        assert [one.text for one in await lookup.round()] == ["10.0.0.2:1"]
+        assert lookup.problem == ""
+        lookup.close()
+
+    try:
+        run(story)
+    finally:
+        gate.set()
+
+
+HANGING = """
+import asyncio, sys, time
+import unisono
+
+def peers():
+    time.sleep(3_600)
+
+async def main():
+    async with unisono.join("g", listen=sys.argv[1], peers=peers, min_members=2, timeout=0.1):
+        pass
+
+try:
+    asyncio.run(main())
+except unisono.TimedOut as error:
+    print(error)
+"""
+
+
+def test_a_program_ends_while_its_function_for_peers_hangs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGING, *free_addresses(1)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "the function peers has not returned yet" in done.stdout
 
 
 # In a member.
