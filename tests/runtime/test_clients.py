@@ -16,7 +16,7 @@ from tests.runtime.test_group import real
 from unisono.core.types import Batch
 from unisono.runtime.addresses import split
 from unisono.runtime.clients import Desk
-from unisono.runtime.seal import make_key
+from unisono.runtime.seal import Seal, make_key
 from unisono.services.client_messages import TAG
 from unisono.sim import Network, in_virtual_time, test
 
@@ -127,6 +127,23 @@ async def test_real_sockets_with_a_key() -> None:
         await group.leave()
     await asyncio.gather(*tasks)
     assert tills[0].sums == tills[1].sums == list(range(1, 41))
+
+
+@test()
+async def test_a_client_takes_a_new_salt_after_a_pause_and_is_served_under_each() -> None:
+    """While it stood still its process may have been copied, and two copies must not seal under one key and counter."""
+    key = make_key()
+    tills, groups, tasks = await shop(ADDRESSES[:2], key=key)
+    async with unisono.client("shop", contacts=ADDRESSES[:2], listen="10.0.0.9:1", key=key) as client:
+        for salts in range(1, 8):
+            assert await client.request(b"1") == str(salts).encode()
+            assert isinstance(client._seal, Seal)
+            assert client._seal.salts == salts
+            await asyncio.sleep(5)
+    for group in groups:
+        await group.leave()
+    await asyncio.gather(*tasks)
+    assert tills[0].sums == tills[1].sums == list(range(1, 8))
 
 
 @test()

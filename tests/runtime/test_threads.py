@@ -51,6 +51,7 @@ def test_f17_another_thread_is_refused_and_told_the_cure(loop: Loop) -> None:
                 "room": lambda: in_a_loop_of_its_own(group.room()),
                 "switch": lambda: in_a_loop_of_its_own(group.switch("causal")),
                 "give_up": lambda: in_a_loop_of_its_own(group.give_up("1")),
+                "until": lambda: in_a_loop_of_its_own(group.until(lambda view: True)),
                 "iterate": lambda: in_a_loop_of_its_own(iterate()),
                 "each": lambda: in_a_loop_of_its_own(group.each(lambda sender, payload: None)),
                 "next": lambda: in_a_loop_of_its_own(group.next()),

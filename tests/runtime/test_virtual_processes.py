@@ -103,6 +103,20 @@ async def test_a_kill_in_the_middle_of_a_cast_ends_everything_at_once(network: N
 
 
 @test()
+async def test_a_process_that_is_cancelled_from_within_is_over(network: Network) -> None:
+    async def give_up() -> None:
+        task = asyncio.create_task(asyncio.sleep(60))
+        task.cancel()
+        await task
+
+    process = network.process(give_up)
+    async with asyncio.timeout(10):
+        with pytest.raises(asyncio.CancelledError):
+            await process.wait()
+    assert not process.is_running
+
+
+@test()
 async def test_a_killed_process_can_be_waited_for_and_what_it_had_open_is_crashed(network: Network) -> None:
     seen = Seen()
     process = network.process(follow, ADDRESSES[0], seen)

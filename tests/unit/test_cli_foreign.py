@@ -9,7 +9,7 @@ from rich.console import Console
 
 from unisono.cli import check_net, directory, show, status
 from unisono.runtime.netcheck import Pair
-from unisono.runtime.plain import cut, plain, plain_lines
+from unisono.trace.plain import cut, plain, plain_lines
 
 HOSTILE = ["[/b]", "[red]x", "[fe80::1]:7400#3", "a\x1b]0;owned\x07b", "\x9b2J", "\u202eb"]
 

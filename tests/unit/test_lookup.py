@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -172,6 +174,75 @@ def test_a_function_is_called_again_and_its_failures_are_said(names: Names) -> N
     run(story)
 
 
+def test_a_function_may_return_an_awaitable_or_a_generator_that_fails(names: Names) -> None:
+    async def fetched() -> list[str]:
+        return ["10.0.0.2:1"]
+
+    def generated() -> Any:
+        assert threading.current_thread() is not threading.main_thread()
+        yield "10.0.0.3:1"
+        raise OSError("no route")
+
+    returned: list[Callable[[], Any]] = [fetched, generated, lambda: iter(["10.0.0.4:1"])]
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        lookup = Lookup(loop, lambda: returned.pop(0)())
+        assert [one.text for one in await lookup.find(socket.AF_INET)] == ["10.0.0.2:1"]
+        assert [one.text for one in await lookup.round()] == ["10.0.0.2:1"]
+        assert "raised OSError: no route; it is called again" in lookup.problem
+        assert [one.text for one in await lookup.round()] == ["10.0.0.4:1"]
+
+    run(story)
+
+
+def test_a_function_that_does_not_return_holds_up_nothing(names: Names) -> None:
+    gate = threading.Event()
+
+    def peers() -> list[str]:
+        gate.wait(20)
+        return ["10.0.0.2:1"]
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        lookup = Lookup(loop, peers)
+        assert await lookup.find(socket.AF_INET, wait_s=0.01) == []
+        assert "has not returned yet" in lookup.problem
+        assert await lookup.round(0.01) == []
+        gate.set()
+        assert [one.text for one in await lookup.round()] == ["10.0.0.2:1"]
+        assert lookup.problem == ""
+        lookup.close()
+
+    try:
+        run(story)
+    finally:
+        gate.set()
+
+
+HANGING = """
+import asyncio, sys, time
+import unisono
+
+def peers():
+    time.sleep(3_600)
+
+async def main():
+    async with unisono.join("g", listen=sys.argv[1], peers=peers, min_members=2, timeout=0.1):
+        pass
+
+try:
+    asyncio.run(main())
+except unisono.TimedOut as error:
+    print(error)
+"""
+
+
+def test_a_program_ends_while_its_function_for_peers_hangs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGING, *free_addresses(1)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "the function peers has not returned yet" in done.stdout
+
+
 # In a member.
 
 
@@ -194,6 +265,16 @@ async def test_one_whose_peers_are_not_known_yet_waits_for_them_as_long_as_for_o
     view = joined._driver.member._membership._pace
     assert view.has_seeds, "or it would have founded its group at once"
     await joined.leave()
+
+
+@real
+async def test_peers_may_come_from_a_generator_and_are_not_lost() -> None:
+    addresses = free_addresses(2)
+    async with (
+        unisono.join("g", listen=addresses[0], pace=0.3) as a,
+        unisono.join("g", listen=addresses[1], peers=(one for one in addresses), pace=0.3),  # type: ignore[arg-type]
+    ):
+        await until(lambda: len(a.status()["members"]) == 2, "two members")
 
 
 @real
@@ -278,6 +359,20 @@ async def test_the_first_quorum_counts_names_as_soon_as_they_are_known(names: Na
             assert not a._driver.member.is_primary
             names.records = {"alpha": ["127.0.0.1"], "beta": ["127.0.0.2"]}
             await until(lambda: a._driver.member.is_primary and b._driver.member.is_primary, "two of three are enough")
+
+
+@real
+async def test_a_read_only_member_names_the_missing_peers_by_the_addresses_that_they_have_now(
+    names: Names, tmp_path: Any
+) -> None:
+    port = free_addresses(1)[0].rpartition(":")[2]
+    options: dict[str, Any] = {"policy": "primary", "journal": tmp_path, "pace": 0.3}
+    peers = [f"{name}:{port}" for name in ("alpha", "beta", "gamma")]
+    names.records = {"alpha": ["127.0.0.1"]}
+    async with unisono.join("g", listen=f"127.0.0.1:{port}", peers=peers, **options) as a:
+        await until(lambda: f"missing: beta:{port}" in str(a.explain()), "what is not known is named as it was written")
+        names.records = {"alpha": ["127.0.0.1"], "beta": ["127.0.0.2"]}
+        await until(lambda: f"missing: 127.0.0.2:{port}, gamma:{port}" in str(a.explain()), "beta has an address now")
 
 
 @real

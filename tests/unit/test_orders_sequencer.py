@@ -136,5 +136,5 @@ def test_who_has_forgotten_closes_and_reports_from_its_base() -> None:
 def test_who_has_forgotten_what_somebody_lacks_is_found_out() -> None:
     hasty = SequencerReport((2, 0, 0), (), 2, (), 2, (2, 0, 0))
     behind = SequencerReport((2, 0, 0), (A,), 1, ((A, 2, 0),), 0, (0, 0, 0))
-    with pytest.raises(PeerFault, match="nobody forgets"):
+    with pytest.raises(PeerFault, match="forgotten what another one lacks"):
         merge(3, b=hasty, c=behind)

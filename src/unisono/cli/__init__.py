@@ -37,7 +37,7 @@ from unisono.cli.streams import prepare_streams
 from unisono.core.errors import UnisonoError
 from unisono.core.text import shorten
 from unisono.runtime.errors import JournalError, NotFlushed, TimedOut
-from unisono.runtime.plain import plain_lines
+from unisono.trace.plain import plain_lines
 from unisono.trace.schema import TraceError
 from unisono.version import __version__
 
@@ -91,7 +91,9 @@ app.command("ptp", cls=AsPrinted)(ptp.ptp)
 def main() -> None:
     """Run a command. Whatever goes wrong, a person reads one sentence."""
     prepare_streams()
-    logging.getLogger("unisono").addHandler(logging.NullHandler())  # commands have words of their own; `--log` shows it all
+    logging.getLogger("unisono").addHandler(
+        logging.NullHandler()
+    )  # commands have words of their own; `--log` shows it all
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, so that worker processes end too
     if hasattr(signal, "SIGPIPE"):  # `| head` ends us quietly, as it ends every other program

@@ -24,7 +24,7 @@ from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
 from unisono.runtime.loop import run
-from unisono.runtime.plain import plain
+from unisono.trace.plain import plain
 
 HELP = "/who says who is here, /why what waits, /quit (or Ctrl-D) leaves; anything else is said to all."
 NAME_LETTERS_MAX = 32

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock, Semaphore, Thread
 
 from unisono.cli.streams import to_text
-from unisono.runtime.plain import plain
+from unisono.trace.plain import plain
 
 AHEAD_LINES_MAX = 1_000
 """So many lines may be read and not yet taken; a file that is piped in waits."""

@@ -19,9 +19,9 @@ from unisono.core.types import MemberId
 from unisono.runtime.addresses import Endpoint, bind, bound_endpoint, resolve
 from unisono.runtime.faulty import FaultyLink, Verdict
 from unisono.runtime.loop import run
-from unisono.runtime.plain import plain
 from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.services.ptp import AckReceived, Failed, Link, LinkSettings, Note, Received, Resent, Restarted
+from unisono.trace.plain import plain
 
 DATAGRAM_BYTES_MAX = 1_472
 """With the headers of UDP and IP: 1,500."""

@@ -18,9 +18,8 @@ from unisono.runtime.errors import TimedOut
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining
-from unisono.runtime.named_peers import Trouble
-from unisono.runtime.observe import explain_strangers
-from unisono.runtime.plain import plain
+from unisono.runtime.observe import explain_strangers, explain_troubles
+from unisono.trace.plain import plain
 
 LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
 """Where members look for each other if nothing is said: eight of them on this machine."""
@@ -101,9 +100,7 @@ def tell_if_alone(group: Group, peers: Sequence[str]) -> None:
     if not others or len(group.members) > 1:
         return
     text = f"nobody answered at {', '.join(others)}: this member begins alone, and goes together with them when it hears them."
-    reports = () if group._driver.peers is None else group._driver.peers.reports()
-    causes = [report.sentence for report in reports if report.trouble is not Trouble.SILENT]
-    for sentence in (text, *causes, *explain_strangers(group)):
+    for sentence in (text, *explain_troubles(group), *explain_strangers(group)):
         complain(sentence)
 
 

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from unisono.cli.streams import takes_all_letters
-from unisono.runtime.plain import json_text, plain, plain_lines
 from unisono.sim.measure import Measures, Spread
 from unisono.sim.run import Outcome
 from unisono.sim.world import World
+from unisono.trace.plain import json_text, plain, plain_lines
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

@@ -429,7 +429,7 @@ class Member(MemberQuestions):
     def _distrust(self, rank: Rank, seat: Seat, streams: Streams, is_certain: bool = True) -> None:
         """What came in a member's name cannot be. It is blamed if all of it came from itself, sealed by it where there is a key.
 
-        Otherwise it cannot be told who lied: nobody is blamed, and the view is formed anew, with fresh streams.
+        Otherwise it cannot be told who lied: no member is blamed, and the view is formed anew, with fresh streams.
         """
         seat.faulty.add(rank)
         if is_certain and rank not in streams.relayed:

@@ -76,7 +76,7 @@ def explain_read_only(host: Host, participant: Participant) -> str:
         )
     what = f"view {charter.id} is not the primary one, so it is read-only"
     last = participant.standing.last
-    owed = host.settings.peers if last is None else tuple(member.address for member in last.members)
+    owed = host.peers if last is None else tuple(member.address for member in last.members)
     present = {member.address for member in charter.members}
     missing = [address for address in owed if address not in present]
     if not owed or 2 * len(missing) < len(owed):  # what is known here is no reason

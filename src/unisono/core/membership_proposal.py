@@ -108,7 +108,7 @@ class Attempt:
         self.done = False  # everyone confirmed
         self._answers: dict[MemberId, Answer] = {}
         self._hearsay: set[MemberId] = set()  # whose answers came with a token, through the hands of others
-        self._has_nonsense = False  # somebody has failed because of what it said
+        self._has_nonsense = False  # a member has failed because of what it said
         self._parcels: dict[tuple[MemberId, int], Parcel] = {}
         self._heard: dict[MemberId, int] = {}
         self._requests: dict[int, Request] = {}

@@ -105,5 +105,5 @@ class Effects:
         self.sends: list[tuple[Rank, Packet]] = []  # 2 send: on the unicast stream of one peer
         self.events: list[Batch | Transition | View] = []  # 3 show the application, in this order
         self.deadline: int | None = None  # 4 call drain() by then, in ns of the driver's clock
-        self.faults: list[Fault] = []  # whoever keeps the view sees to it that it ends
+        self.faults: list[Fault] = []  # the member blames the sender, or forms the view anew
         self.notes: list[Note] = []  # for the recorder; empty unless someone records

@@ -42,7 +42,7 @@ from unisono.core.types import (
 
 _is_safe = attrgetter("safe")
 INDEX_MAX = 2**63 - 1
-"""No member casts so many messages in its life."""
+"""More messages than a member casts in its life."""
 
 
 class Seat:

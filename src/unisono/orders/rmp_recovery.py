@@ -55,7 +55,7 @@ def recover(reports: Mapping[Rank, RmpReport], reach_max: int) -> RmpCut:
         if report.unsent > min(report.held[rank], reach_max):
             raise PeerFault("what waits for the lock is held")
         if report.committed - first > reach_max:
-            raise PeerFault("nobody is further ahead than windows allow")
+            raise PeerFault("a report is further ahead than windows allow")
         _demand_sound(rank, report)
     tails = [_known(report, first) for report in reports.values()]
     common, top = min(map(len, tails)), max(map(len, tails))

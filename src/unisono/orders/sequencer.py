@@ -181,7 +181,7 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         held = longest_held(reports)
         base = max(report.base for report in reports.values())
         if any(report.delivered < base for report in reports.values()):
-            raise PeerFault("nobody forgets what somebody lacks")
+            raise PeerFault("a report has forgotten what another one lacks")
         longest = max(reports.values(), key=lambda report: report.base + len(report.order))
         for report in reports.values():
             _demand_prefix(report, longest)
@@ -196,7 +196,7 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
             order.append((origin, wanted[origin]))
         end = base + len(order)
         if any(report.delivered > end for report in reports.values()):
-            raise PeerFault("nobody is past what is held")
+            raise PeerFault("a report has delivered what no report holds")
         seen = {(origin, number): value for report in reports.values() for origin, number, value in report.seen}
         for origin in range(len(view)):
             while wanted[origin] < held[origin] and seen[origin, wanted[origin] + 1] <= end:

@@ -138,7 +138,7 @@ def merge_stamps(view: View, config: Config, reports: Mapping[Rank, StampReport]
     for origin in range(len(view)):
         delivered = min(report.delivered[origin] for report in reports.values())
         if wanted[origin] - delivered > reach_max(config):
-            raise PeerFault("nobody is further ahead than windows allow")
+            raise PeerFault("a report is further ahead than windows allow")
         floor: Stamp = finals.get((origin, delivered), (0, 0))
         for number in range(delivered + 1, wanted[origin] + 1):
             slot = (origin, number)

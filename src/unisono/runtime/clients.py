@@ -13,6 +13,7 @@ from time import monotonic_ns, time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from unisono.core.detector import DetectorSettings
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.types import Batch, Key, MemberId
 from unisono.core.types import View as CoreView
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from unisono.runtime.group import Group
 
 Answer = Callable[[MemberId, bytes], bytes | None]
+
+PAUSE_NS = DetectorSettings().pause_ns
+"""A client that has sent nothing for this long takes a new salt, as members do."""
 
 
 class Unanswered(UnisonoError):
@@ -141,6 +145,7 @@ class Outside:
         self._client: Client
         self._seal: Seal | Checksum
         self._clock: Callable[[], int] = monotonic_ns
+        self._turned_at = 0  # by the clock
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: dict[int, asyncio.Future[Answered]] = {}
         self._room: list[asyncio.Future[None]] = []
@@ -202,7 +207,7 @@ class Outside:
         except Misuse:
             port.release()
             raise
-        self._port = port
+        self._port, self._turned_at = port, self._clock()
         return self
 
     async def _find_listen(self, contacts: Sequence[Endpoint], numeric: Any) -> Endpoint:
@@ -267,6 +272,9 @@ class Outside:
         if self._port is None:
             return
         now = self._clock()
+        if now - self._turned_at > PAUSE_NS:
+            self._seal.resalt()  # while it stood still, the process may have been copied
+        self._turned_at = now
         effects = self._client.drain(now)
         close = self._seal.close
         self._port.send([((address,), close(frame)) for address, frame in effects.datagrams])

@@ -2,7 +2,7 @@
 
 Each member has a unix socket in a folder that only its user can enter: `unisono` in $XDG_RUNTIME_DIR, else `unisono-UID` in the
 folder for temporary files. Where another user made that folder first, one with a random name takes its place (`unisono-UID-…`),
-which nobody can foresee; commands look into every folder that is their user's alone. A question is one line of JSON
+which cannot be foreseen; commands look into every folder that is their user's alone. A question is one line of JSON
 (`{"ask": "status"}`), and so is the answer. Who can enter the folder may ask, and may give up a state that is lost; nothing else
 can be changed this way. A socket that nobody answers at was left behind by a process that was killed, and is removed by
 whoever finds it.
@@ -29,8 +29,8 @@ from unisono.core.text import short_life, shorten
 from unisono.core.types import Key, MemberId
 from unisono.runtime.logs import LOGGER
 from unisono.runtime.observe import call_at_end, count_drops, explain_strangers
-from unisono.runtime.plain import json_text
 from unisono.trace.files import parse_json
+from unisono.trace.plain import json_text, plain
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -160,11 +160,11 @@ async def serve(group: Group) -> ControlSocket | None:
     try:
         place = find_place()
         if place.warning is not None:
-            LOGGER.warning(place.warning)
+            LOGGER.warning("%s", place.warning)
         control = ControlSocket(place.folder / f"{os.getpid()}-{name}.sock", lambda question: answer(group, question))
         await control.open()
     except Misuse as error:
-        LOGGER.warning(f"{group.id} runs without a control socket: {error}")
+        LOGGER.warning("%s of %s runs without a control socket: %s", group.id.short, plain(group.name), error)
         return None
     call_at_end(group, control.close)
     return control

@@ -386,6 +386,7 @@ class Group:
         check_seconds(timeout, "timeout", 0)
         if not callable(predicate) or iscoroutinefunction(predicate):
             raise Misuse("until asks a plain function of the view, as in `lambda view: len(view.members) >= 3`.")
+        self._check_thread()
         if self._inbox.is_over:
             self._raise_closed()
         view = self._installed_view()

@@ -41,9 +41,9 @@ from unisono.runtime.named_peers import NamedPeers
 from unisono.runtime.observe import call_at_end, explain_peers, explain_strangers, observe_turns
 from unisono.runtime.pace import check_seconds, paced
 from unisono.runtime.peer_search import PeerSearch
-from unisono.runtime.plain import is_text
 from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.services.transfer_observer import Decliner
+from unisono.trace.plain import is_text
 from unisono.trace.recorder import Recorder
 from unisono.trace.schema import TraceError
 from unisono.trace.sinks import FolderSink
@@ -169,8 +169,7 @@ def join(
     """
     find_order(order)
     if not callable(peers):
-        check_peers(peers)
-        peers = tuple(peers)
+        peers = check_peers(peers)
     if not group:
         raise Misuse("a group needs a name.")
     if not isinstance(group, str):

@@ -21,7 +21,7 @@ from unisono.core.membership_host import Evicted, Left, Refused
 from unisono.core.text import shorten
 from unisono.runtime.named_peers import Trouble
 from unisono.runtime.observe import call_at_end, count_drops, observe_turns
-from unisono.runtime.plain import cut, json_text, plain
+from unisono.trace.plain import cut, json_text, plain
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -123,7 +123,7 @@ class Reporter:
                 self._log(logging.INFO, "this member has left")
 
     def tell_blocked(self, blocked_ns: int, patience_ns: int) -> None:
-        """The event loop did not run for longer than the others wait: this member is the one that can say so."""
+        """The event loop did not run for longer than the others wait for a silent member, which only this one can say."""
         self._log(
             logging.WARNING,
             f"the event loop was blocked for {blocked_ns / 1e9:.1f} s, longer than the others wait ({patience_ns / 1e9:g} s), so "
@@ -295,7 +295,7 @@ def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger
 
 def tell_failed_leave(group: Group, failure: Exception) -> None:
     """Leaving failed while an earlier error, or a cancellation, was on its way: that one is raised, and this is only logged."""
-    LOGGER.warning("%s of %s: %s", group.id, plain(group.name), plain(str(failure)))
+    LOGGER.warning("%s of %s: %s", group.id.short, plain(group.name), plain(shorten(str(failure))))
 
 
 def is_heard(logger: logging.Logger = LOGGER) -> bool:

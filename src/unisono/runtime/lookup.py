@@ -3,7 +3,8 @@
 A peer is an address, or a name that stands for one or several. In a cluster a name may not be known yet when a member starts,
 and mean another address after a restart: so a name that is not known is no error, and all names are looked up anew, every few
 seconds while a peer is missing, else rarely. Only addresses of the socket's family count. Looking up waits, so it is done in
-threads of its own: a name server that does not answer holds up neither the event loop nor the application's threads.
+threads of its own: a name server that does not answer holds up neither the event loop nor the application's threads, nor the end
+of the program.
 
 `peers` may also be a function that returns the list; it is called just as often, also in a thread. In virtual time names are
 addresses already.
@@ -13,15 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from functools import partial
 from itertools import islice
+from queue import SimpleQueue
 from socket import AF_INET6
-from typing import NamedTuple, TypeAlias
+from threading import Thread
+from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.errors import Misuse
 from unisono.runtime.addresses import Endpoint, Unresolved, is_numeric, resolve_records, split
-from unisono.runtime.plain import cut, plain
+from unisono.trace.plain import cut, plain
 
 PeerList: TypeAlias = Iterable[str]
 PeerFunction: TypeAlias = Callable[[], "PeerList | Awaitable[PeerList]"]
@@ -67,7 +71,8 @@ class Lookup:
         self._errors: dict[str, Misuse] = {}  # of what will never be an address
         self._asked: dict[str, asyncio.Future[Resolved | Misuse]] = {}  # names that are being looked up
         self._failures: dict[str, int] = {}  # of names that were known before, in a row
-        self._executor: ThreadPoolExecutor | None = None
+        self._called: asyncio.Task[object] | None = None  # a call of the function that is under way
+        self._executor: DaemonThreads | None = None
         self.problem = ""
         """Why the function did not return a list of peers the last time, as a sentence."""
 
@@ -84,7 +89,7 @@ class Lookup:
         """Look up all peers for a member that is about to start, of this family if one is given; else of that of the first
         number, or of the first name that is known. Names that take longer than `wait_s` are not known yet."""
         if self.is_function:
-            await self._call(is_first=True)
+            await self._call(wait_s, is_first=True)
         if self._in_virtual_time:
             return [Resolved(text, (Endpoint(*split(text, "the peer")),)) for text in self._texts]
         await self._resolve(wait_s)
@@ -105,7 +110,7 @@ class Lookup:
     async def round(self, wait_s: float | None = None) -> list[Resolved]:
         """Look up all peers once more. Of a name that takes longer than `wait_s`, the next round may hear."""
         if self.is_function:
-            await self._call(is_first=False)
+            await self._call(wait_s, is_first=False)
         if self._in_virtual_time:
             return [Resolved(text, (Endpoint(*split(text, "the peer")),)) for text in self._texts]
         await self._resolve(wait_s)
@@ -114,8 +119,10 @@ class Lookup:
     def close(self) -> None:
         for asked in self._asked.values():
             asked.cancel()
+        if self._called is not None:
+            self._called.cancel()
         if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor.shutdown()
             self._executor = None
 
     def _of_family(self) -> list[Resolved]:
@@ -160,33 +167,81 @@ class Lookup:
         self._failures.pop(text, None)
         self._known[text] = answer
 
-    def _threads(self) -> ThreadPoolExecutor | None:
+    def _threads(self) -> DaemonThreads | None:
         if self._executor is None and not self._in_virtual_time:
-            self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="unisono-names")
+            self._executor = DaemonThreads(THREADS, "unisono-names")
         return self._executor
 
     # The function.
 
-    async def _call(self, is_first: bool) -> None:
-        """Ask for the list. If that fails, the last one stays; what is no list of addresses is an error at the start."""
-        function = self._peers
-        assert callable(function)
+    async def _call(self, wait_s: float | None, is_first: bool) -> None:
+        """Ask for the list. If that fails or takes longer than `wait_s`, the last one stays; what is no list of addresses is an
+        error at the start."""
+        if self._called is None:
+            self._called = self._loop.create_task(self._ask())
+        await asyncio.wait({self._called}, timeout=wait_s)
+        if not self._called.done():
+            self.problem = "the function peers has not returned yet; its list is waited for."
+            return
+        called, self._called = self._called, None
         try:
-            if inspect.iscoroutinefunction(function):
-                returned = await function()
-            else:
-                returned = await self._loop.run_in_executor(self._threads(), function)
-        except Exception as error:
+            returned = called.result()
+        except (Exception, asyncio.CancelledError) as error:
             what = plain(cut(f"{type(error).__name__}: {error}", 200))
             self.problem = f"the function peers raised {what}; it is called again."
             return
         try:
-            self._texts = check_peers(returned)
+            self._texts = check_peers(returned)[:PEERS_MAX]
             self.problem = ""
         except Misuse as error:
             if is_first:
                 raise
             self.problem = f"the function peers returned no list of addresses: {error}"
+
+    async def _ask(self) -> object:
+        function = self._peers
+        assert callable(function)
+        if inspect.iscoroutinefunction(function):
+            return await function()
+        returned = await self._loop.run_in_executor(self._threads(), _call_here, function)
+        return await returned if inspect.isawaitable(returned) else returned
+
+
+class DaemonThreads(Executor):
+    """A few threads that do not hold up the end of the process, whatever they wait for. A `ThreadPoolExecutor`'s do."""
+
+    def __init__(self, threads_max: int, name: str) -> None:
+        self._threads_max, self._name = threads_max, name
+        self._threads = 0
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._jobs.put((future, partial(function, *arguments, **named)))
+        if self._threads < self._threads_max:
+            Thread(target=self._work, name=f"{self._name}_{self._threads}", daemon=True).start()
+            self._threads += 1
+        return future
+
+    def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
+        """Let threads end that are done; none is waited for."""
+        for _ in range(self._threads):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, call = job
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:
+                    future.set_exception(error)
+
+
+def _call_here(function: PeerFunction) -> object:
+    """Call the function, and let a generator run, in a thread: either may wait, or raise."""
+    returned = function()
+    return list(islice(returned, PEERS_MAX)) if isinstance(returned, Iterator) else returned
 
 
 def look_up(text: str) -> Resolved | Misuse:
@@ -207,7 +262,7 @@ def check_peers(peers: object) -> tuple[str, ...]:
     """A list of addresses as `join` takes it, each once."""
     if isinstance(peers, str | bytes) or not isinstance(peers, Iterable):
         raise Misuse(f"peers must be a list of addresses, not {peers!r}: write ['127.0.0.1:7400', …].")
-    texts = list(islice(peers, PEERS_MAX))
+    texts = list(peers)
     for text in texts:
         split(text, "the peer")
     return tuple(dict.fromkeys(texts))

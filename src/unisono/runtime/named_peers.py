@@ -21,8 +21,8 @@ from unisono.core.config import SECOND
 from unisono.core.frame import CONTROL, HEAD_BYTES, VERSION, Frames, group_tag
 from unisono.core.types import MemberId
 from unisono.runtime.group_hint import HINT, Hints
-from unisono.runtime.plain import cut, plain
 from unisono.runtime.seal import SEALED, UNKNOWN, claimed_address
+from unisono.trace.plain import cut, plain
 
 PATIENCE_NS = 1 * SECOND
 """A peer that has never answered is missed after this."""
@@ -31,7 +31,9 @@ SILENCE_NS = 15 * SECOND
 RECENT_NS = 30 * SECOND
 """Refused datagrams explain a peer's silence, or are worth a line about a stranger, for so long."""
 HINT_NS = 10 * SECOND
-"""A peer in another group is told so at most this often."""
+"""A peer in another group is told so at most this often …"""
+HINTS_MAX = 8
+"""… and at one address the members of at most this many groups."""
 NOTES_MAX = 1_000
 """Maximum number of refused datagrams that are looked at per second; all are counted."""
 STRANGERS_MAX = 64
@@ -53,7 +55,7 @@ class Place:
     """One address, and what came from there."""
 
     __slots__ = (
-        "address", "count", "departure", "group", "heard_at", "hinted_at", "refused_at", "since", "told", "trouble",
+        "address", "count", "departure", "group", "heard_at", "hinted", "refused_at", "since", "told", "trouble",
     )  # fmt: skip
 
     def __init__(self, address: str, now: int) -> None:
@@ -66,7 +68,7 @@ class Place:
         self.told = 0  # how many of them are in the log
         self.refused_at = 0
         self.group = ""  # the name of its group, if it is another one and known
-        self.hinted_at: int | None = None
+        self.hinted: dict[int, int] = {}  # by the hash of a group there: when it was last told of this one
 
     def hear(self, now: int) -> None:
         self.heard_at = now
@@ -248,11 +250,13 @@ class NamedPeers:
 
     def _hint(self, place: Place, datagram: memoryview, now: int) -> None:
         """Tell a peer of another group which group this is."""
-        if place.hinted_at is not None and now - place.hinted_at < HINT_NS:
+        place.hinted = {tag: at for tag, at in place.hinted.items() if now - at < HINT_NS}
+        tag = int.from_bytes(datagram[2:HEAD_BYTES], "little")
+        if tag in place.hinted or len(place.hinted) >= HINTS_MAX:
             return
-        place.hinted_at = now
-        hint = self._hints.make(int.from_bytes(datagram[2:HEAD_BYTES], "little"), len(datagram))
+        hint = self._hints.make(tag, len(datagram))
         if hint is not None:
+            place.hinted[tag] = now
             self._send(place.address, hint)
 
     def _take_hint(self, datagram: memoryview) -> None:

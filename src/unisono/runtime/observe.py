@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from unisono.core.happenings import Happening
+from unisono.runtime.named_peers import Trouble
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -39,6 +40,12 @@ def call_at_end(group: Group, end: Callable[[], None]) -> None:
 def explain_peers(group: Group) -> list[str]:
     """What keeps the peers away that this member was told to look for, a sentence each."""
     return [] if group._driver.peers is None else group._driver.peers.sentences()
+
+
+def explain_troubles(group: Group) -> list[str]:
+    """The same, without the peers that are merely silent."""
+    reports = () if group._driver.peers is None else group._driver.peers.reports()
+    return [report.sentence for report in reports if report.trouble is not Trouble.SILENT]
 
 
 def explain_strangers(group: Group) -> list[str]:

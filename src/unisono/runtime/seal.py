@@ -186,8 +186,10 @@ class _Life:
 
 
 class _Own:
-    """What closes own datagrams: a key, and the counters that it was not used with. One object, so that whoever closes a datagram
-    has a key and a counter that belong together, in whichever thread."""
+    """What closes own datagrams: a key, and the counters that it was not used with yet.
+
+    One object, so that every thread that closes a datagram has a key and a counter that belong together.
+    """
 
     __slots__ = ("box", "counters", "prefix")
 

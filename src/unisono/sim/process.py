@@ -188,9 +188,9 @@ class Process:
         error: BaseException | None = None
         try:
             self._result = await self._main()
-        except asyncio.CancelledError:
-            raise
         except BaseException as raised:
+            if life.state is State.BURIED:  # the test is over, and cancels its tasks
+                raise
             error = raised
         rest = [task for task in life.tasks if task is not asyncio.current_task()]
         for task in rest:
