@@ -91,7 +91,9 @@ app.command("ptp", cls=AsPrinted)(ptp.ptp)
 def main() -> None:
     """Run a command. Whatever goes wrong, a person reads one sentence."""
     prepare_streams()
-    logging.getLogger("unisono").addHandler(logging.NullHandler())  # commands have words of their own; `--log` shows it all
+    logging.getLogger("unisono").addHandler(
+        logging.NullHandler()
+    )  # commands have words of their own; `--log` shows it all
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, so that worker processes end too
     if hasattr(signal, "SIGPIPE"):  # `| head` ends us quietly, as it ends every other program

@@ -67,6 +67,10 @@ class Tickets:
         """What a sender that receives at this address can show."""
         return _hash(address.encode(), self._secret)
 
+    def secret_for(self, purpose: str) -> bytes:
+        """A secret of this life for something else that gives tickets: nothing that is given here says anything of it."""
+        return blake2b(purpose.encode(), key=self._secret, digest_size=SECRET_BYTES).digest()
+
     def write(self, address: str, message: bytes, now: int, is_for_anyone: bool = False) -> bytes | None:
         """A message behind its tickets. None: the ticket of that address is not known yet, so the message waits for it.
 
