@@ -282,9 +282,9 @@ def test_a_table_full_of_hearsay_does_not_keep_a_firm_address_waiting() -> None:
     """One stranger that named 4,000 addresses made each firm one wait for two minutes between greetings."""
     contacts = Contacts(MemberId("a"), MembershipSettings())
     limit = MembershipSettings().probe_addresses_max
-    contacts.learn((f"hearsay {number}" for number in range(4_000)))
+    contacts.learn(f"hearsay {number}" for number in range(4_000))
     contacts.learn(("partner",), is_firm=True)
-    contacts.learn((f"late {number}" for number in range(limit)))
+    contacts.learn(f"late {number}" for number in range(limit))
     for _ in range(10):
         chosen = contacts.next_addresses(None)
         assert "partner" in chosen
