@@ -10,6 +10,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from hashlib import blake2b
 from time import time_ns
 
 import pytest
@@ -25,6 +26,7 @@ from unisono.core.tickets import PAIR, QUESTION_PADDING, Tickets
 from unisono.core.types import MemberId, ViewId
 from unisono.runtime.addresses import sockaddr_of
 from unisono.runtime.seal import make_key
+from unisono.services.client_messages import Request, Wanted, make_client_codec
 
 YEAR_NS = 365 * 24 * 3_600 * 10**9
 CAST_SECONDS = 0.5
@@ -335,3 +337,32 @@ def test_without_tickets_the_attacks_succeed(attack: Callable[[], None], monkeyp
     monkeypatch.setattr(Tickets, "write", lambda self, address, message, *_: PAIR.pack(1, 1) + message)
     with pytest.raises(AssertionError):
         attack()
+
+
+@live
+async def test_a_group_that_answers_clients_sends_a_forged_client_no_more_than_came_in_its_name() -> None:
+    """The token of a contact was no secret: under a forged address, every member's answer went there, 187 times the bytes."""
+    codec, (own,) = make_client_codec(), free_addresses(1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as victim:
+        victim.bind(("127.0.0.1", 0))
+        victim.setblocking(False)
+        address = f"127.0.0.1:{victim.getsockname()[1]}"
+        async with besieged(answer=lambda client, payload: bytes(4_000)) as siege:
+            async with unisono.client(GROUP, contacts=[siege.groups[0].id.address], listen=own) as client:
+                assert await client.request(b"a client that receives is answered") == bytes(4_000)
+                known = set(client._client._tokens.values())  # of the stranger itself
+            contact = siege.groups[0].id
+            digest = blake2b(str(tuple(contact)).encode(), digest_size=8).digest()
+            sent = received = 0
+            for life, token in enumerate([0, 1, int.from_bytes(digest, "little"), *known]):
+                for wanted in Wanted:
+                    frame = Frames(GROUP, MemberId(address, 10 * life + wanted)).client(
+                        codec.encode(Request(1, 1, wanted, b"", token))
+                    )
+                    sent += len(with_checksum(frame))
+                    await siege.storm(0, [with_checksum(frame)])
+            await siege.cast_and_agree()
+            with suppress(BlockingIOError):
+                while True:
+                    received += len(victim.recv(70_000))
+            assert 0 < received <= sent, (received, sent)

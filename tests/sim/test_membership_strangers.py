@@ -249,3 +249,38 @@ def test_nobody_is_outlived_by_what_it_did_not_ask_for() -> None:
     send(world, "a", STRANGER, Outlive(a.id, 2**62, nonce))
     assert a.refusals, "a member among others does not give way; its operator is told"
     assert world.is_one("abc")
+
+
+@pytest.mark.parametrize("order", ["all-ack", "sequencer"])
+def test_datagrams_that_were_held_back_do_not_keep_a_dead_member_in_the_view(order: str) -> None:
+    """A fifth of what a member sent in 20 s, held back and let through bit by bit after its crash, kept it in for minutes."""
+    world = GroupWorld(order, seed=1)
+    world.gather("abcd")
+    held: dict[str, list[bytes]] = {name: [] for name in "abd"}
+    luck = world.stream("held back")
+
+    def hold_back(source: str, to: str, datagram: bytes) -> bool:
+        is_held = source == "c" and luck.random() < 0.2
+        if is_held:
+            held[to].append(datagram)
+        return is_held
+
+    def load() -> None:
+        for process in world.up:
+            process.cast(b"load")
+        world.after(SECOND // 20, load)
+
+    def let_through() -> None:
+        for name, datagrams in held.items():
+            if datagrams:
+                world.processes[name].take(datagrams.pop(0))
+        world.after(SECOND // 10, let_through)
+
+    world.network.drops = hold_back
+    load()
+    world.run(10)
+    assert min(map(len, held.values())) > 50
+    world.crash("c")
+    let_through()
+    assert world.run(3, lambda: world.is_one("abd")), world.story()
+    assert all(held.values()), "there was more to let through"

@@ -276,3 +276,20 @@ def test_a_group_that_was_flooded_with_addresses_still_merges() -> None:
     world.heal()
     assert world.run(20, lambda: world.is_one("ab")), world.story()
     assert world.finish().result is Result.PASS
+
+
+def test_a_table_full_of_hearsay_does_not_keep_a_firm_address_waiting() -> None:
+    """One stranger that named 4,000 addresses made each firm one wait for two minutes between greetings."""
+    contacts = Contacts(MemberId("a"), MembershipSettings())
+    limit = MembershipSettings().probe_addresses_max
+    contacts.learn(f"hearsay {number}" for number in range(4_000))
+    contacts.learn(("partner",), is_firm=True)
+    contacts.learn(f"late {number}" for number in range(limit))
+    for _ in range(10):
+        chosen = contacts.next_addresses(None)
+        assert "partner" in chosen
+        assert len(chosen) == len(set(chosen)) == limit, "all places are used"
+    contacts.learn((f"firm {number}" for number in range(limit)), is_firm=True)
+    greeted = {one for _ in range(4) for one in contacts.next_addresses(None)}
+    assert len([one for one in greeted if one.startswith("firm")]) == limit, "all in turn"
+    assert len([one for one in greeted if one.startswith("hearsay")]) == 4 * limit // 2, "hearsay has its share"

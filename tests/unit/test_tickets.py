@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unisono.core.config import SECOND
+from unisono.core.frame import Frames
 from unisono.core.tickets import (
     NONE,
     PAIR,
@@ -15,6 +16,7 @@ from unisono.core.tickets import (
     Tickets,
 )
 from unisono.core.types import MemberId
+from unisono.runtime.seal import overhead
 
 A, B = MemberId("10.0.0.1:7400", 5), MemberId("10.0.0.2:7400", 6)
 
@@ -167,3 +169,24 @@ def test_a_nonce_is_recent_for_one_period_at_least_and_for_two_at_most() -> None
     assert not nonces.is_recent(nonce, 7 * SECOND)
     assert not nonces.is_recent(nonce + 1, 5 * SECOND)
     assert not Nonces(b"another", SECOND).is_recent(nonce, 5 * SECOND)
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["no key", "with a key"])
+def test_whatever_the_lengths_of_two_addresses_an_answer_is_no_longer_than_what_came(sealed: bool) -> None:
+    """A seal names the sender's address once more: 152 bytes under a short address brought 182 from a long one."""
+    ends = MemberId("[::1]:1", 5), MemberId("[2001:db8:1111:2222:3333:4444:5555:6666]:65535", 6)
+    for asker, asked in (ends, ends[::-1]):
+        sizes = []
+        for member in (asker, asked):
+            around = (overhead(member.address) if sealed else 0) + len(Frames("g", member).control(b""))
+            sizes.append(around)
+        a, b = tickets(asker), tickets(asked)
+        assert a.write(asked.address, b"message", 0) is None
+        ((_, question),) = a.drain()
+        unproven = [PAIR.pack(1, 2) + bytes(length) for length in range(1, 200)]
+        for data in (question, *unproven):
+            read(b, asker, data)
+            for _, answer in b.drain():
+                assert sizes[1] + len(answer) <= sizes[0] + len(data)
+        read(b, asker, question)
+        assert len(b.drain()) == 1, "a question is always answered"

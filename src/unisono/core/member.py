@@ -98,6 +98,7 @@ class Member(MemberQuestions):
         self._has_told_all = False  # something, in this turn: likewise
         self._detector = Detector(settings.detector, now)
         self._replay: dict[MemberId, ReplayWindow] = {}
+        self._windows: list[ReplayWindow] = []  # the same, by rank
         self._counter = 1  # of the next transmission on a stream
         self._early = Early()
         self._tag = 0  # of the installed view
@@ -359,10 +360,11 @@ class Member(MemberQuestions):
             if sealed_by is not None and sealed_by != self._members[sender]:
                 self._drop("sender")
                 return
-            counters = self._streams.counters
-            before = counters.datagrams_received
+            window = self._windows[sender]
+            before = window.highest
             self._streams.receive(sender, datagram, now)
-            if counters.datagrams_received > before:  # authentic and well-formed
+            # Authentic, well-formed, and sent after all that came before: what was held back says nothing of the present.
+            if window.highest > before:
                 if self._suspected:
                     self._heard(self._members[sender], now)
                 else:
@@ -577,7 +579,7 @@ class Member(MemberQuestions):
         self._peers = tuple(member.address for member in view.members)
         self._others = tuple(member.address for member in view.members if member != self.id)
         self._replay = {member: self._replay.get(member) or ReplayWindow() for member in view.members}
-        windows = [self._replay[member] for member in view.members]
+        windows = self._windows = [self._replay[member] for member in view.members]
         settings, prefix = self.settings.streams, self._frames.stream_head
         self._streams = Streams(view, self._rank, settings, self._random, self._now, self._counter, windows, prefix)
         self._streams.set_free_room(self._room)

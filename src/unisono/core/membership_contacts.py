@@ -115,9 +115,16 @@ class Contacts:
         return tuple(address for address, left in self._addresses.items() if left == FIRM)
 
     def next_addresses(self, view: View | None) -> list[str]:
-        """Whom to greet now if I coordinate: addresses outside of the view, in turn. Hearsay becomes a little older by it."""
+        """Whom to greet now if I coordinate: addresses outside of the view, in turn. Hearsay becomes a little older by it.
+
+        Where firm addresses wait too, hearsay gets half of the places at most: a stranger can make any amount of it.
+        """
         inside = {self._id.address} | ({member.address for member in view.members} if view is not None else set())
-        chosen = [one for one in self._addresses if one not in inside][: self._settings.probe_addresses_max]
+        limit = self._settings.probe_addresses_max
+        outside = [one for one in self._addresses if one not in inside]
+        firm = [one for one in outside if self._addresses[one] == FIRM][:limit]
+        hearsay = [one for one in outside if self._addresses[one] != FIRM][: max(limit - len(firm), limit // 2)]
+        chosen = firm[: limit - len(hearsay)] + hearsay
         for address in chosen:  # to the end of the line
             left = self._addresses.pop(address)
             if left != 1:

@@ -42,8 +42,9 @@ WAITING_MESSAGES_MAX = 8
 """Maximum number of messages that wait for the ticket of one address; later ones replace earlier ones."""
 WAITING_ADDRESSES_MAX = 256
 """Maximum number of addresses that messages wait for."""
-QUESTION_PADDING = bytes(64)
-"""Makes a question at least as long as its answer, whatever the two addresses are."""
+QUESTION_PADDING = bytes(128)
+"""Makes a question at least as long as its answer, whatever the two addresses are: numbers of 7 to 47 letters, named
+twice where there is a seal."""
 PAIR = Struct("<QQ")
 NONE = 0
 
@@ -66,6 +67,10 @@ class Tickets:
     def ticket(self, address: str) -> int:
         """What a sender that receives at this address can show."""
         return _hash(address.encode(), self._secret)
+
+    def secret_for(self, purpose: str) -> bytes:
+        """A secret of this life for something else that gives tickets: nothing that is given here says anything of it."""
+        return blake2b(purpose.encode(), key=self._secret, digest_size=SECRET_BYTES).digest()
 
     def write(self, address: str, message: bytes, now: int, is_for_anyone: bool = False) -> bytes | None:
         """A message behind its tickets. None: the ticket of that address is not known yet, so the message waits for it.
@@ -98,7 +103,7 @@ class Tickets:
             self._send_waiting(sender.address, sender.address, now)
             return rest
         if shown == NONE or rest:
-            if self._own_bytes <= len(sender.address.encode()) + len(rest):  # never more than came
+            if 2 * self._own_bytes <= 2 * len(sender.address.encode()) + len(rest):  # never more than came, sealed too
                 self._out.append((sender.address, PAIR.pack(own, given)))
             self.questions += shown == NONE
             return "" if shown == NONE else "unproven"

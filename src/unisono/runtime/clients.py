@@ -47,7 +47,8 @@ class Desk:
     def __init__(self, group: Group, hook: Answer) -> None:
         self._group = group
         self._hook = hook
-        self._desk = ClientDesk(_Caster(group), group.name)
+        secret = group._driver.member.tickets.secret_for("clients")
+        self._desk = ClientDesk(_Caster(group), group.name, secret=secret)
         self.dropped = self._desk.dropped
 
     def receive(

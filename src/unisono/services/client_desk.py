@@ -22,13 +22,14 @@ life of one (`runtime/seal.py`). A client that is remembered is safe from that, 
 know whether it is new, or was served and then forgotten, here or before a restart of all. So it casts nothing yet: it answers with
 a **token**, and casts what comes again with it.
 
-    token   a number made of this member's name and life, plus how many clients it has forgotten so far
+    token   a keyed hash of the client, under a secret of this life of this member, plus how many clients it has forgotten so far
 
 A token holds until `clients_max` more clients are forgotten, or the client itself is; which ones were is known for as long. So what
 is cast for a client that is not remembered was said to this life of this member, after it last forgot the client, and
 therefore after everything that it had served of it: a capture from before holds an older token, another member's, or none, and who
 cannot seal cannot put the right one in. That needs no clock, and nothing is kept of strangers. It costs a client that is not
-remembered a round trip.
+remembered a round trip. The secret and the client in the hash are for groups without a key: only a client that receives at the
+address that it names can know its token, so a forged address is sent nothing that is longer than what came.
 
 **Bounds.** Of one client the last `answers_max` answers are kept, of all clients those of the `clients_max` that were served last.
 A client that is forgotten and then itself retries a request is served again: that needs `clients_max` other clients between the
@@ -126,7 +127,8 @@ def _snapshot_codec() -> Codec:
 
 
 class ClientDesk:
-    def __init__(self, member: Caster, group: str, settings: DeskSettings | None = None) -> None:
+    def __init__(self, member: Caster, group: str, settings: DeskSettings | None = None, secret: bytes = b"") -> None:
+        """`secret`: for tokens, of this life of the member alone. Without one, for models and tests, anyone can make them."""
         self.settings = settings or DeskSettings()
         self._member = member
         self._frames = Frames(group, member.id)
@@ -135,7 +137,7 @@ class ClientDesk:
         self._serving: set[tuple[MemberId, int]] = set()  # shown to the application, not answered yet
         self._pending: dict[MemberId, set[int]] = {}  # cast by me, not delivered here yet
         self._pending_count = 0
-        self._token_base = int.from_bytes(blake2b(str(tuple(member.id)).encode(), digest_size=8).digest(), "little")
+        self._tokens = blake2b(str(tuple(member.id)).encode(), digest_size=8, key=secret)
         self._forgotten: OrderedDict[MemberId, int] = OrderedDict()  # the last `clients_max`: which one of all it was
         self._forgotten_count = 0
         self._out: list[tuple[str, bytes]] = []
@@ -180,7 +182,7 @@ class ClientDesk:
             self._say(client, Sorry(number, Why.BUSY))
             return
         if memory is None and not self._is_token(client, request.token):
-            self._say(client, Sorry(number, Why.STRANGER, (self._token_base + self._forgotten_count) % 2**64))
+            self._say(client, Sorry(number, Why.STRANGER, (self._first_token(client) + self._forgotten_count) % 2**64))
             return
         errand = Errand(client, number, request.oldest, request.wanted, self._member.id, request.payload)
         try:
@@ -237,9 +239,15 @@ class ClientDesk:
         if len(self._forgotten) > self.settings.clients_max:
             self._forgotten.popitem(last=False)
 
+    def _first_token(self, client: MemberId) -> int:
+        """What a client would have been given before any was forgotten."""
+        state = self._tokens.copy()
+        state.update(str(tuple(client)).encode())
+        return int.from_bytes(state.digest(), "little")
+
     def _is_token(self, client: MemberId, token: int) -> bool:
         """Whether this life of this member gave the token, and has not forgotten the client since."""
-        since = (self._token_base + self._forgotten_count - token) % 2**64  # clients forgotten since
+        since = (self._first_token(client) + self._forgotten_count - token) % 2**64  # clients forgotten since
         was_given_at = self._forgotten_count - since
         return since <= self.settings.clients_max and was_given_at >= self._forgotten.get(client, 0)
 
