@@ -442,9 +442,7 @@ def outer_host(own: Endpoint, peers: Sequence[Endpoint], expects_more: bool = Fa
     raise Misuse(f"{own} is every address of this machine: say with advertise which one the others shall use.")
 
 
-def check_reach(
-    wishes: Wishes, port: Endpoint, own: Endpoint, peers: Sequence[Endpoint], key: bytes | None
-) -> None:
+def check_reach(wishes: Wishes, port: Endpoint, own: Endpoint, peers: Sequence[Endpoint], key: bytes | None) -> None:
     if key is not None or wishes.insecure or hasattr(asyncio.get_running_loop(), "unisono_network"):
         return
     outside = [one for one in (own, port, *peers) if not one.is_loopback]

@@ -47,8 +47,8 @@ def explain_strangers(group: Group) -> list[str]:
     said = [] if group._driver.peers is None else group._driver.peers.strangers()
     dropped = group._driver.member.tally.dropped
     versions = (dropped.get("frame: version", 0), dropped.get("control: version", 0), seal.refused.get("version", 0))
-    foreign = sum(versions)
-    if foreign:
+    foreign = sum(versions) - (0 if group._driver.peers is None else group._driver.peers.sealed)
+    if foreign > 0:
         said.append(
             f"{foreign} messages came in another version of the wire format: run the same version of unisono at all members."
         )
