@@ -8,6 +8,8 @@ import signal
 import stat
 from pathlib import Path
 
+import pytest
+
 import unisono
 from tests.net.programs import Done, Program, addresses
 from unisono.core.text import shorten
@@ -269,6 +271,34 @@ def test_who_begins_alone_is_told_and_who_has_another_key_is_named(folder: Path)
             b.expect(f"nobody answered at {peers[0]}: this member begins alone")
             said = Done("explain", "--member", peers[0], folder=folder).out
             assert f"that claim to be from {peers[1]} failed authentication; does it use a different key?" in said
+
+
+@pytest.mark.parametrize("command", ["node", "chat"])
+def test_members_of_a_view_are_told_who_is_kept_away_by_another_key(folder: Path, command: str) -> None:
+    """Found by trying: only a member alone was told, and only `node`; those with the right key saw nothing."""
+    peers = addresses(3)
+    for name in ("one.key", "other.key"):
+        assert Done("keygen", name, folder=folder).code == 0
+    start = [(command, "lab", "--listen", one, "--peers", ",".join(peers), "--pace", "0.2", "--key") for one in peers]
+    with Program(*start[0], "one.key", folder=folder) as a, Program(*start[1], "one.key", folder=folder) as b:
+        a.expect("of 2: " if command == "node" else "is here")
+        with Program(*start[2], "other.key", folder=folder) as c:
+            for member in (a, b):
+                member.expect(f"from {peers[2]} failed authentication; does it use a different key")
+            c.expect(f"nobody answered at {peers[0]}, {peers[1]}: this member begins alone")
+            c.expect(f"from {peers[0]} failed authentication; does it use a different key")
+
+
+def test_a_member_without_a_key_hears_of_the_key_and_not_of_another_version(folder: Path) -> None:
+    """Found by trying: what it was sent under seal was also called another version of the wire format."""
+    peers = addresses(2)
+    assert Done("keygen", "one.key", folder=folder).code == 0
+    with node(folder, peers[0], peers, "--key", "one.key") as a, node(folder, peers[1], peers) as b:
+        a.expect(f"{peers[1]} uses no key, and this member does")
+        b.expect(f"{peers[0]} sends sealed datagrams, and this member has no key")
+        said = Done("explain", "--member", peers[1], folder=folder).out
+        assert "sends sealed datagrams" in said
+        assert "version" not in said
 
 
 def test_a_port_that_is_taken_is_said(folder: Path) -> None:

@@ -334,6 +334,15 @@ async def test_a_key_is_needed_beyond_loopback() -> None:
 
 
 @real
+@pytest.mark.parametrize("options", [{"advertise": "127.0.0.1:0"}, {"peers": ["127.0.0.1:9"]}])
+async def test_a_port_open_to_the_network_needs_a_key_though_all_named_addresses_are_loopback(
+    options: dict[str, Any],
+) -> None:
+    with pytest.raises(unisono.Misuse, match=r"^0\.0\.0\.0:\d+ can be reached from outside.*unisono keygen"):
+        await unisono.join("g", listen="0.0.0.0:0", **options)
+
+
+@real
 async def test_members_with_a_key_agree_and_a_stranger_stays_outside() -> None:
     key = make_key()
     async with gathered(2, key=key) as (a, b):

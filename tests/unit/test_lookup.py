@@ -286,7 +286,8 @@ async def test_an_own_name_is_not_greeted_and_not_missed(names: Names) -> None:
         assert a._driver.peers is not None
         assert not a._driver.peers.is_watching
         assert a._driver.member._membership._contacts.addresses == ()
-    async with unisono.join("g", listen=f"0.0.0.0:{port}", advertise="127.0.0.2:0", peers=[f"self:{port}"]) as a:
+    everywhere, seen = f"0.0.0.0:{port}", "127.0.0.2:0"
+    async with unisono.join("g", listen=everywhere, advertise=seen, peers=[f"self:{port}"], insecure=True) as a:
         assert a.id.address == f"127.0.0.2:{port}"
         assert not a._driver.peers.is_watching  # type: ignore[union-attr]
 

@@ -13,7 +13,7 @@ import typer
 
 from unisono.cli import group_options as o
 from unisono.cli.keyboard import Keyboard
-from unisono.cli.session import attend, line_of, places
+from unisono.cli.session import attend, line_of, places, tell_if_alone
 from unisono.cli.streams import to_bytes, to_text
 from unisono.core.departure import Origin
 from unisono.core.errors import UnisonoError
@@ -156,6 +156,15 @@ def chat(
     async def main() -> None:
         with Keyboard(f"{called}> ") as keyboard:
             talk = Conversation(keyboard, called)
-            await attend(joining, keyboard, talk.show, talk.take, begin=talk.begin)
+
+            def warn(sentence: str) -> None:
+                keyboard.say(f"* {shorten(sentence)}")
+
+            def begin(joined: Group) -> None:
+                talk.begin(joined)
+                if peers:
+                    tell_if_alone(joined, warn)
+
+            await attend(joining, keyboard, talk.show, talk.take, begin=begin, warn=warn)
 
     run(main())

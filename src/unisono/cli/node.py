@@ -83,10 +83,8 @@ def node(
                 else:
                     keyboard.say(line_of(event, long))
 
-            named = o.split_list(peers)
-            return await attend(
-                joining, keyboard, show, take, begin=lambda g: tell_if_alone(g, named), stay=stay, long=long
-            )
+            begin = tell_if_alone if peers else lambda _: None
+            return await attend(joining, keyboard, show, take, begin=begin, stay=stay, long=long)
 
     if run(main()):
         raise typer.Exit(1)  # some of the input was not cast

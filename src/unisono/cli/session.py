@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from unisono.cli.keyboard import Keyboard, ending_signals
@@ -18,7 +18,8 @@ from unisono.runtime.errors import TimedOut
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining
-from unisono.runtime.observe import explain_strangers, explain_troubles
+from unisono.runtime.named_peers import Trouble
+from unisono.runtime.observe import explain_strangers, named_peers
 from unisono.trace.plain import plain
 
 LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
@@ -26,6 +27,9 @@ LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
 
 WAIT_TOLD_S = 2.0
 """Who has waited so long for the group is told why, and again after twice as long."""
+
+PEERS_LOOK_S = 1.0
+"""How often a member looks for what keeps the named peers away."""
 
 VIEW_WAIT_S = 2.0
 """How long a member whose input has ended with nothing to cast waits for its first view."""
@@ -45,11 +49,13 @@ async def attend(
     begin: Callable[[Group], None] = lambda _: None,
     finish: Callable[[], None] = lambda: None,
     stay: bool = False,
+    warn: Callable[[str], None] | None = None,
     leave_s: float = 5.0,
     long: bool = False,
 ) -> int:
     """Be a member until a signal, or the end of the input unless told to stay, or until `take` says False.
 
+    `warn` gets each sentence about a named peer that another key, group or name keeps away; without it, standard error.
     How many lines were refused.
     """
     refused: list[UnisonoError] = []
@@ -77,11 +83,12 @@ async def attend(
         group = joined.result()
         begin(group)
         shown = asyncio.create_task(_show_all(group, show))
+        watched = asyncio.create_task(_watch_peers(group, warn or complain))
         typed = asyncio.create_task(_take_all(group, keyboard, take, stay, refused, long))
         try:
             await asyncio.wait({ended, shown, typed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (ended, typed):
+            for task in (ended, typed, watched):
                 task.cancel()
             finish()
             try:
@@ -94,14 +101,27 @@ async def attend(
     return len(refused)
 
 
-def tell_if_alone(group: Group, peers: Sequence[str]) -> None:
-    """Who named others and begins without them may have named the wrong ones, or have another key."""
-    others = [peer for peer in peers if peer != group.id.address]
-    if not others or len(group.members) > 1:
+def tell_if_alone(group: Group, warn: Callable[[str], None] | None = None) -> None:
+    """Say that no peer has answered: the wrong ones may be named. Known causes follow, while the member runs (`attend`)."""
+    peers = named_peers(group)
+    sought = [] if peers is None else peers.sought()
+    if not sought or len(group.members) > 1:
         return
-    text = f"nobody answered at {', '.join(others)}: this member begins alone, and goes together with them when it hears them."
-    for sentence in (text, *explain_troubles(group), *explain_strangers(group)):
-        complain(sentence)
+    text = f"nobody answered at {', '.join(sought)}: this member begins alone, and goes together with them when it hears them."
+    for sentence in (text, *explain_strangers(group)):
+        (warn or complain)(sentence)
+
+
+async def _watch_peers(group: Group, warn: Callable[[str], None]) -> None:
+    """Say what keeps a named peer away, once each. Silence alone is not mentioned: a peer may start later."""
+    peers, told = named_peers(group), set[tuple[str, Trouble]]()
+    while peers is not None:
+        missed = {(report.peer, report.trouble): report for report in peers.reports()}
+        for what, report in missed.items():
+            if what not in told and report.trouble is not Trouble.SILENT:
+                warn(report.sentence)
+        told = told.union(missed) if missed else set()
+        await asyncio.sleep(PEERS_LOOK_S)
 
 
 def complain(sentence: str, long: bool = False) -> None:

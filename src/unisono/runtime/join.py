@@ -309,7 +309,7 @@ async def start(wishes: Wishes, loop: asyncio.AbstractEventLoop, floor: int = 0)
         port, own, found = await open_port(wishes, loop, lookup)
         peers = [endpoint for peer in found for endpoint in peer.endpoints]
         key = find_key(wishes.key)
-        check_reach(wishes, own, peers, key)
+        check_reach(wishes, port.endpoint, own, peers, key)
         on_loopback = key is None and not wishes.insecure and network is None
         search = PeerSearch(lookup, found, own, port.endpoint, on_loopback)
         wall = wall_clock(loop)
@@ -441,10 +441,10 @@ def outer_host(own: Endpoint, peers: Sequence[Endpoint], expects_more: bool = Fa
     raise Misuse(f"{own} is every address of this machine: say with advertise which one the others shall use.")
 
 
-def check_reach(wishes: Wishes, own: Endpoint, peers: Sequence[Endpoint], key: bytes | None) -> None:
+def check_reach(wishes: Wishes, port: Endpoint, own: Endpoint, peers: Sequence[Endpoint], key: bytes | None) -> None:
     if key is not None or wishes.insecure or hasattr(asyncio.get_running_loop(), "unisono_network"):
         return
-    outside = [one for one in (own, *peers) if not one.is_loopback]
+    outside = [one for one in (own, port, *peers) if not one.is_loopback]
     if outside:
         raise Misuse(
             f"{outside[0]} can be reached from outside, and the group {wishes.group!r} has no key: give key (`unisono keygen` "

@@ -139,6 +139,8 @@ class NamedPeers:
         self._attributed: dict[Trouble, int] = {}  # refused datagrams, since the log asked last
         self._noted_from = clock()
         self._noted = 0
+        self.sealed = 0
+        """Refused datagrams that are sealed, at a member without a key: of another key, not of another version."""
         self.is_watching = False
         """Whether a named peer is not in the view, so that all datagrams are looked at (`open`)."""
         self.remarks: Callable[[], list[str]] = list
@@ -209,6 +211,7 @@ class NamedPeers:
         trouble = self._judge(datagram, reason) if self._noted <= NOTES_MAX else None
         if trouble is None:
             return
+        self.sealed += trouble is Trouble.KEY_MISSING_HERE
         source, claimed = self._source_of(datagram), self._claimed(datagram)
         place = self._by_address.get(source) or self._by_address.get(claimed)
         if place is None:
@@ -269,6 +272,10 @@ class NamedPeers:
             place.group = hint.group
 
     # Questions.
+
+    def sought(self) -> list[str]:
+        """The peers as they were written, without names that stand for this member alone."""
+        return [plain(text) for text, entry in self._entries.items() if self._places[text] or entry.problem]
 
     def reports(self) -> list[Report]:
         """Every named peer that is missed now, in the order of their names as given."""

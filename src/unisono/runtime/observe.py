@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from unisono.core.happenings import Happening
-from unisono.runtime.named_peers import Trouble
+from unisono.runtime.named_peers import NamedPeers
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -42,10 +42,9 @@ def explain_peers(group: Group) -> list[str]:
     return [] if group._driver.peers is None else group._driver.peers.sentences()
 
 
-def explain_troubles(group: Group) -> list[str]:
-    """The same, without the peers that are merely silent."""
-    reports = () if group._driver.peers is None else group._driver.peers.reports()
-    return [report.sentence for report in reports if report.trouble is not Trouble.SILENT]
+def named_peers(group: Group) -> NamedPeers | None:
+    """What is known of the peers that a member was told to look for."""
+    return group._driver.peers
 
 
 def explain_strangers(group: Group) -> list[str]:
@@ -54,8 +53,8 @@ def explain_strangers(group: Group) -> list[str]:
     said = [] if group._driver.peers is None else group._driver.peers.strangers()
     dropped = group._driver.member.tally.dropped
     versions = (dropped.get("frame: version", 0), dropped.get("control: version", 0), seal.refused.get("version", 0))
-    foreign = sum(versions)
-    if foreign:
+    foreign = sum(versions) - (0 if group._driver.peers is None else group._driver.peers.sealed)
+    if foreign > 0:
         said.append(
             f"{foreign} messages came in another version of the wire format: run the same version of unisono at all members."
         )
