@@ -237,6 +237,16 @@ def test_a_node_without_a_view_ends_at_the_end_of_its_input(folder: Path) -> Non
             assert a.wait() == 0
 
 
+def test_a_node_whose_lines_wait_for_a_view_in_vain_ends_and_says_so(folder: Path) -> None:
+    """Found by trying: `echo hi | unisono node --min-members 2` never ended."""
+    peers = addresses(2)
+    with node(folder, peers[0], peers, "--min-members", "2") as a:
+        a.say("hi")
+        a.end_input()
+        a.expect("the input has ended with 1 lines that were not cast, and --stay is not given: no view")
+        assert a.wait() == 1
+
+
 def test_keys_are_made_once_and_needed(folder: Path) -> None:
     assert Done("keygen", "group.key", folder=folder).code == 0
     path = folder / "group.key"

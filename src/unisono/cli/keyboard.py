@@ -77,11 +77,10 @@ class Keyboard:
         """Lines that were read and not yet taken."""
         return self._lines.qsize() - self._ended.is_set()
 
-    async def ended_empty(self) -> None:
-        """Wait until the input has ended, with every line taken; for ever if lines are left."""
+    async def ended(self) -> int:
+        """Wait until the input has ended. Returns how many lines are left to take."""
         await self._ended.wait()
-        if self.waiting:
-            await asyncio.Event().wait()
+        return self.waiting
 
     def _read(self) -> None:
         with suppress(RuntimeError):  # the loop is closed: no line is wanted any longer

@@ -32,7 +32,9 @@ PEERS_LOOK_S = 1.0
 """How often a member looks for what keeps the named peers away."""
 
 VIEW_WAIT_S = 2.0
-"""How long a member whose input has ended with nothing to cast waits for its first view."""
+"""How long a member whose input has ended with nothing to cast waits for its first view …"""
+LINES_WAIT_S = 20.0
+"""… and how long if lines wait to be cast."""
 
 
 def places(listen: str | None, peers: list[str]) -> dict[str, Any]:
@@ -77,7 +79,8 @@ async def attend(
                 task.cancel()
             await asyncio.gather(ended, joined, idle, return_exceptions=True)
             if is_idle:
-                raise TimedOut(f"the input has ended with nothing to cast, and --stay is not given: no view. {why}")
+                lines = f"{keyboard.waiting} lines that were not cast" if keyboard.waiting else "nothing to cast"
+                raise TimedOut(f"the input has ended with {lines}, and --stay is not given: no view. {why}")
             return 0
         idle.cancel()
         group = joined.result()
@@ -130,11 +133,10 @@ def complain(sentence: str, long: bool = False) -> None:
 
 
 async def _idle(keyboard: Keyboard, stay: bool) -> None:
-    """Wait until a member without a view is of no use: its input has ended, with nothing to cast."""
+    """Wait until a member without a view is of no use: its input has ended, and it has waited long enough."""
     if stay:
         await asyncio.Event().wait()
-    await keyboard.ended_empty()
-    await asyncio.sleep(VIEW_WAIT_S)
+    await asyncio.sleep(LINES_WAIT_S if await keyboard.ended() else VIEW_WAIT_S)
 
 
 async def _show_all(group: Group, show: Callable[[Event], None]) -> None:

@@ -40,7 +40,7 @@ class Departure(NamedTuple):
         return Cause(self.code) if self.code in set(Cause) else Cause.LOST
 
     def __str__(self) -> str:
-        return _PHRASES[self.cause].format(by=self.by, lasted=self.lasted_ns / 1e9, view=self.view)
+        return _PHRASES[self.cause].format(by=self.by.short, lasted=self.lasted_ns / 1e9, view=self.view)
 
 
 class Origin(Enum):

@@ -54,8 +54,10 @@ def split(text: str, what: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         raise Misuse(f"{what} {text!r} is ambiguous: write an IPv6 address in brackets, as in [::1]:7400.")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+    if not colon or not host or not port.isascii() or not port.isdigit():
         raise Misuse(f"{what} {text!r} is no address: write host:port, as in 127.0.0.1:7400.")
+    if int(port) > 65_535:
+        raise Misuse(f"{what} {text!r} has no port that can be: choose one up to 65535, as in 127.0.0.1:7400.")
     return host, int(port)
 
 

@@ -447,8 +447,8 @@ def check_reach(wishes: Wishes, port: Endpoint, own: Endpoint, peers: Sequence[E
     outside = [one for one in (own, port, *peers) if not one.is_loopback]
     if outside:
         raise Misuse(
-            f"{outside[0]} can be reached from outside, and the group {wishes.group!r} has no key: give key (`unisono keygen` "
-            "makes one), or insecure=True if everyone on the network may read and cast."
+            f"{outside[0]} can be reached from outside, and the group {wishes.group!r} has no key: give key, or --key "
+            "(`unisono keygen` makes one); or insecure=True, or --insecure, if everyone on the network may read and cast."
         )
 
 
