@@ -46,6 +46,23 @@ def test_two_checks_find_each_other_and_a_third_is_missed(folder: Path) -> None:
     assert "not among --peers" in taken.err
 
 
+@pytest.mark.parametrize("other", [("--key", "theirs"), ()], ids=["another key", "no key"])
+def test_a_check_with_another_key_is_named_as_such(folder: Path, other: tuple[str, ...]) -> None:
+    """Found by trying: it said that the other one may not be up."""
+    peers = free_addresses(2)
+    for name in ("ours", "theirs"):
+        assert Done("keygen", name, folder=folder).code == 0
+    shared = ("check-net", "--peers", ",".join(peers), "--wait", "2s")
+    with Program(*shared, "--listen", peers[1], *other, folder=folder) as second:
+        first = Done(*shared, "--listen", peers[0], "--key", "ours", folder=folder)
+        assert first.code == 1
+        assert (
+            f"{peers[1]} was heard, but its probes do not open here: does it use a different key, or none?" in first.err
+        )
+        second.expect(f"{peers[0]} was heard, but its probes do not open here")
+        assert second.wait() == 1
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_seven_checks_learn_of_all_pairs(folder: Path, host: str) -> None:
     """More than the rows that a probe has room for, and more large probes than a socket holds by default."""

@@ -34,7 +34,7 @@ def test_the_whole_form_stays_what_data_is_made_of() -> None:
 
 def test_text_is_shortened_to_the_same_digits() -> None:
     assert shorten(f"{A} waits for {B}, since {ONE}:3.") == f"{A.short} waits for {B.short}, since {ONE.short}:3."
-    for kept in ("issue #123456", "h:1#17", "h:1#12345x", "#1794968746464401682"):
+    for kept in ("order #123456", "h:1#17", "h:1#12345x", "#1794968746464401682"):
         assert shorten(kept) == kept
 
 

@@ -19,12 +19,14 @@ from unisono.core.types import MemberId
 from unisono.runtime.addresses import Endpoint, NotLocal, PortTaken, bind, resolve, resolve_all, sockaddr_of
 from unisono.runtime.loop import run
 from unisono.runtime.netcheck import Pair, Prober, judge
-from unisono.runtime.seal import Seal, find_key
+from unisono.runtime.seal import SEALED, Seal, find_key
 from unisono.runtime.udp import enlarge_buffers
 from unisono.sim.units import format_duration, parse_duration
 
 ROUND_S = 0.02
 LINGER_S = 0.5
+STRANGERS_MAX = 1_000
+"""Addresses that are remembered because their probes do not open."""
 IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, PMTUDISC_DO = 10, 23, 2
 
 
@@ -61,8 +63,9 @@ def check_net(
     sockets = _bind(endpoints, None if listen is None else resolve(listen, "listen", int(endpoints[0].family)), local)
     heard_at = ", ".join(map(str, sockets))
     err.print(f"listening at {heard_at}, waiting up to {wait} for the others", markup=False, soft_wrap=True)
+    shut: set[str] = set()
     try:
-        pairs = run(_check(sockets, endpoints, found, parse_duration(lasts) / 1e9, parse_duration(wait) / 1e9))
+        pairs = run(_check(sockets, endpoints, found, parse_duration(lasts) / 1e9, parse_duration(wait) / 1e9, shut))
     finally:
         for udp in sockets.values():
             udp.close()
@@ -70,6 +73,9 @@ def check_net(
         print_json([{"from": one.source, "to": one.target, **_numbers(one)} for one in pairs])
     else:
         out.print(_table(pairs))
+    for name in sorted(shut.intersection(map(str, endpoints))):
+        text = f"unisono: {name} was heard, but its probes do not open here: does it use a different key, or none?"
+        err.print(text, markup=False, soft_wrap=True)
     if not all(one.is_good for one in pairs):
         raise typer.Exit(1)
 
@@ -97,8 +103,14 @@ def _bind(endpoints: list[Endpoint], listen: Endpoint | None, local: bool) -> di
 
 
 async def _check(
-    sockets: dict[Endpoint, socket.socket], endpoints: list[Endpoint], key: bytes | None, lasts_s: float, wait_s: float
+    sockets: dict[Endpoint, socket.socket],
+    endpoints: list[Endpoint],
+    key: bytes | None,
+    lasts_s: float,
+    wait_s: float,
+    shut: set[str],
 ) -> list[Pair]:
+    """Probe until all are heard and measured. `shut` takes the addresses whose probes do not open with this key."""
     loop = asyncio.get_running_loop()
     names = [str(endpoint) for endpoint in endpoints]
     probers = []
@@ -108,7 +120,7 @@ async def _check(
         _never_cut(udp, endpoint)
         enlarge_buffers(udp)
         probers.append((prober, udp, seal))
-        loop.add_reader(udp.fileno(), _read, prober, udp, seal)
+        loop.add_reader(udp.fileno(), _read, prober, udp, seal, shut)
     began, end = loop.time(), None
     try:
         while end is None or loop.time() < end:
@@ -147,16 +159,20 @@ def _send(prober: Prober, udp: socket.socket, seal: Seal | None) -> None:
             continue  # too large, or no way there: the other side will miss it
 
 
-def _read(prober: Prober, udp: socket.socket, seal: Seal | None) -> None:
+def _read(prober: Prober, udp: socket.socket, seal: Seal | None, shut: set[str]) -> None:
     while True:
         try:
-            data = udp.recv(65_536)
+            data, source = udp.recvfrom(65_536)
         except BlockingIOError:
             return
         except OSError:
             continue
+        is_foreign = data[:1] == bytes((SEALED,)) if seal is None else False
         datagram = data if seal is None else seal.open(data)
-        if datagram is not None:
+        if datagram is None or is_foreign:
+            if len(shut) < STRANGERS_MAX:
+                shut.add(str(Endpoint(source[0], source[1])))
+        else:
             prober.receive(datagram, monotonic_ns())
 
 
