@@ -229,7 +229,8 @@ def test_a_watchdog_for_the_log_alone_looks_only_where_the_log_is_read() -> None
             return group._driver.member.settings.flow.stall_ns
 
     handlers, logging.getLogger().handlers = logging.getLogger().handlers, []
-    LOGGER.addHandler(silent := logging.NullHandler())
+    silent = logging.NullHandler()
+    own, LOGGER.handlers = LOGGER.handlers, [silent]
     try:
         assert asyncio.run(main()) is None
         for handler in (logging.StreamHandler(io.StringIO()), None):
@@ -243,7 +244,7 @@ def test_a_watchdog_for_the_log_alone_looks_only_where_the_log_is_read() -> None
                 if handler is not None:
                     LOGGER.removeHandler(handler)
     finally:
-        LOGGER.removeHandler(silent)
+        LOGGER.handlers = own
         logging.getLogger().handlers = handlers
 
 
