@@ -9,7 +9,7 @@ import pytest
 
 from tests.net.soak import soak
 from tests.net.stage import staged
-from unisono.core.frame import group_tag
+from unisono.core.frame import VERSION, group_tag
 from unisono.runtime.checksum import Checksum
 from unisono.trace.checks.judge import Result
 
@@ -182,10 +182,10 @@ def test_f4_a_flood_of_strange_datagrams_is_dropped_by_reason_and_fills_no_log(f
             b"",
             b"\xff" * 65_507,
             b"\x09\x01" + tag + b"x" * 60,
-            b"\x01\x01" + other,
-            checksum.close(b"\x01\x4d" + tag),
-            checksum.close(b"\x01\x01" + tag),
-            b"\x01\x01" + tag + b"damaged",
+            bytes((VERSION, 1)) + other,
+            checksum.close(bytes((VERSION, 0x4D)) + tag),
+            checksum.close(bytes((VERSION, 1)) + tag),
+            bytes((VERSION, 1)) + tag + b"damaged",
         ]
         wanted = {
             "frame: version": 300,
