@@ -119,3 +119,8 @@ def test_a_diagram_that_escapes_only_markup_is_found(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(diagram_svg, "plain_lines", str)
     with pytest.raises(AssertionError):
         test_a_diagram_hides_nothing_and_stays_xml()
+
+
+def test_the_narrow_space_between_a_figure_and_its_unit_stays() -> None:
+    """Found by a browser: reports showed it as its number, behind every figure."""
+    assert plain.plain("16\u202fns, 1\u00a0000") == "16\u202fns, 1\u00a0000"

@@ -11,10 +11,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+SPACES = "\t\u00a0\u202f"
+"""Spaces that stay as they are: figures stand with their unit behind a narrow one that does not break."""
+
 
 def plain(text: str) -> str:
     """One line that only shows letters. What is no letter is written as its number; so are bytes that were no text."""
-    return "".join(one if one.isprintable() or one == "\t" else _escaped(one) for one in text)
+    return "".join(one if one.isprintable() or one in SPACES else _escaped(one) for one in text)
 
 
 def _escaped(one: str) -> str:
