@@ -1,6 +1,7 @@
 """unisono: ordered, reliable group communication. This file holds the public names, nothing else."""
 
 from unisono import sim, sync
+from unisono.core.comparison import Check, Diverged
 from unisono.core.config import Config
 from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.errors import ConfigError, Misuse, NotPrimary, PeerFault, Shed, UnisonoError
@@ -42,6 +43,8 @@ __all__ = [
     "Evicted",
     "Stalled",
     "Moving",
+    "Diverged",
+    "Check",
     "Event",
     "Key",
     "MemberId",

@@ -20,6 +20,7 @@ from inspect import signature
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from unisono.core.comparison import Check
 from unisono.core.errors import Misuse
 from unisono.core.types import Key, MemberId, Service, ViewId, addressees
 from unisono.runtime import group as asynchronous
@@ -182,6 +183,10 @@ class Group:
 
     def switch(self, order: str, timeout: float | None = None) -> None:
         self._call(self._group.switch(order, timeout))
+
+    def check(self, timeout: float | None = 10.0) -> Check:
+        """Compare what the members of the view have delivered, everything that this one has delivered by now."""
+        return self._call(self._group.check(timeout))
 
     def until(self, predicate: Callable[[View], bool], timeout: float | None = None) -> View:
         """Wait until `predicate(view)` holds of the installed view, and return that view. It is asked in the group's thread."""

@@ -339,6 +339,17 @@ SHOWN = [
     Row("shown_mutants.AltersAView", "alters a view on the way to the application", Applications("fifo")),
 ]
 
+DIFFERS = "tests/sim/test_comparison.py::test_the_next_view_finds_what_one_member_showed_otherwise"
+DELIVERIES = [
+    Row(f"delivery_mutants.{name}", breaks, Story(f"{DIFFERS}[sequencer-{name}]"))
+    for name, breaks in (
+        ("DropsADelivery", "does not show its application a message"),
+        ("DoublesADelivery", "shows a message twice"),
+        ("AltersADelivery", "shows another payload"),
+        ("SwapsTwoDeliveries", "shows two messages in the other order"),
+    )
+]
+
 CONTRACT = [
     Row(
         "contract_mutants.StableWhenReceived",
@@ -372,7 +383,7 @@ CONTRACT = [
     ),
 ]
 
-ROWS = [*MEMBERSHIPS, *CORE, *ORDERINGS, *STREAMS, *TRANSFERS, *SHOWN, *CONTRACT]
+ROWS = [*MEMBERSHIPS, *CORE, *ORDERINGS, *STREAMS, *TRANSFERS, *SHOWN, *DELIVERIES, *CONTRACT]
 
 HARMLESS = "breaks no promise; a test shows that it only costs time"
 SHARED = "what several mutants have in common"

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
+from importlib import import_module
 from time import monotonic
 from typing import Any
 
@@ -43,6 +44,8 @@ class Options:
     """Nobody is suspected before so much silence."""
     file_bytes_max: int | None = None
     """No file of this process may become larger."""
+    mutant: str | None = None
+    """A fault of this process: `module:function`, called before it joins."""
     wishes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -300,6 +303,9 @@ def main() -> None:
     options.wishes = {name: value for name, value in given.items() if name not in own}
     if options.file_bytes_max is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (options.file_bytes_max, options.file_bytes_max))
+    if options.mutant is not None:
+        module, _, name = options.mutant.partition(":")
+        getattr(import_module(module), name)()
 
     async def go() -> None:
         await Actor(options).run()

@@ -79,12 +79,15 @@ def test_two_minutes_of_chaos_break_no_promise() -> None:
 
 
 def test_g1_g3_g4_g6_what_a_cut_means_to_real_programs(folder: Path) -> None:
-    """One member is cut off again and again for about the failure timeout; likewise under the primary policy, where all messages
-    are safe; and while a member that has the state is cut off, the others restart without one."""
+    """One member is cut off again and again for about the failure timeout, and at last for longer than any silence is forgiven;
+    likewise under the primary policy, where all messages are safe; and while a member that has the state is cut off, the others
+    restart without one."""
     short, safe, empty = quiet_plan(1), quiet_plan(2, policy="primary"), quiet_plan(3, policy="primary")
-    cuts = [(round(1.2 * number, 2), TIMEOUT_S * length) for number, length in enumerate((0.9, 1.1, 1.3, 1.6, 2.5), 1)]
+    cuts = [
+        (round(1.2 * number, 2), TIMEOUT_S * length) for number, length in enumerate((0.9, 1.1, 1.3, 1.6, 2.5, 8.0), 1)
+    ]
     for plan in (short, safe):
-        plan.hooks, plan.length_s = "none", 8.0
+        plan.hooks, plan.length_s = "none", 11.0
         plan.actions = sorted(
             (action for at, length in cuts for action in cut_off("c", "ab", at, at + length)), key=lambda one: one["at"]
         )
@@ -106,6 +109,6 @@ def test_g1_g3_g4_g6_what_a_cut_means_to_real_programs(folder: Path) -> None:
     for seed in (1, 2):  # the faults had the effect that they are for
         assert any(line["is"] == "receipt" and line["outcome"] == "uncertain" for line in lines[seed])
     views = [line for line in lines[1] if line["is"] == "view" and len(line["together"]) < len(line["members"]) == 3]
-    assert len(views) > 3, "c came back, and is told apart"
+    assert len(views) >= 3, "c came back, and is told apart"
     assert any(not line["primary"] for line in lines[2] if line["is"] == "transition")
     assert any(not line["primary"] and len(line["members"]) == 2 for line in lines[3] if line["is"] == "view")

@@ -375,6 +375,7 @@ async def test_bad_wishes_are_refused_before_anything_is_opened() -> None:
         ({"peers": "127.0.0.1:1"}, "list of addresses"),
         ({"listen": "7400"}, "write host:port"),
         ({"listen": ("127.0.0.1", 7400)}, "write host:port"),
+        ({"group": "?"}, "give it another name"),
         ({"peers": [7400]}, "the peer 7400 is no text: write host:port"),
         ({"peers": 7400}, "list of addresses"),
         ({"group": b"g"}, "of type bytes: give a text"),

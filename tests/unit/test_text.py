@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 import unisono
+from unisono.core.comparison import Diverged
 from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.happenings import Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Refused
@@ -60,6 +61,11 @@ EVENTS: list[tuple[Event, str]] = [
     (
         Replaced(ONE, (A,), TWO, (B,)),
         f"the state that {A.short} had since view {ONE.short} is thrown away here; that of {B.short} is taken over",
+    ),
+    (
+        Diverged(ONE, ((A,), (B,)), None, 8, 16),
+        f"in view {ONE.short}, {A.short} delivered other messages than {B.short}: the first difference is between message 9 and "
+        "message 16",
     ),
     (
         VIEW,

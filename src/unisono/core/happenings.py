@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from unisono.core.comparison import Diverged
 from unisono.core.control import Charter, part_of
 from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.membership_host import Evicted, Left, Outlived, Refused
@@ -119,7 +120,7 @@ class Moving(NamedTuple):
 
 
 Happening: TypeAlias = (
-    Batch | Transition | Entered | Replaced | Aside | Refused | Outlived | Evicted | Stalled | Moving | Left
+    Batch | Transition | Entered | Replaced | Aside | Refused | Outlived | Evicted | Stalled | Moving | Diverged | Left
 )
 """What happens to an application, in this order."""
 

@@ -18,6 +18,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from unisono.core.chair import Chair
+from unisono.core.comparison import TAG as COMPARING
+from unisono.core.comparison import Checking, Comparer
 from unisono.core.config import SECOND
 from unisono.core.control import Charter, ControlCodec, Held
 from unisono.core.departure import Cause
@@ -40,7 +42,19 @@ from unisono.core.seat import Seat
 from unisono.core.streams import Streams
 from unisono.core.tally import Tally, Totals, tally
 from unisono.core.tickets import SECRET_BYTES, Tickets
-from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Rank, Transition, View, ViewId
+from unisono.core.types import (
+    DEFAULT,
+    Batch,
+    CastOptions,
+    Key,
+    Marker,
+    MemberId,
+    Rank,
+    Service,
+    Transition,
+    View,
+    ViewId,
+)
 from unisono.core.watch import Watch
 from unisono.core.wire import Codec
 
@@ -109,6 +123,7 @@ class Member(MemberQuestions):
         self._rank: Rank = -1
         self._is_blocked = False
         self._own_casts = OwnCasts()
+        self._comparer = Comparer(member, settings.config)
         self._notes: list[Note] = []  # before the seat's
         self._events: list[Happening] = []  # after the seat's
         self._suspected: dict[MemberId, None] = {}
@@ -181,15 +196,18 @@ class Member(MemberQuestions):
         seat, streams = self._seat, self._streams
         if seat is None or streams is None or self.is_gone:
             return None
+        self._demand_primary()
+        key = seat.cast(payload, options) if self._is_blocked or streams.writable() else None
+        if key is None:
+            self._watch.refuse()
+        return key
+
+    def _demand_primary(self) -> None:
         if not self._membership.is_primary:
             raise NotPrimary(
                 f"{self._membership.explain_read_only()}. Nothing was cast: wait until a view is primary "
                 "(`await group.until(lambda view: view.is_primary)`), then cast again."
             )
-        key = seat.cast(payload, options) if self._is_blocked or streams.writable() else None
-        if key is None:
-            self._watch.refuse()
-        return key
 
     def room_messages(self) -> int:
         """How many messages without options `cast_many` takes now, whatever their size: as many as the window has room for."""
@@ -202,6 +220,44 @@ class Member(MemberQuestions):
         """
         assert self._seat is not None
         self._seat.cast_many(payloads)
+
+    def check(self) -> Checking | None:
+        """Begin to compare what the members of the view have delivered. None: not now, because a window is full, or a view change
+        is under way. It casts markers, so a caller that counts own messages counts them too (`cast_index`)."""
+        view, services = self.view, self._compared_services()
+        if view is None or not self.can_check:
+            return None
+        self._demand_primary()
+        check = self._comparer.begin(view, services)
+        self._cast_markers(True, services)
+        return check
+
+    @property
+    def owes_markers(self) -> bool:
+        """Another member checks and waits for markers of this one: call `mark` when no own message is on its way here."""
+        return self._comparer.owes_markers
+
+    def mark(self) -> None:
+        """Cast the markers that another member's check waits for, if there is room for them."""
+        services = [service for service in self._compared_services() if service is not Service.TOTAL]
+        if self.can_check and self.is_primary:
+            self._comparer.owes_markers = False
+            self._cast_markers(False, services)
+
+    def _compared_services(self) -> list[Service]:
+        return sorted(self._orders[self._order].services - {Service.DATAGRAM})
+
+    @property
+    def can_check(self) -> bool:
+        """Whether there is room for the markers of a check, and no view change under way."""
+        if self._seat is None or self._is_blocked or not self.is_writable:
+            return False
+        return self._seat.room_messages >= len(self._compared_services())
+
+    def _cast_markers(self, asks: bool, services: Sequence[Service]) -> None:
+        assert self._seat is not None
+        for service in services:
+            self._seat.cast_marker(asks, service)
 
     def send(self, to: MemberId, data: bytes) -> bool:
         """Send bytes to one member of the view, reliably and in order while the view lasts. False: it is not in the view."""
@@ -267,6 +323,8 @@ class Member(MemberQuestions):
             if streams.arrivals:
                 self._hand_over(seat, streams)
             self._take_seat_turn(seat, streams, effects)
+            if self._comparer.has_work:
+                self._compare()
             self._drain_streams(streams, effects)
         if self._notes:
             effects.notes, self._notes = self._notes + effects.notes, []
@@ -279,6 +337,8 @@ class Member(MemberQuestions):
         """The other half: what can wait until the effects are performed, but not until the next input. Returns the deadline."""
         self._tell_detector()
         seat, streams = self._seat, self._streams
+        if self._comparer.waiting:
+            self._comparer.settle()
         if seat is not None and streams is not None:
             if not self._is_blocked:
                 self._forget(seat, streams)
@@ -407,7 +467,10 @@ class Member(MemberQuestions):
         members = len(self._members)
         for sender, data in streams.arrived():
             if data[:1] == ASIDE:
-                self._events.append(Aside(self._members[sender], bytes(data[1:])))
+                if data[1:2] == COMPARING:
+                    self._comparer.receive(self._members[sender], bytes(data[2:]))
+                else:
+                    self._events.append(Aside(self._members[sender], bytes(data[1:])))
                 continue
             if self._is_blocked or sender in seat.faulty:
                 continue
@@ -475,14 +538,33 @@ class Member(MemberQuestions):
             shown = [span for span in seat.own_shown if span not in safe] if safe else seat.own_shown
             self._own_casts.delivered(shown, streams.held())
 
-    def _happenings(self, events: Sequence[Batch | Transition | View]) -> list[Happening]:
-        """What the seat shows, with all that is known about a view."""
+    def _happenings(self, events: Sequence[Batch | Marker | Transition | View]) -> list[Happening]:
+        """What the seat shows, with all that is known about a view. All of it is compared with what others deliver."""
         happened: list[Happening] = []
+        comparer = self._comparer
         for event in events:
-            if isinstance(event, Transition):
+            if isinstance(event, Batch):
+                comparer.waiting.append(event)
+                happened.append(event)
+            elif isinstance(event, Marker):
+                comparer.pass_marker(event)
+            elif isinstance(event, Transition):
                 self._together = event.together
-            happened.append(self._entered(event) if isinstance(event, View) else event)
+                happened.append(event)
+            else:
+                happened.append(self._entered(event))
+                comparer.enter(event, self._together)
         return happened
+
+    def _compare(self) -> None:
+        """Take in what others say that they have delivered, and answer."""
+        comparer = self._comparer
+        comparer.work()
+        sends, comparer.sends = comparer.sends, []
+        for to, data in sends:
+            self.send(to, data)
+        self._events += comparer.found
+        comparer.found = []
 
     def _entered(self, view: View) -> Entered:
         previous, self._entered_last = self._entered_last, view

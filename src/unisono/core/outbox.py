@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from unisono.core.types import Batch, Packet, Rank, Transition, View, ViewId
+from unisono.core.types import Batch, Marker, Packet, Rank, Transition, View, ViewId
 
 
 class NoteKind(StrEnum):
@@ -103,7 +103,7 @@ class Effects:
         self.casts: list[Packet] = []  # 2 send: on the cast stream, to every other member
         self.partial = False  # some cast is not addressed to everyone: see `member.packet_for`
         self.sends: list[tuple[Rank, Packet]] = []  # 2 send: on the unicast stream of one peer
-        self.events: list[Batch | Transition | View] = []  # 3 show the application, in this order
+        self.events: list[Batch | Marker | Transition | View] = []  # 3 show the application, in this order
         self.deadline: int | None = None  # 4 call drain() by then, in ns of the driver's clock
         self.faults: list[Fault] = []  # the member blames the sender, or forms the view anew
         self.notes: list[Note] = []  # for the recorder; empty unless someone records

@@ -27,9 +27,12 @@ from unisono.core.ordering import MESSAGE_HEAD_BYTES, PACKET_HEAD_BYTES, AnyOrde
 from unisono.core.outbox import Effects, Fault, Note, NoteKind, Outbox
 from unisono.core.types import (
     DEFAULT,
+    MARKER_PAYLOADS,
+    MARKERS,
     Batch,
     CastOptions,
     Key,
+    Marker,
     MemberId,
     Packet,
     Rank,
@@ -69,7 +72,9 @@ class Seat:
         self._casting_count = 0
         self._inbox: list[tuple[Rank, Packet]] = []  # received, not yet handed to the ordering
         self._partial = False  # some cast of this turn is not addressed to everyone
-        self._events: list[Batch | Transition | View] = []  # shown with the next effects, before that turn's deliveries
+        self._events: list[
+            Batch | Marker | Transition | View
+        ] = []  # shown with the next effects, before that turn's deliveries
         self._index = 0  # of the next own message, across views
         self.faulty: set[Rank] = set()  # of whom nothing more is taken in: what came in its name cannot be
         self._faults: list[Fault] = []
@@ -128,6 +133,18 @@ class Seat:
         else:
             self._casting.append((options, [payload]))
             self._casting_bytes += copies * PACKET_HEAD_BYTES
+        self._casting_count += 1
+        self._unfinished += 1
+        self._index += 1
+        return Key(self.id, self._index - 1)
+
+    def cast_marker(self, asks: bool, service: Service) -> Key | None:
+        """Accept a marker: a message to no recipient. None: the window is full."""
+        if not self.has_room:
+            return None
+        payload = MARKER_PAYLOADS[asks]
+        self._casting.append((CastOptions((), service), [payload]))
+        self._casting_bytes += len(payload) + MESSAGE_HEAD_BYTES + PACKET_HEAD_BYTES
         self._casting_count += 1
         self._unfinished += 1
         self._index += 1
@@ -441,7 +458,8 @@ class Seat:
         return pieces
 
     def _batch(self, first: int, payloads: Sequence[bytes], options: CastOptions) -> Batch:
-        service = options.service if options.service is not None else self._order.service
+        # What was cast under another order may ask for a service that this one does not carry.
+        service = options.service if options.service in self._order.services else self._order.service
         to = None
         if options.to is not None:  # an addressee that left while the cast waited has no rank in this view
             to = tuple(rank for rank, member in enumerate(self.view.members) if member in options.to)
@@ -536,6 +554,8 @@ class Seat:
             if batch.payloads is not None and (batch.to is None or self.rank in batch.to):
                 self._events.append(batch)
                 self.given += batch.count
+            elif batch.to == () and (asks := MARKERS.get(batch.digest)) is not None:
+                self._events.append(Marker(batch.origin, batch.first, batch.service, asks))
         out.deliver = []
 
     def _check(self, options: CastOptions) -> None:

@@ -35,6 +35,8 @@ class Tally(NamedTuple):
     """By peer: own packets that it has not yet acknowledged."""
     kept_bytes: int
     """Of own packets, for resending."""
+    divergences: int
+    """How often members were found to have delivered different messages in a view (`Diverged`)."""
 
 
 class Totals:
@@ -71,6 +73,7 @@ def tally(member: Member) -> Tally:
         "stream": refused,
         "control": member._control.refused,
         "membership": member._membership.refused,
+        "comparison": member._comparer.refused,
     }
     for layer, reasons in layers.items():
         dropped |= {f"{layer}: {reason}": count for reason, count in reasons.items() if count}
@@ -88,4 +91,5 @@ def tally(member: Member) -> Tally:
         0 if seat is None else len(seat.waits()) + len(seat.gated()),
         {member._members[rank]: count for rank, count in use.items()},
         0 if streams is None else streams.kept_bytes,
+        member._comparer.divergences,
     )

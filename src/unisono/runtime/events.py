@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count, repeat
 from typing import NamedTuple, TypeAlias
 
+from unisono.core.comparison import Diverged
 from unisono.core.departure import Arrival, Departure
 from unisono.core.happenings import Entered, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Refused
@@ -66,8 +67,9 @@ class View(NamedTuple):
         return shorten(self.long)
 
 
-Event: TypeAlias = Delivery | Transition | View | Replaced | Refused | Evicted | Stalled | Moving
-"""`Refused` and `Evicted`: a group does not take this member, or has put it out, and why. `Stalled` and `Moving`: the watchdog."""
+Event: TypeAlias = Delivery | Transition | View | Replaced | Refused | Evicted | Stalled | Moving | Diverged
+"""`Refused` and `Evicted`: a group does not take this member, or has put it out, and why. `Stalled` and `Moving`: the watchdog.
+`Diverged`: members that should have delivered the same did not."""
 
 
 def view_of(entered: Entered) -> View:

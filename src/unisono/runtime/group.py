@@ -14,9 +14,10 @@ from inspect import iscoroutinefunction
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from unisono.core.comparison import Check, Checking
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.happenings import Entered, Happening, Replaced
-from unisono.core.types import DEFAULT, CastOptions, Key, MemberId, Service, ViewId, addressees
+from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Service, ViewId, addressees
 from unisono.runtime.casters import Casters
 from unisono.runtime.clients import Answer, Desk
 from unisono.runtime.errors import Closed, Outdated, TimedOut
@@ -99,7 +100,7 @@ class Group:
             self._inbox.expand = desk.deliveries
         if hooks is not None:
             self._own.follow_transfer()
-            carrier = Carrier(hooks, desk, self._show, self._own.skipped, self._restored)
+            carrier = Carrier(hooks, desk, self._show, self._skip, self._restored)
             transfer = carrier.transfer = Transfer(driver.member, carrier, initial=True, now=driver.clock())
             transfer.is_untouched = lambda: self._inbox.view is None
             self._transfer = transfer
@@ -417,6 +418,59 @@ class Group:
         if member.order != order:
             raise Misuse(f"somebody asked for another order at the same time: it is {member.order} now, not {order}.")
 
+    async def check(self, timeout: float | None = 10.0) -> Check:
+        """Compare what the members of the view have delivered, everything that this one has delivered by now.
+
+        Members compare by themselves at every view change; this asks for it now. A difference is also shown as `Diverged`, at all
+        members. If the view changes meanwhile, the next one is compared. Raises `TimedOut` with the members that have not answered,
+        `NotPrimary` in a view that is read-only, and `Closed` once the group is left.
+        """
+        check_seconds(timeout, "timeout", 0)
+        self._check_thread()
+        if self._is_leaving or self._inbox.is_over:
+            self._raise_closed()
+        checking: Checking | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                while checking is None or not checking.is_answered:
+                    await self._until(lambda: self._driver.member.can_check, None, "")
+                    checking = self._begin_check()
+                    if checking is not None:
+                        await self._until(lambda one=checking: one.is_over, None, "")  # type: ignore[misc]
+        except TimeoutError:
+            raise TimedOut(self._unchecked(checking, timeout)) from None
+        finally:
+            if checking is not None:
+                checking.abandon()
+        return Check(checking.view.id, checking.view.members, checking.differences)
+
+    def _begin_check(self) -> Checking | None:
+        """Cast the markers of a check. None: there is no room after all."""
+        if self._is_leaving or self._inbox.is_over:
+            self._raise_closed()
+        if self._driver.casting:
+            self._driver.hand_in()
+        checking = self._driver.member.check()
+        self._count_markers()
+        return checking
+
+    def _count_markers(self) -> None:
+        """The member has cast markers: own messages that no application is shown."""
+        end = self._driver.member.cast_index
+        if end > self._index:
+            self._receipts.delivered(self._index, end - self._index)
+            self._receipts.applied(self._index, end - self._index)
+            self._index = end
+            self._driver.wake()
+
+    def _unchecked(self, checking: Checking | None, timeout: float | None) -> str:
+        missing = () if checking is None else checking.missing(self._id)
+        if missing:
+            why = f"{', '.join(map(str, missing))} did not answer."
+        else:
+            why = " ".join(self.explain(most=3)) or "there was no room to cast."
+        return f"{self._id} could not compare deliveries within {timeout:g} s: {why}"
+
     async def give_up(self, state: ViewId | str, timeout: float | None = None) -> None:
         """Give up the state of a primary view that no member here has, and wait until a view is primary without it.
 
@@ -540,6 +594,12 @@ class Group:
             self.on_replaced(event)
         self._happen([event])
 
+    def _skip(self, batch: Batch, is_in_state: bool) -> None:
+        """State transfer does not let the application see this."""
+        self._own.skipped(batch, is_in_state)
+        if self._journal is not None:
+            self._journal.skip(batch)
+
     def _restored(self) -> None:
         """A state was taken over. If another one is thrown away for it, the application has just been told."""
         if self._recording is not None and not self._is_replaced:
@@ -556,6 +616,11 @@ class Group:
     def _turned(self) -> None:
         """A turn is over: see who need not wait any longer."""
         member = self._driver.member
+        if member.owes_markers:
+            if self._driver.casting:
+                self._driver.hand_in()
+            member.mark()
+            self._count_markers()
         self._receipts.settled(member.settled_index)
         self._is_breathless = False
         if not self._casters:

@@ -11,6 +11,7 @@ from operator import length_hint
 from typing import Any, TypeAlias
 from weakref import ref
 
+from unisono.core.comparison import Diverged
 from unisono.core.errors import Misuse
 from unisono.core.happenings import Aside, Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Left, Outlived, Refused
@@ -22,7 +23,7 @@ from unisono.runtime.receipts import Receipts
 
 Deliver: TypeAlias = Callable[[MemberId, bytes], object] | Callable[[MemberId, bytes, Key], object]
 Handle: TypeAlias = Callable[[Event], object]
-Shown: TypeAlias = Batch | View | Transition | Replaced | Refused | Evicted | Stalled | Moving
+Shown: TypeAlias = Batch | View | Transition | Replaced | Refused | Evicted | Stalled | Moving | Diverged
 """What the stream holds: events, and messages in batches."""
 
 QUEUE_BYTES_MAX = 16 << 20

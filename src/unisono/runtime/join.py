@@ -45,7 +45,7 @@ from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.services.transfer_observer import Decliner
 from unisono.trace.plain import is_text
 from unisono.trace.recorder import Recorder
-from unisono.trace.schema import TraceError
+from unisono.trace.schema import NOT_KNOWN, TraceError
 from unisono.trace.sinks import FolderSink
 
 ACK_DELAY_NS = 40 * MILLISECOND
@@ -176,6 +176,8 @@ def join(
         raise Misuse(f"the group's name {group!r} is of type {type(group).__name__}: give a text.")
     if not is_text(group):
         raise Misuse(f"the group's name {group!r} is no text: write it in UTF-8.")
+    if group == NOT_KNOWN:
+        raise Misuse(f"a trace could not tell the group {group!r} from one that is not known: give it another name.")
     if policy not in tuple(Policy):
         raise Misuse(f"there is no policy {policy!r}: choose {' or '.join(Policy)}.")
     if policy == Policy.PRIMARY and journal is None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
+from unisono.core.comparison import Diverged
 from unisono.core.config import SECOND
 from unisono.core.happenings import Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership_host import Evicted, Left, Refused
@@ -119,8 +120,22 @@ class Reporter:
                 self._log(logging.WARNING, f"still waiting: {_foreign(' '.join(event.sentences))}")
             elif isinstance(event, Moving):
                 self._log(logging.INFO, f"it moves again, after {event.lasted_ns / 1e9:.3f} s")
+            elif isinstance(event, Diverged):
+                self._tell_diverged(event)
             elif isinstance(event, Left):
                 self._log(logging.INFO, "this member has left")
+
+    def _tell_diverged(self, event: Diverged) -> None:
+        """Their states may differ from here on: no other line is as urgent."""
+        self._log(
+            logging.ERROR,
+            f"{event}; keep the traces and journals of all, and restart the members whose state cannot be trusted",
+            view=str(event.view),
+            parts=[[str(member) for member in part] for part in event.parts],
+            origin=None if event.origin is None else str(event.origin),
+            alike=event.alike,
+            differs_by=event.differs_by,
+        )
 
     def tell_blocked(self, blocked_ns: int, patience_ns: int) -> None:
         """The event loop did not run for longer than the others wait for a silent member, which only this one can say."""
@@ -270,7 +285,7 @@ def _foreign(text: str) -> str:
 
 def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger = LOGGER) -> Reporter | None:
     """Let a member write the log, if anyone would read it."""
-    if not is_heard(logger):
+    if not is_heard(logger, logging.ERROR):
         return None
     reporter = Reporter(group, logger)
     if group._journal is not None and group._journal.undecided is not None:
@@ -298,9 +313,9 @@ def tell_failed_leave(group: Group, failure: Exception) -> None:
     LOGGER.warning("%s of %s: %s", group.id.short, plain(group.name), plain(shorten(str(failure))))
 
 
-def is_heard(logger: logging.Logger = LOGGER) -> bool:
-    """Whether a warning would reach a person: by a handler, or by Python's last resort, standard error, if there is none."""
-    if not logger.isEnabledFor(logging.WARNING):
+def is_heard(logger: logging.Logger = LOGGER, level: int = logging.WARNING) -> bool:
+    """Whether a line of this level would reach a person: by a handler, or by Python's last resort, standard error."""
+    if not logger.isEnabledFor(level):
         return False
     if not logger.hasHandlers():
         return logging.lastResort is not None

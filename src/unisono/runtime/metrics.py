@@ -101,6 +101,11 @@ class Metrics:
         yield counter("deliveries", "Messages delivered here.", tally.deliveries)
         yield counter("views", "Views installed here.", tally.views)
         yield counter("suspicions", "How often a member was suspected here.", tally.suspicions)
+        yield counter(
+            "divergences",
+            "How often members delivered different messages in a view, as this one was told.",
+            tally.divergences,
+        )
         yield counter("pauses", "How often this process stood still.", tally.pauses)
         yield counter("turns", "Turns taken.", status["turns"])
         for name, value in tally.streams.items():

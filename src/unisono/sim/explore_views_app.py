@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from unisono.core.control import Charter, Held
 from unisono.core.happenings import Entered
 from unisono.core.membership_primary import carry, is_carried
-from unisono.core.types import Batch, MemberId, Transition, View, ViewId
+from unisono.core.types import Batch, Marker, MemberId, Transition, View, ViewId
 
 
 class ShownBatch(NamedTuple):
@@ -52,7 +52,7 @@ class Application:
         self._along: tuple[MemberId, ...] = ()
         self._awaited: tuple[View, Charter] | None = None
 
-    def take(self, events: Sequence[Batch | Transition | View], charters: Sequence[Charter]) -> list[ShownAct]:
+    def take(self, events: Sequence[Batch | Marker | Transition | View], charters: Sequence[Charter]) -> list[ShownAct]:
         """What the application is shown of the events of a turn."""
         told: list[ShownAct] = []
         for event in events:
@@ -63,8 +63,8 @@ class Application:
                 else:
                     self.is_waiting, self.holds = True, None
                     self._awaited = (event, charter)
-            elif self.is_waiting:
-                continue  # it is in the state that is taken over
+            elif self.is_waiting or isinstance(event, Marker):
+                continue  # it is in the state that is taken over, or shown to no application
             elif isinstance(event, Transition):
                 self._along = event.together
                 told.append(event)

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
+from unisono.core.comparison import Checking, Diverged
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.detector import DetectorSettings
 from unisono.core.errors import PeerFault, UnisonoError
@@ -25,7 +26,6 @@ from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Transition
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_network import DatagramNetwork
 from unisono.trace.checks.judge import Observer, Verdict
-from unisono.trace.promises import promises
 from unisono.trace.recorder import Recorder
 from unisono.trace.schema import OK, STAGES, UNCERTAIN
 from unisono.trace.sinks import Sink, TeeSink
@@ -91,6 +91,7 @@ class Process:
         self.views: list[View] = []
         self.delivered: list[tuple[MemberId, bytes]] = []
         self.refusals: list[str] = []
+        self.diverged: list[Diverged] = []
         self.records = [] if record is None else [record]  # stable storage: what an earlier life left is still there
         self.unsent: dict[int, int] = {}  # by error: datagrams that the system refused to send
         self.awaited: set[int] = set()  # own messages that the application waits for, until they are stable or in doubt
@@ -137,6 +138,17 @@ class Process:
         self.turn()
         return key is not None
 
+    def check(self) -> Checking | None:
+        """Begin to compare what the members have delivered. None: not now."""
+        if not self.is_up or self.paused_until > self.world.now:
+            return None
+        try:
+            check = self.member.check()
+        except UnisonoError:  # the view is read-only
+            return None
+        self.turn()
+        return check
+
     def turn(self) -> None:
         """End the member's turn and perform its effects, in the order in which a real driver would."""
         world, member = self.world, self.member
@@ -153,6 +165,11 @@ class Process:
             self._show(event)
         if not self.ended:
             self._answer()
+        if member.owes_markers:
+            member.mark()
+            if not member.owes_markers:
+                self.turn()
+                return
         if effects.deadline is not None and effects.deadline != self._armed:
             self._armed = effects.deadline
             world.at(self._when(effects.deadline), self._ticker(effects.deadline))
@@ -177,6 +194,8 @@ class Process:
             self.world.deliveries += event.count
         elif isinstance(event, Refused):
             self.refusals.append(event.reason)
+        elif isinstance(event, Diverged):
+            self.diverged.append(event)
         elif isinstance(event, Left) and not self.ended:
             self.ended = True
             self.recorder.leave(self.world.now)
@@ -253,7 +272,7 @@ class GroupWorld:
         self.run_name = run_name or f"group-{order}-{seed}"
         self.now = 0
         self.network = DatagramNetwork(self.stream, delay)
-        self.observer = Observer(promises(order) | ALSO_OWED | set(owed))
+        self.ask(owed)
         self._sinks = sinks
         self.processes: dict[str, Process] = {}  # the latest life at each address
         self.lives: list[Process] = []
@@ -261,6 +280,10 @@ class GroupWorld:
         self.faults: dict[str, int] = {}
         self._tie = 0
         self._heap: list[tuple[int, int, Callable[[], object]]] = []
+
+    def ask(self, also: Iterable[str]) -> None:
+        """Judge these properties too, besides what the orders of its views owe. Call it before anything is recorded."""
+        self.observer = Observer(also=ALSO_OWED.union(also))
 
     def stream(self, purpose: str) -> Random:
         return Random(f"{self.seed}/{purpose}")
@@ -404,6 +427,11 @@ class GroupWorld:
             if process.is_up:
                 lines += [f"  {sentence}" for sentence in process.member.explain(most=6)]
         return "\n".join(lines)
+
+    @property
+    def diverged(self) -> list[Diverged]:
+        """What members found that delivered different messages."""
+        return [event for life in self.lives for event in life.diverged]
 
     # The end.
 
