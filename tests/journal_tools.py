@@ -162,7 +162,7 @@ def _told(turns: Iterable[Iterable[Happening]], incarnation: int) -> Iterator[Ro
     for event in (event for turn in turns for event in turn):
         if isinstance(event, Entered):
             view, ordinal = event.view, 0
-            yield Viewed(position, view.id, view.members, incarnation, "sequencer")
+            yield Viewed(position, view.id, view.members, incarnation, "sequencer", ())
             position += 1
         elif isinstance(event, Batch):
             for number, payload in enumerate(event.payloads or ()):

@@ -18,7 +18,7 @@ from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal, read
 from unisono.runtime.journal_deliveries import Deliveries, segment_numbers, segment_path
 from unisono.runtime.journal_disk import Disk
-from unisono.runtime.journal_format import NO_VIEW, Delivered, Missing, Row
+from unisono.runtime.journal_format import ABSENCE, NO_VIEW, Delivered, Missing, Row
 from unisono.runtime.journal_reader import Reader
 
 NOON = 1_000_000
@@ -94,9 +94,10 @@ def test_a_segment_cut_at_any_byte_loses_only_the_torn_frame(tmp_path: Path) -> 
         journal = write_journal(tmp_path, [[entered(7, B)], [batch(0, 0, b"later")]])
         kept = max((end for end in ends if end <= size), default=24 if size >= 24 else 0)
         assert journal.torn_bytes == size - kept
-        after = list(read(tmp_path))
+        after = list(read(tmp_path, gaps="show"))
         assert after[: len(before)] == before
-        assert [row.position for row in after] == list(range(len(before) + 2))
+        absences = 1 if before else 0
+        assert [row.position for row in after] == list(range(len(before) + absences + 2))
         shown.add(len(before))
     assert shown == {0, 1, 2, 4, 5, 6, 7, 9, 10}
 
@@ -243,7 +244,10 @@ def test_a_gap_is_told_though_the_process_ended_before_there_was_room(tmp_path: 
     assert error == ""
     assert [type(row).__name__ for row in shown] == ["Viewed", "Delivered", "Missing", "Viewed", "Delivered"]
     write_journal(tmp_path, [[entered(3, A)]])
-    assert len(read_to_error(tmp_path, "show")[0]) == 6, "it is told once"
+    later = read_to_error(tmp_path, "show")[0][5:]
+    assert [type(row).__name__ for row in later] == ["Missing", "Viewed"]
+    assert isinstance(later[0], Missing)
+    assert later[0].kind == ABSENCE, "the lost delivery is told once"
 
 
 def test_a_note_that_cannot_be_read_is_taken_for_a_gap(tmp_path: Path) -> None:
@@ -353,8 +357,9 @@ def test_a_killed_writer_leaves_all_that_it_had_delivered(tmp_path: Path) -> Non
             lines = process.stdout.read().split()
             told_by_lives.append(int(lines[-1]) if lines and lines[-1].isdigit() else last)
     write_journal(tmp_path, [[entered(9_000, B)]])
-    rows = list(read(tmp_path))
+    rows = list(read(tmp_path, gaps="show"))
     assert [row.position for row in rows] == list(range(len(rows)))
+    assert sum(isinstance(row, Missing) for row in rows) == 3, "before every life but the first"
     for life, least in enumerate(told_by_lives):
         indices = [row.index for row in rows if isinstance(row, Delivered) and row.view.number == life + 1]
         assert indices == list(range(len(indices)))

@@ -14,7 +14,7 @@ from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal, Retention, read
 from unisono.runtime.journal_deliveries import segment_numbers, segment_path
 from unisono.runtime.journal_format import Row, rows_in
-from unisono.runtime.journal_reader import GapError, Place, Reader, Stretch, read_stretch
+from unisono.runtime.journal_reader import GapError, Limits, Place, Reader, Stretch, read_stretch
 
 NOON = 1_000_000
 
@@ -61,7 +61,7 @@ def test_a_reader_that_repeats_or_skips_a_frame_is_found_out(
 def test_stretches_end_where_they_are_told_to(tmp_path: Path) -> None:
     write_journal(tmp_path, story())
     reader = Reader(tmp_path)
-    first = list(reader.stretches(rows_max=4))
+    first = list(reader.stretches(Limits(rows=4)))
     assert sum(stretch.rows for stretch in first) == 4
     assert list(Reader(tmp_path).stretches(until=reader.place)) == first
     rest = list(reader.stretches(bytes_max=1))

@@ -11,10 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.journal_tools import QuickDisk
-from unisono.core.errors import Misuse
-from unisono.experiments import runner
-from unisono.pipeline.gold import writing
-from unisono.pipeline.session import PipelineError
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal, Reader
 from unisono.trace import files
@@ -147,20 +143,13 @@ def test_closing_a_trace_follows_no_link(tmp_path: Path, precious: Path) -> None
     assert "symbolic link" in refusal(TraceError, lambda: close_killed(tmp_path))
 
 
-def test_locks_of_tables_and_experiments_follow_no_link(tmp_path: Path, precious: Path) -> None:
-    (tmp_path / ".lock").symlink_to(precious)
-
-    def write() -> None:
-        with writing(tmp_path):
-            pass
-
-    def experiment() -> None:
-        with runner._alone(tmp_path):
-            pass
-
-    assert "symbolic link" in refusal(PipelineError, write)
-    assert "symbolic link" in refusal(Misuse, experiment)
-    assert precious.read_bytes() == PRECIOUS
+@pytest.mark.parametrize("uri", ["s3a://bucket/x", "HDFS://host/x", "file:///x"])
+def test_a_trace_for_other_storage_is_refused_and_no_folder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "local folders only" in refusal(TraceError, lambda: FolderSink(Path(uri), "story", "a", 0))
+    assert os.listdir(tmp_path) == []
 
 
 # Planted faults.

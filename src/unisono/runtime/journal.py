@@ -19,6 +19,7 @@ from time import time_ns
 from unisono.core.errors import Misuse
 from unisono.core.happenings import Happening
 from unisono.core.outbox import Pledge
+from unisono.core.types import Batch
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal_deliveries import FSYNC, SEGMENT_BYTES_MAX, Deliveries, Retention
 from unisono.runtime.journal_disk import Disk, Lock, why
@@ -134,6 +135,11 @@ class Journal:
         """Journal the deliveries and views of a turn, if wanted. Does not fail: what cannot be written becomes a gap."""
         if self._deliveries is not None and not self._is_closed:
             self._deliveries.write(events)
+
+    def skip(self, batch: Batch) -> None:
+        """A batch is not shown, because the state that the application takes over has it: a gap among the deliveries."""
+        if self._deliveries is not None and not self._is_closed:
+            self._deliveries.skip(batch)
 
     def abandon(self) -> None:
         """Give the files back as the system does for a killed process: nothing more is written. For simulations."""

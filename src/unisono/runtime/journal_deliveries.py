@@ -11,6 +11,14 @@ sees the deliveries. Unlike records, a delivery that cannot be written does not 
 5. A sync fails: what was written may not last. That is noted too, until rows are on stable storage in the next segment. From then
    on their numbers tell if the ones before them are gone.
 
+A stream of deliveries also has a gap where the member was not with the group. The writer knows that, and writes the same frame:
+
+- before the first view of a life, if an earlier life has written rows here: what the group delivered in between is missing,
+  also if the application got it inside a state;
+- before a view that this member enters from another view than other members do: the two sides delivered apart. A member that
+  comes in from a view that it began alone, as newcomers do, has nothing that others miss;
+- where state transfer does not show the application what the member delivered, because the state that it took over has it.
+
 Retention removes whole segments, the oldest first, never the newest one that holds rows, which alone tells the next row's number.
 """
 
@@ -25,16 +33,20 @@ from pathlib import Path
 from time import time_ns
 from typing import Final, NamedTuple
 
+from unisono.core.control import Charter, Part
 from unisono.core.errors import Misuse
 from unisono.core.happenings import Entered, Happening
-from unisono.core.types import Batch, ViewId
+from unisono.core.types import Batch, MemberId, ViewId
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal_disk import Disk, why
 from unisono.runtime.journal_format import (
+    ABSENCE,
     BATCH,
+    BEGINNING,
     DELIVERIES,
     FILE_BYTES,
     GAP,
+    LOST,
     NO_VIEW,
     VIEW,
     Damage,
@@ -45,6 +57,7 @@ from unisono.runtime.journal_format import (
     encode_batch,
     encode_gap,
     encode_view,
+    end_of,
     file_head,
     frame,
     frames,
@@ -54,6 +67,8 @@ from unisono.trace.files import read_private
 
 SEGMENT_BYTES_MAX: Final = 64 << 20
 NOTE_BYTES: Final = 1_024
+PARTED_MAX: Final = 1_000
+"""Members that are gone and may come back from elsewhere: of the latest ones it is known since when they are gone."""
 FSYNC: Final = ("always", "turn", "never")
 _NAME = re.compile(r"deliveries\.(\d{10})\.journal")
 READERS: Final = "readers"
@@ -92,6 +107,26 @@ class _Pending(NamedTuple):
         return self.rows if self.kind == BATCH else 0
 
 
+def _pend_gap(gap: Missing) -> _Pending:
+    return _Pending(GAP, frame(encode_gap(gap)), 1, gap.view, gap.ordinal)
+
+
+class _End(NamedTuple):
+    """Where the rows of some segments end: the position of the next row, and what the last one was."""
+
+    position: int = 0
+    view: ViewId = NO_VIEW
+    ordinal: int = 0  # of the next delivery in that view
+
+
+def is_founding(part: Part, charter: Charter) -> bool:
+    """Whether a part is a newcomer, from a view that it began alone: nothing of the group was delivered there.
+
+    A first view may also have had members that are gone by now, so when any have departed this is not certain.
+    """
+    return part.view.number == 1 and part.members == (part.view.proposer,) and not charter.departures
+
+
 class Deliveries:
     """The writer. `write` never raises because of the disk: see the module's text."""
 
@@ -119,7 +154,11 @@ class Deliveries:
         self._number = 0  # of the open segment
         self._size = 0
         self._position = 0  # rows written so far, over all segments and lives
+        self._last: _End | None = None  # of an earlier life
         self._entered: Entered | None = None
+        self._has_company = False  # the member was with others, in this life or an earlier one
+        self._views = 0  # entered in this life
+        self._parted: dict[MemberId, tuple[ViewId, int]] = {}  # gone: the last view with it, and the next delivery then
         self._is_view_written = True
         self._ordinal = 0  # of the next delivery in the view
         self._contexts: dict[int, bytes] = {}  # by rank, in this view
@@ -176,22 +215,22 @@ class Deliveries:
         number = numbers[-1]
         path = segment_path(self._folder, number)
         data = read_private(path, None)
-        whole, position = FILE_BYTES, None
+        whole, last = FILE_BYTES, None
         try:
             if not check_file_head(data, DELIVERIES, number):
                 self.torn_bytes = len(data)
                 path.unlink()
-                self._position = self._position_behind(numbers[:-1])
+                self._go_on_behind(self._end(numbers[:-1]))
                 self._begin_segment(number)
                 return
             for _, end, body in frames(data, FILE_BYTES):
-                whole, position = end, sum(rows_in(body))
+                whole, last = end, body
         except Damage as damage:
             self._gap = self._gap or Missing(0, NO_VIEW, 0, -1, f"segment {number} is damaged: {damage.why}")
-            self._position = self._position_behind(numbers)
+            self._go_on_behind(self._end(numbers))
             self._begin_segment(number + 1)
             return
-        self._position = self._position_behind(numbers[:-1]) if position is None else position
+        self._go_on_behind(self._end(numbers[:-1]) if last is None else _End(sum(rows_in(last)), *end_of(last)))
         self._file = self._disk.open(path)
         self._number, self._size = number, whole
         if whole < len(data):
@@ -199,16 +238,21 @@ class Deliveries:
             self._disk.cut(self._file, whole)
             self._disk.sync(self._file)
 
-    def _position_behind(self, numbers: Iterable[int]) -> int:
-        """Where rows go on behind those of some segments, as far as these can be read."""
+    def _go_on_behind(self, end: _End) -> None:
+        self._position = end.position
+        if end.position:
+            self._last, self._has_company = end, True
+
+    def _end(self, numbers: Iterable[int]) -> _End:
+        """Where the rows of some segments end, as far as these can be read."""
         for number in sorted(numbers, reverse=True):
-            position = None
+            last = None
             with contextlib.suppress(Damage):
                 for _, _, body in frames(read_private(segment_path(self._folder, number), None), FILE_BYTES):
-                    position = sum(rows_in(body))
-            if position is not None:
-                return position
-        return 0
+                    last = body
+            if last is not None:
+                return _End(sum(rows_in(last)), *end_of(last))
+        return _End()
 
     def _begin_segment(self, number: int) -> None:
         path = segment_path(self._folder, number)
@@ -234,7 +278,7 @@ class Deliveries:
         pending: list[_Pending] = []
         position = self._position
         if self._gap is not None:
-            pending.append(self._pend_gap(position))
+            pending.append(_pend_gap(self._gap._replace(position=position)))
             position += 1
             if not self._is_view_written:
                 pending.append(self._pend_view(position))
@@ -246,6 +290,10 @@ class Deliveries:
                     pending.append(self._pend_batch(position, event))
                     position += event.count
             elif isinstance(event, Entered):
+                absence = self._absence_before(event, position)
+                if absence is not None and not (pending and pending[-1].kind == GAP):
+                    pending.append(_pend_gap(absence))
+                    position += 1
                 self._enter(event)
                 pending.append(self._pend_view(position))
                 position += 1
@@ -259,22 +307,64 @@ class Deliveries:
         else:
             self._append(pending)
 
+    def skip(self, batch: Batch) -> None:
+        """A batch is delivered, and not shown: the state that the application takes over has it.
+
+        In the first view of a life the application, and with it the journal, begins behind that state.
+        """
+        if self._entered is None or not batch.payloads:
+            return
+        kind = BEGINNING if self._views == 1 and not self._ordinal else LOST
+        reason = "they are in a state that was taken over"
+        gap = self._gap or Missing(0, self._entered.view.id, self._ordinal, 0, reason, kind)
+        self._gap = gap._replace(messages=gap.messages + batch.count if gap.messages >= 0 else -1)
+
+    def _absence_before(self, entered: Entered, position: int) -> Missing | None:
+        """What the group may have delivered without this member, before it enters a view."""
+        if self._entered is None:
+            last = self._last
+            if last is None:
+                return None
+            reason = f"this member was away until view {entered.view.id}"
+            return Missing(position, last.view, last.ordinal, -1, reason, ABSENCE)
+        if not self._has_company:
+            return None
+        before, along = self._entered.view.id, set(entered.together)
+        apart = sorted(
+            str(part.view)
+            for part in entered.charter.parts
+            if (part.view != before if along & set(part.members) else not is_founding(part, entered.charter))
+        )
+        if not apart:
+            return None
+        gone = [self._parted.get(member, (before, self._ordinal)) for member in entered.view.members]
+        view, ordinal = min(gone, key=lambda last: last[0].number)
+        reason = f"until view {entered.view.id}, others delivered without this member since they parted, in view {', '.join(apart)}"
+        return Missing(position, view, ordinal, -1, reason, ABSENCE)
+
     def _enter(self, entered: Entered) -> None:
+        for member in entered.view.members:
+            self._parted.pop(member, None)
+        if self._entered is not None:
+            end = self._entered.view.id, self._ordinal
+            self._parted.update(
+                (member, end) for member in self._entered.view.members if member not in entered.view.members
+            )
+            for member in list(self._parted)[:-PARTED_MAX]:
+                del self._parted[member]
         self._entered = entered
+        self._views += 1
+        self._has_company = self._has_company or len(entered.view) > 1
         self._ordinal = 0
         self._contexts.clear()
         self._is_view_written = False
 
-    def _pend_gap(self, position: int) -> _Pending:
-        gap = self._gap
-        assert gap is not None
-        data = frame(encode_gap(position, gap.view, gap.ordinal, gap.messages, gap.reason))
-        return _Pending(GAP, data, 1, gap.view, gap.ordinal)
-
     def _pend_view(self, position: int) -> _Pending:
         assert self._entered is not None
         view = self._entered.view
-        data = frame(encode_view(position, view, self._incarnation, self._entered.charter.order))
+        charter = self._entered.charter
+        origins = [part.view for part in charter.parts if not is_founding(part, charter)]
+        data = frame(encode_view(position, view, self._incarnation, charter.order, origins))
         return _Pending(VIEW, data, 1, view.id, 0)
 
     def _pend_batch(self, position: int, batch: Batch) -> _Pending:
@@ -352,14 +442,14 @@ class Deliveries:
             first = pending[0]
             self._gap = Missing(0, first.view, first.ordinal, messages, reason)
             if not self._is_in_doubt:  # which began before
-                self._write_note(frame(encode_gap(0, first.view, first.ordinal, messages, reason)))
+                self._write_note(frame(encode_gap(self._gap)))
 
     def _doubt(self, first: _Pending, reason: str) -> None:
         """A sync failed: from here on rows may not last. What was noted before and may not last either stays noted."""
         self._is_in_doubt = True
         if not self._is_noted:
             reason = f"they may not have lasted: {reason}"
-            self._write_note(frame(encode_gap(0, first.view, first.ordinal, -1, reason)))
+            self._write_note(frame(encode_gap(Missing(0, first.view, first.ordinal, -1, reason))))
 
     def _write_note(self, note: bytes) -> None:
         """In place, so it needs no room."""
@@ -407,7 +497,7 @@ class Deliveries:
         if self._note is None:
             return
         if self._gap is not None:
-            self._append([self._pend_gap(self._position)])
+            self._append([_pend_gap(self._gap._replace(position=self._position))])
         self.abandon()
 
     def abandon(self) -> None:

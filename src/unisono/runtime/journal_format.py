@@ -29,7 +29,7 @@ VERSION: Final = 1
 RECORDS: Final = 1
 DELIVERIES: Final = 2
 BODY_BYTES_MAX: Final = 1 << 30
-REASON_BYTES_MAX: Final = 120
+REASON_BYTES_MAX: Final = 400
 
 _FILE = Struct("<8sHHQ")
 _CHECK = Struct("<I")
@@ -39,6 +39,7 @@ _BATCH = Struct("<BQqQBHI")
 _CONTEXT = Struct("<QQQH")
 _VIEW = Struct("<BQQQQHH")
 _MEMBER = Struct("<QH")
+_PART = Struct("<QQH")
 _GAP = Struct("<BQqqH")
 _PLEDGE = Struct("<QQ")
 
@@ -49,6 +50,9 @@ BATCH: Final = 1
 VIEW: Final = 2
 GAP: Final = 3
 NO_VIEW: Final = ViewId(0, MemberId("", 0))
+LOST: Final = ""
+ABSENCE: Final = "absence"
+BEGINNING: Final = "beginning"
 Bytes: TypeAlias = bytes | memoryview
 
 
@@ -83,16 +87,23 @@ class Viewed(NamedTuple):
     members: tuple[MemberId, ...]
     incarnation: int
     order: str
+    parts: tuple[ViewId, ...] | None = None
+    """The views that its members come from, without those that a newcomer began alone. None: an older journal does not say."""
 
 
 class Missing(NamedTuple):
-    """Here something was delivered that is not in the journal: so many messages (-1: nobody knows), from that ordinal on."""
+    """Deliveries that the journal lacks: this number of messages (-1: not known), from that ordinal on.
+
+    Some could not be written (`LOST`). An `ABSENCE` is what the group delivered while this member was not with it; the next row is
+    the view that ends it. A `BEGINNING` is what the state that an application began with had of its first view.
+    """
 
     position: int
     view: ViewId
     ordinal: int
     messages: int
     reason: str
+    kind: str = LOST
 
     def __str__(self) -> str:
         many = str(self.messages) if self.messages >= 0 else "an unknown number of"
@@ -207,7 +218,7 @@ def encode_batch(position: int, ordinal: int, batch: Batch, context: bytes) -> b
     return b"".join((head, context, pack(f"<{count}I", *map(len, payloads)), *payloads))
 
 
-def encode_view(position: int, view: View, incarnation: int, order: str) -> bytes:
+def encode_view(position: int, view: View, incarnation: int, order: str, origins: Sequence[ViewId] = ()) -> bytes:
     proposer = view.id.proposer
     name = order.encode()
     parts = [
@@ -217,12 +228,17 @@ def encode_view(position: int, view: View, incarnation: int, order: str) -> byte
     for member in (proposer, *view.members):
         address = member.address.encode()
         parts += [_MEMBER.pack(member.incarnation, len(address)), address]
+    parts.append(_SHORT.pack(len(origins)))  # behind all that readers of an older version look at
+    for origin in origins:
+        address = origin.proposer.address.encode()
+        parts += [_PART.pack(origin.number, origin.proposer.incarnation, len(address)), address]
     return b"".join(parts)
 
 
-def encode_gap(position: int, view: ViewId, ordinal: int, messages: int, reason: str) -> bytes:
-    text = reason.encode()[:REASON_BYTES_MAX]
-    return _GAP.pack(GAP, position, ordinal, messages, len(text)) + text + context_of(view, MemberId(""))
+def encode_gap(gap: Missing) -> bytes:
+    text = gap.reason.encode()[:REASON_BYTES_MAX]
+    context = context_of(gap.view, MemberId(gap.kind))
+    return _GAP.pack(GAP, gap.position, gap.ordinal, gap.messages, len(text)) + text + context
 
 
 def rows_in(body: Bytes) -> tuple[int, int]:
@@ -234,12 +250,18 @@ def rows_in(body: Bytes) -> tuple[int, int]:
 
 
 def mark_of(body: Bytes) -> Mark:
+    view, ordinal = end_of(body)
+    return Mark(str(view), ordinal if body[0] == GAP else ordinal - 1)
+
+
+def end_of(body: Bytes) -> tuple[ViewId, int]:
+    """The view of a frame, and the ordinal of the delivery that follows it (for a gap: of the first that it lacks)."""
     if body[0] == BATCH:
         _, _, ordinal, _, _, length, count = _BATCH.unpack_from(body)
         view, _ = read_context(bytes(body[_BATCH.size : _BATCH.size + length]))
-        return Mark(str(view), ordinal + count - 1)
+        return view, ordinal + count
     row = next(decode(body))
-    return Mark(str(row.view), row.ordinal if isinstance(row, Missing) else -1)
+    return row.view, row.ordinal if isinstance(row, Missing) else 0
 
 
 def decode(body: Bytes) -> Iterator[Row]:
@@ -274,11 +296,25 @@ def _decode_view(body: Bytes) -> Viewed:
         life, size = _MEMBER.unpack_from(body, at)
         at += _MEMBER.size + size
         found.append(MemberId(bytes(body[at - size : at]).decode(), life))
-    return Viewed(position, ViewId(number, found[0]), tuple(found[1:]), incarnation, order)
+    return Viewed(position, ViewId(number, found[0]), tuple(found[1:]), incarnation, order, _decode_parts(body, at))
+
+
+def _decode_parts(body: Bytes, at: int) -> tuple[ViewId, ...] | None:
+    if at == len(body):
+        return None
+    parts = []
+    (count,) = _SHORT.unpack_from(body, at)
+    at += _SHORT.size
+    for _ in range(count):
+        number, life, size = _PART.unpack_from(body, at)
+        at += _PART.size + size
+        parts.append(ViewId(number, MemberId(bytes(body[at - size : at]).decode(), life)))
+    return tuple(parts)
 
 
 def _decode_gap(body: Bytes) -> Missing:
     _, position, ordinal, messages, length = _GAP.unpack_from(body)
     at = _GAP.size + length
-    view, _ = read_context(bytes(body[at:]))
-    return Missing(position, view, ordinal, messages, bytes(body[_GAP.size : at]).decode(errors="replace"))
+    view, kind = read_context(bytes(body[at:]))
+    reason = bytes(body[_GAP.size : at]).decode(errors="replace")
+    return Missing(position, view, ordinal, messages, reason, kind.address)

@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from time import sleep
 from typing import Final, NamedTuple, NoReturn
@@ -27,7 +28,7 @@ from unisono.runtime.journal_format import (
     FILE_BYTES,
     GAP,
     Damage,
-    Delivered,
+    Missing,
     Row,
     check_file_head,
     decode,
@@ -36,6 +37,7 @@ from unisono.runtime.journal_format import (
     mark_of,
     rows_in,
 )
+from unisono.runtime.journal_format import BEGINNING as START
 from unisono.trace.files import make_private_folder, open_private
 
 CHUNK_BYTES: Final = 4 << 20
@@ -48,24 +50,41 @@ class GapError(JournalError):
 
 
 class Place(NamedTuple):
-    """What was read last. `byte` is where its frame begins in its segment; 0: nothing of that segment was read."""
+    """What was read last. `byte` is where its frame begins in its segment; 0: nothing of that segment was read.
+
+    `rows` is how many rows of that frame were read; 0: all of them.
+    """
 
     view: str = ""
     ordinal: int = -1
     segment: int = 0
     byte: int = 0
+    rows: int = 0
 
 
 BEGINNING: Final = Place()
 
 
 class Stretch(NamedTuple):
-    """Whole frames, one behind the other, in one segment."""
+    """Frames, one behind the other, in one segment: of their rows, `rows` behind the first `skip`."""
 
     segment: int
     first: int
     end: int
     rows: int
+    skip: int = 0
+
+
+class Limits(NamedTuple):
+    """How far `Reader.stretches` goes at most. One frame comes, however many bytes it has."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    end: tuple[int, int] | None = None
+    """A segment, and how many bytes of it there are to read."""
+
+
+NO_LIMITS: Final = Limits()
 
 
 class Found(NamedTuple):
@@ -75,10 +94,17 @@ class Found(NamedTuple):
     start: int
     end: int
     body: memoryview
+    skip: int = 0
+    """How many of its rows were read before."""
 
     @property
     def place(self) -> Place:
         return Place(*mark_of(self.body), self.segment, self.start)
+
+    def place_behind(self, rows: int) -> Place:
+        """The place behind some of its rows."""
+        view, ordinal = mark_of(self.body)
+        return Place(view, ordinal - rows_in(self.body)[1] + rows, self.segment, self.start, rows)
 
 
 class Reader:
@@ -97,6 +123,7 @@ class Reader:
         self._position: int | None = None  # of the next row; None: not known
         self._byte = 0  # where the next frame begins; 0: the segment was not looked at
         self._segment = 0
+        self._skip = 0  # how many rows of the next frame were read
         self._damage: tuple[int, Damage] | None = None  # passed over; the next frame must say that something is missing
         numbers = segment_numbers_of(self._folder)
         if not numbers:
@@ -117,13 +144,16 @@ class Reader:
         found = None
         with contextlib.suppress(Damage, FileNotFoundError):
             found = next(frames(self._chunk(after.segment, after.byte), 0), None)
-        if found is None or mark_of(found[2]) != (after.view, after.ordinal):
+        if found is None or _place_in(found[2], after.rows) != (after.view, after.ordinal):
             raise JournalError(
                 f"the journal {self._folder} does not hold ordinal {after.ordinal} of view {after.view} at the place where it was "
                 "read: it was cut or replaced; start from the beginning, with a new checkpoint."
             )
-        self._byte = after.byte + found[1]
-        self._position = sum(rows_in(found[2]))
+        position, rows = rows_in(found[2])
+        if after.rows:
+            self._byte, self._position, self._skip = after.byte, position, after.rows
+        else:
+            self._byte, self._position = after.byte + found[1], position + rows
 
     # Going on.
 
@@ -157,7 +187,7 @@ class Reader:
                 begin = self._byte
                 data = self._chunk(segment, begin)
                 for start, end, body in frames(data, 0, begin):
-                    self._take(found := Found(segment, begin + start, begin + end, body))
+                    self._take(found := Found(segment, begin + start, begin + end, body, self._skip))
                     yield found
                 if self._byte == begin:
                     break
@@ -179,47 +209,79 @@ class Reader:
                 f"the journal {self._folder} lacks rows before row {position}, in segment {found.segment} at byte {found.start}: "
                 f"row {self._position} is expected there. Restore it from a copy, or start behind that place."
             )
-        if found.body[0] == GAP and not self._shows_gaps:
-            (row,) = decode(found.body)
+        if found.body[0] == GAP and not self._shows_gaps and (row := gap_in(found.body)).kind != START:
             raise GapError(f"the journal {self._folder} has a gap: {row}. Read with gaps shown to go on behind it.")
         self._position = position + rows
-        self._byte, self.place = found.end, found.place
+        self._byte, self._skip, self.place = found.end, 0, found.place
 
     def rows(self) -> Iterator[Row]:
         """The rows that follow, as far as there are any now."""
         for found in self.frames():
-            yield from decode(found.body)
+            yield from islice(decode(found.body), found.skip, None)
 
     def stretches(
-        self, rows_max: int | None = None, until: Place | None = None, bytes_max: int = CHUNK_BYTES
+        self, limits: Limits = NO_LIMITS, until: Place | None = None, bytes_max: int = CHUNK_BYTES
     ) -> Iterator[Stretch]:
         """What follows, as stretches of files, without taking rows apart.
 
-        It ends at a place that was reached before (`until`), or when there would be more rows than wished; one frame always comes.
+        It ends at a place that was reached before (`until`), or where the limits say. No stretch is much longer than `bytes_max`.
         """
-        segment = first = end = rows = total = 0
+        open_stretch: Stretch | None = None
+        total = size = 0
         before = self._state()
-        for found in self.frames():
-            count = rows_in(found.body)[1]
-            if rows_max is not None and total and total + count > rows_max:
+        for found in self._frames_before_a_gap():
+            count = rows_in(found.body)[1] - found.skip
+            if _is_beyond(limits, found, size):
                 self._restore(before)
                 break
-            if found.segment != segment or found.start != end or end - first >= bytes_max:
-                if rows:
-                    yield Stretch(segment, first, end, rows)
-                segment, first, rows = found.segment, found.start, 0
-            end, rows, total = found.end, rows + count, total + count
+            wanted = count if limits.rows is None else min(count, limits.rows - total)
+            if until is not None and until.rows and (until.segment, until.byte) == (found.segment, found.start):
+                wanted = min(wanted, until.rows - found.skip)
+            if wanted <= 0:
+                self._restore(before)
+                break
+            if (
+                open_stretch is None
+                or found.segment != open_stretch.segment
+                or found.start != open_stretch.end
+                or open_stretch.end - open_stretch.first >= bytes_max
+            ):
+                if open_stretch is not None:
+                    yield open_stretch
+                open_stretch = Stretch(found.segment, found.start, found.start, 0, found.skip)
+            open_stretch = open_stretch._replace(end=found.end, rows=open_stretch.rows + wanted)
+            total, size = total + wanted, size + found.end - found.start
+            if wanted < count:
+                self._stay_inside(found, found.skip + wanted)
+                break
             before = self._state()
             if self.place == until:
                 break
-        if rows:
-            yield Stretch(segment, first, end, rows)
+        if open_stretch is not None:
+            yield open_stretch
 
-    def _state(self) -> tuple[Place, int | None, int, int]:
-        return self.place, self._position, self._byte, self._segment
+    def _frames_before_a_gap(self) -> Iterator[Found]:
+        """The frames that follow. What comes before a gap is read before the gap is told."""
+        has_some = False
+        try:
+            for found in self.frames():
+                has_some = True
+                yield found
+        except GapError:
+            if not has_some:
+                raise
 
-    def _restore(self, state: tuple[Place, int | None, int, int]) -> None:
-        self.place, self._position, self._byte, self._segment = state
+    def _stay_inside(self, found: Found, rows: int) -> None:
+        """Of a frame that was taken, have some rows read and the others not."""
+        self.place = found.place_behind(rows)
+        self._byte, self._skip, self._position = found.start, rows, rows_in(found.body)[0]
+        self._segment = found.segment
+
+    def _state(self) -> tuple[Place, int | None, int, int, int]:
+        return self.place, self._position, self._byte, self._segment, self._skip
+
+    def _restore(self, state: tuple[Place, int | None, int, int, int]) -> None:
+        self.place, self._position, self._byte, self._segment, self._skip = state
 
     def register(self, name: str) -> None:
         """Say under a name that everything before this place was read: retention may then let go of it."""
@@ -265,6 +327,35 @@ class Reader:
         ) from None
 
 
+def gap_in(body: memoryview) -> Missing:
+    """What a frame says is missing."""
+    (row,) = decode(body)
+    assert isinstance(row, Missing)
+    return row
+
+
+def _is_beyond(limits: Limits, found: Found, size: int) -> bool:
+    """Whether a frame is not to be read any more, behind so many bytes."""
+    if limits.end is not None and (found.segment, found.end) > limits.end:
+        return True
+    return limits.bytes is not None and size > 0 and size + found.end - found.start > limits.bytes
+
+
+def _place_in(body: memoryview, rows: int) -> tuple[str, int]:
+    """The view and the ordinal of the last of some rows of a frame (0: of all)."""
+    view, ordinal = mark_of(body)
+    return view, ordinal - rows_in(body)[1] + rows if rows else ordinal
+
+
+def end_now(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """The last segment, and how many bytes it has now: where a reader that must end is told to."""
+    folder = Path(path)
+    for number in reversed(segment_numbers_of(folder)):
+        with contextlib.suppress(FileNotFoundError):
+            return number, segment_path(folder, number).stat().st_size
+    return 0, 0
+
+
 def segment_numbers_of(folder: Path) -> list[int]:
     try:
         return segment_numbers(folder)
@@ -283,15 +374,20 @@ def read_stretch(path: str | os.PathLike[str], stretch: Stretch) -> Iterator[Row
             file.seek(stretch.first)
             data = file.read(stretch.end - stretch.first)
         end = 0
+        skip, left = stretch.skip, stretch.rows
         for _, end, body in frames(data, 0):  # noqa: B007
-            yield from decode(body)
+            rows = rows_in(body)[1]
+            for row in islice(decode(body), skip, skip + left):
+                left -= 1
+                yield row
+            skip = max(0, skip - rows)
     except FileNotFoundError:
         raise GapError(
             f"segment {stretch.segment} of the journal {path} was removed while it was read: keep more."
         ) from None
     except (OSError, Damage) as error:
         raise JournalError(f"segment {stretch.segment} of the journal {path} cannot be read: {error}.") from error
-    if end != stretch.end - stretch.first:
+    if end != stretch.end - stretch.first or left:
         raise JournalError(f"segment {stretch.segment} of the journal {path} was cut while it was read.")
 
 
@@ -303,8 +399,10 @@ def find(path: str | os.PathLike[str], view: ViewId | str, ordinal: int) -> Plac
         mark = mark_of(found.body)
         if mark.view == name and found.body[0] != GAP:
             first = mark.ordinal - rows_in(found.body)[1] + 1 if found.body[0] == BATCH else -1
-            if first <= ordinal <= mark.ordinal:
-                return Place(*mark, found.segment, found.start)
+            if first <= ordinal < mark.ordinal:
+                return found.place_behind(ordinal - first + 1)
+            if ordinal == mark.ordinal:
+                return found.place
     raise JournalError(f"ordinal {ordinal} of view {name} is not in the journal {path}: start from the beginning.")
 
 
@@ -323,13 +421,7 @@ def read(
     if after is None:
         reader = Reader(path, gaps=gaps)
     else:
-        place = find(path, *after)
-        reader = Reader(path, place, gaps)
-        if place.ordinal > after[1]:  # in the middle of a batch
-            stretch = Stretch(place.segment, place.byte, reader._byte, 0)
-            yield from (
-                row for row in read_stretch(path, stretch) if isinstance(row, Delivered) and row.ordinal > after[1]
-            )
+        reader = Reader(path, find(path, *after), gaps)
     while True:
         yield from reader.rows()
         if wait is not None:
