@@ -150,6 +150,37 @@ STORIES = {
         b,c SHOW
         all END
     """,
+    "a joiner of a minority is the last holder": """
+        a,b,c VIEW 1@a a b c primary=true holds=true
+        a,b,c SHOW
+        a CAST x safe=true
+        a,b,c DELIVER x
+        a,b CRASH
+        c BLOCK
+        c VIEW 2@c c d from c primary=false cut=2@c
+        d VIEW 2@c c d primary=false
+        c TRANSITION
+        c SHOW
+        d STATE replaced=false
+        d SHOW
+        c CRASH
+        d VIEW 3@d d e from d primary=false cut=3@d
+        e VIEW 3@d d e primary=false
+        e VIEW 4@e e from e primary=false cut=4@e
+        d TRANSITION
+        d SHOW
+        d CRASH
+        e STATE replaced=false
+        e SHOW view=3@d members=d,e together=e joined=d
+        e TRANSITION
+        e SHOW left=d
+        e VIEW 5@e a#1 b#1 e from e primary=true previous_primary=1@a cut=5@e state=4@e/5@e holds=true
+        a#1,b#1 VIEW 5@e a#1 b#1 e primary=true previous_primary=1@a state=4@e/5@e holds=false
+        a#1,b#1 STATE source=4@e replaced=false
+        e TRANSITION
+        e,a#1,b#1 SHOW
+        all END
+    """,
 }
 HEAL, CUT, JOIN, PRIMARY = (
     "a partition and a heal", "one view is closed twice", "a joiner that gets a state", "primaries with a state",
@@ -308,6 +339,24 @@ PLANTED: dict[str, Fault] = {
         "a primary that a member never installed",
         "a VIEW 2@a a b from a b",
         "a VIEW 2@a a from a",
+        {"P29 other part"},
+    ),
+    "a last holder that never took a state over": (
+        "a joiner of a minority is the last holder",
+        "d STATE replaced=false",
+        "",
+        {"P29 other part"},
+    ),
+    "a last holder that got its state where nobody had it": (
+        "a joiner of a minority is the last holder",
+        "c VIEW 2@c c d from c primary=false cut=2@c\n        d VIEW 2@c c d primary=false",
+        "c VIEW 2@c c from c primary=false cut=2@c\n d VIEW 2@d d primary=false",
+        {"P29 other part"},
+    ),
+    "a last holder that got its state after the holder was gone": (
+        "a joiner of a minority is the last holder",
+        "d STATE replaced=false\n        d SHOW\n        c CRASH",
+        "d SHOW\n c CRASH\n d STATE replaced=false",
         {"P29 other part"},
     ),
     "a primary by amnesia": (

@@ -236,6 +236,7 @@ BAD = [
     (["compare", ","], "there is nothing to compare"),
     (["compare", "sequencer,nope"], "there is no order 'nope'"),
     (["trace", "check", "/does/not/exist"], "/does/not/exist"),
+    (["trace", "check", "s3://bucket/traces"], "unisono trace verify"),
 ]
 
 

@@ -17,6 +17,7 @@ from unisono.pipeline.adapter import Mapped, adapt_files, load_mapping
 from unisono.pipeline.bronze import read_file
 from unisono.pipeline.pieces import read_columns
 from unisono.pipeline.session import PipelineError
+from unisono.pipeline.storage import place
 from unisono.runtime.directory_node import read_permanent
 from unisono.runtime.members_file import read_members
 from unisono.sim.delay import parse_delay
@@ -131,7 +132,7 @@ def test_nesting_that_people_write_is_fine() -> None:
 
 
 def problems(path: Path) -> list[str]:
-    return [text for batch in read_file(path) for text in batch.column("problem").to_pylist() if text]
+    return [text for batch in read_file(place(path)) for text in batch.column("problem").to_pylist() if text]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
@@ -222,7 +223,7 @@ def test_a_parquet_bomb_is_refused_before_it_goes_off(bomb: Path, small_limits: 
     assert "is refused: " in sentence(read, bomb.parent)
     assert len(problems(bomb)) == 1
     with pytest.raises(Bomb):
-        list(read_columns(bomb, ("kind", "reason", "members", "attributes")))
+        list(read_columns(place(bomb), ("kind", "reason", "members", "attributes")))
     assert pyarrow.default_memory_pool().max_memory() - before < 256 << 20
 
 
@@ -241,7 +242,7 @@ def test_ordinary_files_are_read_as_before(table: Any, tmp_path: Path) -> None:
     with pyarrow.parquet.ParquetWriter(path, table.schema) as writer:
         for number in range(3):  # groups of rows with words of their own
             writer.write_table(repeated(table, 30_000, reason=f"{number}", members=[f"m{number}"]))
-    found = pyarrow.Table.from_batches(list(read_file(path))).drop_columns(["file", "problem"])
+    found = pyarrow.Table.from_batches(list(read_file(place(path)))).drop_columns(["file", "problem"])
     assert found.equals(pyarrow.parquet.read_table(path).cast(found.schema))
 
 

@@ -144,8 +144,33 @@ def test_a_copied_segment_is_detected(tmp_path: Path) -> None:
     record(tmp_path, tell(STORY), parquet=False)
     copy = tmp_path / "copy.jsonl"
     copy.write_bytes((tmp_path / "story.a.0.000001.jsonl").read_bytes())
-    with pytest.raises(TraceError, match=r"repeats rows of a that .* already holds"):
+    with pytest.raises(TraceError, match=r"is a copy of .*: remove one of the two"):
         read(tmp_path)
+
+
+def test_a_segment_of_the_same_name_in_another_folder_is_refused(tmp_path: Path) -> None:
+    record(tmp_path, tell(STORY), parquet=False)
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "story.a.0.000001.jsonl").write_text("")
+    with pytest.raises(TraceError, match=r"has the name of .*: remove the copy, or judge the two folders apart"):
+        read(tmp_path)
+
+
+def test_subfolders_are_read_and_rows_come_in_the_order_of_their_indices(tmp_path: Path) -> None:
+    record(tmp_path / "one" / "two", tell(STORY), parquet=False)
+    for path in tmp_path.rglob("*.jsonl"):
+        path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+    for rows in read(tmp_path).lives.values():
+        assert [row.local_index for row in rows] == list(range(len(rows)))
+
+
+def test_a_tolerant_reader_goes_on_behind_a_bad_row(tmp_path: Path) -> None:
+    good, other, *_ = map(to_line, tell(STORY))
+    (tmp_path / "story.a.0.000000.jsonl").write_text(good + "{}\n" + other + "{")
+    trace = read(tmp_path, tolerant=True)
+    assert len(list(trace.events())) == 2
+    assert [(run, who) for run, who, _ in trace.problems] == [("story", "a"), ("story", "a")]
+    assert "line 2, column run: is missing" in trace.troubled["story"]["a"]
 
 
 def test_errors_name_file_and_line(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unisono.trace.checks import CHECKERS
-from unisono.trace.promises import ALWAYS, PROMISES, promises
+from unisono.trace.promises import ALWAYS, PROMISES, PROPERTIES, is_known, order_that_owes, owed_by, promises
 from unisono.trace.schema import TraceError
 
 
@@ -33,6 +33,18 @@ def test_a_service_owes_its_own() -> None:
     assert promises("toto", "total") == promises("toto")
     assert promises("rmp", "fifo") == promises("fifo")
     assert promises("rmp", "datagram") == ALWAYS - {"P5", "P14"}
+
+
+def test_a_list_owes_what_it_names_if_there_is_such_a_thing() -> None:
+    assert owed_by(order_that_owes(["P9a", "P1"])) == {"P0", "P1", "P9a"}
+    assert all(is_known(order_that_owes([one])) for one in CHECKERS)
+    assert CHECKERS.keys() == PROPERTIES
+    for order in ("owes P1,P99", "owes P1,", "owes P1,P24", "owes P1, P6", "owes P1,P6\n"):
+        assert not is_known(order)
+        assert owed_by(order) == {"P0", "P1"}
+    assert owed_by("owes P99") == {"P0"}
+    assert not is_known("owes ")
+    assert owed_by("owes ") == ALWAYS
 
 
 def test_what_is_not_promised() -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 import tomllib
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,13 +23,14 @@ TEXT_BYTES_MAX = 64 << 20
 """Maximum size of a file that is read whole: replays, members, grids, mappings, manifests."""
 LINE_BYTES_MAX = 16 << 20
 """Maximum length of a line in files that are read line by line."""
+_OTHER_STORAGE = re.compile(r"(?i:s3|s3a|s3n|gs|abfss?|wasbs?|hdfs|dbfs|file|https?|ftp):")
 NESTING_MAX = 100
 """Maximum depth of lists and tables in each other."""
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all; the same text again touches nothing."""
-    data = text.encode("utf-8")
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all; the same content again touches nothing."""
+    data = content.encode("utf-8") if isinstance(content, str) else content
     try:
         with open_regular(path) as known:
             if known.read(len(data) + 1) == data:
@@ -51,6 +54,8 @@ def write_whole(path: Path, text: str) -> None:
 
 def make_private_folder(path: Path) -> None:
     """Make a folder that its owner alone can enter. One that is there keeps its rights."""
+    if path.parts and _OTHER_STORAGE.fullmatch(path.parts[0]):  # `Path` has eaten a slash of the URI
+        raise OSError(errno.EINVAL, "this is written to local folders only; copy it to other storage later", str(path))
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
@@ -74,7 +79,7 @@ def read_private(path: Path, bytes_max: int | None = TEXT_BYTES_MAX) -> bytes:
 # What comes from elsewhere. What is refused is an `OSError` without a number: trying again would not help.
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a file to read. A device, a FIFO or a socket is refused, without waiting for it."""
     return open(_regular(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path), "rb")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from unisono.trace.files import open_regular
-from unisono.trace.schema import COLUMNS, NAMES, SCHEMA_VERSION, Event, TraceError, from_row
+from unisono.trace.schema import COLUMNS, NAMES, SCHEMA_VERSION, BadRow, Event, TraceError, from_row
 
 _VERSION = b"unisono.schema"
 
@@ -21,6 +22,8 @@ CHUNK_BYTES_MAX = 512 << 20
 """What one column may unpack to, in one row group."""
 UNPACKED_FREE, UNPACKED_A_BYTE_MAX = 1 << 30, 1_000
 """A file may unpack to this many bytes; a large one, to this many for each of its own."""
+WORD_BYTES = 64
+"""Strings up to this length need not be added up one by one to see that they do not fill the memory."""
 ROWS_A_BATCH = 65_536
 
 
@@ -66,8 +69,11 @@ def write_parquet(target: Path | BinaryIO, rows: Sequence[Event]) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), target, compression="zstd")
 
 
-def read_parquet(path: Path) -> Iterator[Event]:
-    """The events of one Parquet file, each checked like a line of JSON."""
+def read_parquet(path: Path) -> Iterator[Event | BadRow]:
+    """The events of one Parquet file, each checked like a line of JSON; of one that cannot be used, why.
+
+    Columns that are not those of a trace are left out.
+    """
     try:
         import pyarrow
         import pyarrow.parquet
@@ -81,41 +87,89 @@ def read_parquet(path: Path) -> Iterator[Event]:
                     f"{path} has version {version} of the trace schema; this program knows {SCHEMA_VERSION}."
                 )
             number = 0
-            for batch in batches_of(file):
-                for row in batch.to_pylist():
+            if twice := [name for name in NAMES if file.schema_arrow.names.count(name) > 1]:
+                raise TraceError(f"{path} has the column {twice[0]} twice.")
+            wanted = [field for field in arrow_schema() if field.name in file.schema_arrow.names]
+            for batch in batches_of(file, [field.name for field in wanted]):
+                columns = [batch.column(field.name).cast(field.type) for field in wanted]
+                columns = [
+                    sound_attributes(column) if field.name == "attributes" else column
+                    for field, column in zip(wanted, columns, strict=True)
+                ]
+                for row in pyarrow.Table.from_arrays(columns, [field.name for field in wanted]).to_pylist():
                     number += 1
                     if row.get("attributes") is not None:
                         row["attributes"] = dict(row["attributes"])
-                    yield from_row(row, f"{path}, row {number}")
+                    try:
+                        yield from_row(row, f"{path}, row {number}")
+                    except TraceError as error:
+                        yield BadRow(str(error), row.get("run"), row.get("member"), row.get("incarnation") or 0)
     except Bomb as error:
         raise TraceError(f"{path} is refused: {error}.") from None
-    except pyarrow.ArrowInvalid as error:
+    except (pyarrow.ArrowException, ValueError, TypeError) as error:
         raise TraceError(f"{path} is not a Parquet file that can be read ({error}).") from error
+
+
+def sound_attributes(column: Any) -> Any:
+    """A column of maps without pairs that lack a name or a value; of pairs with one name, the last counts.
+
+    A file can hold such maps, and a Python dict, Spark and pyarrow would each make something else of them.
+    """
+    import numpy as np
+    import pyarrow
+
+    if isinstance(column, pyarrow.ChunkedArray):
+        return pyarrow.chunked_array([sound_attributes(chunk) for chunk in column.chunks], column.type)
+    offsets = column.offsets.to_numpy()
+    start, stop = (int(offsets[0]), int(offsets[-1])) if len(column) else (0, 0)
+    names, values = column.keys.slice(start, stop - start), column.items.slice(start, stop - start)
+    if not names.null_count and not values.null_count:
+        codes = names.dictionary_encode()
+        row = np.repeat(np.arange(len(column)), np.diff(offsets)) if len(column) else offsets[:0]
+        pairs = row * (len(codes.dictionary) + 1) + codes.indices.to_numpy()
+        if len(np.unique(pairs)) == len(pairs):
+            return column
+    maps = [
+        None if some is None else {name: value for name, value in some if name is not None and value is not None}
+        for some in column.to_pylist()
+    ]
+    return pyarrow.array([None if one is None else list(one.items()) for one in maps], column.type)
 
 
 class Bomb(ValueError):
     """A file that would unpack to far more than it weighs; the text says to what."""
 
 
-def open_parquet(path: Path) -> Any:
-    """A Parquet file whose columns of strings are read as codes: repeating a long one costs nothing. Raises `Bomb`."""
+@contextmanager
+def open_parquet(source: Path | Any) -> Iterator[Any]:
+    """A Parquet file whose columns of strings are read as codes: repeating a long one costs nothing.
+
+    `source` is a path, or a file that pyarrow has opened, which is closed at the end. Raises `Bomb`.
+    """
     import pyarrow.parquet
 
-    with open_regular(path) as opened:
-        size = os.fstat(opened.fileno()).st_size
-    with pyarrow.parquet.ParquetFile(path) as file:
-        metadata = file.metadata
-    _require_reasonable(metadata, size)
-    leaves = (metadata.schema.column(i) for i in range(metadata.num_columns))
-    words = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and not leaf.max_repetition_level]
-    return pyarrow.parquet.ParquetFile(path, metadata=metadata, read_dictionary=words)
+    if isinstance(source, Path):
+        open_regular(source).close()
+        source = pyarrow.OSFile(os.fspath(source))
+    with source:
+        metadata = pyarrow.parquet.ParquetFile(source).metadata
+        _require_reasonable(metadata, source.size())
+        leaves = (metadata.schema.column(i) for i in range(metadata.num_columns))
+        words = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and not leaf.max_repetition_level]
+        yield pyarrow.parquet.ParquetFile(source, metadata=metadata, read_dictionary=words)
 
 
 def batches_of(
-    file: Any, columns: Sequence[str] | None = None, rows: int = ROWS_A_BATCH, codes: Container[str] = ()
+    file: Any,
+    columns: Sequence[str] | None = None,
+    rows: int = ROWS_A_BATCH,
+    codes: Container[str] = (),
+    threads: bool = True,
+    chosen: Sequence[int] | None = None,
 ) -> Iterator[Any]:
-    """The batches of such a file; the columns named in `codes` stay codes.
+    """The batches of such a file, or of the row groups `chosen`; the columns named in `codes` stay codes.
 
+    Without `threads` one core reads: for a process that shares the machine with others of its kind.
     Raises `Bomb` before strings that fill the memory are unpacked.
     """
     import pyarrow
@@ -123,8 +177,9 @@ def batches_of(
     groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
     packed = sum(group.column(place).total_compressed_size for group in groups for place in range(group.num_columns))
     unpacked, unpacked_max = 0, max(UNPACKED_FREE, packed * UNPACKED_A_BYTE_MAX)
-    for number, group in enumerate(groups):
-        for batch in file.iter_batches(min(rows, _rows_at_once(group)), [number], columns):
+    for number, group in enumerate(groups) if chosen is None else ((number, groups[number]) for number in chosen):
+        in_threads = threads and group.num_rows >= ROWS_A_BATCH  # handing a small group over costs more than reading it
+        for batch in file.iter_batches(min(rows, _rows_at_once(group)), [number], columns, use_threads=in_threads):
             unpacked += sum(map(_unpacked_bytes, batch.columns))
             if unpacked > unpacked_max:
                 raise Bomb(f"{packed:,} bytes in it unpack to more than {unpacked_max >> 20:,} MiB")
@@ -163,11 +218,14 @@ def _require_reasonable(metadata: Any, size: int) -> None:
 
 
 def _unpacked_bytes(column: Any) -> int:
-    """The size of a column, each string as often as it is there."""
+    """The size of a column, each string as often as it is there; of short strings, at most that."""
     import pyarrow
     import pyarrow.compute as pc
 
     if pyarrow.types.is_dictionary(column.type):
         lengths = pc.binary_length(column.dictionary)
+        longest = pc.max(lengths).as_py() or 0
+        if longest <= WORD_BYTES:
+            return int(longest * len(column))
         return pc.sum(lengths.take(column.indices).cast(pyarrow.int64())).as_py() or 0
     return int(column.nbytes)

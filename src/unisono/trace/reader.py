@@ -1,17 +1,22 @@
-"""Reads traces back: a folder, a file, or several of either, Parquet and JSON lines, finished and open segments.
+"""Reads traces back: folders with all below them, or files, Parquet and JSON lines, finished and open segments.
 
 What a crash leaves behind is tolerated and reported: a torn last line of an open segment (a gap), and an open segment
-whose finished twin exists. Everything else that is wrong is a `TraceError` that names file and line.
+whose finished twin exists. Everything else that is wrong is a `TraceError` that names file and line, or, for a judge, a
+`Problem`: what it concerns cannot pass, and the rest is judged. The order of rows in files says nothing: a life's rows come in
+the order of their local indices.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
+from urllib.parse import unquote
 
 from unisono.trace.files import lines_of, open_regular, read_private
 from unisono.trace.held import is_held
@@ -19,6 +24,7 @@ from unisono.trace.parquet import can_write_parquet, read_parquet
 from unisono.trace.schema import (
     CRASH,
     ENDINGS,
+    BadRow,
     Event,
     TraceError,
     from_line,
@@ -43,6 +49,14 @@ class Segment(NamedTuple):
     torn: bool
 
 
+class Problem(NamedTuple):
+    """A row or file that cannot be used, and whose it is, as far as it tells."""
+
+    run: str | None
+    who: str | None
+    text: str
+
+
 @dataclass
 class Trace:
     """What was read: every life's rows in their order, and what a person should know about how they were found."""
@@ -51,6 +65,16 @@ class Trace:
     notes: list[str] = field(default_factory=list)
     files: dict[str, set[Path]] = field(default_factory=dict)
     """By run: the files that hold rows of it."""
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def troubled(self) -> dict[str, dict[str, str]]:
+        """By run and member: the first problem with its rows."""
+        troubled: dict[str, dict[str, str]] = {}
+        for run, who, text in self.problems:
+            if run is not None and who is not None:
+                troubled.setdefault(run, {}).setdefault(who, text)
+        return troubled
 
     @property
     def runs(self) -> list[str]:
@@ -67,49 +91,97 @@ class Trace:
 Source = str | os.PathLike[str]
 
 
-def read(source: Source | Iterable[Source]) -> Trace:
-    """Read a trace. Lives are in order of run, member and incarnation, whatever the files are called."""
+def read(source: Source | Iterable[Source], *, tolerant: bool = False) -> Trace:
+    """Read a trace. Lives are in order of run, member and incarnation, whatever the files are called.
+
+    `tolerant`: what is wrong with a row or a file is one of the trace's `problems` instead of a `TraceError`.
+    """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     trace = Trace()
-    pieces: dict[LifeKey, list[tuple[Path, list[Event]]]] = {}
-    for path in segment_files(sources, trace.notes):
-        segment = read_segment(path)
+    lives: dict[LifeKey, list[Event]] = {}
+    paths = list(segment_files(sources, trace.notes))
+    _refuse_copies(paths)
+    for path in paths:
+        segment = read_segment(path, trace.problems if tolerant else None)
         if segment.torn:
             trace.notes.append(f"{path}: the last line is torn; its row is missing.")
-        for life, rows in _by_life(segment.rows).items():
-            pieces.setdefault(life, []).append((path, rows))
+        for row in segment.rows:
+            life = LifeKey(row.run, row.member, row.incarnation)
+            lives.setdefault(life, []).append(row)
             trace.files.setdefault(life.run, set()).add(path)
-    for life in sorted(pieces):
-        trace.lives[life] = _joined(life, pieces[life])
+    for life in sorted(lives):
+        trace.lives[life] = sorted(lives[life], key=lambda row: (row.local_index, row.time_ns))
     return trace
 
 
-def read_segment(path: Path) -> Segment:
-    """Read one file. Only the last line of an open segment may be torn."""
+def read_segment(path: Path, problems: list[Problem] | None = None) -> Segment:
+    """Read one file. Only the last line of an open segment may be torn.
+
+    What cannot be used is added to `problems`; without such a list it is a `TraceError`.
+    """
+    rows: list[Event] = []
+    torn = False
     try:
         if path.name.endswith(".parquet"):
-            return Segment(path, list(read_parquet(path)), False)
-        with open_regular(path) as file:
-            return Segment(path, *_read_lines(path, file))
+            found = read_parquet(path)
+        else:
+            found = _read_lines(path)
+        for row in found:
+            if isinstance(row, Event):
+                rows.append(row)
+            elif row.text == TORN:
+                torn = True
+            elif problems is None:
+                raise TraceError(row.text)
+            else:
+                problems.append(_placed(row, path))
     except OSError as error:
-        raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
+        text = f"{path} cannot be read: {error.strerror or error}."
+        if problems is None:
+            raise TraceError(text) from error
+        problems.append(_placed(BadRow(text), path))
+    except TraceError as error:
+        if problems is None:
+            raise
+        problems.append(_placed(BadRow(str(error)), path))
+    return Segment(path, rows, torn)
 
 
-def _read_lines(path: Path, file: BinaryIO) -> tuple[list[Event], bool]:
-    """The rows of JSON lines, and whether the last one is torn."""
-    rows: list[Event] = []
-    for number, line in enumerate(lines_of(file), 1):
-        where = f"{path}, line {number}"
-        if not line.endswith(b"\n"):
-            if not path.name.endswith(OPEN):
-                raise TraceError(f"{where}: the file ends in the middle of a line.")
-            return rows, True
-        try:
-            text = line[:-1].decode("utf-8")
-        except UnicodeDecodeError:
-            raise TraceError(f"{where}: this is not UTF-8.") from None
-        rows.append(from_line(text, where))
-    return rows, False
+TORN = "torn"
+
+
+def _placed(row: BadRow, path: Path) -> Problem:
+    """Whose a bad row is: what it says itself, else what the name of its file says."""
+    if row.run is not None and row.member is not None:
+        return Problem(row.run, member_name(row.member, row.incarnation), row.text)
+    life = life_in_name(path.name)
+    return Problem(None, None, row.text) if life is None else Problem(life.run, member_name(*life[1:]), row.text)
+
+
+def life_in_name(name: str) -> LifeKey | None:
+    """The life that a segment's name tells of; None for a file with a name of its own."""
+    base = name.removesuffix(OPEN).removesuffix(".parquet").removesuffix(".jsonl")
+    parts = base.split(".")
+    if len(parts) != 4 or not parts[2].isdigit():
+        return None
+    return LifeKey(unquote(parts[0]), unquote(parts[1]), int(parts[2]))
+
+
+def _read_lines(path: Path) -> Iterator[Event | BadRow]:
+    """The rows of JSON lines; of one that cannot be used, why."""
+    with open_regular(path) as file:
+        for number, line in enumerate(lines_of(file), 1):
+            where = f"{path}, line {number}"
+            if not line.endswith(b"\n"):
+                is_open = path.name.endswith(OPEN)
+                yield BadRow(TORN if is_open else f"{where}: the file ends in the middle of a line.")
+                return
+            try:
+                yield from_line(line[:-1].decode("utf-8"), where)
+            except UnicodeDecodeError:
+                yield BadRow(f"{where}: this is not UTF-8.")
+            except TraceError as error:
+                yield BadRow(str(error))
 
 
 def close_killed(
@@ -192,7 +264,7 @@ def _append_crash(folder: Path, life: LifeKey, last: Event, reason: str, power_c
 
 
 def segment_files(sources: Sequence[Source], notes: list[str]) -> Iterator[Path]:
-    """The segments of folders and files; an open one whose finished twin is there is left out, with a note."""
+    """The segments of folders, of all below them, and of files; an open one with a finished twin is left out, with a note."""
     for source in sources:
         path = Path(source)
         if not path.is_dir():
@@ -200,7 +272,7 @@ def segment_files(sources: Sequence[Source], notes: list[str]) -> Iterator[Path]
                 raise TraceError(f"there is no trace at {path}.")
             yield path
             continue
-        found = sorted(child for child in path.iterdir() if _is_segment(child))
+        found = sorted(child for child in path.rglob("*") if _is_segment(child))
         if not found:
             raise TraceError(f"{path} holds no trace: neither Parquet nor JSON lines.")
         for child in found:
@@ -208,7 +280,7 @@ def segment_files(sources: Sequence[Source], notes: list[str]) -> Iterator[Path]
             if twin is None:
                 yield child
             else:
-                notes.append(f"{child} is left out: {twin.name} is the same segment, finished.")
+                notes.append(left_out(str(child), twin.name))
 
 
 def _is_segment(path: Path) -> bool:
@@ -224,21 +296,31 @@ def _twin(path: Path) -> Path | None:
     return next((twin for twin in twins if twin.exists()), None)
 
 
-def _by_life(rows: Iterable[Event]) -> dict[LifeKey, list[Event]]:
-    lives: dict[LifeKey, list[Event]] = {}
-    for row in rows:
-        lives.setdefault(LifeKey(row.run, row.member, row.incarnation), []).append(row)
-    return lives
+def left_out(path: str, twin: str) -> str:
+    """The note about an open segment that is not read."""
+    return f"{path} is left out: {twin} is the same segment, finished."
 
 
-def _joined(life: LifeKey, pieces: list[tuple[Path, list[Event]]]) -> list[Event]:
-    """A life's rows from several files, which must not repeat one another."""
-    pieces.sort(key=lambda piece: piece[1][0].local_index)
-    for (before, rows), (after, more) in pairwise(pieces):
-        start, end = more[0].local_index, max(row.local_index for row in rows)
-        if start <= end:
-            raise TraceError(
-                f"{after} repeats rows of {member_name(life.member, life.incarnation)} that {before} already holds "
-                f"(from local_index {start} on): is it a copy?"
-            )
-    return list(chain.from_iterable(rows for _, rows in pieces))
+def _refuse_copies(paths: Iterable[Path]) -> None:
+    """The same segment twice would look like messages delivered twice, and a verdict on that would be worth nothing.
+
+    Only a file with a name of its own, or another segment of the same life, can be a copy under another name.
+    """
+    named: dict[str, Path] = {}
+    sized: dict[int, list[Path]] = {}
+    for path in paths:
+        base = path.name.removesuffix(OPEN).removesuffix(".parquet").removesuffix(".jsonl")
+        other = named.setdefault(base, path)
+        if other is not path:
+            raise TraceError(f"{path} has the name of {other}: remove the copy, or judge the two folders apart.")
+        if path.is_file():
+            sized.setdefault(path.stat().st_size, []).append(path)
+    for size, group in sized.items():
+        lives = Counter(life_in_name(path.name) for path in group)
+        suspects = group if None in lives else [path for path in group if lives[life_in_name(path.name)] > 1]
+        seen: dict[bytes, Path] = {}
+        for path in suspects if size and len(suspects) > 1 else ():
+            with open_regular(path) as file:
+                other = seen.setdefault(hashlib.file_digest(file, "sha256").digest(), path)
+            if other is not path:
+                raise TraceError(f"{path} is a copy of {other}: remove one of the two.")

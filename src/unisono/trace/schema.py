@@ -69,6 +69,15 @@ class Event:
     attributes: dict[str, str] | None = None
 
 
+class BadRow(NamedTuple):
+    """A row that cannot be used: why, and whose it says to be."""
+
+    text: str
+    run: str | None = None
+    member: str | None = None
+    incarnation: int = 0
+
+
 class Column(NamedTuple):
     """A column's name, its logical type (a key of `TYPES`), whether it may be null, and what it means."""
 
@@ -123,6 +132,8 @@ KINDS = frozenset(
 )
 SHOWN = frozenset({TRANSITION, SHOW, RECEIPT, STATE})
 """What the application was shown or told; their attributes are in docs/trace-conventions.md."""
+DATED_BACK = frozenset({SNAPSHOT_OUT, SNAPSHOT_IN})
+"""Rows whose time is that of an earlier one: a state is dated by the delivery that it reaches to."""
 STAGES = ("delivered", "applied", "stable")
 """The stages of a receipt that are recorded, each later than those before it."""
 OK, UNCERTAIN = "ok", "uncertain"
@@ -130,6 +141,8 @@ OK, UNCERTAIN = "ok", "uncertain"
 ENDINGS = frozenset({LEAVE, CRASH, END})
 TOTAL, DATAGRAM = "total", "datagram"
 """The service whose deliveries are one sequence. A group can carry several services."""
+NOT_KNOWN = "?"
+"""Stands for the run or the group of rows that do not tell it. So no run and no group has this name."""
 CLOCKS = frozenset({"real", "simulated"})
 CUT = "cut"
 """The reason of an END that stopped the run while messages were still under way."""
@@ -149,15 +162,24 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 """Nullable columns that a row of this kind must have all the same."""
 
 
+VIEW_DIGITS_MAX = 18
+"""Digits of a view's number."""
+
+
 def member_name(address: str, incarnation: int) -> str:
     """How a member is written in lists and in sentences."""
     return f"{address}#{incarnation}" if incarnation else address
 
 
+def not_a_name(column: str) -> str:
+    """Why a row of this run or group is refused."""
+    return f"{NOT_KNOWN!r} stands for a {column} that is not known; give the {column} another name."
+
+
 def view_number(view: str) -> int:
-    """The number in a view's id; -1 if there is none."""
+    """The number in a view's id; -1 if there is none, or one of more digits than 64 bits hold."""
     number, at, _ = view.partition("@")
-    return int(number) if at and number.isascii() and number.isdigit() else -1
+    return int(number) if at and len(number) <= VIEW_DIGITS_MAX and number.isascii() and number.isdigit() else -1
 
 
 def attribute(value: object) -> str:
@@ -229,6 +251,11 @@ def from_line(line: str, where: str) -> Event:
         raise TraceError(f"{where}: this line is not JSON ({error}).") from None
     except RecursionError:
         raise TraceError(f"{where}: this line is nested too deeply.") from None
+    if "\\ud" in line or "\\uD" in line:  # JSON can escape half of a pair; Parquet and Spark cannot hold it
+        try:
+            json.dumps(row, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise TraceError(f"{where}: this line holds half a character, which is not UTF-8.") from None
     return from_row(row, where)
 
 
@@ -241,7 +268,11 @@ TYPES: dict[str, str] = {
 }
 """The logical types, each in words."""
 _KNOWN = frozenset(NAMES)
-_NOT_NEGATIVE = ("incarnation", "local_index", "origin_incarnation", "first", "ordinal")
+NOT_NEGATIVE = ("incarnation", "local_index", "origin_incarnation", "first", "ordinal")
+INDEX_MAX = 1 << 62
+"""The greatest of these numbers: sums of two do not overflow."""
+COUNT_MAX = 1 << 24
+"""Messages of one batch. A judge may have to look at each."""
 
 
 def _collection(value: object, kind: str, where: str) -> object:
@@ -262,14 +293,21 @@ def _check_meaning(event: Event, where: str) -> None:
         raise TraceError(f"{where}, column kind: there is no kind {_shown(event.kind)}.")
     if event.clock not in CLOCKS:
         raise TraceError(f"{where}, column clock: must be real or simulated, not {_shown(event.clock)}.")
+    for name in ("run", "group"):
+        if getattr(event, name) == NOT_KNOWN:
+            raise TraceError(f"{where}, column {name}: {not_a_name(name)}")
     for name in REQUIRED.get(event.kind, ()):
         if getattr(event, name) is None:
             raise TraceError(f"{where}, column {name}: is missing, and a {event.kind} row needs it.")
-    for name in _NOT_NEGATIVE:
+    for name in NOT_NEGATIVE:
         if (getattr(event, name) or 0) < 0:
             raise TraceError(f"{where}, column {name}: must not be negative, but is {getattr(event, name)}.")
-    if event.count is not None and event.count < 1:
-        raise TraceError(f"{where}, column count: a batch holds at least one message, not {event.count}.")
+        if (getattr(event, name) or 0) > INDEX_MAX:
+            raise TraceError(f"{where}, column {name}: must be at most {INDEX_MAX}, but is {getattr(event, name)}.")
+    if event.count is not None and not 1 <= event.count <= COUNT_MAX:
+        raise TraceError(
+            f"{where}, column count: a batch holds at least one message and at most {COUNT_MAX:,}, not {event.count}."
+        )
     if "#" in event.member or "#" in (event.origin or ""):
         column = "member" if "#" in event.member else "origin"
         raise TraceError(f"{where}, column {column}: an address has no '#'; the incarnation has its own column.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +12,7 @@ from unisono.trace.checks.model import Cast, Delivery, Life, Stay
 from unisono.trace.schema import Event
 
 VIOLATIONS_MAX = 50
-"""So many violations of one property are told with their witnesses; the rest are only counted."""
+"""Maximum number of violations of one property that are told with their witnesses; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class Violation:
     members: tuple[str, ...]
     witness: dict[str, object]
     sentence: str
+    view: str | None = None
+    """In which view; None: in none in particular."""
 
     def __str__(self) -> str:
         return f"{self.property}: {self.sentence}"
@@ -31,8 +34,8 @@ class Checker:
     """Judges one property of one run.
 
     Feed it rows with `observe`, in any interleaving that keeps each member's own order, and ask `finish` at the end;
-    `violations` holds what is certain so far. Several checkers may share one history: then feeding any of them (or the
-    history) feeds all, and each row is understood only once.
+    `violations` holds what is certain so far, the first ones of each view. Several checkers may share one history: then feeding
+    any of them (or the history) feeds all, and each row is understood only once.
 
     A subclass overrides the methods for the rows that it wants to see; those that it leaves alone cost nothing.
     """
@@ -42,7 +45,8 @@ class Checker:
     def __init__(self, history: History | None = None) -> None:
         self.history = history or History()
         self.violations: list[Violation] = []
-        self.count = 0
+        self.counts: Counter[str | None] = Counter()
+        """By view: how many violations there are."""
         self._concluded = False
         for name in ("row", "view", "cast", "deliver", "place", "end"):
             if getattr(type(self), name) is not getattr(Checker, name):
@@ -60,9 +64,11 @@ class Checker:
         return self.violations
 
     def report(self, members: Iterable[str], sentence: str, **witness: object) -> None:
-        self.count += 1
-        if len(self.violations) < VIOLATIONS_MAX:
-            self.violations.append(Violation(self.id, tuple(members), witness, sentence))
+        view = witness.get("view")
+        assert view is None or isinstance(view, str)
+        self.counts[view] += 1
+        if self.counts[view] <= VIOLATIONS_MAX:
+            self.violations.append(Violation(self.id, tuple(members), witness, sentence, view))
 
     # What a subclass may listen to. Called before the history takes the row into its books.
 

@@ -8,28 +8,39 @@ simulator's turns nobody ever waits.
 Two kinds of trouble are booked here, because all checkers must respect them. A **hole** in the local indices means that
 rows are missing: nothing may be concluded from the absence of a row in that stay. And a row may name a view that its life
 did not install last; it is then booked in the stay that it names.
+
+A history may also be an **excerpt**: the rows of one view alone. Its lives begin at any local index, and one that has installed
+another view is complete as far as the excerpt goes.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from unisono.trace import schema
+from unisono.trace.checks.attributes import is_true, value_of
 from unisono.trace.checks.model import DATAGRAM, KEPT, PLACED, TOTAL, Cast, Delivery, Life, Membership, Stay, Transition
 from unisono.trace.checks.spans import Spans
+from unisono.trace.promises import Orders, order_of, unknown_in
 from unisono.trace.schema import Event
 
 
 class History:
     """The books of one run of one group."""
 
-    def __init__(self) -> None:
+    def __init__(self, excerpt: str | None = None, begins: Mapping[str, int] | None = None) -> None:
+        """`excerpt`: the one view whose rows are given; None: whole lives. `begins`: by life, its first row there."""
+        self._excerpt = excerpt
+        self._begins = begins or {}
         self.lives: dict[tuple[str | None, int | None], Life] = {}
         self.numbered: list[Life] = []
         self.by_name: dict[str, Life] = {}
         self.memberships: dict[tuple[str, tuple[str, ...]], Membership] = {}
         self.memberships_by_id: dict[str, Membership] = {}
+        self.orders = Orders()
+        self.safe_views: set[str] = set()
+        """Views with safe messages: their vectors count what still waits to become safe, and are not compared (P8c)."""
         self._listeners: dict[str, list[Callable[..., None]]] = {
             name: [] for name in ("row", "view", "cast", "deliver", "place", "end")
         }
@@ -101,9 +112,47 @@ class History:
         """The lives of which something is missing, each with the reason; members of views without a trace too."""
         lives = {life.name: life.unknown for life in self.lives.values() if life.rows}
         for membership in self.memberships.values():
+            if self._excerpt not in (None, membership.id):
+                continue
             for name in membership.members:
                 lives.setdefault(name, "there is no trace of it")
         return {name: reason for name, reason in sorted(lives.items()) if reason is not None}
+
+    def doubts(self, of_orders: bool) -> dict[str, str]:
+        """Lives whose rows are all there, but do not tell enough to pass; `of_orders`: what the orders of views owe counts.
+
+        An order that owes P8c stamps its casts with vectors. Without them nothing is compared, and nothing is shown.
+        """
+        doubts: dict[str, str] = {}
+        for life in self.numbered:
+            if of_orders:
+                for stay in life.stays.values():
+                    reason = None if stay.order is None else unknown_in(stay.order, stay.id)
+                    if reason is not None and self._excerpt in (None, stay.id):
+                        doubts.setdefault(life.name, reason)
+                for view, local in life.unstamped.items():
+                    if view not in self.safe_views and "P8c" in self.orders.owed_in(view):
+                        reason = (
+                            f"its CAST (local {local}) has no vector that could be compared with what it had delivered"
+                        )
+                        doubts.setdefault(life.name, reason)
+            if (
+                self._excerpt is not None and life.uncast is not None
+            ):  # in whole lives, P1 tells or the origin is unknown
+                doubts.setdefault(life.name, f"its row {life.uncast} is of a message that no row of the view casts")
+            if life.undigested is not None:
+                reason = f"its DELIVER (local {life.undigested}) has no digest that could be compared with its CAST's"
+                doubts.setdefault(life.name, reason)
+        return doubts
+
+    def notes(self) -> Iterator[str]:
+        """What a reader of a verdict should know besides."""
+        for life in sorted(self.numbered, key=lambda life: life.name):
+            if life.backwards is not None:
+                yield clock_note(life.name, life.backwards)
+        cut = [life.name for life in self.numbered if (life.ending, life.ending_reason) == (schema.END, schema.CUT)]
+        if cut:
+            yield cut_note(cut)
 
     # Waiting for casts.
 
@@ -157,10 +206,19 @@ class History:
 
     def _book(self, life: Life, event: Event) -> None:
         index = event.local_index
+        if self._excerpt is not None and not life.rows:
+            life.next_index = self._begins.get(life.name, index)
         if index > life.next_index:
             self._hole(life, index)
         for handle in self._on_row:
             handle(life, event)
+        if event.protocol != life.protocol:
+            life.protocol = event.protocol
+            self.orders.add(event)
+        if event.kind not in schema.DATED_BACK:
+            if event.time_ns < life.time_ns and life.backwards is None:
+                life.backwards = index
+            life.time_ns = event.time_ns
         life.rows += 1
         life.next_index = index + 1
         if event.kind in KEPT:
@@ -184,7 +242,8 @@ class History:
             membership = self.memberships[key] = Membership(*key)
             self.memberships_by_id.setdefault(event.view, membership)
         before = life.stay
-        stay = Stay(life, membership, True)
+        stay = Stay(life, membership, order_of(event))
+        self.orders.add(event)
         for handle in self._listeners["view"]:
             handle(stay, event)
         if before is not None:
@@ -192,6 +251,10 @@ class History:
             before.transitional = event.transitional
         life.stay = stay
         life.stays.setdefault(event.view, stay)
+        if self._excerpt is not None and event.view != self._excerpt:
+            life.is_complete = life.settled = True
+            if life.waiters:
+                self._wake(life)
 
     def _cast(self, life: Life, event: Event) -> None:
         stay = life.stay
@@ -201,6 +264,10 @@ class History:
         for handle in self._listeners["cast"]:
             handle(cast, event)
         life.add_cast(cast)
+        if is_true(event, "safe"):
+            self.safe_views.add(cast.view)
+        if value_of(event, "vector") is None:
+            life.unstamped.setdefault(cast.view, event.local_index)
         if life.waiters:
             self._wake(life)
 
@@ -229,6 +296,8 @@ class History:
         if event.kind == schema.DELIVER:
             for handle in self._on_deliver:
                 handle(delivery)
+            if cast is not None and stay.life.undigested is None and not is_comparable(cast, event):
+                stay.life.undigested = event.local_index
         else:
             for handle in self._on_place:
                 handle(delivery)
@@ -236,6 +305,7 @@ class History:
             if is_void(event):
                 stay.voids.setdefault(origin.number, Spans()).add(first, end)
         if cast is None:
+            stay.life.uncast = event.local_index if stay.life.uncast is None else stay.life.uncast
             stay.strange = True  # nobody knows where this origin's messages of the view begin
         if slot is None:
             stay.strange = True
@@ -282,7 +352,7 @@ class History:
         stay = life.stays.get(event.view)
         if stay is None:
             membership = self.memberships_by_id.get(event.view) or Membership(event.view, ())
-            stay = life.stays[event.view] = Stay(life, membership, False)
+            stay = life.stays[event.view] = Stay(life, membership, None)
             stay.holed = True
         return stay
 
@@ -295,5 +365,19 @@ def is_void(event: Event) -> bool:
     return event.attributes is not None and event.attributes.get("void") == "true"
 
 
+def clock_note(who: str, local: int) -> str:
+    return f"{who}: its clock runs backwards (first at local {local})."
+
+
+def cut_note(names: Iterable[str]) -> str:
+    return f"cut at the end: {', '.join(sorted(names))}; P4, P5 and P14 do not ask for what was under way there."
+
+
+def is_comparable(cast: Cast, event: Event) -> bool:
+    """Whether the payloads of a DELIVER row can be held against its CAST: a digest is that of a whole batch."""
+    is_alike = cast.first == event.first and cast.end - cast.first == event.count
+    return is_alike and cast.digest is not None and event.digest is not None
+
+
 def _is_cut(next_view: str | None, stays: list[Stay]) -> bool:
-    return next_view is None and any(stay.life.ending_reason == schema.CUT for stay in stays)
+    return next_view is None and all(stay.life.ending_reason == schema.CUT for stay in stays)

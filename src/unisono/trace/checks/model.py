@@ -33,6 +33,7 @@ class Life:
 
     __slots__ = (
         "backlog",
+        "backwards",
         "cast_end",
         "casts",
         "coming",
@@ -40,15 +41,21 @@ class Life:
         "ending_reason",
         "firsts",
         "hole",
+        "is_complete",
         "kept",
         "name",
         "next_index",
         "number",
+        "protocol",
         "rows",
         "settled",
         "starts",
         "stay",
         "stays",
+        "time_ns",
+        "uncast",
+        "undigested",
+        "unstamped",
         "waiters",
         "waits_for",
     )
@@ -61,12 +68,19 @@ class Life:
         self.hole: tuple[int, int] | None = None  # the first missing rows, as local indices first … end-1
         self.ending: str | None = None  # END, LEAVE or CRASH
         self.ending_reason: str | None = None
+        self.is_complete = False  # in an excerpt: it has left the view
         self.stay: Stay | None = None  # in the view installed last
         self.stays: dict[str, Stay] = {}  # by view, in the order of installation
         self.casts: dict[int, Cast] = {}  # by first index
         self.firsts: list[int] = []  # the keys of `casts`, ascending
         self.cast_end = 0  # every CAST seen ends at or below
         self.starts: dict[str, int] = {}  # by view: the first index cast in it
+        self.protocol: str | None = None  # of the last row
+        self.time_ns = -(1 << 63)  # likewise
+        self.backwards: int | None = None  # the first row whose clock is behind the row before
+        self.uncast: int | None = None  # the first DELIVER or PLACE of a message without a CAST
+        self.undigested: int | None = None  # the first DELIVER whose digest cannot be compared with its CAST's
+        self.unstamped: dict[str, int] = {}  # by view: the first CAST without a vector
         self.kept: list[Event] = []  # rows of the kinds `KEPT`: few, and several properties look at them in the end
         # For the history alone: rows that wait for a CAST of another life.
         self.backlog: deque[Event] = deque()
@@ -84,7 +98,7 @@ class Life:
             return f"{missing} missing"
         if not self.rows:
             return "there is no trace of it"
-        return None if self.ending else "its trace stops without END, LEAVE or CRASH"
+        return None if self.ending or self.is_complete else "its trace stops without END, LEAVE or CRASH"
 
     def add_cast(self, cast: Cast) -> None:
         if not self.firsts or cast.first > self.firsts[-1]:
@@ -137,6 +151,7 @@ class Stay:
         "marks",
         "next",
         "next_view",
+        "order",
         "rank",
         "spans",
         "strange",
@@ -146,12 +161,13 @@ class Stay:
         "voids",
     )
 
-    def __init__(self, life: Life, view: Membership, installed: bool) -> None:
+    def __init__(self, life: Life, view: Membership, order: str | None) -> None:
         self.life = life
         self.view = view
         self.id = view.id
         self.rank = view.ranks.get(life.name)
-        self.installed = installed  # False: rows name the view, but there is no VIEW row
+        self.order = order  # None: rows name the view, but there is no VIEW row
+        self.installed = order is not None
         self.holed = False  # rows of this stay are missing
         self.next_view: str | None = None
         self.transitional: tuple[str, ...] | None = None
@@ -240,7 +256,7 @@ class Transition(NamedTuple):
     next_view: str | None
     stays: list[Stay]
     cut: bool
-    """Someone's END says that messages were still under way."""
+    """Every END says that messages were still under way."""
 
     @property
     def way(self) -> str:

@@ -1,4 +1,7 @@
-"""P1 no creation: every DELIVER has its CAST, equal digest, receiver among the destinations.
+"""P1 no creation: every DELIVER has its CAST, equal digest and service, receiver among the destinations.
+
+A PLACE has the service and the destinations of its CAST too, and a DELIVER the destinations: other properties look at the row at
+hand. Only a member that the CAST does not address places it, unless the payload is void.
 
 The CAST comes first: a message delivered by its own caster before it was cast was created out of nothing, and so was one
 in a circle of casts and deliveries that no order of events explains. If rows of the origin are missing, or it
@@ -9,8 +12,9 @@ compared where the delivery is cut like the cast.
 from __future__ import annotations
 
 from unisono.trace.checks.checker import Checker
-from unisono.trace.checks.history import History
+from unisono.trace.checks.history import History, is_comparable, is_void
 from unisono.trace.checks.model import Cast, Delivery, Life, Stay, message_name
+from unisono.trace.schema import DELIVER
 
 
 class NoCreation(Checker):
@@ -25,31 +29,41 @@ class NoCreation(Checker):
         if cast is None:
             self._uncast.append((delivery.stay, delivery.origin, delivery.first, delivery.end, event.local_index))
             return
-        if cast.digest != event.digest and self._comparable(delivery, cast):
-            self.report(
-                [life.name, cast.origin.name],
-                f"{life.name} delivered {delivery.name} (local {event.local_index}) with digest {event.digest}, "
-                f"but {cast.origin.name} cast it (local {cast.local_index}) with digest {cast.digest}.",
-                message=delivery.name,
-                view=delivery.stay.id,
-                local=event.local_index,
-                cast_local=cast.local_index,
-            )
+        if cast.digest != event.digest and is_comparable(cast, event):
+            self._say(delivery, cast, f" with digest {event.digest}", f"with digest {cast.digest}")
         if cast.destinations is not None and life.name not in cast.destinations:
-            self.report(
-                [life.name, cast.origin.name],
-                f"{life.name} delivered {delivery.name} (local {event.local_index}), which {cast.origin.name} "
-                f"addressed to {', '.join(cast.destinations) or 'nobody'} only (local {cast.local_index}).",
-                message=delivery.name,
-                view=delivery.stay.id,
-                local=event.local_index,
-                cast_local=cast.local_index,
-            )
+            self._say(delivery, cast, f", which {cast.origin.name} addressed to {_addressees(cast.destinations)} only")
+        self._judge_labels(delivery, cast)
 
-    def _comparable(self, delivery: Delivery, cast: Cast) -> bool:
+    def place(self, delivery: Delivery) -> None:
+        cast = delivery.cast
+        if cast is not None:
+            if cast.addresses(delivery.stay.life) and not is_void(delivery.event):
+                self._say(delivery, cast, " without a void payload", f"for {_addressees(cast.destinations)}")
+            self._judge_labels(delivery, cast)
+
+    def _judge_labels(self, delivery: Delivery, cast: Cast) -> None:
         event = delivery.event
-        alike = cast.first == event.first and cast.end - cast.first == event.count
-        return alike and cast.digest is not None and event.digest is not None
+        if event.service != cast.service:
+            self._say(delivery, cast, f" as {event.service}", f"as {cast.service}")
+        here, there = event.destinations, cast.destinations
+        if here != there and (here is None or there is None or set(here) != set(there)):
+            self._say(delivery, cast, f" as a message for {_addressees(here)}", f"for {_addressees(there)}")
+
+    def _say(self, delivery: Delivery, cast: Cast, how: str, instead: str | None = None) -> None:
+        event, life = delivery.event, delivery.stay.life
+        did = "delivered" if event.kind == DELIVER else "placed"
+        cast_it = "" if instead is None else f", but {cast.origin.name} cast it"
+        instead = "" if instead is None else f" {instead}"
+        self.report(
+            [life.name, cast.origin.name],
+            f"{life.name} {did} {delivery.name} (local {event.local_index}){how}{cast_it} "
+            f"(local {cast.local_index}){instead}.",
+            message=delivery.name,
+            view=delivery.stay.id,
+            local=event.local_index,
+            cast_local=cast.local_index,
+        )
 
     def conclude(self) -> None:
         unknown = self.history.unknown()
@@ -71,3 +85,7 @@ class NoCreation(Checker):
                     view=stay.id,
                     local=local,
                 )
+
+
+def _addressees(destinations: tuple[str, ...] | None) -> str:
+    return "everyone" if destinations is None else ", ".join(destinations) or "nobody"

@@ -27,7 +27,9 @@ class Validity(Checker):
         if origin is delivery.stay.life:
             self._own[origin].add(delivery.first, delivery.end)
 
-    place = deliver
+    def place(self, delivery: Delivery) -> None:
+        if delivery.cast is not None and not delivery.cast.addresses(delivery.stay.life):
+            self.deliver(delivery)
 
     def conclude(self) -> None:
         for life in self.history.numbered:

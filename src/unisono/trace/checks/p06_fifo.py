@@ -55,6 +55,7 @@ class Fifo(Checker):
             f"{life.name} delivered {before} (local {last[1]}) before {delivery.name} (local {local}).",
             message=delivery.name,
             before=before,
+            view=delivery.stay.id,
             local=local,
             before_local=last[1],
         )

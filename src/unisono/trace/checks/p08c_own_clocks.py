@@ -2,14 +2,14 @@
 
 The vector (`attributes.vector` on CAST, DELIVER and PLACE rows) counts, by rank and in messages of this view, what the caster
 had delivered or placed when it cast; its own entry counts what it had cast before this batch. Not asked where rows of the
-caster's stay are missing, nor in a view with safe messages: there the order counts what still waits to become safe.
+caster's stay are missing, nor in a view with safe messages: there the order counts what still waits to become safe. A CAST without
+a vector breaks nothing, but keeps a life from passing where the order owes P8c (`History.doubts`).
 """
 
 from __future__ import annotations
 
 import json
 
-from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, Delivery, Stay, message_name
@@ -25,12 +25,9 @@ class OwnClocks(Checker):
         self._delivered: dict[Stay, list[int]] = {}  # by rank, in messages
         self._frontiers: dict[Cast, str] = {}  # as the attributes would hold it
         self._apart: list[tuple[Cast, str, str]] = []  # with the frontier and another vector
-        self._safe: set[str] = set()  # views with safe messages
 
     def cast(self, cast: Cast, event: Event) -> None:
         stay = cast.stay
-        if is_true(event, "safe"):
-            self._safe.add(cast.view)
         frontier = self._counts(stay).copy()
         if stay.rank is not None:
             frontier[stay.rank] = cast.first - cast.origin.starts.get(cast.view, cast.first)
@@ -63,7 +60,7 @@ class OwnClocks(Checker):
 
     def conclude(self) -> None:
         for cast, frontier, vector in self._apart:
-            if cast.view in self._safe:
+            if cast.view in self.history.safe_views:
                 continue
             name = message_name(cast.origin, cast.first, cast.end)
             self.report(

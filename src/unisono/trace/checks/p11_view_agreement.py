@@ -1,4 +1,8 @@
-"""P11 view agreement, self-inclusion: a view's id stands for one member list; a member is in every view that it installs."""
+"""P11 view agreement, self-inclusion: one member list and one order a view; a member is in every view that it installs.
+
+The order of a view is what its VIEW rows say: their `reason`, else their `protocol`. What is owed in the view follows from it, so
+members that disagree about it did not run one protocol, or a row is not what it was.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ class ViewAgreement(Checker):
         super().__init__(history)
         self._lists: dict[str, tuple[Stay, int]] = {}  # by view: who said so first, and in which row
         self._told: set[Membership] = set()  # a list that many members share is one violation
+        self._told_orders: set[tuple[str, str | None]] = set()
 
     def view(self, stay: Stay, event: Event) -> None:
         name = stay.life.name
@@ -27,6 +32,15 @@ class ViewAgreement(Checker):
                 local=event.local_index,
             )
         other, local = self._lists.setdefault(stay.id, (stay, event.local_index))
+        if other.order != stay.order and (stay.id, stay.order) not in self._told_orders:
+            self._told_orders.add((stay.id, stay.order))
+            self.report(
+                [other.life.name, name],
+                f"View {stay.id} has the order {other.order} at {other.life.name} (local {local}), but {stay.order} at {name} "
+                f"(local {event.local_index}).",
+                view=stay.id,
+                orders={other.life.name: other.order, name: stay.order},
+            )
         if other.view is not stay.view and stay.view not in self._told:
             self._told.add(stay.view)
             self.report(

@@ -1,4 +1,8 @@
-"""P12 view monotony, incarnation: the numbers of a life's views increase; no view holds two incarnations of one address."""
+"""P12 view monotony, incarnation: the numbers of a life's views increase; no view holds two incarnations of one address.
+
+So a view's list names an address once. A list that names one member twice is broken too, even if all members have the same list:
+a process has one rank in a view.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +27,15 @@ class ViewMonotony(Checker):
         lives: dict[str, str] = {}
         for member in stay.view.members:
             address = member.partition("#")[0]
-            other = lives.setdefault(address, member)
-            if other != member:
+            other = lives.get(address)
+            lives.setdefault(address, member)
+            if other is not None:
+                what = (
+                    f"{member} twice" if other == member else f"{other} and {member}: two incarnations of one address"
+                )
                 self.report(
                     [life.name],
-                    f"View {stay.id}, which {life.name} installed (local {event.local_index}), holds {other} and {member}: "
-                    "two incarnations of one address.",
+                    f"View {stay.id}, which {life.name} installed (local {event.local_index}), holds {what}.",
                     view=stay.id,
                     incarnations=[other, member],
                     local=event.local_index,

@@ -3,8 +3,11 @@
 Let p install V' with `previous_view` V. Its transitional set is the set of all members q of V' whose own VIEW row for V' has
 the same `previous_view` and the same `attributes.cut`. The cut is the id of the cut that closed V: a partition in mid-flush
 can close one view twice, and then each part is its own transitional set; where it is absent, all who came from V came
-together. Who came from nowhere (no previous view) has no transitional set, or itself alone. Besides, `previous_view` is
-the view that p installed last.
+together, and so did members that name the same set. Who came from nowhere (no previous view) has no transitional set, or
+itself alone. Besides, `previous_view` is the view that p installed last.
+
+Nothing is asked of a run that records neither previous views nor transitional sets, as another system's may: there, all
+members that go from one view to the next are held against each other.
 
 A member of V' without a VIEW row for it (it crashed before, or its rows are lost) may be in the set if V held it. Where rows
 since p's last VIEW are missing, the view installed last is not known, and `previous_view` is believed.
@@ -39,6 +42,7 @@ class TransitionalSet(Checker):
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
         self._arrivals: defaultdict[str, list[Arrival]] = defaultdict(list)  # by view
+        self._elsewhere: list[tuple[str, Arrival, str | None]] = []  # it had installed another view last
         self._listed: defaultdict[str, set[str]] = defaultdict(set)  # by view: whom anyone's list of it holds
 
     def view(self, stay: Stay, event: Event) -> None:
@@ -51,16 +55,21 @@ class TransitionalSet(Checker):
         is_known = life.hole is None if last is None else not last.holed
         installed = None if last is None else last.id
         if is_known and installed != row.previous:
-            self.report(
-                [row.who],
-                f"{row.who} installed view {stay.id} (local {row.local}) and says that it came from {row.previous or 'nowhere'}, "
-                f"but it installed {installed or 'none'} last.",
-                what="came from",
-                view=stay.id,
-                local=row.local,
-            )
+            self._elsewhere.append((stay.id, row, installed))
 
     def conclude(self) -> None:
+        every = [row for arrivals in self._arrivals.values() for row in arrivals]
+        if all(row.previous is None and row.along is None for row in every):
+            return
+        for view, row, installed in self._elsewhere:
+            self.report(
+                [row.who],
+                f"{row.who} installed view {view} (local {row.local}) and says that it came from {row.previous or 'nowhere'}, "
+                f"but it installed {installed or 'none'} last.",
+                what="came from",
+                view=view,
+                local=row.local,
+            )
         for view, arrivals in self._arrivals.items():
             first: dict[str, Arrival] = {}
             for row in arrivals:
@@ -77,7 +86,9 @@ class TransitionalSet(Checker):
         else:
             installed = {one for one in row.members if one in first}
             came = frozenset(
-                one for one in installed if (first[one].previous, first[one].cut) == (row.previous, row.cut)
+                one
+                for one in installed
+                if first[one].previous == row.previous and (first[one].cut == row.cut or first[one].along == row.along)
             )
             of_old = self._listed.get(row.previous)
             may = came | {one for one in row.members if one not in first and (of_old is None or one in of_old)}

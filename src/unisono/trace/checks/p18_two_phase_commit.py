@@ -51,7 +51,7 @@ class TwoPhaseCommit(Checker):
         self._decisions: defaultdict[str, list[Decision]] = defaultdict(list)
         self._committed: set[tuple[Life, str]] = set()
         self._delivered: set[tuple[Life, str]] = set()
-        self._undecided: dict[tuple[Life, str], int] = {}  # delivered without a commit before: the row
+        self._undecided: dict[tuple[Life, str], Event] = {}  # delivered without a commit before: the row
 
     def view(self, stay: Stay, event: Event) -> None:
         self._stays.setdefault((stay.life, stay.id), stay)
@@ -76,7 +76,7 @@ class TwoPhaseCommit(Checker):
         elif kind in (DELIVER, PLACE):
             self._delivered.add((life, transaction))
             if kind == DELIVER and (life, transaction) not in self._committed:
-                self._undecided.setdefault((life, transaction), event.local_index)
+                self._undecided.setdefault((life, transaction), event)
 
     def conclude(self) -> None:
         ways = {stay: way for way, one in enumerate(self.history.transitions()) for stay in one.stays}
@@ -85,11 +85,11 @@ class TwoPhaseCommit(Checker):
             for decision in decisions:
                 if decision.commits:
                     self._judge_commit(transaction, decision)
-        for (life, transaction), local in self._undecided.items():
+        for (life, transaction), event in self._undecided.items():
             if life.hole is None:
                 self._say(
-                    "undecided", transaction, [life.name], None, local,
-                    f"{life.name} delivered it (local {local}) without having decided to commit it",
+                    "undecided", transaction, [life.name], event.view, event.local_index,
+                    f"{life.name} delivered it (local {event.local_index}) without having decided to commit it",
                 )  # fmt: skip
         self._judge_deliveries()
 
@@ -98,23 +98,25 @@ class TwoPhaseCommit(Checker):
             stay = self._stays.get((one.life, one.view))
             return None if stay is None else ways.get(stay)
 
-        guilty = {
-            name
+        apart = [
+            one
             for commit in decisions
             for abort in decisions
             if commit.commits and not abort.commits
             if commit.life is abort.life
             or not commit.recovery
             or (way(commit) is not None and way(commit) == way(abort))
-            for name in (commit.life.name, abort.life.name)
-        }
+            for one in (commit, abort)
+        ]
+        guilty = {one.life.name for one in apart}
         if guilty:
             told = [
                 f"{one.life.name} {'committed' if one.commits else 'aborted'} it (local {one.local})"
                 for one in decisions
                 if one.life.name in guilty
             ]
-            self._say("two decisions", transaction, sorted(guilty), None, None, ", ".join(sorted(told)))
+            view = min((one.view for one in apart if one.view is not None), default=None)
+            self._say("two decisions", transaction, sorted(guilty), view, None, ", ".join(sorted(told)))
 
     def _judge_commit(self, transaction: str, one: Decision) -> None:
         stay = self._stays.get((one.life, one.view))

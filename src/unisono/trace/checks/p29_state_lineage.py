@@ -5,8 +5,11 @@ that view with that cut); there is none if the state is the first. `attributes.h
 
 - All who install a primary name the same `state`.
 - Let P be the predecessor: the first of `previous_primary` that somebody in the trace installed as primary. The named part comes
-  from P, or somebody in it had installed P; and somebody in it holds the state. If a member of P never installed it, nothing
+  from P, or a member in it has the state of P; and somebody in it holds the state. If a member of P never installed it, nothing
   safe was delivered in P before its Transition: then the predecessor of P will do, and if P was the first, none is needed.
+- A member has the state of P if it installed P, or took over a state in a later view with a member that has it: in a view
+  that is not primary, a joiner is given the state of a holder and holds it from then on. That view is the first one that its
+  application is shown after the STATE row.
 - A primary with a predecessor, whose members say whether they hold the state, names a part.
 - None of this is asked of a primary before which an operator gave the state up (`attributes.abandons`: the view whose state
   it was).
@@ -92,10 +95,42 @@ def _descends(
 ) -> bool:
     """Whether a part comes from that primary, or from one that will do as well."""
     source = state.partition("/")[0]
-    for view in _earlier(chain, predecessor):
-        if source == view or any(_was_in(lives[name], view, row) for name, row in part.items()):
+    return any(source == view or _has_state_of(lives, view, part) for view in _earlier(chain, predecessor))
+
+
+def _has_state_of(lives: Lives, primary: str, part: dict[str, Event]) -> bool:
+    """Whether one of these had the state of a primary before its VIEW row, as far as the trace can tell."""
+    asked = list(part.items())
+    seen: set[str] = set()
+    while asked:
+        name, before = asked.pop()
+        if _was_in(lives[name], primary, before):
             return True
+        for entered in _taken_over(lives[name]):
+            if entered.local_index >= before.local_index or entered.view is None or entered.view in seen:
+                continue
+            seen.add(entered.view)
+            for other in entered.members or ():
+                donor = lives.get(other)
+                row = None if donor is None else donor.views.get(entered.view)
+                if donor is None or donor.is_holed or (row is None and not donor.is_whole):
+                    return True  # it may have had the state: its trace does not say
+                if row is not None:
+                    asked.append((other, row))
     return False
+
+
+def _taken_over(life: LifeRows) -> Iterator[Event]:
+    """The VIEW rows of views in which a life took over a state."""
+    is_taken = False
+    for row in life.rows:
+        if row.kind == STATE:
+            is_taken = True
+        elif row.kind == SHOW and is_taken:
+            is_taken = False
+            entered = life.views.get(row.view or "")
+            if entered is not None:
+                yield entered
 
 
 def _may_begin(chain: dict[str, dict[str, Event]], predecessor: str) -> bool:
