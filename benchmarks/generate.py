@@ -6,6 +6,8 @@ python -m benchmarks.generate FOLDER --deliveries 100M [--members 8] [--order se
 from __future__ import annotations
 
 import argparse
+from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pyarrow.parquet as pq
 
 from unisono.trace.parquet import arrow_schema
 
-ROWS_A_FILE = 2_000_000
+MESSAGES_A_FILE = 1_750_000
 
 
 def parse_count(text: str) -> int:
@@ -24,56 +26,88 @@ def parse_count(text: str) -> int:
     return round(float(text[:-1] if scale > 1 else text) * scale)
 
 
-def generate(folder: Path, deliveries: int, members: int = 8, order: str = "sequencer", run: str = "large") -> int:
+def generate(
+    folder: Path,
+    deliveries: int,
+    members: int = 8,
+    order: str = "sequencer",
+    run: str = "large",
+    seed: int = 7,
+    processes: int = 1,
+) -> int:
     """Write a run in which every member delivers the same sequence; returns how many DELIVER rows there are.
 
-    Message k of the sequence is cast by a pseudo-random origin; an origin casts it a little before it delivers it.
+    Message k of the sequence is cast by a pseudo-random origin, right before it delivers it. Nothing is kept in memory
+    but the messages of one file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     total = deliveries // members
     names = [chr(ord("a") + i) for i in range(members)]
-    rng = np.random.default_rng(7)
-    origin = rng.integers(0, members, total, dtype=np.int16)
-    index = np.empty(total, np.int64)
-    for rank in range(members):
-        mine = origin == rank
-        index[mine] = np.arange(int(mine.sum()))
-    digest = rng.integers(-(2**62), 2**62, total, dtype=np.int64)
-    for rank, name in enumerate(names):
-        _write_life(folder, run, order, names, rank, name, origin, index, digest)
+    lives = [(folder, run, order, names, rank, total, seed) for rank in range(members)]
+    if processes == 1:
+        for life in lives:
+            _write_life(*life)
+    else:
+        with get_context("spawn").Pool(processes) as pool:
+            pool.starmap(_write_life, lives, chunksize=1)
     return total * members
 
 
-def _write_life(
-    folder: Path,
-    run: str,
-    order: str,
-    names: list[str],
-    rank: int,
-    name: str,
-    origin: np.ndarray[Any, np.dtype[np.int16]],
-    index: np.ndarray[Any, np.dtype[np.int64]],
-    digest: np.ndarray[Any, np.dtype[np.int64]],
-) -> None:
+def generate_runs(folder: Path, runs: int, faulty: int = 30, members: int = 3, deliveries: int = 120) -> frozenset[str]:
+    """Write many small clean runs, and return the few in which one member delivers two messages in the other order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    every = max(1, runs // faulty)
+    swapped: set[str] = set()
+    for number in range(runs):
+        run = f"run-{number:06d}"
+        generate(folder, deliveries, members, "fifo-total", run, seed=number)
+        if number % every == every // 2 and len(swapped) < faulty:
+            _swap(folder / f"{run}.a.0.000000.parquet")
+            swapped.add(run)
+    return frozenset(swapped)
+
+
+def _swap(path: Path) -> None:
+    """Let a life deliver two neighbouring messages of different origins in the other order."""
+    table = pq.read_table(path, schema=arrow_schema())
+    rows = table.to_pylist()
+    delivered = [row for row in rows if row["kind"] == "DELIVER"]
+    one, other = next((x, y) for x, y in pairwise(delivered[3:]) if x["origin"] != "a" != y["origin"] != x["origin"])
+    for name in ("origin", "first", "digest"):
+        one[name], other[name] = other[name], one[name]
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+
+
+def _write_life(folder: Path, run: str, order: str, names: list[str], rank: int, total: int, seed: int) -> None:
     """One member's rows: VIEW, then for each message of the sequence a DELIVER, own ones right after their CAST, then END."""
-    total = len(origin)
-    mine = origin == rank
-    # A CAST stands before the DELIVER of each own message: rows are the sequence with own messages doubled.
-    at = np.arange(total) + np.cumsum(mine)  # row of each DELIVER, behind the VIEW at 0
-    rows = total + int(mine.sum())
-    sequence = np.empty(rows, np.int64)  # which message a row is about
-    is_cast = np.zeros(rows, bool)
-    sequence[at] = np.arange(total)
-    sequence[at[mine] - 1] = np.flatnonzero(mine)
-    is_cast[at[mine] - 1] = True
-    for number, start in enumerate(range(0, rows, ROWS_A_FILE)):
-        stop = min(rows, start + ROWS_A_FILE)
-        some, casts = sequence[start:stop], is_cast[start:stop]
-        table = _table(run, order, names, name, some, casts, start + 1, origin, index, digest)
+    name = names[rank]
+    cast_so_far = np.zeros(len(names), np.int64)
+    local = 1  # the VIEW is row 0
+    for number, start in enumerate(range(0, max(1, total), MESSAGES_A_FILE)):
+        stop = min(total, start + MESSAGES_A_FILE)
+        rng = np.random.default_rng([seed, number])
+        origin = rng.integers(0, len(names), stop - start, dtype=np.int16)
+        digest = rng.integers(-(2**62), 2**62, stop - start, dtype=np.int64)
+        index = np.empty(stop - start, np.int64)
+        for one in range(len(names)):
+            theirs = origin == one
+            index[theirs] = cast_so_far[one] + np.arange(int(theirs.sum()))
+            cast_so_far[one] += int(theirs.sum())
+        # A CAST stands before the DELIVER of each own message: rows are the sequence with own messages doubled.
+        mine = origin == rank
+        at = np.arange(stop - start) + np.cumsum(mine)
+        rows = stop - start + int(mine.sum())
+        sequence = np.empty(rows, np.int64)  # which message a row is about
+        is_cast = np.zeros(rows, bool)
+        sequence[at] = np.arange(stop - start)
+        sequence[at[mine] - 1] = np.flatnonzero(mine)
+        is_cast[at[mine] - 1] = True
+        table = _table(run, order, names, name, sequence, is_cast, local, start, origin, index, digest)
+        local += rows
         if start == 0:
             table = pa.concat_tables([_single(run, order, name, 0, "VIEW", names), table])
-        if stop == rows:
-            table = pa.concat_tables([table, _single(run, order, name, rows + 1, "END", names)])
+        if stop == total:
+            table = pa.concat_tables([table, _single(run, order, name, local, "END", names)])
         path = folder / f"{run}.{name}.0.{number:06d}.parquet"
         pq.write_table(table, path, compression="zstd", compression_level=1)
 
@@ -86,13 +120,14 @@ def _table(
     some: Any,
     casts: Any,
     first_index: int,
+    first_ordinal: int,
     origin: Any,
     index: Any,
     digest: Any,
 ) -> pa.Table:
     count = len(some)
     codes = pa.array(origin[some].astype(np.int32))
-    ordinal = pa.array(some, pa.int64(), mask=casts)
+    ordinal = pa.array(some + first_ordinal, pa.int64(), mask=casts)
     local = np.arange(first_index, first_index + count)
     known: dict[str, Any] = {
         "run": _constant(run, count),

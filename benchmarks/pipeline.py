@@ -1,6 +1,6 @@
 """How fast traces are judged: a clean total-order trace, all owed properties, this machine.
 
-    ./dev bench pipeline --deliveries 100M [--members 8] [--cores 2] [--peers] [--straight 2M] [--folder DIR] [--json]
+    ./dev bench pipeline --deliveries 100M [--members 8] [--cores 2] [--peers] [--straight 2M] [--runs 10k] [--folder DIR] [--json]
 
 `--deliveries` may be given several times to see how cost grows. `--peers` runs the same digests in plain DuckDB on the same files.
 `--straight N` runs the straightforward formulation (windows and joins over all rows, four properties) on a trace of N
@@ -19,20 +19,36 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks.generate import generate, parse_count
+from benchmarks.generate import generate, generate_runs, parse_count
 from unisono.pipeline.session import open_session
 from unisono.pipeline.verify import verify
 
 MEMORY = "3g"
+MEMORY_ALL = "8GB"
+"""What DuckDB may take: as much as all of our processes together are meant to."""
 
 
 def trace_of(folder: Path, deliveries: int, members: int) -> Path:
     """The generated trace of that size, made once."""
     target = folder / f"{deliveries}-{members}"
     if not (target / "done").exists():
-        generate(target, deliveries, members)
+        generate(target, deliveries, members, processes=2)
         (target / "done").touch()
     return target
+
+
+def small_runs(spark: Any, folder: Path, runs: int) -> dict[str, Any]:
+    """Judge so many small runs, a few of them faulty."""
+    target = folder / f"runs-{runs}"
+    if not (target / "done").exists():
+        (target / "done").write_text(json.dumps(sorted(generate_runs(target, runs))))
+    faulty = set(json.loads((target / "done").read_text()))
+    start = perf_counter()
+    judgement = verify(spark, [target])
+    seconds = perf_counter() - start
+    assert {run.run for run in judgement.runs if run.result == "FAIL"} == faulty
+    assert sum(judgement.count.values()) == runs
+    return {"runs": runs, "seconds": round(seconds, 2), "faulty": len(faulty)}
 
 
 def judge(spark: Any, path: Path) -> float:
@@ -50,6 +66,7 @@ def in_duckdb(path: Path, cores: int) -> float:
 
     connection = duckdb.connect()
     connection.execute(f"SET threads = {cores}")
+    connection.execute(f"SET memory_limit = '{MEMORY_ALL}'")
     start = perf_counter()
     files = f"read_parquet('{path}/*.parquet')"
     blocks = connection.execute(
@@ -143,6 +160,7 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--straight", type=parse_count)
+    parser.add_argument("--runs", type=parse_count, help="small runs instead, such as 10k")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "unisono-bench")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -150,7 +168,11 @@ def main() -> None:
     spark = open_session(f"local[{options.cores}]", settings={"spark.driver.memory": MEMORY})
     judge(spark, trace_of(options.folder, 100_000, options.members))  # warm the JVM and the workers
     results: dict[str, Any] = {"cores": options.cores, "members": options.members, "sizes": {}}
-    for size in options.deliveries or [1_000_000]:
+    if options.runs:
+        results["runs"] = small_runs(spark, options.folder, options.runs)
+        if not options.json:
+            print(", ".join(f"{name} {value:,}" for name, value in results["runs"].items()), flush=True)
+    for size in options.deliveries or ([] if options.runs else [1_000_000]):
         path = trace_of(options.folder, size, options.members)
         seconds = judge(spark, path)
         entry = {"seconds": round(seconds, 2), "deliveries_per_second": round(size / seconds)}

@@ -1,11 +1,15 @@
-"""One Spark session for all tests of the pipeline."""
+"""One Spark session for all tests of the pipeline, and one S3 server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.pipeline.s3 import make_bucket, s3_server, settings_of
+from unisono.pipeline.storage import SETTINGS, Place, place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,3 +32,25 @@ def spark() -> Iterator[SparkSession]:
     session = open_session("local[2]", settings=SMALL)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An S3 server, and the variables of this process that lead to it."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as address, pytest.MonkeyPatch.context() as environment:
+        for name in SETTINGS:
+            environment.delenv(name, raising=False)
+        for name, value in settings_of(address).items():
+            environment.setenv(name, value)
+        yield address
+
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def bucket(s3_address: str) -> Place:
+    """An empty bucket."""
+    name = f"bucket-{next(_numbers)}"
+    make_bucket(s3_address, name)
+    return place(f"s3://{name}")

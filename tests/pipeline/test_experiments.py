@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from unisono.cli.experiment import app
 from unisono.core.errors import Misuse
 from unisono.experiments import cell as cell_module
-from unisono.experiments import tomp, toto_tables
+from unisono.experiments import runner, tomp, toto_tables
 from unisono.experiments.catalogue import EXPERIMENTS
 from unisono.experiments.cell import run_cell
 from unisono.experiments.grid import Cell, make_grid, read_grid
@@ -28,7 +28,9 @@ from unisono.experiments.model import deviation, index_histogram, periodic_laten
 from unisono.experiments.pages import Row, page
 from unisono.experiments.runner import chunks, read_rows, run_grid
 from unisono.experiments.speedup import fit_logarithm
-from unisono.pipeline.bronze import list_segments, run_of
+from unisono.pipeline.bronze import run_of
+from unisono.pipeline.session import open_session
+from unisono.pipeline.storage import place
 from unisono.sim.run import simulate
 from unisono.sim.scenario import Scenario
 from unisono.trace.reader import read
@@ -177,8 +179,8 @@ def test_traces_of_cells_can_be_judged_together(tmp_path: Path) -> None:
     """Found by reading: cells that differ in their rate alone had the same run and the same files."""
     for cell in make_grid("two", {"order": "fifo", "members": 2, "rate": [100, 200], "messages": 5}).cells:
         run_cell(cell.id, cell.scenario, str(tmp_path))
-    files = list_segments([tmp_path])
-    assert {run_of(file) for file in files} == set(os.listdir(tmp_path))
+    files = list(place(tmp_path).files())
+    assert {run_of(file.place) for file in files} == set(os.listdir(tmp_path))
     assert len(files) == 4
 
 
@@ -270,14 +272,48 @@ def test_a_finished_grid_runs_nothing_and_a_fresh_one_everything(spark: SparkSes
         assert seen == counts
 
 
-def test_two_drivers_never_share_a_folder(spark: SparkSession, tmp_path: Path) -> None:
-    grid = make_grid("one", {"messages": 5})
+@pytest.mark.parametrize("where", ["local", "s3"])
+def test_two_drivers_in_one_folder_write_the_same(
+    spark: SparkSession, tmp_path: Path, where: str, request: pytest.FixtureRequest
+) -> None:
+    """There is no lock: each may overtake the other at any moment, in chunks of its own."""
+    folder = place(tmp_path / "shared") if where == "local" else request.getfixturevalue("bucket") / "shared"
+    open_session("local[2]")
+    grid = make_grid("some", {"messages": 5, "seeds": 5})
+    inner: list[list[Row]] = []
 
     def intrude(done: int) -> None:
-        with pytest.raises(Misuse, match="another run is at work"):
-            run_grid(spark, grid, tmp_path)
+        if done == 1:
+            inner.append(run_grid(spark, grid, folder, traces=True))
 
-    run_grid(spark, grid, tmp_path, progress=intrude)
+    outer = run_grid(spark, grid, folder, progress=intrude, traces=True, chunk_s=0.0)
+    assert [outer] == inner
+    assert [row["id"] for row in outer] == [cell.id for cell in grid.cells]
+    assert len(list((folder / "measures").files())) == 6, "five chunks of one driver, one of the other"
+    alone = place(tmp_path / "alone")
+    run_grid(spark, grid, alone, traces=True)
+    assert (folder / "results.parquet").read_bytes() == (alone / "results.parquet").read_bytes()
+    lives = {file.place.uri.removeprefix(folder.uri) for file in (folder / "traces").files()}
+    assert lives == {file.place.uri.removeprefix(alone.uri) for file in (alone / "traces").files()}
+    seen: list[int] = []
+    run_grid(spark, grid, folder, progress=seen.append, traces=True)
+    assert seen == [5], "a finished grid runs nothing"
+
+
+def test_results_that_go_away_or_contradict_each_other_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    grid = make_grid("two", {"messages": 5, "seeds": 2})
+
+    def rob(done: int) -> None:
+        if done == 1:
+            (place(tmp_path) / "measures").delete_folder()
+
+    with pytest.raises(Misuse, match="1 finished cells have gone from"):
+        run_grid(spark, grid, tmp_path, progress=rob, chunk_s=0.0)
+    run_grid(spark, grid, tmp_path)
+    (one,) = read_rows(tmp_path)[:1]
+    (tmp_path / "measures" / "other.parquet").write_bytes(runner._as_parquet([one | {"casts": 99}]))
+    with pytest.raises(Misuse, match="two different results of"):
+        read_rows(tmp_path)
 
 
 # What the experiments show.

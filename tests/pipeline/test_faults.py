@@ -18,7 +18,7 @@ import pytest
 
 from unisono.pipeline import session
 from unisono.pipeline.adapter import adapt_files, load_mapping, write_trace
-from unisono.pipeline.bronze import list_segments
+from unisono.pipeline.segments import segments_below
 from unisono.pipeline.session import PipelineError, open_session
 from unisono.sim.run import simulate
 from unisono.sim.scenario import Scenario, Source
@@ -144,26 +144,26 @@ def test_no_damage_passes_by_accident(spark: SparkSession, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("copy", ["copied.parquet", "sequencer-3-1.a.0.000001.parquet", "elsewhere/{name}"])
-def test_a_copied_segment_is_refused_by_name(tmp_path: Path, copy: str) -> None:
+def test_a_copied_segment_is_refused_by_name(spark: SparkSession, tmp_path: Path, copy: str) -> None:
     run = record(tmp_path, 1)
     path = segments(tmp_path, run)[0]
     other = tmp_path / copy.format(name=path.name)
     other.parent.mkdir(exist_ok=True)
     shutil.copy(path, other)
     with pytest.raises(PipelineError, match=r"(is a copy of|has the name of)") as caught:
-        list_segments([tmp_path])
+        segments_below(spark, [tmp_path], lambda table: table)
     assert str(path) in str(caught.value)
     assert str(other) in str(caught.value)
 
 
-def test_an_empty_folder_is_told(tmp_path: Path) -> None:
+def test_an_empty_folder_is_told(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="holds no trace: neither Parquet nor JSON lines"):
-        list_segments([tmp_path])
+        segments_below(spark, [tmp_path], lambda table: table)
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=r"there is no trace at .*nowhere"):
-        list_segments([tmp_path / "nowhere"])
+def test_a_folder_that_is_not_there_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"there is nothing at .*nowhere"):
+        segments_below(spark, [tmp_path / "nowhere"], lambda table: table)
 
 
 # The machine.

@@ -1,148 +1,79 @@
-"""Tables on disk: twice is like once, a crash leaves the old or the new, and a foreign log becomes a verdict in gold."""
+"""What the tables hold: a foreign log becomes a verdict, and data files of events are segments of a trace."""
 
 from __future__ import annotations
 
-import hashlib
-import os
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.pipeline.test_faults import record
 from unisono.pipeline.adapter import adapt_files, load_mapping, write_trace
-from unisono.pipeline.gold import (
-    escape,
-    manifests,
-    read_gold,
-    unescape,
-    write_gold,
-    write_silver,
-    write_tables,
-    writing,
-)
+from unisono.pipeline.bronze import read_file
+from unisono.pipeline.lake import read_table
 from unisono.pipeline.session import PipelineError
-from unisono.pipeline.tables import load
-from unisono.pipeline.verify import RunVerdict, Violation
+from unisono.pipeline.storage import place
+from unisono.pipeline.stream import run_pipeline, silver_tables
+from unisono.trace.checks.judge import judge
+from unisono.trace.reader import read
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 DATA = Path(__file__).parent / "data"
-ODD = ["001", "a/b=c%d", "é x", "_hidden", "?"]
-"""Names of runs that a partition's folder could get wrong: numbers, signs of paths, hidden files."""
 
 
-def prints(folder: Path) -> dict[str, tuple[int, str]]:
-    """Every file with its time and content."""
-    return {
-        str(path.relative_to(folder)): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != ".lock"
-    }
-
-
-def frame(spark: SparkSession, rows: list[tuple[str, int]]) -> DataFrame:
-    made = [(run, number, {"b": str(number), "a": None}, [number]) for run, number in rows]
-    return spark.createDataFrame(made, "run string, number bigint, words map<string,string>, list array<bigint>")
-
-
-def numbers(found: DataFrame) -> list[tuple[str, int]]:
-    return sorted((row["run"], row["number"]) for row in found.collect())
-
-
-def test_tables_come_back_as_they_were_and_twice_changes_no_file(spark: SparkSession, tmp_path: Path) -> None:
-    rows = [(run, number) for run in ODD for number in range(3)]
-    none = frame(spark, [])
-    write_tables({"some": frame(spark, rows), "none": none}, tmp_path, ODD)
-    before = prints(tmp_path)
-    found = read_gold(spark, tmp_path, "some")
-    assert numbers(found) == sorted(rows)
-    assert found.columns == ["run", "number", "words", "list"]
-    assert read_gold(spark, tmp_path, "none").count() == 0
-    write_tables({"some": frame(spark, rows[::-1]).repartition(3), "none": none}, tmp_path, ODD)
-    assert prints(tmp_path) == before
-
-
-def test_writing_some_runs_leaves_the_others_alone_and_rows_that_are_gone_go(
+def test_a_foreign_log_is_taken_in_and_its_verdict_and_sentence_are_in_the_tables(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    write_tables({"t": frame(spark, [("a", 1), ("b", 2), ("c", 3)])}, tmp_path, ["a", "b", "c"])
-    before = prints(tmp_path)
-    write_tables({"t": frame(spark, [("a", 9), ("b", 9)])}, tmp_path, ["b", "c"])
-    after = prints(tmp_path)
-    assert numbers(read_gold(spark, tmp_path, "t")) == [("a", 1), ("b", 9)]
-    assert {name for name in before if before[name] == after.get(name)} == {
-        "_runs/run=a.json", "t/_schema.json", "t/run=a/part-0.parquet",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("survived", [1, 3])
-def test_a_crash_between_renames_leaves_old_or_new_and_no_half_run_is_shown(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survived: int
-) -> None:
-    """Renames of the second writing: t and u of a, its manifest, t of b and so on; the process dies after some of them."""
-
-    def tables(number: int) -> dict[str, DataFrame]:
-        return {name: frame(spark, [("a", number), ("b", number)]) for name in ("t", "u")}
-
-    write_tables(tables(1), tmp_path, ["a", "b"])
-    rename, renames = os.replace, 0
-
-    def dying(source: str | Path, target: str | Path) -> None:
-        nonlocal renames
-        renames += 1
-        if renames > survived:
-            raise KeyboardInterrupt
-        rename(source, target)
-
-    monkeypatch.setattr(os, "replace", dying)
-    with pytest.raises(KeyboardInterrupt):
-        write_tables(tables(2), tmp_path, ["a", "b"])
-    monkeypatch.undo()
-    shown = [("b", 1)] if survived == 1 else [("a", 2)]  # of the other one, some partitions are old and some new
-    assert numbers(read_gold(spark, tmp_path, "t")) == numbers(read_gold(spark, tmp_path, "u")) == shown
-    assert set(manifests(tmp_path)) == {run for run, _ in shown}
-    write_tables(tables(2), tmp_path, ["a", "b"])
-    assert numbers(read_gold(spark, tmp_path, "u")) == [("a", 2), ("b", 2)]
-    assert not (tmp_path / ".staging").exists()
-
-
-def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
-    with writing(tmp_path), pytest.raises(PipelineError, match="another process is writing to"), writing(tmp_path):
-        pass
-    with writing(tmp_path):
-        pass
-
-
-def test_a_table_that_is_not_there_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="holds no table 'verdicts': there is none"):
-        read_gold(spark, tmp_path, "verdicts")
-
-
-@pytest.mark.parametrize("run", ODD)
-def test_names_of_partitions_come_back(run: str) -> None:
-    assert unescape(escape(run)) == run
-    assert "/" not in escape(run)
-
-
-def test_a_foreign_log_becomes_silver_and_its_verdict_gold(spark: SparkSession, tmp_path: Path) -> None:
     events = adapt_files([DATA / "chorus.csv"], load_mapping(DATA / "chorus.toml"))
     assert sum(write_trace(events, tmp_path / "trace").values()) == 14
-    write_silver(load(spark, [tmp_path / "trace"]), tmp_path / "silver")
-    assert read_gold(spark, tmp_path / "silver", "deliveries").count() == 6
-    assert sorted(row["who"] for row in read_gold(spark, tmp_path / "silver", "lives").collect()) == ["n1", "n2", "n3"]
-    witness = {"number": "0", "message": "n1:0", "local_index": "2", "other": "n2:0", "other_local": "1"}
-    broken = Violation("chorus-1", "choir", "P9c", ("n1", "n3"), "1@n1", witness)
-    verdict = RunVerdict(
-        "chorus-1", "choir", "sequencer", "FAIL", frozenset({"P9c", "P0"}), (broken,), {"n2": "?"}, "rows", {"P9c": 7}
-    )
-    write_gold(spark, tmp_path / "gold", [verdict], inputs={"chorus-1": {"segments": 3}})
-    [row] = read_gold(spark, tmp_path / "gold", "verdicts").collect()
-    assert tuple(row) == ("chorus-1", "choir", "sequencer", "FAIL", "rows", ["P0", "P9c"], {"n2": "?"}, 3, {"P9c": 7})
-    [row] = read_gold(spark, tmp_path / "gold", "violations").collect()
-    assert (row["property"], row["members"], row["witness"]) == ("P9c", ["n1", "n3"], witness)
-    assert row["sentence"] == broken.explain()
-    assert manifests(tmp_path / "gold")["chorus-1"]["results"] == {"choir": "FAIL"}
+    out = place(tmp_path / "out")
+    assert run_pipeline(spark, str(tmp_path / "trace"), out, once=True).results == {"chorus-1": "FAIL"}
+    assert silver_tables(spark, out).deliveries.count() == 6
+    assert {row["who"] for row in silver_tables(spark, out).lives.collect()} == {"n1", "n2", "n3"}
+    [verdict] = read_table(spark, out, "verdicts").collect()
+    assert (verdict["run"], verdict["group"], verdict["result"], verdict["by"]) == (
+        "chorus-1", "choir", "FAIL", "whole",
+    )  # fmt: skip
+    assert verdict["counts"]["P9c"] > 0
+    broken = {row["property"]: row for row in read_table(spark, out, "violations").collect()}
+    assert broken["P9c"]["members"] == ["n1", "n3"]
+    assert broken["P9c"]["witness"]
+    assert "n3" in broken["P9c"]["sentence"]
+
+
+def test_data_files_of_events_are_trace_segments(spark: SparkSession, tmp_path: Path) -> None:
+    """Any reader of traces reads them, and what does not know the tables judges them."""
+    run = record(tmp_path / "trace", 1)
+    out = place(tmp_path / "out")
+    run_pipeline(spark, str(tmp_path / "trace"), out, once=True)
+    files = sorted((tmp_path / "out" / "events").glob("*.parquet"))
+    rows = [row for file in files for batch in read_file(place(file)) for row in batch.to_pylist()]
+    assert {row["problem"] for row in rows} == {None}
+    events = sorted(read(tmp_path / "trace").events(), key=lambda e: (e.member, e.local_index))
+    assert [row["local_index"] for row in sorted(rows, key=lambda r: (r["member"], r["local_index"]))] == [
+        event.local_index for event in events
+    ]
+    one = read_file(place(files[0]), runs={"another"})
+    assert not list(one), "row groups of other runs are passed over"
+    assert {row["run"] for row in rows} == {run}
+
+
+def test_the_notebook_does_what_it_says(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNISONO_SPARK_MASTER", "local[2]")
+    notebook = json.loads((Path(__file__).parents[2] / "examples" / "tables.ipynb").read_text("utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    names: dict[str, Any] = {}
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert cells[-1] == "spark.stop()", "the last one; here others use the session"
+    for cell in cells[:-1]:
+        exec(compile(cell, "tables.ipynb", "exec"), names)
+    assert set(names["status"].results.values()) == {"PASS"}
+    assert len(names["before_anything"]) == 0
+    assert len(names["ledger"]) == 6
+    assert sum(deliveries for _, _, deliveries, _ in names["by_member"]) == names["delivered"] > 0
 
 
 # The adapter, without Spark.
@@ -173,9 +104,14 @@ def test_what_a_mapping_does_not_fit_is_told_with_file_and_line(tmp_path: Path, 
         ({"format": "xml"}, 'format must be "csv" or "jsonl"'),
         ({"format": "csv", "colums": {}}, r"there is no \[colums\]"),
         ({"format": "csv", "columns": {"x": "membr"}}, "a trace has no column 'membr'"),
-        ({"format": "csv", "kinds": {"x": "SING"}}, r"\[kinds\] x = 'SING'"),
+        ({"format": "csv", "properties": ["P1"], "kinds": {"x": "SING"}}, r"\[kinds\] x = 'SING'"),
         ({"format": "csv", "patterns": {"x": "("}}, "is no regular expression"),
-        ({"format": "csv", "order": {"ordinal": "x"}}, "knows local_index alone"),
+        ({"format": "csv", "properties": ["P1"], "order": {"ordinal": "x"}}, "knows local_index alone"),
+        ({"format": "csv"}, "say what to judge by: an order in .* or a list of properties"),
+        ({"format": "csv", "constants": {"protocol": "raft"}}, "nothing is promised for the order 'raft'"),
+        ({"format": "csv", "properties": ["P1"], "constants": {"protocol": "fifo"}}, "not both"),
+        ({"format": "csv", "properties": ["P99"]}, "there is no property 'P99'"),
+        ({"format": "csv", "properties": "P1"}, "must be a list of names"),
     ],
 )
 def test_a_mapping_with_a_mistake_is_refused(mapping: dict[str, object], words: str) -> None:
@@ -199,3 +135,14 @@ def test_json_lines_with_a_counter_of_their_own(tmp_path: Path) -> None:
     )
     first = next(adapt_files([log], mapping))
     assert (first.member, first.members, first.time_ns, first.local_index) == ("a", ("a",), 1500, 0)
+
+
+def test_a_log_can_be_judged_by_a_list_of_properties(tmp_path: Path) -> None:
+    """The made-up system's third node lets one message overtake another: P9a forbids it, and FIFO does not."""
+    text = (DATA / "chorus.toml").read_text(encoding="utf-8").replace('protocol = "sequencer"\n', "")
+    for properties, result in ((["P9a"], "FAIL"), (["P1", "P6"], "PASS")):
+        mapping = tmp_path / "mapping.toml"
+        mapping.write_text(text.replace("[constants]", f"properties = {properties}\n[constants]", 1), encoding="utf-8")
+        verdict = judge(adapt_files([DATA / "chorus.csv"], load_mapping(mapping)))
+        assert verdict.result == result, str(verdict)
+        assert verdict.owed == {"P0", *properties}

@@ -61,7 +61,7 @@ def told(count: int) -> Iterator[tuple[str, Trace]]:
         random = Random(f"told/{seed}")
         services = random.choice((("total",), ("causal",), ("total", "causal")))
         run = f"told-{seed}"
-        yield run, named(run, tell(Generator(random, services=services).story()))
+        yield run, named(run, tell(Generator(random, services=services).story(), protocol="toto"))
 
 
 def damaged(sources: list[tuple[str, Trace]], count: int) -> Iterator[tuple[str, Trace]]:

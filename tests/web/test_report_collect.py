@@ -11,7 +11,7 @@ import pytest
 from tests.web import reports
 from unisono.experiments.report_from_sim import collect_simulated
 from unisono.pipeline.report.collect import TIMELINES_MAX, collect
-from unisono.pipeline.report.glance import RUNS_OPEN, Glance
+from unisono.pipeline.report.glance import RUNS_MAX, RUNS_OPEN, Glance
 from unisono.pipeline.report.lanes import lanes_of
 from unisono.pipeline.report.model import ReportData, Run, Stay, Timeline, overall, weaker_broken
 from unisono.pipeline.report.neighbourhood import Neighbourhoods
@@ -92,9 +92,9 @@ def test_runs_of_one_protocol_and_size_are_put_together() -> None:
     data = collected(
         measured={"latency": rows, "latency_quantiles": [curve], "joint_distribution": taus, "t1": rows, "t2": rows}
     )
-    assert [(one.members, one.messages, one.mean_ns, one.runs) for one in data.latency] == [
-        (4, 50, 7e6, 1),
-        (8, 400, 2.5e6, 2),
+    assert [(one.members, one.messages, one.mean_ns) for one in data.latency] == [
+        (4, 50, 7e6),
+        (8, 400, 2.5e6),
     ]
     assert [one.quantile(0.5) for one in data.latency] == [2e6, 4.5e6]
     assert [(one.source, one.counts) for one in data.tau] == [("periodic", ((6, 10),)), ("poisson", ((5, 20),))]
@@ -221,7 +221,9 @@ def test_every_cell_says_how_its_property_fared() -> None:
 
 def test_of_many_runs_the_first_are_open_and_the_rest_is_folded() -> None:
     glance = Glance(reports.many(1_200))
-    assert (len(glance.open), len(glance.open) + len(glance.folded), glance.left_out) == (RUNS_OPEN, 1_000, 200)
+    assert (len(glance.open), len(glance.open) + len(glance.folded)) == (RUNS_OPEN, RUNS_MAX)
+    assert glance.listed == "500 of 1\u202f200 runs are shown"
+    assert glance.sentence.startswith("100 of 1\u202f200 runs broke a promise: P9a (total, pairwise) in 100 runs")
 
 
 def test_lanes_keep_time_where_there_is_one_clock_and_steps_elsewhere() -> None:

@@ -41,7 +41,7 @@ from unisono.trace.plain import plain_lines
 from unisono.trace.schema import TraceError
 from unisono.version import __version__
 
-EXIT_FAILED, EXIT_BAD_INPUT, EXIT_FAULT = 1, 2, 70
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_FAULT, EXIT_PIPE = 1, 2, 70, 141
 
 app = typer.Typer(
     name="unisono",
@@ -106,6 +106,9 @@ def main() -> None:
     except (UnisonoError, TraceError) as error:
         console.print("unisono:", plain_lines(shorten(str(error))), markup=False)
         sys.exit(EXIT_BAD_INPUT)
+    except BrokenPipeError:  # the same for commands that have started Spark, which needs the signal ignored
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(EXIT_PIPE)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         console.print(plain_lines(f"unisono: {error.strerror or error}{where}."), markup=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,6 @@ from unisono.cli import options as o
 from unisono.cli.show import bar, err, out, print_json, tell
 from unisono.experiments.catalogue import EXPERIMENTS, find_experiment
 from unisono.experiments.pages import Table, page
-from unisono.sim.files import write_whole
 from unisono.trace.plain import json_text
 
 app = typer.Typer(help="Run experiments: grids of simulated runs, fanned out by Spark.", no_args_is_help=True)
@@ -23,52 +21,56 @@ app = typer.Typer(help="Run experiments: grids of simulated runs, fanned out by 
 @app.command("run")
 def run(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help="A built-in experiment, or a grid in a file.")],
-    master: Annotated[
-        str | None, typer.Option(help="Spark's master; without it UNISONO_SPARK_MASTER, or all local cores.")
-    ] = None,
+    master: o.Master = None,
+    conf: o.Conf = None,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="Where results go, and where a broken run goes on; results/NAME.")
+        str | None,
+        typer.Option(
+            "--out", help="Where results go, and where a broken run goes on: results/NAME, or s3://bucket/key."
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version, in seconds.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier run has left there.")] = False,
     traces: Annotated[bool, typer.Option("--traces", help="Keep the trace of every run too.")] = False,
     to: Annotated[
-        Path | None, typer.Option("--page", help="Also write the page here, such as docs/results/tomp.md.")
+        str | None, typer.Option("--page", help="Also write the page here, such as docs/results/tomp.md.")
     ] = None,
     json: o.Json = False,
 ) -> None:
     """Run an experiment, or what is left of it, and show its tables."""
-    from unisono.pipeline.session import open_session, plain_errors, require_pyspark
+    from unisono.pipeline.session import open_session, parse_settings, plain_errors, require_pyspark
 
     require_pyspark()
     from unisono.experiments.runner import run_grid
+    from unisono.pipeline.storage import place
 
     experiment = find_experiment(name)
     grid = experiment.grid(quick)
-    place = folder or Path("results") / (experiment.name + ("-quick" if quick else ""))
+    target = place(folder or f"results/{experiment.name}{'-quick' if quick else ''}")
+    pages = [target / "page.md", *([] if to is None else [place(to)])]
+    settings = parse_settings(conf or ())
     with plain_errors(f"the experiment {experiment.name}"):
-        spark = open_session(master, f"unisono experiment {experiment.name}")
+        spark = open_session(master, f"unisono experiment {experiment.name}", settings)
         with bar(experiment.name, len(grid.cells)) as update:
-            rows = run_grid(spark, grid, place, not fresh, update, traces)
+            rows = run_grid(spark, grid, target, not fresh, update, traces)
     tables = experiment.summarise(rows)
     drawings = experiment.draw(rows)
     text = page(experiment, rows, quick, drawings)
-    for target in (place / "page.md", to):
-        if target is not None:
-            write_whole(target, text)
-            for one in drawings:
-                write_whole(target.parent / "img" / f"{experiment.name}-{one.name}.svg", one.svg)
+    for one in pages:
+        one.write_bytes(text.encode())
+        for drawing in drawings:
+            (one.parent / "img" / f"{experiment.name}-{drawing.name}.svg").write_bytes(drawing.svg.encode())
     verdicts = Counter(row["verdict"] for row in rows)
     summary = {"experiment": experiment.name, "cells": len(rows), "verdicts": verdicts}
     summary["tables"] = [table.to_json() for table in tables]
-    write_whole(place / "tables.json", json_text(summary, indent=1) + "\n")
+    (target / "tables.json").write_bytes(f"{json_text(summary, indent=1)}\n".encode())
     if json:
         print_json(summary)
     else:
         for table in tables:
             _show(table)
         out.print(f"{len(rows):,} runs, " + ", ".join(f"{n:,} {verdict}" for verdict, n in sorted(verdicts.items())))
-        tell(f"results in {place}")
+        tell(f"results in {target}")
     for row in rows:
         if row["verdict"] != "PASS":
             err.print(f"{row['id']}: {row['verdict']} {row['problem'] or ''}", markup=False)

@@ -17,6 +17,14 @@ _LOAD, _NETWORK, _ORDER = "Load", "Network and faults", "Order"
 Order = Annotated[
     str, typer.Option("--order", "-o", help="Which order: see `unisono sim orders`.", rich_help_panel=_ORDER)
 ]
+Master = Annotated[
+    str | None,
+    typer.Option(help="Spark's master: local[*], spark://host:7077. Without it, UNISONO_SPARK_MASTER or this machine."),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark: spark.executor.memory=4g. May be repeated."),
+]
 Members = Annotated[int, typer.Option("--members", "-n", help="How many members.")]
 Seed = Annotated[int, typer.Option(help="Decides everything random. The same seed gives the same run.")]
 From = Annotated[

@@ -9,6 +9,7 @@ from typing import Any
 from unisono.cli.keyboard import Keyboard, ending_signals
 from unisono.cli.show import err
 from unisono.cli.streams import to_text
+from unisono.core.comparison import Diverged
 from unisono.core.errors import UnisonoError
 from unisono.core.happenings import Replaced, Stalled
 from unisono.core.membership_host import Evicted, Refused
@@ -210,6 +211,15 @@ def row_of(event: Event) -> dict[str, Any]:
         return {"event": "evicted", "by": str(event.by), "lasted_ns": event.lasted_ns, "rest_ns": event.rest_ns}
     if isinstance(event, Stalled):
         return {"event": "stalled", "sentences": list(event.sentences)}
+    if isinstance(event, Diverged):
+        return {
+            "event": "diverged",
+            "view": str(event.view),
+            "parts": [[str(member) for member in part] for part in event.parts],
+            "origin": None if event.origin is None else str(event.origin),
+            "alike": event.alike,
+            "differs_by": event.differs_by,
+        }
     return {"event": "moving", "lasted_ns": event.lasted_ns}
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -18,21 +19,24 @@ from unisono.core.text import shorten
 from unisono.trace.checks.judge import CHECKERS
 
 if TYPE_CHECKING:
+    from unisono.pipeline.bronze import Where
     from unisono.pipeline.verify import Judgement
 
-Paths = Annotated[list[Path], typer.Argument(help="Trace folders or files.")]
-Master = Annotated[str | None, typer.Option(help="Spark's master: local[*] without it, or spark://host:7077.")]
+Paths = Annotated[list[str], typer.Argument(help="Trace folders or files: local paths, s3://bucket/key, hdfs://….")]
 RUNS_SHOWN = 20
+WIDTH_IN_FILES = 200
+"""Columns of a table in a file or pipe, where nothing needs to be folded."""
 
 
 def verify(
     paths: Paths,
-    master: Master = None,
+    master: o.Master = None,
+    conf: o.Conf = None,
     report: Annotated[
-        Path | None, typer.Option(help="Also measure, and write a page to look at into this folder.")
+        str | None, typer.Option(help="Also measure, and write a page to look at into this local folder.")
     ] = None,
     also: Annotated[
-        str, typer.Option(help="Properties to ask of every run besides what its order owes: P15,P22.")
+        str, typer.Option(help="Properties to ask of every run besides what its order owes: P16,P22.")
     ] = "",
     long: Long = False,
     json: o.Json = False,
@@ -41,23 +45,27 @@ def verify(
 
     Exit code 0: all pass. 1: a violation. 2: a verdict cannot be given, or bad input.
     """
-    from unisono.pipeline.session import open_session, plain_errors, require_pyspark
+    from unisono.pipeline.session import open_session, parse_settings, plain_errors, require_pyspark
 
     require_pyspark()
-    from unisono.pipeline.bronze import list_segments
+    from unisono.pipeline.storage import place, require
     from unisono.pipeline.verify import verify as judge
 
-    list_segments(paths)  # bad input is told before Spark starts
+    places = [place(path) for path in paths]
+    for one in places:  # bad input is told before Spark starts
+        require(one)
+    page_folder = None if report is None else place(report).local_path
+    settings = parse_settings(conf or ())
     asked = frozenset(filter(None, also.split(",")))
     if strange := sorted(asked - CHECKERS.keys()):
         raise Misuse(f"there is no property {strange[0]!r}: choose among {', '.join(CHECKERS)}.")
     page = None
     with bar("starting Spark", None) as update, plain_errors("judging"):
-        spark = open_session(master)
-        judgement = judge(spark, paths, lambda text: update(0, text), also=asked)
-        if report is not None:
+        spark = open_session(master, settings=settings)
+        judgement = judge(spark, places, lambda text: update(0, text), also=asked)
+        if page_folder is not None:
             update(0, "measuring")
-            page = write_report(spark, paths, judgement, report)
+            page = write_report(spark, places, judgement, page_folder)
     if json:
         print_json(_as_json(judgement) | ({"report": str(page)} if page else {}))
     else:
@@ -68,70 +76,77 @@ def verify(
         raise typer.Exit(1 if judgement.result == "FAIL" else 2)
 
 
-def write_report(spark: Any, paths: list[Path], judgement: Judgement, folder: Path, title: str = "") -> Path:
+def write_report(spark: Any, paths: Sequence[Where], judgement: Judgement, folder: Path, title: str = "") -> Path:
     """Measure what was judged, and write the page."""
-    from unisono.pipeline.bronze import Segments, list_segments, rows_in
+    from unisono.pipeline.bronze import rows_in
     from unisono.pipeline.report import build, collect
-    from unisono.pipeline.tables import load
-    from unisono.pipeline.whole import BYTES_MAX, ROWS_MAX
-    from unisono.trace.reader import read
+    from unisono.pipeline.storage import place
+    from unisono.pipeline.tables import keeping, load
+    from unisono.pipeline.whole import BYTES_MAX, ROWS_MAX, events_of_run
     from unisono.trace.schema import TraceError
 
-    segments = Segments(list_segments(paths))
-
     def events_of(run: str) -> Any:
-        files = segments.of_runs([run])
-        if sum(map(rows_in, files)) > ROWS_MAX or sum(file.stat().st_size for file in files) > BYTES_MAX:
+        files = judgement.files.get(run, {})
+        places = [place(name) for name in sorted(files)]
+        if sum(map(rows_in, places)) > ROWS_MAX or sum(files.values()) > BYTES_MAX:
             raise TraceError("there are too many for one process.")
-        return read(files).events(run)
+        return events_of_run(places, run)
 
-    return build(collect(judgement, load(spark, paths), events_of, title), folder)
+    with keeping() as keep:
+        data = collect(judgement, load(spark, paths, keep), events_of, title)
+    return build(data, folder)
 
 
 def measure(
     paths: Paths,
-    master: Master = None,
+    master: o.Master = None,
+    conf: o.Conf = None,
     tables: Annotated[
-        Path | None, typer.Option("--out", help="Write every measure as Parquet into this folder.")
+        str | None, typer.Option("--out", help="Write every measure as Parquet into this folder, local or s3://….")
     ] = None,
     json: o.Json = False,
 ) -> None:
     """Measure recorded runs on Spark: latency and its parts, index of latency, throughput, gaps, cost."""
-    from unisono.pipeline.session import open_session, plain_errors, require_pyspark
+    from unisono.pipeline.session import open_session, parse_settings, plain_errors, require_pyspark
 
     require_pyspark()
-    from unisono.pipeline.bronze import list_segments
     from unisono.pipeline.measures import fitting_accuracy, measure_all
+    from unisono.pipeline.storage import place, require, write_frame
     from unisono.pipeline.tables import load
 
-    list_segments(paths)
+    places = [place(path) for path in paths]
+    for one in places:
+        require(one)
+    target = None if tables is None else place(tables)
+    settings = parse_settings(conf or ())
     with bar("starting Spark", None) as update, plain_errors("measuring"):
-        loaded = load(open_session(master), paths)
+        loaded = load(open_session(master, settings=settings), places)
         accuracy = fitting_accuracy(loaded)
         measures = measure_all(loaded, accuracy)
         rows = {}
         for number, (name, frame) in enumerate(measures.items()):
             update(number, name)
             rows[name] = [row.asDict(recursive=True) for row in frame.collect()]
-            if tables is not None:
-                frame.write.mode("overwrite").parquet(str(tables / name))
+            if target is not None:
+                write_frame(frame, target / name)
     stated = "exact" if accuracy is None else f"approximate, their rank within 1/{accuracy} of the whole"
     if json:
         print_json({"percentiles": stated, "measures": rows})
         return
     for name in ("latency", "t1", "t2", "index_of_latency", "cost"):
         if rows[name]:
-            out.print(_table(name, rows[name]))
+            out.print(_table(name, rows[name]), width=None if out.is_terminal else WIDTH_IN_FILES)
     out.print(f"durations in ms; percentiles {stated}", style="dim")
-    if tables is not None:
-        tell(f"all measures in {tables}")
+    if target is not None:
+        tell(f"all measures in {target}")
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> RichTable:
     columns = [column for column in rows[0] if column not in ("group", "view")]
-    table = RichTable(title=name, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    table = RichTable(title=name, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column.removesuffix("_ns"), justify="left" if isinstance(rows[0][column], str) else "right")
+        justify: Literal["left", "right"] = "left" if isinstance(rows[0][column], str) else "right"
+        table.add_column(column.removesuffix("_ns"), justify=justify, overflow="fold", no_wrap=column == "run")
     for row in rows[:RUNS_SHOWN]:
         table.add_row(*(_cell(column, row[column]) for column in columns))
     return table
@@ -160,10 +175,15 @@ def _show(judgement: Judgement, long: bool = False) -> None:
             tell(f"  … and {hidden} more")
         for member, why in run.unknown.items():
             tell(written(f"  unknown {member}: {why}"))
+        for note in run.notes:
+            tell(f"  note: {note}", "yellow")
+    for note in judgement.notes:
+        tell(f"note: {note}", "yellow")
     for problem in judgement.problems[:VIOLATIONS_SHOWN]:
         tell(f"quarantined: {problem}")
-    passed = sum(run.result == "PASS" for run in judgement.runs)
-    tell(f"{judgement.result}: {passed} of {len(judgement.runs)} runs pass")
+    if (hidden := sum(judgement.count.values()) - judgement.count.get("PASS", 0) - len(shown[:RUNS_SHOWN])) > 0:
+        tell(f"… and {hidden} more runs that do not pass")
+    tell(f"{judgement.result}: {judgement.count.get('PASS', 0)} of {sum(judgement.count.values())} runs pass")
 
 
 def _as_json(judgement: Judgement) -> dict[str, Any]:
@@ -171,6 +191,8 @@ def _as_json(judgement: Judgement) -> dict[str, Any]:
         "result": judgement.result,
         "quarantined": judgement.quarantined,
         "problems": list(judgement.problems),
+        "results": dict(judgement.count),
+        "notes": list(judgement.notes),
         "runs": [
             {
                 "run": run.run,
@@ -185,6 +207,7 @@ def _as_json(judgement: Judgement) -> dict[str, Any]:
                 ],
                 "counts": dict(run.counts),
                 "unknown": dict(run.unknown),
+                "notes": list(run.notes),
             }
             for run in judgement.runs
         ],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
+import tempfile
 import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unisono.pipeline.storage import place, upload
 from unisono.sim.run import simulate
 from unisono.sim.scenario import Scenario
 
@@ -50,22 +51,26 @@ def schema() -> pyarrow.Schema:
 
 
 def run_cell(id: str, scenario: Scenario, traces: str | None = None) -> dict[str, Any]:
-    """The row of one cell. With `traces`, its trace is written to a folder of its own below that, whole or not at all."""
+    """The row of one cell. With `traces`, its trace is written to a folder of its own below that."""
     row: dict[str, Any] = {"id": id, **_axes(scenario)}
+    if traces is None:
+        return row | _outcome(id, scenario, None)
+    with tempfile.TemporaryDirectory(prefix="unisono-") as folder:
+        row |= _outcome(id, scenario, Path(folder))
+        if row["verdict"] != FAULT:
+            upload(Path(folder), place(traces) / id)
+    return row
+
+
+def _outcome(id: str, scenario: Scenario, folder: Path | None) -> dict[str, Any]:
     try:
-        if traces is None:
-            return row | _measure(id, scenario, None)
-        final, partial = Path(traces) / id, Path(traces) / f".{id}"
-        for leftover in (final, partial):
-            shutil.rmtree(leftover, ignore_errors=True)
-        partial.mkdir(parents=True)
-        row |= _measure(id, scenario, partial)
-        partial.rename(final)
-        return row
+        return _measure(id, scenario, folder)
+    except OSError:  # a full disk says nothing of the run: the task fails, and is tried again
+        raise
     except Exception as error:  # a broken invariant is a result like any other: the grid goes on, the page says so
         place = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
-        return row | {"verdict": FAULT, "problem": text}
+        return {"verdict": FAULT, "problem": text}
 
 
 def _axes(scenario: Scenario) -> dict[str, Any]:

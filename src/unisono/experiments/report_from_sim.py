@@ -64,7 +64,7 @@ def _latency(cohort: Cohort, outcomes: Sequence[Outcome]) -> Latency:
     ranked = sorted(value for one in outcomes for value in one.meter.latency)
     curve = tuple((share, _quantile(ranked, share)) for share in SHARES)
     mean = sum(ranked) / len(ranked)
-    return Latency(*cohort, "all", len(ranked), mean, curve, float(ranked[-1]), len(outcomes))
+    return Latency(*cohort, "all", len(ranked), mean, curve, float(ranked[-1]))
 
 
 def _waits(cohort: Cohort, outcomes: Sequence[Outcome]) -> Waits:

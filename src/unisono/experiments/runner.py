@@ -2,30 +2,30 @@
 
     FOLDER/measures/*.parquet   one file a finished chunk, one row a cell; written whole or not at all
     FOLDER/results.parquet      at the end: every cell of the grid, sorted by id; the same bytes however the cells were dealt out
-    FOLDER/traces/ID/           with `traces`: the trace of each cell (workers write it, so on a cluster the folder is shared)
+    FOLDER/traces/ID/           with `traces`: the trace of each cell, written by the workers before the row in `measures`
 
-A cell that is in `measures` is never run again. One driver at a time may use a folder; the lock is the kernel's, so a killed
-driver leaves none behind.
+FOLDER is local or on another storage, such as S3. `measures` is the manifest: a cell that is in it is never run again, and the
+trace of one that is not may be incomplete. Nothing is renamed or locked. A cell gives the same row and the same trace
+wherever it runs, so two drivers in one folder waste work, and write the same.
 """
 
 from __future__ import annotations
 
-import fcntl
+import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse
-from unisono.experiments.cell import run_cell, schema
+from unisono.experiments.cell import FAULT, run_cell, schema
 from unisono.experiments.grid import Cell, Grid
+from unisono.pipeline.storage import Place, place
 from unisono.sim.scenario import Scenario
-from unisono.trace.files import open_private
 from unisono.trace.parquet import Bomb, batches_of, open_parquet
 
 if TYPE_CHECKING:
-    import pyarrow
+    import os
+
     from pyspark.sql import SparkSession
 
 CHUNK_S = 6.0
@@ -39,7 +39,7 @@ Row = dict[str, Any]
 def run_grid(
     spark: SparkSession,
     grid: Grid,
-    folder: Path,
+    folder: str | os.PathLike[str] | Place,
     resume: bool = True,
     progress: Callable[[int], None] | None = None,
     traces: bool = False,
@@ -49,32 +49,39 @@ def run_grid(
 
     `progress` is called with how many cells are done, first with those that an earlier run has left.
     """
-    measures = folder / "measures"
-    measures.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
-        for leftover in measures.glob("*.tmp"):
-            leftover.unlink()
-        if not resume:
-            for file in measures.glob("*.parquet"):
-                file.unlink()
-        finished = {row["id"] for row in read_rows(folder)}
-        todo = [cell for cell in grid.cells if cell.id not in finished]
-        done = len(grid.cells) - len(todo)
-        bare = [cell.id for cell in grid.cells if cell.id in finished and not (folder / "traces" / cell.id).is_dir()]
-        if traces and bare:
-            raise Misuse(
-                f"{len(bare)} cells in {folder} were run without traces, {bare[0]} for one: "
-                "choose another folder, or start afresh."
-            )
-        cores = spark.sparkContext.defaultParallelism
-        for chunk in chunks(todo, chunk_s * cores):
-            if progress is not None:
-                progress(done)
-            _write(measures, _run_chunk(spark, chunk, cores, str(folder.resolve() / "traces") if traces else None))
-            done += len(chunk)
+    folder = place(folder)
+    if not resume:
+        (folder / "measures").delete_folder()
+        (folder / "traces").delete_folder()
+    finished = {row["id"]: row["verdict"] for row in read_rows(folder)}
+    todo = [cell for cell in grid.cells if cell.id not in finished]
+    already = len(grid.cells) - len(todo)
+    if traces:
+        _require_traces(folder, [cell.id for cell in grid.cells if finished.get(cell.id, FAULT) != FAULT])
+    done = 0
+    while done < len(todo):
         if progress is not None:
-            progress(done)
-        return _finish(grid, folder)
+            progress(already + done)
+        cores = spark.sparkContext.defaultParallelism  # executors may have come or gone since the last chunk
+        chunk = next(chunks(todo[done : done + CHUNK_CELLS_MAX], chunk_s * cores))
+        _write(folder / "measures", _run_chunk(spark, chunk, cores, (folder / "traces").uri if traces else None))
+        done += len(chunk)
+    if progress is not None:
+        progress(len(grid.cells))
+    return _finish(grid, folder)
+
+
+def _require_traces(folder: Place, ids: Sequence[str]) -> None:
+    """Refuse to go on with traces where cells are finished without."""
+    if not ids:
+        return
+    there = folder / "traces"
+    kept = {cell.name for cell in there.children()[1]} if there.is_folder() else set()
+    if bare := [id for id in ids if id not in kept]:
+        raise Misuse(
+            f"{len(bare)} cells in {folder} were run without traces, {bare[0]} for one: "
+            "choose another folder, or start afresh."
+        )
 
 
 def chunks(cells: Sequence[Cell], cost_s: float) -> Iterator[list[Cell]]:
@@ -91,23 +98,31 @@ def chunks(cells: Sequence[Cell], cost_s: float) -> Iterator[list[Cell]]:
         yield chunk
 
 
-def read_rows(folder: Path) -> list[Row]:
+def read_rows(folder: str | os.PathLike[str] | Place) -> list[Row]:
     """The rows of all chunks that are finished, sorted by id."""
     import pyarrow
 
-    rows: list[Row] = []
-    for file in sorted((folder / "measures").glob("*.parquet")):
+    measures = place(folder) / "measures"
+    files = sorted(entry.place for entry in measures.files()) if measures.is_folder() else []
+    rows: dict[str, Row] = {}
+    for file in files:
+        if not file.name.endswith(".parquet"):
+            continue
         try:
-            with open_parquet(file) as table:
+            with open_parquet(file.open()) as table:
                 if table.schema_arrow.names != schema().names:
                     raise Misuse(
                         f"{file} has other columns than this version writes: choose another folder, or start afresh."
                     )
                 for batch in batches_of(table):
-                    rows += batch.to_pylist()
+                    for row in batch.to_pylist():
+                        if rows.setdefault(row["id"], row) != row:
+                            raise Misuse(
+                                f"{folder} holds two different results of {row['id']}, perhaps of two versions: start afresh."
+                            )
         except (OSError, pyarrow.ArrowException, Bomb) as error:
             raise Misuse(f"{file} cannot be read ({error}): remove it, and its cells run again.") from None
-    return sorted(rows, key=lambda row: str(row["id"]))
+    return [rows[id] for id in sorted(rows)]
 
 
 def _run_chunk(spark: SparkSession, chunk: Sequence[Cell], cores: int, traces: str | None) -> list[Row]:
@@ -122,43 +137,27 @@ def _run_chunk(spark: SparkSession, chunk: Sequence[Cell], cores: int, traces: s
     return spark.sparkContext.parallelize(hands, slices).flatMap(play).collect()
 
 
-def _write(measures: Path, rows: list[Row]) -> None:
+def _write(measures: Place, rows: list[Row]) -> None:
     name = blake2b("\n".join(sorted(row["id"] for row in rows)).encode(), digest_size=8).hexdigest()
-    _write_parquet(measures / f"{name}.parquet", _table(rows))
+    (measures / f"{name}.parquet").write_bytes(_as_parquet(rows))
 
 
-def _finish(grid: Grid, folder: Path) -> list[Row]:
+def _finish(grid: Grid, folder: Place) -> list[Row]:
     wanted = {cell.id for cell in grid.cells}
     rows = [row for row in read_rows(folder) if row["id"] in wanted]
-    assert [row["id"] for row in rows] == sorted(wanted), "every cell is there, once"
-    _write_parquet(folder / "results.parquet", _table(rows))
+    if len(rows) < len(wanted):
+        raise Misuse(
+            f"{len(wanted) - len(rows)} finished cells have gone from {folder}, perhaps by another run with --fresh: "
+            "run it again."
+        )
+    (folder / "results.parquet").write_bytes(_as_parquet(rows))
     return rows
 
 
-def _table(rows: list[Row]) -> pyarrow.Table:
-    import pyarrow
-
-    return pyarrow.Table.from_pylist(sorted(rows, key=lambda row: str(row["id"])), schema())
-
-
-def _write_parquet(path: Path, table: pyarrow.Table) -> None:
-    """So that nobody ever sees half of a file."""
+def _as_parquet(rows: list[Row]) -> bytes:
     import pyarrow.parquet
 
-    temporary = path.with_name(path.name + ".tmp")
-    pyarrow.parquet.write_table(table, temporary)
-    temporary.replace(path)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    try:
-        descriptor = open_private(folder / ".lock")
-    except OSError as error:
-        raise Misuse(f"{folder} cannot be written: {error.strerror or error}.") from None
-    with open(descriptor, "wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Misuse(f"another run is at work in {folder}: wait for it, or choose another folder.") from None
-        yield
+    table = pyarrow.Table.from_pylist(sorted(rows, key=lambda row: str(row["id"])), schema())
+    data = io.BytesIO()
+    pyarrow.parquet.write_table(table, data)
+    return data.getvalue()

@@ -4,11 +4,12 @@ A log is CSV with a header, or JSON lines. The mapping is TOML (or a dict of the
 
 ```toml
 format = "csv"                       # or "jsonl"
+# properties = ["P1", "P2", "P9a"]   # what to judge by, instead of an order in `protocol`; P0 is always asked
 
 [constants]                          # our columns that their log does not have
 run = "night-7"
 group = "orders"
-protocol = "fifo-total"              # which promises to judge by: see `unisono sim orders`
+protocol = "fifo-total"              # which promises to judge by: see `unisono sim orders` (or `properties`, below)
 clock = "real"
 service = "total"
 
@@ -39,7 +40,8 @@ local_index = "by line"              # or the name of their counter
 
 What can be known without being told is filled in: `incarnation`, `origin_incarnation` and `time_ns` are 0, `count` is 1, the caster
 of a CAST is its member, `ordinal` counts deliveries per member, view and service. A `digest` that is no number is hashed. Empty
-fields are absent. A log that does not tell how its members ended gets no END from us: its verdict can be FAIL or UNKNOWN, not PASS.
+fields are absent. A log that does not tell how its members ended gets no END from us, and one without digests does not show that
+what was delivered is what was cast: their verdict can be FAIL or UNKNOWN, not PASS.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ from pathlib import Path
 from typing import Any
 
 from unisono.pipeline.session import PipelineError
+from unisono.trace.checks.judge import CHECKERS
 from unisono.trace.files import lines_of, open_regular, parse_json, parse_toml, read_text
+from unisono.trace.promises import PROMISES, is_known, order_that_owes
 from unisono.trace.schema import CAST, COLUMNS, DELIVER, KINDS, NAMES, PLACE, Event, TraceError, from_row
 from unisono.trace.sinks import FolderSink
 
@@ -72,6 +76,7 @@ class Mapped:
     """A mapping that was checked: every name in it exists."""
 
     format: str
+    properties: tuple[str, ...] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     kinds: Mapping[str, str] = field(default_factory=dict)
@@ -98,7 +103,11 @@ def load_mapping(source: Path | Mapping[str, Any]) -> Mapped:
         )
     if data.get("format") not in ("csv", "jsonl"):
         raise PipelineError(f'{where}: format must be "csv" or "jsonl", not {data.get("format")!r}.')
-    for part in known - {"format"}:
+    properties = data.get("properties", [])
+    if not isinstance(properties, list | tuple) or not all(isinstance(one, str) for one in properties):
+        raise PipelineError(f"{where}: properties must be a list of names, such as P1 and P9a.")
+    data["properties"] = tuple(properties)
+    for part in known - {"format", "properties"}:
         if not isinstance(data.get(part, {}), Mapping):
             raise PipelineError(f"{where}: [{part}] must be a table.")
     mapping = Mapped(**data)
@@ -115,6 +124,7 @@ def _check(mapping: Mapped, where: str) -> None:
     for name in ours:
         if name not in NAMES:
             raise PipelineError(f"{where}: a trace has no column {name!r}: choose among {', '.join(NAMES)}.")
+    _check_order(mapping, where, {*mapping.columns.values(), *groups, *mapping.templates})
     for theirs, kind in mapping.kinds.items():
         if kind not in KINDS and kind != LEFT_OUT:
             raise PipelineError(
@@ -122,6 +132,27 @@ def _check(mapping: Mapped, where: str) -> None:
             )
     if set(mapping.order) - {"local_index"}:
         raise PipelineError(f'{where}: [order] knows local_index alone: "by line", or the name of their counter.')
+
+
+def _check_order(mapping: Mapped, where: str, mapped: set[str]) -> None:
+    """What a log is judged by must be said: guessing would ask for too little."""
+    unknown = sorted(set(mapping.properties) - CHECKERS.keys())
+    if unknown:
+        raise PipelineError(f"{where}: there is no property {unknown[0]!r}: choose among {', '.join(CHECKERS)}.")
+    order, is_mapped = mapping.constants.get("protocol"), "protocol" in mapped
+    if mapping.properties:
+        if order is not None or is_mapped:
+            raise PipelineError(f"{where}: give either an order in `protocol` or a list of `properties`, not both.")
+    elif order is None and not is_mapped:
+        raise PipelineError(
+            f'{where}: say what to judge by: an order in [constants] (protocol = "fifo-total"), or a list of properties '
+            '(properties = ["P1", "P9a"]).'
+        )
+    elif order is not None and not is_known(str(order)):
+        raise PipelineError(
+            f"{where}: nothing is promised for the order {order!r}: choose among {', '.join(sorted(PROMISES))}, or list the "
+            'properties (properties = ["P1", "P9a"]).'
+        )
 
 
 def adapt_files(paths: Iterable[Path], mapping: Mapped) -> Iterator[Event]:
@@ -217,6 +248,8 @@ class _Adapter:
     def _values(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
         mapping = self._mapping
         values: dict[str, Any] = dict(mapping.constants)
+        if mapping.properties:
+            values["protocol"] = order_that_owes(mapping.properties)
         for theirs, ours in mapping.columns.items():
             values[ours] = self._theirs(row, theirs, where)
         for theirs, pattern in self._patterns.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.tables import LIFE, name_of
+from unisono.pipeline.tables import LIFE, first_index, name_of, order_said
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -41,7 +41,7 @@ def marked(events: DataFrame) -> DataFrame:
     installs = F.col("kind") == "VIEW"
     return (
         events.withColumn("previous", F.lag("local_index").over(order))
-        .withColumn("missing", F.col("local_index") > F.coalesce(F.col("previous") + 1, F.lit(0)))
+        .withColumn("missing", F.col("local_index") > F.coalesce(F.col("previous") + 1, first_index(events)))
         .select(
             *LIFE,
             name_of(F.col("member"), F.col("incarnation")).alias("who"),
@@ -55,6 +55,9 @@ def marked(events: DataFrame) -> DataFrame:
             F.coalesce(F.col("attributes")["void"] == "true", F.lit(False)).alias("void"),
             F.col("attributes")["vector"].alias("vector"),
             "previous",
+            "protocol",
+            F.lag("protocol").over(order).alias("protocol_before"),
+            F.last(F.when(installs, order_said()), ignorenulls=True).over(before).alias("order"),
             F.last(F.when(installs, F.col("local_index")), ignorenulls=True).over(before).alias("installed_at"),
             F.last(F.when(installs, F.col("view")), ignorenulls=True).over(before).alias("installed"),
             F.max(F.when(F.col("missing"), F.col("local_index"))).over(so_far).alias("gap_at"),

@@ -6,23 +6,38 @@ that is corrupt, truncated or of another schema, becomes a row with a `problem` 
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
-from collections.abc import Container, Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import unquote
 
-from unisono.pipeline.session import PipelineError
-from unisono.trace.files import lines_of, open_regular
-from unisono.trace.parquet import arrow_schema, batches_of, open_parquet
-from unisono.trace.reader import segment_files
-from unisono.trace.schema import COLUMNS, KINDS, NAMES, REQUIRED, SCHEMA_VERSION, TraceError, from_line, values_of
-from unisono.trace.sinks import OPEN, stem_of
+from unisono.pipeline.data_files import Chosen, read_data_file, with_columns
+from unisono.pipeline.storage import Place, place, trouble
+from unisono.trace.files import lines_of
+from unisono.trace.parquet import arrow_schema, batches_of, open_parquet, sound_attributes
+from unisono.trace.schema import (
+    CAST,
+    CLOCKS,
+    COLUMNS,
+    COUNT_MAX,
+    INDEX_MAX,
+    KINDS,
+    NAMES,
+    NOT_KNOWN,
+    NOT_NEGATIVE,
+    REQUIRED,
+    SCHEMA_VERSION,
+    VIEW_DIGITS_MAX,
+    TraceError,
+    from_line,
+    not_a_name,
+    values_of,
+)
+from unisono.trace.sinks import OPEN
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 ROWS_A_BATCH = 65_536
 SPARK_TYPES = {
@@ -34,89 +49,35 @@ SPARK_TYPES = {
 }
 EVENT_DDL = ", ".join(f"`{name}` {SPARK_TYPES[kind]}" for name, kind, _, _ in COLUMNS)
 """The columns of a trace for Spark."""
+TAKEN_IN = b"unisono.taken_in"
+"""In the metadata of data files of the table of events."""
 BRONZE_DDL = EVENT_DDL + ", `file` string, `problem` string"
 
 
-def read_bronze(spark: SparkSession, paths: Iterable[str | Path], partitions: int | None = None) -> DataFrame:
-    """All rows of these trace folders and files, with the file they came from, and a problem where one cannot be used."""
-    files = list_segments(paths)
-    count = partitions or min(len(files), max(2, spark.sparkContext.defaultParallelism * 4))
-    listing = spark.createDataFrame([(str(file.resolve()),) for file in files], "path string").repartition(count)
-    return listing.mapInArrow(_read_files, BRONZE_DDL)
+Where = str | os.PathLike[str] | Place
+"""What names a folder or file: a path, or the URI of another storage."""
 
 
-def list_segments(paths: Iterable[str | Path]) -> list[Path]:
-    """The segment files below these paths; an empty folder or something else than a trace is the caller's mistake."""
-    files: list[Path] = []
-    for path in paths:
-        folder = Path(path)
-        nested = (
-            sorted({f.parent for f in folder.rglob("*") if f.name.endswith((".parquet", ".jsonl"))})
-            if folder.is_dir()
-            else []
-        )
-        try:
-            files += segment_files(nested or [folder], [])
-        except TraceError as error:
-            raise PipelineError(str(error)) from None
-    if not files:
-        raise PipelineError("there is nothing to read: name a trace folder, such as one that `--trace` has written.")
-    _refuse_copies(files)
-    return files
+def read_paths(paths: DataFrame, tasks: int) -> DataFrame:
+    """All rows of these segments (`path`), with the file they came from, and a problem where one cannot be used."""
+    return paths.select("path").repartition(tasks).mapInArrow(_read_files, BRONZE_DDL)
 
 
-def _refuse_copies(files: Iterable[Path]) -> None:
-    """The same segment twice would look like messages delivered twice, and a verdict on that would be worth nothing."""
-    named: dict[str, Path] = {}
-    sized: dict[int, list[Path]] = {}
-    for file in files:
-        other = named.setdefault(_base(file), file)
-        if other is not file:
-            raise PipelineError(f"{file} has the name of {other}: remove the copy, or judge the two folders apart.")
-        sized.setdefault(file.stat().st_size, []).append(file)
-    for size, group in sized.items():
-        # Only a file with a name of its own, or another segment of the same life, can be a copy under another name.
-        lives = Counter(map(life_of, group))
-        suspects = group if None in lives else [file for file in group if lives[life_of(file)] > 1]
-        seen: dict[str, Path] = {}
-        for file in suspects if size and len(suspects) > 1 else ():
-            with open(file, "rb") as data:
-                other = seen.setdefault(hashlib.file_digest(data, "sha256").hexdigest(), file)
-            if other is not file:
-                raise PipelineError(f"{file} is a copy of {other}: remove one of the two.")
-
-
-def _base(file: Path) -> str:
+def _base(file: Place) -> str:
     """A segment's name without the ending that tells its form."""
     return file.name.removesuffix(OPEN).removesuffix(".parquet").removesuffix(".jsonl")
 
 
-def life_of(file: Path) -> str | None:
+def life_of(file: Place) -> str | None:
     """The part of a segment's name that says whose it is; None for a file with a name of its own."""
     parts = _base(file).split(".")
     return ".".join(parts[:3]) if len(parts) == 4 and parts[2].isdigit() else None
 
 
-def run_of(file: Path) -> str | None:
+def run_of(file: Place) -> str | None:
     """The run that a segment's name tells of."""
     life = life_of(file)
     return None if life is None else unquote(life.split(".")[0])
-
-
-class Segments:
-    """The files of many runs, found by run. A file with a name of its own may hold rows of any, and so may a misnamed one."""
-
-    def __init__(self, files: Iterable[Path], misnamed: Container[str] = ()) -> None:
-        self._named: dict[str, list[Path]] = {}
-        self.nameless: list[Path] = []
-        for file in files:
-            life = None if str(file.resolve()) in misnamed else life_of(file)
-            (self.nameless if life is None else self._named.setdefault(life.split(".")[0], [])).append(file)
-
-    def of_runs(self, runs: Iterable[str]) -> list[Path]:
-        """The files that may hold rows of these runs."""
-        heads = {stem_of(run, "x", 0).split(".")[0] for run in runs}
-        return [file for head in sorted(heads) for file in self._named.get(head, ())] + self.nameless
 
 
 # On the workers.
@@ -125,44 +86,72 @@ class Segments:
 def _read_files(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     for batch in batches:
         for path in batch.column(0).to_pylist():
-            yield from read_file(Path(path))
+            yield from read_file(place(path))
 
 
-def read_file(path: Path) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of a file; whatever it does to a reader ends as a row that says so."""
+def read_file(path: Place, runs: Iterable[str] | None = None) -> Iterator[pyarrow.RecordBatch]:
+    """The rows of a file; whatever it does to a reader ends as a row that says so.
+
+    `runs`: only rows of these, and those that cannot be used.
+    """
     try:
-        yield from read_now(path)
+        yield from read_now(path) if runs is None else _of_runs(path, frozenset(runs))
     except OSError as error:
-        yield _problem(path, f"{path}: {str(error).strip() or type(error).__name__}")
+        yield _problem(path, f"{path}: {error.strerror or error}")
 
 
-def read_now(path: Path) -> Iterator[pyarrow.RecordBatch]:
+def read_now(path: Place) -> Iterator[pyarrow.RecordBatch]:
     """Likewise, but `OSError` says that it cannot be read now, which says nothing of what is in it."""
     try:
         yield from (_read_parquet if path.name.endswith(".parquet") else _read_lines)(path)
     except MemoryError:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:  # pyarrow has some without, for damage
-            raise
+        if (known := trouble(error)) is not None:
+            raise known from None
         yield _problem(path, f"{path}: {str(error).strip() or type(error).__name__}")
 
 
-def _read_parquet(path: Path) -> Iterator[pyarrow.RecordBatch]:
+def _of_runs(path: Place, runs: frozenset[str]) -> Iterator[pyarrow.RecordBatch]:
+    import pyarrow
+    import pyarrow.compute as pc
+
+    if _is_taken_in(path):
+        for table in read_data_file(path, arrow_schema(), Chosen(runs)):
+            yield from _finish(path, table, pyarrow.nulls(len(table), pyarrow.string()))
+        return
+    wanted = pyarrow.array(sorted(runs), pyarrow.string())
+    for batch in read_now(path):
+        chosen = pc.or_(pc.is_in(batch.column("run"), value_set=wanted), pc.is_valid(batch.column("problem")))
+        yield batch.filter(chosen)
+
+
+def _is_taken_in(path: Place) -> bool:
+    """Whether this is a data file of the table of events: its rows were looked at before, and are of many runs."""
+    import pyarrow.parquet
+
+    if not path.name.endswith(".parquet"):
+        return False
+    try:
+        with path.open() as source:
+            return TAKEN_IN in (pyarrow.parquet.read_schema(source).metadata or {})
+    except (OSError, pyarrow.ArrowException):
+        return False
+
+
+def _read_parquet(path: Place) -> Iterator[pyarrow.RecordBatch]:
     import pyarrow
 
     wanted = arrow_schema()
-    with open_parquet(path) as file:
+    with open_parquet(path.open()) as file:
         have = require_known(file.schema_arrow)
         for batch in batches_of(file, [name for name in NAMES if name in have], ROWS_A_BATCH):
             table = pyarrow.Table.from_batches([batch])
-            columns = [
-                table.column(field.name).cast(field.type)
-                if field.name in have
-                else pyarrow.nulls(len(table), field.type)
-                for field in wanted
-            ]
-            yield from _with_problems(path, pyarrow.Table.from_arrays(columns, names=list(NAMES)))
+            table = with_columns(table, wanted)
+            table.validate(full=True)  # words that are not UTF-8 would take down whoever reads them
+            columns = {name: table.column(name) for name in NAMES}
+            columns["attributes"] = sound_attributes(columns["attributes"])
+            yield from _with_problems(path, pyarrow.table(columns))
 
 
 def require_known(schema: pyarrow.Schema) -> set[str]:
@@ -177,17 +166,20 @@ def require_known(schema: pyarrow.Schema) -> set[str]:
     return have
 
 
-def rows_in(path: Path) -> int:
+def rows_in(path: Place) -> int:
     """How many rows a segment says that it holds; 0 if it does not say."""
     import pyarrow.parquet
 
     try:
-        return int(pyarrow.parquet.read_metadata(path).num_rows) if path.name.endswith(".parquet") else 0
+        if not path.name.endswith(".parquet"):
+            return 0
+        with path.open() as file:
+            return int(pyarrow.parquet.read_metadata(file).num_rows)
     except Exception:  # it may be the damaged one
         return 0
 
 
-def _with_problems(path: Path, table: pyarrow.Table) -> Iterator[pyarrow.RecordBatch]:
+def _with_problems(path: Place, table: pyarrow.Table) -> Iterator[pyarrow.RecordBatch]:
     """Say of each row what a line of JSON would be told: an unknown kind, a column that its kind needs."""
     import pyarrow
     import pyarrow.compute as pc
@@ -207,13 +199,53 @@ def _with_problems(path: Path, table: pyarrow.Table) -> Iterator[pyarrow.RecordB
     for name, _, nullable, _ in COLUMNS:
         if not nullable:
             mark(pc.is_null(table.column(name)), f"a row without {name}.")
+        if pyarrow.types.is_list(table.column(name).type):
+            mark(_lacks_items(table.column(name)), f"a row whose {name} lack an item.")
     mark(pc.less(table.column("count"), 1), "a batch holds at least one message.")
+    mark(pc.greater(table.column("count"), COUNT_MAX), f"a batch holds at most {COUNT_MAX:,} messages.")
+    for name in NOT_NEGATIVE:
+        mark(pc.less(table.column(name), 0), f"{name} must not be negative.")
+        mark(pc.greater(table.column(name), INDEX_MAX), f"{name} must be at most {INDEX_MAX}.")
+    for name in ("run", "group"):
+        mark(pc.equal(table.column(name), NOT_KNOWN), not_a_name(name))
+    for name in ("member", "origin"):
+        mark(pc.match_substring(table.column(name), "#"), f"an address ({name}) has no '#'.")
+    mark(
+        pc.invert(pc.match_substring_regex(table.column("view"), f"^[0-9]{{1,{VIEW_DIGITS_MAX}}}@")),
+        "a view must be number@proposer.",
+    )
+    mark(pc.invert(pc.is_in(table.column("clock"), value_set=pyarrow.array(sorted(CLOCKS)))), "there is no such clock.")
+    same = pc.and_(
+        pc.equal(table.column("origin"), table.column("member")),
+        pc.equal(table.column("origin_incarnation"), table.column("incarnation")),
+    )
+    mark(pc.and_(pc.equal(kind, CAST), pc.invert(same)), "a CAST of another member's message.")
     yield from _finish(path, table, problem)
 
 
-def _read_lines(path: Path) -> Iterator[pyarrow.RecordBatch]:
+def _lacks_items(column: pyarrow.ChunkedArray) -> Any:
+    """Of each row: whether its list holds a null."""
+    import pyarrow
+    import pyarrow.compute as pc
+
+    lists = column.combine_chunks()
+    items = pc.list_flatten(lists)
+    if not items.null_count:
+        return pyarrow.scalar(False)
+    rows = pc.list_parent_indices(lists).filter(pc.is_null(items)).unique()
+    return pc.is_in(pyarrow.array(range(len(lists)), rows.type), value_set=rows)
+
+
+def _read_lines(path: Place) -> Iterator[pyarrow.RecordBatch]:
+    with path.stream() as file:
+        yield from read_lines(path, file)
+
+
+def read_lines(path: Place, file: BinaryIO, after_bytes: int = 0) -> Iterator[pyarrow.RecordBatch]:
+    """The rows of JSON lines; `after_bytes` of the file were read before."""
     import pyarrow
 
+    behind = f" after byte {after_bytes}" if after_bytes else ""
     wanted = arrow_schema()
     rows: list[tuple[Any, ...]] = []
 
@@ -226,37 +258,36 @@ def _read_lines(path: Path) -> Iterator[pyarrow.RecordBatch]:
         return pyarrow.Table.from_arrays(arrays, names=list(NAMES))
 
     torn = False
-    with open_regular(path) as file:
-        for number, line in enumerate(lines_of(file), 1):
-            torn = not line.endswith(b"\n")
-            if torn:
-                break
-            try:
-                rows.append(values_of(from_line(line[:-1].decode("utf-8"), f"{path}, line {number}")))
-            except (TraceError, UnicodeDecodeError) as error:
-                yield _problem(path, str(error))
-            if len(rows) >= ROWS_A_BATCH:
-                yield from _finish(path, table(), pyarrow.nulls(len(rows), pyarrow.string()))
-                rows = []
+    for number, line in enumerate(lines_of(file), 1):
+        torn = not line.endswith(b"\n")
+        if torn:
+            break
+        try:
+            rows.append(values_of(from_line(line[:-1].decode("utf-8"), f"{path}, line {number}{behind}")))
+        except (TraceError, UnicodeDecodeError) as error:
+            yield _problem(path, str(error))
+        if len(rows) >= ROWS_A_BATCH:
+            yield from _finish(path, table(), pyarrow.nulls(len(rows), pyarrow.string()))
+            rows = []
     if rows:
         yield from _finish(path, table(), pyarrow.nulls(len(rows), pyarrow.string()))
     if torn:
         yield _problem(path, f"{path}: the last line is torn, its row is missing.")
 
 
-def _finish(path: Path, table: pyarrow.Table, problem: Any) -> Iterator[pyarrow.RecordBatch]:
+def _finish(path: Place, table: pyarrow.Table, problem: Any) -> Iterator[pyarrow.RecordBatch]:
     import pyarrow
 
-    table = table.append_column("file", pyarrow.array([str(path)] * len(table), pyarrow.string()))
+    table = table.append_column("file", pyarrow.array([path.uri] * len(table), pyarrow.string()))
     yield from table.append_column("problem", problem).combine_chunks().to_batches()
 
 
-def _problem(path: Path, text: str) -> pyarrow.RecordBatch:
+def _problem(path: Place, text: str) -> pyarrow.RecordBatch:
     """A row that stands for what could not be read, with the life that the file's name tells of."""
     import pyarrow
 
     parts = [unquote(part) for part in path.name.split(".")]
-    known: dict[str, Any] = {"file": str(path), "problem": text}
+    known: dict[str, Any] = {"file": path.uri, "problem": text}
     if len(parts) >= 4 and parts[2].isdigit():
         known |= {"run": parts[0], "member": parts[1], "incarnation": int(parts[2])}
     fields = [*arrow_schema(), pyarrow.field("file", pyarrow.string()), pyarrow.field("problem", pyarrow.string())]

@@ -22,6 +22,9 @@ def _p0(members: Sequence[str], view: str, w: Witness) -> str:
         "after the end": f"it goes on with {w['kind']} (local {w['local_index']}) after its {w['ending']}",
         "view": f"{row} names view {view}, but it installed {'none' if w['installed'] == '?' else w['installed']} last",
         "ordinal": f"{row} has ordinal {w['ordinal']} of service {w['service']} in view {view}, not {w['expected']}",
+        "service": f"{row} is of service {w['service']}, which the order {w['order']} of view {view} does not carry",
+        "protocol": f"its row {w['local_index']} says protocol {w['protocol']}, the row before {w['protocol_before']}",
+        "cast again": f"{row} casts message {w['first']}, but it has cast messages below {w['cast_end']} before",
         "begin": f"its trace begins with {w['kind']}, not with JOIN or VIEW",
     }
     return f"{members[0]}: {says[w['what']]}."
@@ -29,11 +32,18 @@ def _p0(members: Sequence[str], view: str, w: Witness) -> str:
 
 def _p1(members: Sequence[str], view: str, w: Witness) -> str:
     who, origin = members[0], members[1]
-    did = f"{who} delivered {w['message']} (local {w['local_index']})"
-    if w["what"] == "digest":
-        return f"{did} with digest {w['digest']}, but {origin} cast it (local {w['cast_local']}) with digest {w['cast_digest']}."
-    if w["what"] == "destinations":
-        return f"{did}, which {origin} addressed to {w['destinations']} only (local {w['cast_local']})."
+    did = f"{who} {'placed' if w.get('kind') == 'PLACE' else 'delivered'} {w['message']} (local {w['local_index']})"
+    labels = {
+        "digest": (f" with digest {w.get('digest')}", f"with digest {w.get('cast_digest')}"),
+        "service": (f" as {w.get('service')}", f"as {w.get('cast_service')}"),
+        "destinations": (f" as a message for {w.get('destinations')}", f"for {w.get('cast_destinations')}"),
+        "withheld": (" without a void payload", f"for {w.get('cast_destinations')}"),
+    }
+    if w["what"] == "not addressed":
+        return f"{did}, which {origin} addressed to {w['cast_destinations']} only (local {w['cast_local']})."
+    if w["what"] in labels:
+        how, instead = labels[w["what"]]
+        return f"{did}{how}, but {origin} cast it (local {w['cast_local']}) {instead}."
     if w["what"] == "too early":
         return f"{did}, before {origin} can have cast it (local {w['cast_local']})."
     return f"{did}, but {origin} never cast it."
@@ -97,6 +107,11 @@ def _p9a(members: Sequence[str], view: str, w: Witness) -> str:
 
 
 def _p9b(members: Sequence[str], view: str, w: Witness) -> str:
+    if "circle" not in w:  # longer than one task can hold
+        return (
+            f"In view {view} {members[0]} delivered {w['x']} (local {w['x_local']}) before {w['y']} (local {w['y_local']}), but "
+            f"the orders of all members together put {w['y']} before {w['x']}."
+        )
     steps = [
         f"{who} delivered {one} (local {one_local}) before {other} (local {other_local})"
         for who, one, other, one_local, other_local in json.loads(w["circle"])
@@ -123,6 +138,11 @@ def _p10(members: Sequence[str], view: str, w: Witness) -> str:
 def _p11(members: Sequence[str], view: str, w: Witness) -> str:
     if w["what"] == "outside":
         return f"{members[0]} installed view {view} (local {w['local_index']}) without being in it: {w['list']}."
+    if w["what"] == "two orders":
+        return (
+            f"View {view} has the order {w['order']} at {members[0]} (local {w['local_index']}), but {w['other_order']} at "
+            f"{members[1]} (local {w['other_local']})."
+        )
     return (
         f"View {view} has the members {w['list']} at {members[0]} (local {w['local_index']}), but {w['other_list']} at "
         f"{members[1]} (local {w['other_local']})."
@@ -133,8 +153,8 @@ def _p12(members: Sequence[str], view: str, w: Witness) -> str:
     if w["what"] == "backwards":
         return f"{members[0]} installed view {view} (local {w['local_index']}) after view {w['before']}."
     return (
-        f"View {view}, which {members[0]} installed (local {w['local_index']}), holds {w['incarnations']}: several "
-        "incarnations of one address."
+        f"View {view}, which {members[0]} installed (local {w['local_index']}), holds {w['incarnations']}: one "
+        "address more than once."
     )
 
 

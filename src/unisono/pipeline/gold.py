@@ -1,329 +1,120 @@
-"""Tables on disk: silver and gold as Parquet, one partition a run, written so that a crash is harmless and twice is like once.
+"""Verdicts, violations and measures of runs in their tables. A run that is judged again takes its own place.
 
-A folder of tables looks like this; any tool that reads Hive partitions can read it:
-
-| path                                 | what it is                                                                   |
-|--------------------------------------|------------------------------------------------------------------------------|
-| ``<table>/run=<run>/part-0.parquet`` | the rows of one run, sorted by all columns; none: the run has no rows        |
-| ``<table>/_schema.json``             | the columns, so that a table without rows has them too                       |
-| ``_runs/<…>.json``                   | the manifest of one run: rows and hash of each of its partitions             |
-| ``.staging``                         | what is being written                                                        |
-
-1. Workers write the new partitions into the staging folder. A crash here leaves the old tables as they were.
-2. A run whose new partitions are those that it has is left alone: writing the same again changes no file.
-3. Otherwise its manifest is removed, its partitions take their places by renames, and a new manifest is written last. So every
-   partition is the old one or the new one at any moment, and a manifest says that they belong together. `read_gold` shows runs
-   with a manifest alone.
-
-All machines of the cluster must see the folder under the same path. One writer works at a time.
+The commit to `verdicts` decides, and carries what the other tables get (`lake.Series`).
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
-import shutil
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from unisono.pipeline.session import PipelineError, plain_errors
-from unisono.pipeline.tables import Tables
-from unisono.trace.files import open_private, read_json, write_whole
-from unisono.trace.plain import json_text
+import pyarrow
+
+from unisono.pipeline.data_files import Chosen, DataFile, write_frame
+from unisono.pipeline.explain import sentence
+from unisono.pipeline.lake import SCHEMAS, Change, Series, Table, table_folder, table_names
+from unisono.pipeline.rewriting import Drop
+from unisono.pipeline.session import plain_errors
+from unisono.pipeline.storage import Place
+from unisono.pipeline.upkeep import joined, rewrite
 
 if TYPE_CHECKING:
-    import pyarrow
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from unisono.pipeline.verify import RunVerdict
+    Batches = Iterator[pyarrow.RecordBatch]
 
-ROWS_A_GROUP = 65_536
-NO_RUN = "?"
-"""The partition of rows that could not be told to belong to any run."""
-VERDICT_DDL = (
-    "run string, `group` string, protocol string, result string, by string, owed array<string>, "
-    "unknown map<string,string>, segments bigint, counts map<string,bigint>"
-)
-VIOLATION_DDL = (
+JUDGE = "judge"
+FILES_MAX = 64
+"""A table of results with more files than these is compacted."""
+_EXPLAINED_DDL = (
     "run string, `group` string, property string, members array<string>, view string, witness map<string,string>, "
     "sentence string"
 )
 
 
-class Part(NamedTuple):
-    """A partition as a worker has written it."""
+class Gold:
+    """The tables of results, for the one process that writes to them."""
 
-    run: str
-    rows: int
-    sha256: str
-    staged: str
+    def __init__(self, spark: SparkSession, out: Place) -> None:
+        self._spark, self._out = spark, out
+        self._tables: dict[str, Table] = {}
+        self.verdicts = self._table("verdicts", SCHEMAS["verdicts"])
+        self._table("violations", SCHEMAS["violations"])
+        self._series = Series(JUDGE, self.verdicts, self._table)
 
+    def write(
+        self,
+        verdicts: DataFrame,
+        violations: DataFrame | None,
+        again: frozenset[str],
+        measures: Mapping[str, DataFrame] | None = None,
+    ) -> None:
+        """Write the results of a few runs.
 
-# What people call.
+        `verdicts` has the columns of the table, `violations` those of `verify.VIOLATION_COLUMNS`. `again`: those of
+        the runs that have results already, whose place these take.
+        """
+        number = self._series.number + 1
+        with plain_errors(f"writing tables to {self._out}"):
+            changes = {}
+            for name, frame in (measures or {}).items():
+                changes[f"measures/{name}"] = self._measure(f"measures/{name}", frame, again, number)
+            broken = [] if violations is None else self._files("violations", explained(violations), number)
+            changes["violations"] = self._in_place("violations", broken, again)
+            decided = self._in_place("verdicts", self._files("verdicts", verdicts, number), again)
+            self._series.publish(decided, changes)
+        for table in self._tables.values():
+            if len(table.files()) > FILES_MAX:
+                table.merge_small_files()
 
+    def remove(self, run: str) -> None:
+        """Take a run out of all tables of results."""
+        runs = frozenset({run})
+        changes = {name: self._in_place(name, [], runs) for name in table_names(self._out) if _is_gold(name)}
+        self._series.publish(changes.pop("verdicts"), changes)
 
-def write_silver(tables: Tables, folder: Path, runs: Iterable[str] | None = None) -> None:
-    """Write all silver tables of these runs; without `runs`, of all that they hold."""
-    frames = {field.name: getattr(tables, field.name) for field in fields(tables)}
-    if runs is None:
-        with plain_errors("reading the trace"):
-            found = tables.events.select("run").union(tables.quarantine.select("run")).distinct().collect()
-        runs = sorted(row["run"] or NO_RUN for row in found)
-    write_tables(frames, folder, runs)
+    def _measure(self, name: str, frame: DataFrame, again: frozenset[str], number: int) -> Change:
+        from pyspark.sql.pandas.types import to_arrow_schema
 
+        made = to_arrow_schema(frame.schema)
+        schema = pyarrow.schema([field.with_nullable(True) for field in made])
+        table = self._table(name, schema)
+        return self._in_place(name, write_frame(frame.coalesce(1), table.folder, schema, number), again)
 
-def write_gold(
-    spark: SparkSession,
-    folder: Path,
-    verdicts: Iterable[RunVerdict],
-    measures: Mapping[str, DataFrame] | None = None,
-    inputs: Mapping[str, Mapping[str, Any]] | None = None,
-) -> None:
-    """Write verdicts, violations with their witnesses, and measures. `inputs`, by run, is noted in the manifests."""
-    judged = list(verdicts)
-    known = inputs or {}
-    rows = [
-        (
-            v.run,
-            v.group,
-            v.protocol,
-            v.result,
-            v.by,
-            sorted(v.owed),
-            dict(v.unknown),
-            known.get(v.run, {}).get("segments"),
-            dict(v.counts),
-        )
-        for v in judged
-    ]
-    broken = [
-        (v.run, v.group, b.property, list(b.members), b.view, dict(b.witness), b.explain())
-        for v in judged
-        for b in v.violations
-    ]
-    frames = {
-        "verdicts": spark.createDataFrame(rows, VERDICT_DDL),
-        "violations": spark.createDataFrame(broken, VIOLATION_DDL),
-        **(measures or {}),
-    }
-    runs = sorted({v.run for v in judged})
-    results = {run: {v.group: v.result for v in judged if v.run == run} for run in runs}
-    notes = {run: {"results": results[run], "inputs": dict(known.get(run, {}))} for run in runs}
-    write_tables(frames, folder, runs, notes)
+    def _files(self, name: str, frame: DataFrame, number: int) -> list[DataFile]:
+        """Let a worker write these rows, those of one run together."""
+        rows = frame.coalesce(1).sortWithinPartitions("run", "group")
+        return write_frame(rows, self._out / name, SCHEMAS[name], number)
 
+    def _in_place(self, name: str, files: list[DataFile], runs: frozenset[str]) -> Change:
+        """New rows in place of those that these runs have."""
+        table = self._table(name)
+        drop = Drop(runs=runs)
+        old = [[file] for file in table.files(Chosen(runs)) if drop.may_be_in(file)] if runs else []
+        return joined({table.name: Change(tuple(files))}, rewrite(self._spark, table, old, drop))[table.name]
 
-def read_gold(spark: SparkSession, folder: Path, table: str) -> DataFrame:
-    """One table of the runs that were written wholly."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
-    try:
-        schema = StructType.fromJson(read_json(folder / table / "_schema.json"))
-    except OSError:
-        known = ", ".join(sorted(path.parent.name for path in folder.glob("*/_schema.json"))) or "none"
-        raise PipelineError(f"{folder} holds no table {table!r}: there is {known}.") from None
-    here = {unescape(path.name.removeprefix("run=")) for path in (folder / table).glob("run=*")}
-    half = sorted(here - set(manifests(folder)))
-    with plain_errors(f"reading {folder / table}"):
-        frame = spark.read.schema(schema).parquet(str(folder / table)).select(*schema.names)
-    return frame.where(~F.col("run").isin(half)) if half else frame
+    def _table(self, name: str, schema: pyarrow.Schema | None = None) -> Table:
+        if name not in self._tables:
+            folder = table_folder(self._out, name)
+            self._tables[name] = Table.open(folder) if schema is None else Table.made(folder, schema)
+        return self._tables[name]
 
 
-def manifests(folder: Path) -> dict[str, dict[str, Any]]:
-    """The manifest of every run that was written wholly."""
-    found = (read_json(path) for path in sorted((folder / "_runs").glob("*.json")))
-    return {manifest["run"]: manifest for manifest in found}
+def explained(violations: DataFrame) -> DataFrame:
+    """Violations with their sentences."""
+
+    def explain(batches: Batches) -> Batches:
+        for batch in batches:
+            columns = {name: batch.column(name) for name in batch.schema.names if name != "told"}
+            told = [
+                row["told"] or sentence(row["property"], row["members"] or (), row["view"], dict(row["witness"] or ()))
+                for row in batch.to_pylist()
+            ]
+            arrays = [*columns.values(), pyarrow.array(told, pyarrow.string())]
+            yield pyarrow.RecordBatch.from_arrays(arrays, names=[*columns, "sentence"])
+
+    return violations.mapInArrow(explain, _EXPLAINED_DDL)
 
 
-def write_tables(
-    frames: Mapping[str, DataFrame],
-    folder: Path,
-    runs: Iterable[str],
-    notes: Mapping[str, Mapping[str, Any]] | None = None,
-) -> None:
-    """Write the partitions of these runs, and of no others. The first column of every frame must be `run`."""
-    wanted = sorted(set(runs))
-    with writing(folder), plain_errors(f"writing tables to {folder}"):
-        staging = folder / ".staging" / uuid.uuid4().hex
-        shutil.rmtree(staging.parent, ignore_errors=True)  # whoever left it there is dead: we hold the lock
-        try:
-            parts = {name: _stage(frame, staging / name, wanted) for name, frame in frames.items()}
-            for name, frame in frames.items():
-                write_whole(folder / name / "_schema.json", frame.schema.json())
-            for run in wanted:
-                _publish(
-                    folder, run, {name: found.get(run) for name, found in parts.items()}, (notes or {}).get(run, {})
-                )
-        finally:
-            shutil.rmtree(staging.parent, ignore_errors=True)
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Only one process writes into a folder at a time. The lock dies with its process."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open_private(folder / ".lock")
-    except OSError as error:
-        raise PipelineError(f"{folder} cannot be written: {error.strerror or error}.") from None
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise PipelineError(
-                f"another process is writing to {folder}: wait for it, or choose another folder."
-            ) from None
-        yield
-    finally:
-        os.close(file)
-
-
-# Names.
-
-_ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | {chr(code) for code in range(32)}
-
-
-def escape(run: str) -> str:
-    """A run as the name of a folder, as Hive and Spark write it: a few signs as %XX, anything else as it is."""
-    return "".join(f"%{ord(sign):02X}" if sign in _ESCAPED else sign for sign in run)
-
-
-def unescape(name: str) -> str:
-    head, *rest = name.split("%")
-    return head + "".join(chr(int(part[:2], 16)) + part[2:] for part in rest)
-
-
-# Inside.
-
-
-def _stage(frame: DataFrame, staging: Path, runs: list[str]) -> dict[str, Part]:
-    """Let the workers write the partitions of one table, each by one task, sorted."""
-    from pyspark.sql import functions as F
-
-    assert frame.columns[0] == "run", frame.columns
-    run = F.coalesce(F.col("run"), F.lit(NO_RUN))
-    chosen = frame.withColumn("run", run).where(F.col("run").isin(runs))
-    tasks = max(1, min(len(runs), frame.sparkSession.sparkContext.defaultParallelism * 4))
-    ordered = chosen.repartition(tasks, "run").sortWithinPartitions(*_sort_keys(frame))
-    written = ordered.mapInArrow(
-        _writer(str(staging)), "run string, rows bigint, sha256 string, staged string"
-    ).collect()
-    parts = {row["run"]: Part(row["run"], row["rows"], row["sha256"], row["staged"]) for row in written}
-    assert len(parts) == len(written), "one run in two tasks"
-    return parts
-
-
-def _sort_keys(frame: DataFrame) -> list[Column]:
-    """All columns; Spark has no order of maps, but one of their entries."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import MapType
-
-    keys = []
-    for field in frame.schema.fields:
-        column = F.col(f"`{field.name}`")
-        keys.append(F.map_entries(column) if isinstance(field.dataType, MapType) else column)
-    return keys
-
-
-Batches = Iterator["pyarrow.RecordBatch"]
-
-
-def _writer(staging: str) -> Callable[[Batches], Batches]:
-    """What a task does: sorted rows in, one file a run, and a line about each out."""
-
-    def write(batches: Batches) -> Batches:
-        import pyarrow
-
-        parts = list(write_parts(batches, Path(staging)))
-        columns = list(zip(*parts, strict=True)) if parts else [()] * len(Part._fields)
-        kinds = [pyarrow.string(), pyarrow.int64(), pyarrow.string(), pyarrow.string()]
-        arrays = [pyarrow.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)]
-        yield pyarrow.RecordBatch.from_arrays(arrays, names=list(Part._fields))
-
-    return write
-
-
-def write_parts(batches: Batches, staging: Path) -> Iterator[Part]:
-    """Write rows that are sorted by run. Row groups are cut by count alone, so equal rows give equal bytes."""
-    import pyarrow
-
-    pending: list[Any] = []
-    run: str | None = None
-    file: _PartFile | None = None
-    for batch in batches:
-        table = pyarrow.Table.from_batches([batch])
-        start = 0
-        for entry in table.column("run").value_counts().to_pylist():
-            rows = table.slice(start, entry["counts"]).drop_columns("run")
-            start += entry["counts"]
-            if entry["values"] != run:
-                if file is not None:
-                    yield file.close(pending)
-                run, pending = entry["values"], []
-                file = _PartFile(str(run), staging, rows.schema)
-            assert file is not None
-            pending = file.take([*pending, rows])
-    if file is not None:
-        yield file.close(pending)
-
-
-class _PartFile:
-    """One partition being written."""
-
-    def __init__(self, run: str, staging: Path, schema: Any) -> None:
-        import pyarrow.parquet
-
-        staging.mkdir(parents=True, exist_ok=True)
-        self.run, self.rows = run, 0
-        self.path = staging / f"{uuid.uuid4().hex}.parquet"  # a task may be tried twice, even at the same time
-        self._writer = pyarrow.parquet.ParquetWriter(self.path, schema.remove_metadata(), compression="zstd")
-
-    def take(self, tables: list[Any]) -> list[Any]:
-        """Write whole row groups; what is left over comes back."""
-        import pyarrow
-
-        if sum(len(table) for table in tables) < ROWS_A_GROUP:
-            return tables
-        joined = pyarrow.concat_tables(tables)
-        whole = len(joined) // ROWS_A_GROUP * ROWS_A_GROUP
-        self._write(joined.slice(0, whole))
-        return [joined.slice(whole)]
-
-    def close(self, tables: list[Any]) -> Part:
-        import pyarrow
-
-        self._write(pyarrow.concat_tables(tables))
-        self._writer.close()
-        with open(self.path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return Part(self.run, self.rows, digest, str(self.path))
-
-    def _write(self, table: Any) -> None:
-        if len(table):
-            self._writer.write_table(table.combine_chunks(), row_group_size=ROWS_A_GROUP)
-            self.rows += len(table)
-
-
-def _publish(folder: Path, run: str, parts: Mapping[str, Part | None], notes: Mapping[str, Any]) -> None:
-    """Put the partitions of one run into their places: all that the manifest names, or no manifest."""
-    path = folder / "_runs" / f"run={escape(run)}.json"
-    old = read_json(path) if path.exists() else {}
-    said = {name: {"rows": part.rows, "sha256": part.sha256} for name, part in parts.items() if part is not None}
-    others = {name: part for name, part in old.get("tables", {}).items() if name not in parts}
-    manifest = {"run": run, **notes, "tables": dict(sorted((others | said).items()))}
-    places = {name: folder / name / f"run={escape(run)}" / "part-0.parquet" for name in parts}
-    if manifest == old and all(places[name].exists() == (name in said) for name in parts):
-        return
-    path.unlink(missing_ok=True)
-    for name, part in parts.items():
-        if part is None:
-            shutil.rmtree(places[name].parent, ignore_errors=True)
-        else:
-            places[name].parent.mkdir(parents=True, exist_ok=True)
-            os.replace(part.staged, places[name])
-    write_whole(path, json_text(manifest, indent=1))
+def _is_gold(name: str) -> bool:
+    return name in ("verdicts", "violations", "views") or name.startswith("measures/")

@@ -82,6 +82,6 @@ class Observer:
 
 
 async def listen(group: unisono.Group) -> None:
-    """Take whatever the group delivers, so that nobody has to wait for this member."""
+    """Take what the group delivers, so that no member has to wait for this one."""
     async for _ in group.batches():
         pass

@@ -8,9 +8,10 @@ from typing import Any
 from unisono.pipeline.session import PipelineError
 
 KNOWN = {
-    "journal", "group", "peers", "listen", "advertise", "order", "key", "pace", "timeout", "start", "gaps", "views", "reader",
-    "maxrowsperbatch", "partitionbytes", "fsync", "path",
+    "journal", "journals", "gapWait", "group", "peers", "listen", "advertise", "order", "key", "pace", "timeout",
+    "start", "from", "to", "gaps", "views", "reader", "maxRowsPerBatch", "maxBytesPerBatch", "partitionBytes", "fsync", "ids",
 }  # fmt: skip
+_KNOWN = {name.lower() for name in KNOWN} | {"path"}
 
 
 class Options:
@@ -18,7 +19,7 @@ class Options:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(name for name in self._options if name not in KNOWN and not name.startswith("checkpoint"))
+        unknown = sorted(name for name in self._options if name not in _KNOWN and not name.startswith("checkpoint"))
         if unknown:
             raise PipelineError(
                 f"the format unisono has no option {unknown[0]!r}: choose from {', '.join(sorted(KNOWN))}."
@@ -55,10 +56,23 @@ class Options:
             raise PipelineError(f"the option {name} is {value!r}: give a number above 0.")
         return found
 
-    @property
-    def rows_max(self) -> int | None:
-        rows = self.number("maxRowsPerBatch")
-        return None if rows is None else max(1, int(rows))
+    def count(self, name: str) -> int | None:
+        """A whole number of at least 1, or None."""
+        number = self.number(name)
+        return None if number is None else max(1, int(number))
+
+    def position(self, name: str) -> int | None:
+        """A row's number in the journal, from 0, or None."""
+        value = self.text(name)
+        if value is not None and not value.isdecimal():
+            raise PipelineError(f"the option {name} is {value!r}: give a position, a whole number from 0 on.")
+        return None if value is None else int(value)
+
+    def refuse(self, names: Sequence[str], why: str) -> None:
+        """Say that options have no meaning here."""
+        for name in names:
+            if self.text(name) is not None:
+                raise PipelineError(f"the option {name} {why}.")
 
     @property
     def stretch_bytes(self) -> int:

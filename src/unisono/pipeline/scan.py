@@ -11,68 +11,89 @@ formulation decides.
 A life that would keep one core busy long after the others are idle is scanned in **pieces**, each a run of its segments. What a
 piece must know of the rows before it, it assumes, and says so in `edge` facts; `stitch` holds them against what the pieces before
 it have reached.
+
+A life that still grows is scanned in **parts** as its rows come (`scan_part`), each without a look at those before it. A part is
+a piece whose number is its first local index; it ends the life if it holds an ending.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Set
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from unisono.trace.schema import ENDINGS, KINDS, REQUIRED, SHOWN, TOTAL, member_name, view_number
+from unisono.pipeline.columns import WORD_MASK, Batches, Columns, is_consecutive
+from unisono.trace.promises import services_of, unknown_in
+from unisono.trace.schema import DATED_BACK, ENDINGS, KINDS, SHOWN, TOTAL, member_name, view_number
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow
 
-    Longs = npt.NDArray[np.int64]
-    Words = npt.NDArray[np.uint64]
+    from unisono.pipeline.columns import Codes, Longs, Rows
 
 BLOCK = 4_096
 NEEDED = (
     "run", "group", "protocol", "member", "incarnation", "local_index", "kind", "view", "members", "origin",
     "origin_incarnation", "first", "count", "service", "destinations", "ordinal", "digest", "reason", "transitional",
+    "time_ns", "previous_view",
 )  # fmt: skip
+DECIDED_BY_DIGESTS = frozenset(
+    {"P0", "P1", "P2", "P3", "P4", "P5", "P6", "P7", "P9a", "P9b", "P9c", "P11", "P12", "P13", "P14", "P15"}
+)
+"""The properties that hold where no scan is suspicious and all digests agree.
+
+If all messages are totally ordered, so does P8. If not, P1 holds but for circles of casts, which only rows show.
+"""
 SCAN_DDL = (
     "run string, `group` string, protocol string, who string, what string, view string, name string, number bigint, "
     "count bigint, xor bigint, sum bigint, note string"
 )
-"""One row is one fact: `what` says which (life, stay, order, block, origin, cast, edge, shown, suspect, misnamed)."""
+"""One row is one fact: `what` says which (life, stay, order, block, origin, cast, edge, shown, suspect, file, backwards).
+
+`order`: the order (`name`) of a view, from each VIEW row. `backwards`: the first row (`number`) whose clock is behind.
+`file`: a file (`name`) that holds rows (`number`) of this run and group, of about so many bytes (`count`)."""
 
 
-def _mix(x: Words) -> Words:
-    """A 64-bit mixer (splitmix64's finaliser): every bit of the input moves half of the output's."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+class Inherited(NamedTuple):
+    """What a piece takes over from the rows before it."""
+
+    view: str | None = None
+    members: list[str] | None = None
+    """None: not known."""
+    order: str | None = None
+    time_ns: int = -(1 << 63)
 
 
-def _seed(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+NOTHING = Inherited()
 
 
 class LifeScan:
     """Takes the rows of one life in their order, batch after batch."""
 
-    def __init__(self, piece: int = 0, is_last: bool = True, inherited: tuple[str, list[str]] | None = None) -> None:
+    def __init__(self, piece: int = 0, is_last: bool | None = True, inherited: Inherited = NOTHING) -> None:
+        """`is_last=None`: a part of a life that grows; whether it is the last one is told by its rows."""
         self._piece, self._is_last = piece, is_last
-        self._is_whole = piece == 0 and is_last
+        self._is_part = is_last is None
+        self._is_whole = piece == 0 and is_last is True
         self._is_new = piece == 0  # no row has been seen yet
         self._inherits = piece > 0  # still in the view that the rows before had installed, or before any
         self.facts: list[tuple[Any, ...]] = []
         self.identity: tuple[str, str, str, str] | None = None  # run, group, protocol, who
-        self.suspicions: dict[str, str] = {}
-        self.runs: set[str] = set()  # of which there are rows
+        self.suspicions: dict[tuple[str, str | None], str] = {}  # by what is suspected and the view
+        self.rows_in_file = 0
+        """How many rows were taken since the last call of `tell_file`."""
         self.unread_rows = 0
-        """How many rows lie in segments that were not scanned, because something in them or before them could not be read."""
-        self._strangers: dict[tuple[str, str, str], int] = {}  # of a file with several lives: run, group, protocol
+        """How many rows lie in the same segments and could not be used."""
+        self._protocols: dict[str, None] = {}  # all that its rows name
         self._expected = -1 if piece else 0  # -1: whatever comes
         self._ended: str | None = None
         self._ended_reason: str | None = None
-        self._view: str | None = inherited[0] if inherited else None
-        self._members: list[str] = inherited[1] if inherited else []
+        self._view = inherited.view
+        self._members = inherited.members
+        self._order = inherited.order
+        self._time = inherited.time_ns  # of the last row
+        self._is_backwards = False  # its clock was behind once
         self._seen: dict[str, str] = {}  # by origin: the view in which something of it was delivered last
         self._ordinals: dict[str, int] = {}  # by service, in this view
         self._next: dict[str, int] = {}  # by origin: the index that must come next; kept across views
@@ -81,54 +102,60 @@ class LifeScan:
             tuple[str, str], list[int]
         ] = {}  # of this view: (service, origin) -> messages, xor, sum, rows
         self._casts: dict[str, list[int]] = {}  # of this view: service -> messages, xor, sum, rows
-        self._is_shown = False  # there are rows of what the application was shown
+        self._shown_in: set[str | None] = set()  # views with rows of what the application was shown
         self._cast_end = -1
         self._cast_at: list[Longs] = [np.empty(0, np.int64)]
         self._cast_ends: list[Longs] = [np.empty(0, np.int64)]
 
     def suspect(self, what: str, note: str) -> None:
-        self.suspicions.setdefault(what, note)
+        self.suspicions.setdefault((what, self._view), note)
 
     def take(self, table: pyarrow.Table) -> None:
         """Scan one batch of rows."""
         if not len(table):
             return
-        columns = {name: table.column(name) for name in NEEDED}
+        columns = Columns(table)
         self._identify(columns)
-        index = _longs(columns["local_index"])
+        index = columns.longs("local_index")
         if self._expected < 0:
             self._expected = int(index[0])
             self._assume("local", self._expected, "=")
-        if index[0] != self._expected or np.any(np.diff(index) != 1):
+        if index[0] != self._expected or not is_consecutive(index):
             self.suspect("P0", "its local indices are not 0, 1, 2, …")
         self._expected = int(index[-1]) + 1
-        kinds, kind_names = _codes(columns["kind"])
+        kinds, kind_names = columns.codes("kind")
+        present = _present(kinds, kind_names)
+        self._watch_clock(
+            columns.longs("time_ns"), index, kinds, [kind_names.index(kind) for kind in present & DATED_BACK]
+        )
         if self._is_new:
             self._begin(kind_names[kinds[0]])
         if self._ended is not None:
             self.suspect("P0", "there are rows after the end")
-        if unknown := sorted({kind_names[i] for i in np.flatnonzero(np.bincount(kinds, minlength=1))} - KINDS):
+        if unknown := sorted(present - KINDS):
             self.suspect("P0", f"there is no kind of row {unknown[0]}")
-        bounds = [i for i, name in enumerate(kind_names) if name in ("VIEW", "JOIN") or name in ENDINGS]
-        special = np.flatnonzero(np.isin(kinds, bounds))
+        bounds = [kind_names.index(kind) for kind in present & {"VIEW", "JOIN", *ENDINGS}]
+        special = np.flatnonzero(np.isin(kinds, bounds)) if bounds else np.empty(0, np.int64)
         start = 0
         for at in [*special.tolist(), len(index)]:
             if at > start:
-                self._stretch(columns, index, kinds, kind_names, start, at)
+                self._stretch(columns, index, start, at, present)
             if at < len(index):
-                self._turning_point(columns, kind_names[kinds[at]], at)
+                self._turning_point(columns, kind_names[kinds[at]], at, int(index[at]))
             start = at + 1
 
-    def misnamed(self, path: str) -> None:
-        """A segment holds rows of other runs than its name says."""
-        self.facts.append(self._fact("misnamed", note=path))
+    def tell_file(self, uri: str, size_bytes: int) -> None:
+        """All rows of a file have been taken: name it as their place. `size_bytes`: about how many of its bytes are theirs."""
+        if self.rows_in_file:
+            self.facts.append(self._fact("file", None, uri, self.rows_in_file, (size_bytes, 0, 0)))
+        self.rows_in_file = 0
 
     def finish(self) -> Iterator[tuple[Any, ...]]:
         """All facts of the life."""
         if self.identity is None:
             return
-        if self._is_last:
-            self._leave_view(None, None)
+        if self._is_last or (self._is_part and self._ended is not None):
+            self._leave_view(None, None, self._expected)
             if self._ended is None:
                 self.suspect("unknown", "its trace stops without END, LEAVE or CRASH")
             yield self._fact("life", number=self._expected, name=self._ended, note=self._ended_reason)
@@ -138,12 +165,24 @@ class LifeScan:
             self._reach()
             self._tell_digests()
         yield from self.facts
-        for what, note in self.suspicions.items():
-            yield self._fact("suspect", name=what, note=note, number=self.unread_rows if what == "unreadable" else None)
-        for (run, group, protocol), rows in self._strangers.items():
-            if (run, group) != self.identity[:2]:
-                self.identity = (run, group, protocol, self.identity[3])
-                yield self._fact("suspect", name="mixed", number=rows, note="its rows lie in a file of several runs")
+        for (what, view), note in self.suspicions.items():
+            unread = self.unread_rows if what == "unreadable" else None
+            yield self._fact("suspect", view, name=what, note=note, number=unread)
+        run, group, first, who = self.identity
+        for protocol in self._protocols:
+            if protocol != first:
+                self.identity = (run, group, protocol, who)
+                yield self._fact("suspect", name="P0", note=f"some of its rows name the protocol {protocol}")
+
+    @property
+    def ended(self) -> str | None:
+        """The kind of the row that ended the life, if there was one."""
+        return self._ended
+
+    @property
+    def bequest(self) -> Inherited:
+        """What the piece behind this one takes over."""
+        return Inherited(self._view, self._members, self._order, self._time)
 
     # Inside.
 
@@ -169,6 +208,8 @@ class LifeScan:
     def _reach(self) -> None:
         """What the rows of this piece have reached, for the pieces after it."""
         reached = {"local": self._expected}
+        if self._ended is not None:
+            reached["end"] = self._expected
         reached |= {f"ordinal {service}": ordinal for service, ordinal in self._ordinals.items()}
         reached |= {f"next {origin}": index for origin, index in self._next.items()}
         if self._cast_end >= 0:
@@ -176,62 +217,85 @@ class LifeScan:
         for name, value in reached.items():
             self.facts.append(self._fact("edge", self._seen.get(name[5:]), name, self._piece, (value, 0, 0), "reached"))
         view = None if self._inherits else self._view
-        self.facts.append(self._fact("edge", view, "view", self._piece, (len(self._members), 0, 0), "reached"))
+        self.facts.append(self._fact("edge", view, "view", self._piece, (len(self._members or ()), 0, 0), "reached"))
 
-    def _identify(self, columns: dict[str, Any]) -> None:
-        row = tuple(columns[name][0].as_py() for name in ("run", "group", "protocol", "member", "incarnation"))
-        identity = (row[0], row[1], row[2], member_name(row[3], row[4]))
+    def _identify(self, columns: Columns) -> None:
+        """Take the names from the first row; all rows are of one life (`by_life`), and name one protocol."""
+        run, group, protocol, member, incarnation = (
+            columns.value(name, 0) for name in ("run", "group", "protocol", "member", "incarnation")
+        )
         if self.identity is None:
-            self.identity = identity
-        self.runs.update(columns["run"].unique().to_pylist())
-        for name in ("run", "group", "protocol", "member", "incarnation"):
-            if len(columns[name].unique()) != 1:
-                self.suspect("mixed", f"one file holds several lives: {name} differs")
-                self._note_strangers(columns)
-        if identity != self.identity:
-            self.suspect("mixed", "the segments of one life disagree about whose they are")
-            self._note_strangers(columns)
-
-    def _note_strangers(self, columns: dict[str, Any]) -> None:
-        """Every run that a mixed file holds is a run to be judged, not only the one of its first row."""
-        for row in zip(*(columns[name].to_pylist() for name in ("run", "group", "protocol")), strict=True):
-            self._strangers.setdefault(row, 0)
-            self._strangers[row] += 1
+            self.identity = (run, group, protocol, member_name(member, incarnation))
+        if protocol != self.identity[2] or not columns.is_one("protocol"):
+            self.suspect("P0", "its rows name several protocols")
+            self._protocols |= dict.fromkeys(columns.values("protocol"))
+        self.rows_in_file += len(columns)
 
     def _begin(self, kind: str) -> None:
         self._is_new = False
         if kind not in ("JOIN", "VIEW"):
             self.suspect("P0", f"its trace begins with {kind}")
 
-    def _turning_point(self, columns: dict[str, Any], kind: str, at: int) -> None:
+    def _watch_clock(self, times: Longs, index: Longs, kinds: Codes, dated_back: list[int]) -> None:
+        """Tell where the clock is behind the row before. A state is dated by the delivery that it reaches to."""
+        if self._is_backwards:
+            return
+        if dated_back:
+            chosen = ~np.isin(kinds, dated_back)
+            times, index = times[chosen], index[chosen]
+        if not len(times):
+            return
+        behind = np.flatnonzero(times[1:] < times[:-1]) + 1
+        at = 0 if times[0] < self._time else int(behind[0]) if len(behind) else None
+        self._time = int(times[-1])
+        if at is not None:
+            self._is_backwards = True
+            self.facts.append(self._fact("backwards", number=int(index[at])))
+
+    def _turning_point(self, columns: Columns, kind: str, at: int, local: int) -> None:
         if self._ended is not None:
             self.suspect("P0", "there are rows after the end")
         if kind == "VIEW":
-            view = columns["view"][at].as_py()
-            along = columns["transitional"][at].as_py() or []
-            self._leave_view(view, ",".join(sorted(along)))
+            view = columns.value("view", at)
+            along = columns.value("transitional", at) or []
+            self._judge_origin(view, columns.value("previous_view", at), along)
+            self._leave_view(view, ",".join(sorted(set(along))), local)
             if self._view is not None and view_number(view) <= view_number(self._view):
                 self.suspect("P12", f"it installs {view} after {self._view}")
-            self._view, self._members = view, columns["members"][at].as_py() or []
+            self._view, self._members = view, columns.value("members", at) or []
             self._inherits = False
             assert self.identity is not None
-            if order := columns["reason"][at].as_py():
-                self.facts.append(self._fact("order", view, order))
+            self._order = columns.value("reason", at) or columns.value("protocol", at)
+            self.facts.append(self._fact("order", view, self._order, local, note=",".join(self._members)))
+            if "|" in view or any("," in name for name in (*self._members, *along)):
+                self.suspect("names", f"{view} or its members have names that facts cannot tell apart")
+            if reason := unknown_in(self._order or "", view):
+                self.suspect("order", reason)
             if self.identity[3] not in self._members:
                 self.suspect("P11", f"it installs {view}, of which it is no member")
             if len({member.partition("#")[0] for member in self._members}) < len(self._members):
-                self.suspect("P12", f"{view} holds two lives of one address")
+                self.suspect("P12", f"{view} holds one address more than once")
         elif kind in ENDINGS:
             self._ended = kind
-            self._ended_reason = columns["reason"][at].as_py()
+            self._ended_reason = columns.value("reason", at)
 
-    def _leave_view(self, next_view: str | None, along: str | None) -> None:
-        view = self._view
-        if view is None:
+    def _judge_origin(self, view: str, previous: str | None, along: list[str]) -> None:
+        """A VIEW row names the view that was installed last, and who came along; that the others agree, is compared."""
+        assert self.identity is not None
+        if self._is_part and self._inherits and self._view is None:
             return
+        if previous != self._view:
+            self.suspect("P15", f"it installs {view} and says that it came from {previous or 'nowhere'}")
+        if previous is None and set(along) - {self.identity[3]}:
+            self.suspect("P15", f"it installs {view} from nowhere, with others")
+
+    def _leave_view(self, next_view: str | None, along: str | None, local: int) -> None:
+        view = self._view
+        if view is None and not (self._is_part and self._inherits):
+            return  # a part that begins in a view and says nothing of it leaves it all the same
         way = f"{next_view}|{along}" if next_view else (self._ended if self._ended == "END" else None)
-        members = ",".join(self._members)
-        self.facts.append(self._fact("stay", view, way, len(self._members), note=members))
+        members = None if self._members is None else ",".join(self._members)
+        self.facts.append(self._fact("stay", view, way, len(self._members or ()), (local, 0, 0), members))
         self._tell_digests()
         self._ordinals = {}
 
@@ -246,81 +310,98 @@ class LifeScan:
             self.facts.append(self._fact("cast", view, None, rows, (count, xor, total), service))
         self._blocks, self._origins, self._casts = {}, {}, {}
 
-    def _stretch(
-        self, columns: dict[str, Any], index: Longs, kinds: Longs, names: list[str], start: int, stop: int
-    ) -> None:
-        """Rows between two turning points: all of one view."""
-        part = kinds[start:stop]
+    def _stretch(self, columns: Columns, index: Longs, start: int, stop: int, kinds: Set[str]) -> None:
+        """Rows between two turning points, all of one view and of some of these kinds."""
+        codes, names = columns.codes("kind")
+        part = codes[start:stop]
+        present = {kind for kind in kinds if np.any(part == names.index(kind))}
         if self._ended is not None:
             self.suspect("P0", "there are rows after the end")
         if self._view is None:
-            self.suspect("P0", "its trace does not begin with JOIN or VIEW")
+            self._find_view(columns, part, names, start)
         for kind, scan in (("CAST", self._scan_casts), ("DELIVER", self._scan_deliveries)):
-            rows = np.flatnonzero(part == names.index(kind)) + start if kind in names else np.empty(0, np.int64)
-            if len(rows):
-                taken = _Rows(columns, rows, start, stop, kind)
-                if not taken.all_of_view(self._view):
+            if kind in present:
+                rows = np.flatnonzero(part == names.index(kind)) + start
+                batches = Batches(columns, rows, kind)
+                if not batches.all_of_view(self._view):
                     self.suspect("views", f"a {kind} names another view than the one installed")
-                scan(taken, index[rows])
-        if not self._is_shown and any(kind in names and np.any(part == names.index(kind)) for kind in SHOWN):
-            self._is_shown = True
-            self.facts.append(self._fact("shown"))
+                self._judge_labels(batches, kind)
+                scan(batches, index[rows])
+        if self._view not in self._shown_in and not present.isdisjoint(SHOWN):
+            self._shown_in.add(self._view)
+            self.facts.append(self._fact("shown", self._view))
         for kind in ("PLACE", "VOTE", "DECIDE", "SNAPSHOT_IN", "SNAPSHOT_OUT", "STABLE"):
-            if kind in names and np.any(part == names.index(kind)):
-                self.suspect("special", f"there are {kind} rows")
+            if kind in present:
+                # Recipients change what a view owes; the others matter to a few properties of the whole run.
+                self.suspect("special" if kind == "PLACE" else "kinds", f"there are {kind} rows")
 
-    def _scan_casts(self, rows: _Rows, at: Longs) -> None:
-        self._own_only(rows)
-        if rows.has_destinations:
+    def _find_view(self, columns: Columns, part: Codes, names: list[str], start: int) -> None:
+        """Without a VIEW row so far: in a part, the view is the one that its first CAST or DELIVER names."""
+        if not (self._is_part and self._inherits):
+            self.suspect("P0", "its trace does not begin with JOIN or VIEW")
+            return
+        named = np.flatnonzero(np.isin(part, [names.index(kind) for kind in ("CAST", "DELIVER") if kind in names]))
+        if len(named):
+            self._view = columns.value("view", start + int(named[0]))
+
+    def _judge_labels(self, batches: Batches, kind: str) -> None:
+        if batches.lacks_digest:
+            self.suspect("digest", f"a {kind} has no digest")
+        carried = None if self._order is None else services_of([self._order])
+        if carried is not None and any(service not in carried for service, _ in batches.by_service):
+            self.suspect("P0", f"a {kind} is of a service that the order {self._order} does not carry")
+
+    def _scan_casts(self, batches: Batches, at: Longs) -> None:
+        self._own_only(batches)
+        if batches.has_destinations:
             self.suspect("special", "there are lists of recipients")
-        ends = rows.first + rows.count
+        first, ends = batches.first, batches.ends
         if self._cast_end < 0 and self._piece:
-            self._assume("cast", int(rows.first[0]), "<=")
-        if rows.first[0] < self._cast_end or np.any(rows.first[1:] < ends[:-1]):
+            self._assume("cast", int(first[0]), "<=")
+        if first[0] < self._cast_end or np.any(first[1:] < ends[:-1]):
             self.suspect("P1", "it casts an index twice")
         self._cast_end = int(ends[-1])
         self._cast_at.append(at)
         self._cast_ends.append(ends)
-        for service, chosen in rows.by_service():
-            _add(self._casts.setdefault(service, [0, 0, 0, 0]), rows, chosen)
+        for service, rows in batches.by_service:
+            _add(self._casts.setdefault(service, [0, 0, 0, 0]), batches, rows)
 
-    def _own_only(self, rows: _Rows) -> None:
+    def _own_only(self, batches: Batches) -> None:
         assert self.identity is not None
-        if rows.origins_used != [self.identity[3]]:
+        if batches.origins_used != [self.identity[3]]:
             self.suspect("P1", "a CAST names another origin than the caster")
 
-    def _scan_deliveries(self, rows: _Rows, at: Longs) -> None:
-        if rows.has_destinations:
+    def _scan_deliveries(self, batches: Batches, at: Longs) -> None:
+        if batches.has_destinations:
             self.suspect("special", "there are lists of recipients")
-        for service, chosen in rows.by_service():
-            self._scan_sequence(service, rows, chosen)
-        for code, origin in enumerate(rows.origin_names):
-            chosen = np.flatnonzero(rows.origin == code)
-            if not len(chosen):
-                continue
-            if origin not in self._members:
-                self.suspect("P3", f"it delivers a message of {origin}, which is not in its view")
-            first, ends = rows.first[chosen], rows.first[chosen] + rows.count[chosen]
-            expected = self._next.get(origin)
-            if expected is None and self._piece:
-                self._assume(f"next {origin}", int(first[0]), "follows")
-            if np.any(first[1:] != ends[:-1]) or (expected is not None and first[0] < expected):
-                self.suspect("fifo", f"messages of {origin} are not delivered in their order, each once")
-            if expected is not None and first[0] != expected and self._delivered(origin):
-                self.suspect("fifo", f"messages of {origin} are not delivered without gaps")
-            self._next[origin] = max(int(ends[-1]), expected or 0)
-            self._seen[origin] = self._view or ""
-            for service, of_service in rows.by_service():
-                both = (
-                    np.intersect1d(chosen, of_service, assume_unique=True)
-                    if len(of_service) < len(rows.first)
-                    else chosen
-                )
-                if len(both):
-                    _add(self._origins.setdefault((service, origin), [0, 0, 0, 0]), rows, both)
+        for service, rows in batches.by_service:
+            self._scan_sequence(service, batches, rows)
+        for origin, rows in batches.by_origin:
+            self._scan_origin(origin, batches.first[rows], batches.ends[rows])
+            for service, _ in batches.by_service:
+                of_service = batches.of_service(service, rows)
+                if len(of_service):
+                    _add(self._origins.setdefault((service, origin), [0, 0, 0, 0]), batches, of_service)
             assert self.identity is not None
             if origin == self.identity[3]:
-                self._own_after_cast(at[chosen], ends)
+                self._own_after_cast(at[rows], batches.ends[rows])
+
+    def _scan_origin(self, origin: str, first: Longs, ends: Longs) -> None:
+        """What is delivered of one origin comes in its order, each message once, without gaps inside a view."""
+        if self._members is not None and origin not in self._members:
+            self.suspect("P3", f"it delivers a message of {origin}, which is not in its view")
+        expected = self._next.get(origin)
+        if expected is None and self._piece:
+            self._assume(f"next {origin}", int(first[0]), "follows")
+        in_view = self._seen.get(origin) == self._view
+        if np.any(first[1:] != ends[:-1]) or (in_view and expected is not None and first[0] < expected):
+            self.suspect("fifo", f"messages of {origin} are not delivered in their order, each once")
+        elif expected is not None and first[0] < expected:
+            self.suspect("indices", f"messages of {origin} come again, or late, from an earlier view")
+        if expected is not None and first[0] != expected and self._delivered(origin):
+            self.suspect("fifo", f"messages of {origin} are not delivered without gaps")
+        self._next[origin] = max(int(ends[-1]), expected or 0)
+        self._seen[origin] = self._view or ""
 
     def _delivered(self, origin: str) -> bool:
         return any(known == origin for _, known in self._origins)
@@ -344,20 +425,21 @@ class LifeScan:
         if np.any(later):
             self._cast_at, self._cast_ends = [cast_at[np.argmax(later) - 1 :]], [cast_ends[np.argmax(later) - 1 :]]
 
-    def _scan_sequence(self, service: str, rows: _Rows, chosen: Longs) -> None:
-        ordinal = rows.ordinal[chosen]
+    def _scan_sequence(self, service: str, batches: Batches, rows: Rows) -> None:
+        ordinal = batches.ordinal[rows]
+        begin = int(ordinal[0])
         expected = self._ordinals.get(service)
         if expected is None:
             expected = 0
             if self._inherits:
-                expected = int(ordinal[0])
+                expected = begin
                 self._assume(f"ordinal {service}", expected, "=")
-        if ordinal[0] != expected or np.any(np.diff(ordinal) != 1):
+        if begin != expected or not is_consecutive(ordinal):
             self.suspect("P0", "its ordinals are not 0, 1, 2, …")
         self._ordinals[service] = int(ordinal[-1]) + 1
         if service != TOTAL:
             return
-        words = _mix(rows.message[chosen] + ordinal.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+        words = batches.placed(rows, ordinal)
         blocks = ordinal // BLOCK
         starts = np.flatnonzero(np.diff(blocks, prepend=blocks[0] - 1))
         xors, sums = np.bitwise_xor.reduceat(words, starts), np.add.reduceat(words, starts)
@@ -368,87 +450,32 @@ class LifeScan:
             known = self._blocks.setdefault((service, block), [0, 0, 0])
             known[0] += count
             known[1] ^= xor
-            known[2] = (known[2] + total) & 0xFFFFFFFFFFFFFFFF
+            known[2] = (known[2] + total) & WORD_MASK
 
 
-class _Rows:
-    """The columns of some CAST or DELIVER rows as numpy arrays, with a hash of each message."""
-
-    def __init__(self, columns: dict[str, Any], rows: Longs, start: int, stop: int, kind: str) -> None:
-        import pyarrow
-
-        whole = len(rows) == stop - start and stop - start == len(columns["first"])
-        select = None if whole else pyarrow.array(rows)
-
-        def column(name: str) -> Any:
-            return columns[name] if select is None else columns[name].take(select)
-
-        self._column = column
-        for name in REQUIRED[kind]:
-            if column(name).null_count:
-                raise ValueError(f"a {kind} row without {name}.")
-        self.first, self.count = _longs(column("first")), _longs(column("count"))
-        self.ordinal = _longs(column("ordinal"))
-        self.digest = _longs(column("digest"))
-        self.has_destinations = column("destinations").null_count < len(rows)
-        addresses, names = _codes(column("origin"))
-        lives = _longs(column("origin_incarnation"))
-        if np.any(
-            lives != 0
-        ):  # of a real group they are times in nanoseconds, so they are counted before they are packed
-            incarnations, codes = np.unique(lives, return_inverse=True)
-            unique, addresses = np.unique(addresses * len(incarnations) + codes, return_inverse=True)
-            pairs = (divmod(int(pair), len(incarnations)) for pair in unique)
-            names = [member_name(names[address], int(incarnations[code])) for address, code in pairs]
-        if np.any(self.first < 0) or np.any(self.count < 1) or np.any(lives < 0) or np.any(self.ordinal < 0):
-            raise ValueError(f"a {kind} row with a negative number, or without messages.")
-        self.origin, self.origin_names = addresses, names
-        self.origins_used = [names[i] for i in np.flatnonzero(np.bincount(addresses, minlength=len(names)))]
-        seeds = np.array([_seed(name) for name in names], np.uint64)
-        self.message = _mix(
-            seeds[self.origin]
-            + self.first.astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
-            + self.count.astype(np.uint64) * np.uint64(0xA0761D6478BD642F)
-        )
-        self._services: list[tuple[str, Longs]] | None = None
-
-    def all_of_view(self, view: str | None) -> bool:
-        return bool(self._column("view").unique().to_pylist() == [view])
-
-    def by_service(self) -> list[tuple[str, Longs]]:
-        if self._services is None:
-            codes, names = _codes(self._column("service"))
-            self._services = [(name, np.flatnonzero(codes == i)) for i, name in enumerate(names)]
-            self._services = [(name, chosen) for name, chosen in self._services if len(chosen)]
-        return self._services
+def scan_part(tables: Iterable[pyarrow.Table]) -> Iterator[tuple[Any, ...]]:
+    """The facts of consecutive rows of a life that may go on, without a look at the rows before them."""
+    scan: LifeScan | None = None
+    for table in tables:
+        if len(table):
+            scan = scan or LifeScan(int(table.column("local_index")[0].as_py()), is_last=None)
+            scan.take(table)
+    if scan is not None:
+        yield from scan.finish()
 
 
-def _add(known: list[int], rows: _Rows, chosen: Longs) -> None:
-    """Add messages with their payloads' digests to an order-free digest: how many, xor, and a sum of another hash."""
-    words = _mix(rows.message[chosen] ^ rows.digest[chosen].astype(np.uint64))
-    known[0] += int(rows.count[chosen].sum())
-    known[1] ^= int(np.bitwise_xor.reduce(words))
-    known[2] = (known[2] + int(np.add.reduce(_mix(words)))) & 0xFFFFFFFFFFFFFFFF
-    known[3] += len(chosen)
+def _add(known: list[int], batches: Batches, rows: Rows) -> None:
+    """Add messages with their payloads' digests to an order-free digest: messages, xor of one hash, sum of another, rows."""
+    xors, sums = batches.hashes
+    some = sums[rows]
+    known[0] += int(batches.count[rows].sum())
+    known[1] ^= int(np.bitwise_xor.reduce(xors[rows]))
+    known[2] = (known[2] + int(np.add.reduce(some))) & WORD_MASK
+    known[3] += len(some)
 
 
-def _longs(column: Any) -> Longs:
-    import pyarrow.compute as pc
-
-    filled = pc.fill_null(column, 0) if column.null_count else column
-    return np.asarray(filled.to_numpy(), np.int64)
-
-
-def _codes(column: Any) -> tuple[Longs, list[str]]:
-    import pyarrow
-
-    if not pyarrow.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    column = column.unify_dictionaries() if isinstance(column, pyarrow.ChunkedArray) else column
-    combined = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
-    if isinstance(combined, pyarrow.ChunkedArray):
-        combined = combined.chunk(0)
-    return np.asarray(combined.indices.to_numpy(zero_copy_only=False), np.int64), combined.dictionary.to_pylist()
+def _present(kinds: Codes, names: list[str]) -> set[str]:
+    return {names[code] for code in np.flatnonzero(np.bincount(kinds))}
 
 
 def _signed(value: int) -> int:

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-Life = tuple[str, str, str]
-"""Run, group and who."""
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame
+
+LIFE = ("run", "group", "who")
 
 
-def loose_ends(edges: Iterable[Any]) -> set[tuple[str, str]]:
+def misfits(edges: DataFrame) -> DataFrame:
     """The (run, group)s with a life whose pieces do not fit, from its `edge` facts (`scan.LifeScan`)."""
-    lives: dict[Life, dict[int, list[Any]]] = {}
-    for edge in edges:
-        lives.setdefault((edge["run"], edge["group"], edge["who"]), {}).setdefault(edge["number"], []).append(edge)
-    return {(run, group) for (run, group, _), pieces in lives.items() if not _fits(pieces)}
+    said = edges.select(*LIFE, "view", "name", "number", "count", "note")
+    return said.groupBy(*LIFE).applyInArrow(_unfit, "run string, `group` string")
+
+
+def _unfit(table: pyarrow.Table) -> pyarrow.Table:
+    """The life's run and group, if its pieces do not fit."""
+    pieces: dict[int, list[Any]] = {}
+    for edge in table.to_pylist():
+        pieces.setdefault(edge["number"], []).append(edge)
+    return table.select(["run", "group"]).slice(0, 0 if _fits(pieces) else 1)
 
 
 def _fits(pieces: dict[int, list[Any]]) -> bool:
-    if sorted(pieces) != list(range(len(pieces))):
-        return False  # a piece that could not be read
+    if min(pieces) != 0:
+        return False  # the first one could not be read; of another, the one after it misses the rows
     reached: dict[str, int] = {}
     seen: dict[str, str] = {}  # by name: the view in which it was reached
     view: str | None = None
-    for number in range(len(pieces)):
+    for number in sorted(pieces):
+        if "end" in reached:
+            return False  # there are rows after the end
         for edge in pieces[number]:
             if edge["note"] != "reached" and not _holds(edge, reached, seen, view):
                 return False

@@ -1,40 +1,65 @@
-"""Judging while runs go on: watch a folder of traces, take in finished segments, judge every run whose lives have all ended.
+"""From growing traces to tables: watch a folder, take in what is new, judge every run that has ended.
 
-Spark's Structured Streaming tells *when* to look: its file source wakes us when files have appeared, and its checkpoint spares us
-those it has told of. *What* is missing is told by the output alone, by comparing the watched folder with the ledger, and the ledger
-with the manifests of gold (`ledger`, `gold`). Hence exactly once, at every moment at which a process may be killed:
+What is missing is told by the tables alone: the watched folder is compared with the ledger, and the ledger with the
+verdicts. There is no other memory. So a process that is killed at any moment and started again goes
+on where the tables are (`lake` says why they are never half-way).
 
-1. Killed while workers take segments in: those without an entry in the ledger are taken in again, to the same bytes.
-2. Killed between silver and gold: a run whose manifest is missing, or was made from other segments, is judged again.
-3. Killed while gold is written: see `gold`; there is no manifest, so the run is judged again.
-4. A checkpoint that is lost, or further than the output, does no harm: every start begins with a look of its own.
-
-A run with a life without an ending stays open. It is judged, and UNKNOWN, when the caller says that nothing more will come
-(`final`); only then are segments read that were never finished.
+1. Rows of segments that are being written are taken in as they come (`take_in`).
+2. A run is judged when all its lives have ended, from the tables: the raw files may be gone by then.
+3. A run that is still open is judged when the caller says that nothing more will come (`final`), and when a
+   look is the last one: a violation in the rows that are there is one, whatever follows.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
-from unisono.pipeline.bronze import EVENT_DDL
-from unisono.pipeline.gold import manifests, write_gold, writing
-from unisono.pipeline.ledger import Entry, RunState, find_segments, missing, read_ledger, run_states, sweep, take_in_all
+import pyarrow
+
+from unisono.pipeline.data_files import Chosen, DataFile
+from unisono.pipeline.gold import Gold
+from unisono.pipeline.lake import SCHEMAS, Change, Lake, read_table
+from unisono.pipeline.ledger import Due, Ledger, Life, find_segments
+from unisono.pipeline.rewriting import Drop
 from unisono.pipeline.session import PipelineError, plain_errors
+from unisono.pipeline.storage import Place, place
 from unisono.pipeline.tables import Tables, keeping, tables_of
-from unisono.pipeline.verify import RunVerdict, verify
+from unisono.pipeline.take_in import OPEN_BYTES_MAX, REPLACE, SAID_DDL, Entry, Todo, take_in_lives
+from unisono.pipeline.upkeep import joined, ledger_file, merge_silver, needs_merging, taken_out, vacuum
+from unisono.pipeline.verify import Judgement, judge_facts
+from unisono.pipeline.whole import ROWS_MAX
 from unisono.trace.schema import NAMES
-from unisono.trace.sinks import OPEN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LOOK_EVERY = "1 second"
+    from unisono.pipeline.watch_service import WatchOptions
+
+LOOK_EVERY_S = 1.0
+BATCH_BYTES = 2 << 30
+"""About how much one batch takes in: a restart repeats no more."""
+BATCH_LIVES = 20_000
+TASK_BYTES = 32 << 20
+RUNS_A_JUDGEMENT = 1_000
+"""How many runs are judged at once, and committed together."""
+RUNS_TOLD = 1_000
+"""How many runs a status tells of by name; all are counted."""
+MERGES_A_VACUUM = 8
+RUNNING_VACUUM_HOURS = 2.0
+"""How long a pipeline that runs for weeks keeps files that were merged into others."""
 QUARANTINE = ("run", "group", "member", "incarnation", "local_index", "file", "problem")
+_text, _long = pyarrow.string(), pyarrow.int64()
+_DUE = pyarrow.schema([("run", _text), ("segments", _long), ("batch", _long), ("problem", _text), ("copied", _text)])
+VERDICTS_DDL = (
+    "run string, `group` string, protocol string, result string, owed array<string>, by string, "
+    "counts map<string,bigint>, unknown map<string,string>"
+)
 Progress = Callable[[str], None]
 Measure: TypeAlias = "Callable[..., Mapping[str, DataFrame]]"
 """Called with tables, and with `keep=` for what several measures ask for."""
@@ -42,193 +67,314 @@ Measure: TypeAlias = "Callable[..., Mapping[str, DataFrame]]"
 
 @dataclass(frozen=True)
 class Status:
-    """Where the pipeline stands."""
+    """Where the pipeline stands. Of many runs it names the first, and counts all."""
 
     segments: int
     results: Mapping[str, str]
-    """By run: PASS, FAIL or UNKNOWN."""
+    """By run: PASS, FAIL or UNKNOWN; those that do not pass come before the others."""
     waiting: Mapping[str, str]
-    """By run that is still open: what it waits for; by segment that could not be read just now: why."""
+    """By run that is still open: what it waits for."""
+    unreadable: Mapping[str, str]
+    """By segment that could not be read just now: why."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """By result, and for `open` ones: the number of runs, named or not."""
+
+    @property
+    def judged(self) -> int:
+        """How many runs have a verdict."""
+        return sum(number for result, number in self.counts.items() if result != "open")
+
+    @property
+    def exit_code(self) -> int:
+        """1: a violation. 2: a verdict cannot be given, or there was nothing to judge. 0: all that was judged passes."""
+        if "FAIL" in self.results.values():
+            return 1
+        is_sound = self.segments and not self.unreadable and set(self.results.values()) <= {"PASS"}
+        return 0 if is_sound else 2
 
 
 class Pipeline:
-    """Takes a folder of traces into a folder of tables. Hold its lock (`writing`) while it works."""
+    """Takes a folder of traces into a folder of tables."""
 
     def __init__(
         self,
         spark: SparkSession,
-        watched: Path,
-        out: Path,
+        watched: str | Place,
+        out: str | Place,
         *,
         measure: Measure | None = None,
         progress: Progress = lambda text: None,
     ) -> None:
-        if not watched.is_dir():
-            raise PipelineError(f"{watched} is no folder: name the one that traces are written to.")
-        if out.resolve().is_relative_to(watched.resolve()):
-            raise PipelineError(
-                f"{out} lies in the watched folder {watched}: choose a place for the tables outside of it."
-            )
-        self.spark, self.watched, self.out = spark, watched.resolve(), out.resolve()
-        self.silver, self.gold = self.out / "silver", self.out / "gold"
+        self.spark, self.watched, self.out = spark, place(watched), place(out)
+        require_apart(self.watched, self.out)
         self._measure, self._progress = measure, progress
-        self._ledger = read_ledger(self.silver)
-        self._unreadable: dict[str, str] = {}
+        self.lake = Lake(self.out)
+        self._gold = Gold(spark, self.out)
+        self._ledger = Ledger(self.lake.segments, self._gold.verdicts)
+        self._tidied = self._merged = 0
 
-    def look(self, final: bool = False) -> Status:
+    def look(self, final: bool = False, last: bool = False) -> Status:
         """Do whatever there is to do. Doing it again changes nothing."""
-        found = find_segments(self.watched, with_open=True)
-        unfinished = [key for key, path in found.items() if path.name.endswith(OPEN)]
-        self._take_in({key: path for key, path in found.items() if final or key not in unfinished})
-        states = run_states(self._ledger.values(), () if final else unfinished)
-        known = manifests(self.gold)
-        due = {
-            run: state
-            for run, state in states.items()
-            if (final or state.waits_for is None) and known.get(run, {}).get("inputs", {}).get("digest") != state.digest
-        }
-        if due:
-            self._progress(f"judging {len(due)} runs")
-            self._write(due)
-        return self.status(states)
+        self._take_in(final)
+        for due in _some(self._ledger.due(final)):
+            self._judge(due)
+        for due in _some(self._ledger.still_open()) if last and not final else ():
+            self._judge(due, only_failures=True)
+        self._tidy_up()
+        return self.status()
 
-    def status(self, states: Mapping[str, RunState] | None = None) -> Status:
-        states = run_states(self._ledger.values()) if states is None else states
-        results = {run: _worst(manifest["results"].values()) for run, manifest in manifests(self.gold).items()}
-        waiting = {run: state.waits_for for run, state in states.items() if state.waits_for and run not in results}
-        return Status(len(self._ledger), results, waiting | self._unreadable)
+    def status(self) -> Status:
+        ledger = self._ledger
+        waiting = dict(islice(ledger.waiting(), RUNS_TOLD))
+        counts = {**ledger.count_results(), "open": ledger.count_waiting()}
+        return Status(ledger.segments, ledger.results(RUNS_TOLD), waiting, ledger.unread(RUNS_TOLD), counts)
 
-    def _take_in(self, found: Mapping[str, Path]) -> None:
-        new = missing(found, self._ledger)
-        self._unreadable = {}
-        if not new:
+    def _tidy_up(self) -> None:
+        """Keep files few while this goes on for weeks."""
+        if self.lake.batch == self._tidied or not needs_merging(self.lake):
             return
-        self._progress(f"taking in {len(new)} segments")
-        rows = [(str(path), key, str(self.silver)) for key, path in new.items()]
-        tasks = min(len(rows), self.spark.sparkContext.defaultParallelism * 4)
+        self._progress("merging small files")
+        merge_silver(self.spark, self.lake)
+        self._tidied = self.lake.batch
+        self._merged += 1
+        if self._merged % MERGES_A_VACUUM == 0:
+            vacuum(self.lake, RUNNING_VACUUM_HOURS)
+
+    # Taking in.
+
+    def _take_in(self, final: bool) -> None:
+        self._ledger.begin_look()
+        wants_all = True
+        while True:
+            try:
+                self._ledger.see(find_segments(self.watched))
+            except OSError as error:
+                raise PipelineError(f"{self.watched} cannot be read: {error.strerror or error}.") from None
+            is_new = False
+            # Rows that a running group has written meanwhile come with the next look.
+            lives = (life for life in self._ledger.todo(final) if wants_all or final or any(map(_is_due, life.todos)))
+            for some in _batches(lives):
+                self._progress(f"taking in {sum(len(life.todos) for life in some)} segments")
+                is_new = self._take_in_batch(some) or is_new
+            if not is_new:
+                return
+            wants_all = False
+
+    def _take_in_batch(self, lives: Sequence[Life]) -> bool:
+        """Whether there may be more: something was taken in, or must be looked at again."""
+        batch = self.lake.batch + 1
         with plain_errors(f"taking in segments of {self.watched}"):
-            todo = self.spark.createDataFrame(
-                self.spark.sparkContext.parallelize(rows, tasks), "path string, key string, silver string"
+            tasks = max(
+                1, min(len(lives), max(_bytes(lives) // TASK_BYTES, self.spark.sparkContext.defaultParallelism))
             )
-            for row in todo.mapInArrow(take_in_all, "key string, unreadable string").collect():
-                if row["unreadable"] is not None:
-                    self._unreadable[row["key"]] = row["unreadable"]
-        self._ledger = read_ledger(self.silver)
-
-    def _write(self, due: Mapping[str, RunState]) -> None:
-        with plain_errors("judging"):
-            verdicts = self._judge(due)
-            inputs = {run: {"digest": state.digest, "segments": len(state.entries)} for run, state in due.items()}
-            with keeping() as keep:
-                measures = (
-                    self._measure(read_silver(self.spark, self.out).of_runs(due), keep=keep) if self._measure else {}
-                )
-                write_gold(self.spark, self.gold, verdicts, measures, inputs)
-
-    def _judge(self, due: Mapping[str, RunState]) -> list[RunVerdict]:
-        """Judge some runs together. Where the input of one is refused, find out whose by halves; it gets no verdict."""
-        try:
-            paths = sorted({entry.path for state in due.values() for entry in state.entries})
-            found = verify(self.spark, paths).runs
-        except PipelineError as error:
-            if len(due) == 1:
-                return [_no_verdict(run, str(error)) for run in due]
-            names = list(due)
-            halves = names[: len(names) // 2], names[len(names) // 2 :]
-            return [verdict for half in halves for verdict in self._judge({run: due[run] for run in half})]
-        verdicts = []
-        for run, state in due.items():
-            own = [verdict for verdict in found if verdict.run == run]
-            problem = _problem(state.entries)
-            verdicts += [_doubted(verdict, problem) for verdict in own] or [
-                _no_verdict(run, problem or "nothing in its files can be used")
+            rows = [
+                (json.dumps([asdict(todo) for todo in life.todos]), json.dumps([asdict(one) for one in life.reached]))
+                for life in lives
             ]
-        return verdicts
+            todo = self.spark.createDataFrame(
+                self.spark.sparkContext.parallelize(rows, int(tasks)), "todos string, reached string"
+            )
+            said = todo.mapInArrow(take_in_lives(self.out.uri, batch, SCHEMAS), SAID_DDL).collect()
+        entries: list[Entry] = []
+        files: dict[str, list[DataFile]] = {}
+        quiet = {todo.key: todo.size_bytes for life in lives for todo in life.todos}
+        for row in said:
+            one = json.loads(row["text"])
+            if row["what"] == "file":
+                files.setdefault(one["table"], []).append(DataFile(*one["file"]))
+                continue
+            del quiet[one["key"]]
+            if row["what"] == "entry":
+                entries.append(Entry.from_row(one))
+            elif row["what"] == "changed":
+                self._ledger.changed(one["key"])
+            else:
+                self._ledger.unreadable(one["key"], one["why"])
+        for key, size_bytes in quiet.items():
+            self._ledger.looked_at(key, size_bytes)
+        if not entries:
+            return any(row["what"] == "changed" for row in said)
+        # Events come before the facts about them: a judge that sees these looks into those.
+        changes = {name: Change(tuple(files[name])) for name in SCHEMAS if name in files}
+        replaced = frozenset(entry.key for entry in entries if entry.act == REPLACE)
+        if replaced:
+            held = self._ledger.runs_of(replaced)
+            entries = [replace(one, runs=sorted({*one.runs, *held.get(one.key, ())})) for one in entries]
+            changes = joined(changes, taken_out(self.spark, self.lake, Drop(segments=replaced)))
+        self.lake.publish(Change((ledger_file(self.lake, entries),)), changes)
+        self._ledger.take(entries, batch)
+        return True
+
+    # Judging.
+
+    def _judge(self, due: Sequence[Due], only_failures: bool = False) -> None:
+        """Judge a few runs, and commit what is found."""
+        from pyspark.sql import functions as F
+
+        self._progress(f"judging {len(due)} runs")
+        with plain_errors("judging"), keeping() as keep:
+            sound = [one for one in due if one.copied is None]
+            found = judge_silver(self.spark, self.out, sound) if sound else Judgement((), 0, ())
+            try:
+                verdicts = keep(verdict_rows(self.spark, due, found.verdicts))
+                violations = found.violations
+                if only_failures:
+                    failed = verdicts.where(F.col("result") == "FAIL").select("run").distinct()
+                    verdicts = verdicts.join(F.broadcast(failed), "run", "left_semi")
+                results = [tuple(row) for row in verdicts.select("run", "result", "batch").distinct().collect()]
+                told = frozenset(run for run, _, _ in results)
+                if not told:
+                    return
+                if only_failures and violations is not None:
+                    violations = violations.join(F.broadcast(failed), "run", "left_semi")
+                again = frozenset(one.run for one in due if one.is_judged and one.run in told)
+                measures = self._measure(silver_tables(self.spark, self.out, told), keep=keep) if self._measure else {}
+                self._gold.write(verdicts, violations, again, measures)
+                self._ledger.judged(results)
+            finally:
+                found.release()  # a pipeline that runs for weeks would keep the tables of every judgement
 
 
 def run_pipeline(
     spark: SparkSession,
-    watched: Path,
-    out: Path,
+    watched: str | Place,
+    out: str | Place,
     *,
     once: bool = False,
     final: bool = False,
     measure: Measure | None = None,
     progress: Progress = lambda text: None,
+    views: WatchOptions | None = None,
+    log: Progress = lambda text: None,
 ) -> Status:
-    """Watch until interrupted; `once`: until everything that is there has been seen; `final`: and judge open runs too."""
+    """Watch until interrupted; `once`: until everything that is there has been seen; `final`: and judge open runs too.
+
+    With `views`, the views of running groups are judged beside it, and `log` gets a line for each violation.
+    """
     pipeline = Pipeline(spark, watched, out, measure=measure, progress=progress)
-    failures: list[Exception] = []
-
-    def on_batch(frame: DataFrame, number: int) -> None:
-        try:
-            pipeline.look()
-        except Exception as error:
-            failures.append(error)
-            raise
-
-    with writing(pipeline.out):
-        sweep(pipeline.silver)
-        pipeline.look()
-        with plain_errors(f"watching {watched}"):
-            try:
-                _watch(pipeline, on_batch, once or final)
-            except Exception:
-                if failures:
-                    raise failures[0] from None
-                raise
-        return pipeline.look(final)
+    if once or final:
+        status = pipeline.look(final, last=True)
+        with _beside(spark, pipeline.out, views, log, once=True):
+            return status
+    with _beside(spark, pipeline.out, views, log) as require_alive:
+        while True:
+            status = pipeline.look()
+            require_alive()
+            progress(f"{status.segments} segments, {status.judged} runs judged, {status.counts.get('open', 0)} open")
+            time.sleep(LOOK_EVERY_S)
 
 
-def _watch(pipeline: Pipeline, on_batch: Callable[[DataFrame, int], None], once: bool) -> None:
-    """Let Spark tell of new files. Only their appearance counts, so their content is never asked for."""
-    files = (
-        pipeline.spark.readStream.format("binaryFile")
-        .schema("path string, modificationTime timestamp, length bigint, content binary")
-        .option("recursiveFileLookup", "true")
-        .option("pathGlobFilter", "*.{parquet,jsonl}")
-        .option("maxFileAge", "36500d")  # a trace that was copied here keeps its old date
-        .load(str(pipeline.watched))
-        .select("path")
-    )
-    writer = files.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(pipeline.out / "_checkpoint"))
-    query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=LOOK_EVERY)).start()
+@contextmanager
+def _beside(
+    spark: SparkSession, out: Place, views: WatchOptions | None, log: Progress, once: bool = False
+) -> Iterator[Callable[[], None]]:
+    if views is None:
+        yield lambda: None
+        return
+    from unisono.pipeline.watch_service import views_judged
+
+    with views_judged(spark, out, views, log, once) as require_alive:
+        yield require_alive
+
+
+def require_apart(watched: Place, out: Place) -> None:
+    """Tables inside the watched folder would be taken for traces."""
     try:
-        while query.isActive:
-            time.sleep(0.2)  # not inside a call to Java, which Ctrl-C would tear
-        query.awaitTermination()  # raises what ended it
+        is_folder = watched.is_folder()
+    except OSError as error:
+        raise PipelineError(f"{watched} cannot be read: {error.strerror or error}.") from None
+    if not is_folder:
+        raise PipelineError(f"{watched} is no folder: name the folder that traces are written to.")
+    if f"{out}/".startswith(f"{watched}/"):
+        raise PipelineError(f"{out} lies in the watched folder {watched}: choose a place for the tables outside of it.")
+
+
+def _batches(lives: Iterable[Life]) -> Iterator[list[Life]]:
+    """Not too much at once."""
+    some: list[Life] = []
+    size_bytes = 0
+    for life in lives:
+        if some and (len(some) >= BATCH_LIVES or size_bytes + life.size_bytes > BATCH_BYTES):
+            yield some
+            some, size_bytes = [], 0
+        some.append(life)
+        size_bytes += life.size_bytes
+    if some:
+        yield some
+
+
+def _some(due: Iterator[Due]) -> Iterator[list[Due]]:
+    """As many runs as are judged at once."""
+    while some := list(islice(due, RUNS_A_JUDGEMENT)):
+        yield some
+
+
+def _is_due(todo: Todo) -> bool:
+    """Whether a segment is worth another round: a running group would keep a look busy for ever."""
+    return not todo.is_open or todo.replaces or todo.size_bytes - todo.done_bytes > OPEN_BYTES_MAX
+
+
+def _bytes(lives: Iterable[Life]) -> int:
+    return sum(life.size_bytes for life in lives)
+
+
+# From silver.
+
+
+def facts_of(spark: SparkSession, out: Place, runs: Sequence[Due]) -> DataFrame:
+    """The facts of a few runs. None is older than their first batch; merged files may have younger names."""
+    first = min(one.first_batch for one in runs)
+    facts = read_table(spark, out, "facts", Chosen(frozenset(one.run for one in runs), after=first - 1))
+    return facts.drop("segment", "batch")
+
+
+def judge_silver(spark: SparkSession, out: Place, runs: Sequence[Due]) -> Judgement:
+    """Judge a few runs from the tables alone. Verdicts and violations stay with the workers, as frames."""
+    facts = facts_of(spark, out, runs).persist()
+    try:
+        if facts.isEmpty():
+            return Judgement((), 0, ())
+        rows = sum(one.rows for one in runs)
+        return judge_facts(facts, ask_digests=rows > ROWS_MAX, runs_told=0)
     finally:
-        query.stop()
+        facts.unpersist()
 
 
-def read_silver(spark: SparkSession, out: Path) -> Tables:
-    """The silver tables of everything that was taken in."""
-    silver = out / "silver"
-    quarantine = (
-        "run string, `group` string, member string, incarnation bigint, local_index bigint, file string, problem string"
+def verdict_rows(spark: SparkSession, due: Sequence[Due], judged: DataFrame | None) -> DataFrame:
+    """Rows of the table `verdicts`, at least one for each run.
+
+    A run of which rows are there twice, or nothing can be used, has no verdict. One of which something cannot be used
+    does not pass, whatever the rest says.
+    """
+    from pyspark.sql import functions as F
+
+    columns = zip(*((one.run, one.segments, one.last_batch, one.problem, one.copied) for one in due), strict=True)
+    arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, _DUE, strict=True)]
+    runs = spark.createDataFrame(pyarrow.Table.from_arrays(arrays, schema=_DUE))
+    judged = spark.createDataFrame([], VERDICTS_DDL) if judged is None else judged
+    rows = runs.join(judged, "run", "left")
+    is_judged = F.col("result").isNotNull()
+    reason = F.coalesce("copied", "problem", F.when(~is_judged, F.lit("nothing in its files can be used")))
+    is_doubted = ~is_judged | ((F.col("result") == "PASS") & reason.isNotNull())
+    unknown = F.coalesce("unknown", F.expr("cast(map() as map<string,string>)"))
+    others = F.map_filter(unknown, lambda who, _: who != "?")
+    doubted = F.map_concat(others, F.create_map(F.lit("?"), reason))
+    return rows.select(
+        "run",
+        F.coalesce("group", F.lit("?")).alias("group"),
+        F.coalesce("protocol", F.lit("?")).alias("protocol"),
+        F.when(is_doubted, F.lit("UNKNOWN")).otherwise(F.col("result")).alias("result"),
+        F.coalesce("by", F.lit("nothing")).alias("by"),
+        F.coalesce("owed", F.expr("cast(array() as array<string>)")).alias("owed"),
+        F.when(is_doubted, doubted).otherwise(unknown).alias("unknown"),
+        "segments",
+        F.coalesce("counts", F.expr("cast(map() as map<string,bigint>)")).alias("counts"),
+        "batch",
     )
-    frames = {}
-    for table, ddl in (("events", EVENT_DDL), ("quarantine", quarantine)):
-        (silver / table).mkdir(parents=True, exist_ok=True)
-        frames[table] = spark.read.schema(ddl).parquet(str(silver / table))
-    return tables_of(frames["events"].select(*NAMES), frames["quarantine"].select(*QUARANTINE))
 
 
-def _problem(entries: list[Entry]) -> str | None:
-    return next((problem for entry in entries for problem in entry.problems), None)
-
-
-def _doubted(verdict: RunVerdict, problem: str | None) -> RunVerdict:
-    """A run of which something could not be used cannot pass, whatever the rest says."""
-    if problem is None or verdict.result != "PASS":
-        return verdict
-    return replace(verdict, result="UNKNOWN", unknown={**verdict.unknown, "?": problem})
-
-
-def _no_verdict(run: str, why: str) -> RunVerdict:
-    return RunVerdict(run, "?", "?", "UNKNOWN", frozenset(), (), {"?": why}, "nothing")
-
-
-def _worst(results: Iterable[str]) -> str:
-    found = set(results)
-    return next((result for result in ("FAIL", "UNKNOWN") if result in found), "PASS")
+def silver_tables(spark: SparkSession, out: Place, runs: frozenset[str] | None = None) -> Tables:
+    """The typed tables of events that were taken in; of these runs, or of all."""
+    chosen = Chosen(runs)
+    events = read_table(spark, out, "events", chosen).select(*NAMES)
+    return tables_of(events, read_table(spark, out, "quarantine", chosen).select(*QUARANTINE))

@@ -17,6 +17,9 @@
 
 A **life** is (run, group, member, incarnation); `who` is its name as lists of members write it. `way` tells the (V→V') a stay
 belongs to: stays of one view with the same way went on together; it is null for a stay that ended otherwise.
+
+Events may also be **excerpts**, the rows of one view alone (`view_tables`). They carry a column `excerpt` with the view and the
+local index at which the life begins there. A life that has installed another view is whole as far as the excerpt goes.
 """
 
 from __future__ import annotations
@@ -24,16 +27,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from unisono.pipeline.bronze import read_bronze
+from unisono.pipeline.bronze import Where, read_paths
 from unisono.trace.schema import NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-LIFE = ("run", "group", "member", "incarnation")
+WHOSE = ("run", "group")
+"""What a verdict is about: one run of one group."""
+LIFE = (*WHOSE, "member", "incarnation")
 _PLACE = ("protocol", "who", "local_index", "time_ns", "clock", "view")
 _BATCH = ("origin", "origin_incarnation", "origin_who", "first", "count", "service")
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -53,7 +57,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "receipts": (*LIFE, *_PLACE, *_BATCH),
     "orderings": (*LIFE, *_PLACE, *_BATCH, "position", "attributes"),
     "votes": (*LIFE, *_PLACE, "kind", "transaction", "decision", "reason", "attributes"),
-    "views": (*LIFE, *_PLACE, "members", "previous_view", "transitional", "parts", "attributes"),
+    "views": (*LIFE, *_PLACE, "order", "members", "previous_view", "transitional", "parts", "attributes"),
 }
 KINDS = {
     "casts": ("CAST",),
@@ -119,11 +123,19 @@ def keeping() -> Iterator[Keep]:
             table.unpersist()
 
 
-def load(spark: SparkSession, paths: Iterable[str | Path], keep: Keep = keep_for_good) -> Tables:
+def load(spark: SparkSession, paths: Iterable[Where], keep: Keep = keep_for_good) -> Tables:
     """The tables of trace folders or files."""
+    from unisono.pipeline.segments import segments_below
+
+    segments = segments_below(spark, list(paths), keep)
+    return load_paths(segments.files, segments.tasks, keep)
+
+
+def load_paths(paths: DataFrame, tasks: int, keep: Keep = keep_for_good) -> Tables:
+    """The tables of the segments at these paths (`path`), read by so many tasks."""
     from pyspark.sql import functions as F
 
-    bronze = keep(read_bronze(spark, paths))
+    bronze = keep(read_paths(paths, tasks))
     usable = bronze.where(F.col("problem").isNull()).select(*NAMES)
     bad = bronze.where(F.col("problem").isNotNull()).select(
         "run", "group", "member", "incarnation", "local_index", "file", "problem"
@@ -141,6 +153,7 @@ def tables_of(events: DataFrame, quarantine: DataFrame | None = None, keep: Keep
         events.withColumn("who", name_of(F.col("member"), F.col("incarnation")))
         .withColumn("origin_who", name_of(F.col("origin"), F.col("origin_incarnation")))
         .withColumn("void", F.coalesce(F.col("attributes")["void"] == "true", F.lit(False)))
+        .withColumn("order", order_said())  # of a VIEW row
     )
     made = {name: named.where(F.col("kind").isin(*KINDS[name])).select(*columns) for name, columns in COLUMNS.items()}
     if quarantine is None:
@@ -157,6 +170,29 @@ def tables_of(events: DataFrame, quarantine: DataFrame | None = None, keep: Keep
         quarantine=quarantine,
         **made,
     )
+
+
+def order_said() -> Column:
+    """The order of the view that a VIEW row installs, as `promises.order_of` takes it from the row."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.when(F.col("reason") != "", F.col("reason")), F.col("protocol"))
+
+
+def first_index(events: DataFrame) -> Column:
+    """The local index of a life's first row: 0, or in an excerpt that of its VIEW row."""
+    from pyspark.sql import functions as F
+
+    return F.col("excerpt.begins") if "excerpt" in events.columns else F.lit(0)
+
+
+def _leaves(events: DataFrame) -> Column:
+    """Whether a row shows that its life has left the view of the excerpt."""
+    from pyspark.sql import functions as F
+
+    if "excerpt" not in events.columns:
+        return F.lit(False)
+    return (F.col("kind") == "VIEW") & (F.col("view") != F.col("excerpt.view"))
 
 
 def name_of(address: Column, incarnation: Column) -> Column:
@@ -181,12 +217,14 @@ def _lives(named: DataFrame, quarantine: DataFrame) -> DataFrame:
             F.count("*").alias("rows"),
             F.countDistinct("local_index").alias("indices"),
             F.min("local_index").alias("first_index"),
+            F.min(first_index(named)).alias("begins"),
+            F.max(_leaves(named)).alias("has_left"),
             F.max("local_index").alias("last_index"),
             F.min(F.when(ends, F.struct("local_index", "kind", "reason"))).alias("end"),
         )
         .join(bad, ["run", "member", "incarnation"], "left")
     )
-    hole = (F.col("first_index") > 0) | (F.col("indices") < F.col("last_index") + 1)
+    hole = (F.col("first_index") > F.col("begins")) | (F.col("indices") < F.col("last_index") - F.col("begins") + 1)
     return lives.select(
         *LIFE,
         "who",
@@ -198,7 +236,7 @@ def _lives(named: DataFrame, quarantine: DataFrame) -> DataFrame:
         hole.alias("holed"),
         F.when(F.col("problem").isNotNull(), F.col("problem"))
         .when(hole, F.lit("rows are missing"))
-        .when(F.col("end").isNull(), F.lit("its trace stops without END, LEAVE or CRASH"))
+        .when(F.col("end").isNull() & ~F.col("has_left"), F.lit("its trace stops without END, LEAVE or CRASH"))
         .alias("unknown"),
     )
 
@@ -229,7 +267,7 @@ def _stays(named: DataFrame) -> DataFrame:
         F.lead("view").over(order).alias("next_view"),
         F.lead("transitional").over(order).alias("next_transitional"),
     ).join(words, [*LIFE, "view"], "left")
-    missing = F.col("local_index") > F.coalesce(F.lag("local_index").over(order) + 1, F.lit(0))
+    missing = F.col("local_index") > F.coalesce(F.lag("local_index").over(order) + 1, first_index(named))
     ends = (
         named.withColumn("missing", missing)
         .where(F.col("kind").isin("END", "LEAVE", "CRASH", "BLOCK") | F.col("missing"))
@@ -249,7 +287,9 @@ def _stays(named: DataFrame) -> DataFrame:
     inside = F.filter(
         "blocks", lambda at: (at > F.col("from_index")) & (F.col("to_index").isNull() | (at < F.col("to_index")))
     )
-    along = F.concat_ws(",", F.array_sort(F.coalesce("next_transitional", F.array().cast("array<string>"))))
+    along = F.concat_ws(
+        ",", F.array_sort(F.array_distinct(F.coalesce("next_transitional", F.array().cast("array<string>"))))
+    )
     return stays.join(ends, list(LIFE), "left").select(
         *LIFE,
         "who",

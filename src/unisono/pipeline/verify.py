@@ -1,9 +1,11 @@
 """From trace folders to verdicts: digests first, rows only where digests leave a doubt.
 
-1. Workers scan each life and return facts (`scan`): digests, and suspicions.
-2. Spark compares the facts (`doubtful`). A run without a doubt keeps every property that digests decide (`DECIDED_BY_DIGESTS`).
+1. Workers list the segments, scan each life and return facts (`segments`, `scan`): digests, and suspicions.
+2. Spark compares the facts (`doubts`). A run without a doubt keeps every property that digests decide (`DECIDED_BY_DIGESTS`).
 3. The rows of doubtful runs, and of runs that owe a property that digests cannot decide, are looked at: of a run that is small
-   enough in one task (`whole`), of a larger one by the properties' own formulations (`properties`).
+   enough in one task (`whole`), of a larger one by the properties' own formulations (`properties`). Facts name the files.
+
+Verdicts and violations are tables. The driver fetches how many runs there are of each result, and the first of them.
 
 Why no doubt means no violation, for a run whose lives are all whole (step by step in docs/pipeline.md):
 
@@ -11,40 +13,49 @@ Why no doubt means no violation, for a run whose lives are all whole (step by st
   after its CAST.
 - Every stay delivered of each origin exactly what that origin cast in the same view, by count, xor and sum of hashes over message
   and payload digest: P1, P4, P13. That is the same for all who stayed: P5, P14.
-- All stays of one (view, way) have equal digests of every block of 4,096 ordered deliveries, each hashed with its ordinal: P9.
+- All stays of one view, whatever way their members went, have equal digests of every block of 4,096 ordered deliveries, each
+  hashed with its ordinal: P9.
+- Without a total order, members may each deliver the other's message before they cast their own. Digests do not show such circles,
+  which no order of events explains (P1): rows are asked.
 - One sequence everywhere that is FIFO, in which every caster delivered its own message after casting it, is causal: what m's
   caster had delivered when it cast m lies before m in its own sequence, and that is everyone's (P8, where all is total).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from unisono.pipeline.bronze import Segments, life_of, list_segments
+from unisono.pipeline.bronze import Where
 from unisono.pipeline.explain import sentence
-from unisono.pipeline.pieces import scan_batches
-from unisono.pipeline.properties.registry import check
-from unisono.pipeline.scan import SCAN_DDL
+from unisono.pipeline.properties.scanning import settled
+from unisono.pipeline.scan import DECIDED_BY_DIGESTS
 from unisono.pipeline.session import PipelineError
-from unisono.pipeline.stitch import loose_ends
-from unisono.pipeline.tables import Tables, keeping, load
-from unisono.pipeline.whole import BYTES_MAX, NOTHING_USABLE, ROWS_MAX, Bundle, Whose, judge_whole
+from unisono.pipeline.tables import WHOSE, Keep, keeping, load_paths, name_of, tables_of
+from unisono.pipeline.whole import BYTES_MAX, NOTHING_USABLE, ROWS_MAX, SAID_DDL, judge_whole
 from unisono.trace.checks.checker import VIOLATIONS_MAX
-from unisono.trace.promises import SHOWN, owed_by
-from unisono.trace.schema import TOTAL
+from unisono.trace.checks.history import clock_note, cut_note
+from unisono.trace.promises import SHOWN
+from unisono.trace.schema import CUT, END, NOT_KNOWN, TOTAL
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-DECIDED_BY_DIGESTS = frozenset(
-    {"P0", "P1", "P2", "P3", "P4", "P5", "P6", "P7", "P9a", "P9b", "P9c", "P11", "P12", "P13", "P14"}
-)
-RUNS_AT_ONCE = 500
-PIECE_BYTES_MIN = 32 << 20
-"""A piece of a life is at least so large: below that, a core has more work with finding its place than with scanning."""
+    from unisono.pipeline.tables import Tables
+
+RUNS_TOLD = 1_000
+"""Runs that a judgement tells of, those that do not pass first. All are counted, and in its tables."""
+VIOLATIONS_TOLD = 50_000
+PROBLEMS_TOLD = 100
+RUNS_LOCATED, FILES_LOCATED = 50, 10_000
+"""Of so many runs that do not pass the driver learns where their rows lie, for pictures."""
+EXPANSION = 8
+"""Rows in memory, compared with the packed bytes of their files."""
+VERDICT_COLUMNS = (*WHOSE, "protocol", "result", "owed", "by", "counts", "unknown", "notes", "rows")
+VIOLATION_COLUMNS = (*WHOSE, "property", "members", "view", "witness", "told")
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ class Violation:
     view: str | None
     witness: Mapping[str, str]
     told: str | None = None
-    """The sentence, where whoever found it made one."""
+    """The sentence, where the checker that found it made one."""
 
     def explain(self) -> str:
         """The violation as a sentence that a person can check by hand."""
@@ -79,6 +90,8 @@ class RunVerdict:
     """Whether digests sufficed, or rows were looked at: of the run as a `whole` in one task, or `rows` by joins."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many violations of each broken property there are."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know besides; it changes no result."""
 
 
 @dataclass(frozen=True)
@@ -86,15 +99,37 @@ class Judgement:
     """What was found in all runs."""
 
     runs: tuple[RunVerdict, ...]
+    """The first `RUNS_TOLD`, with those that do not pass before the others; in the order of their names."""
     quarantined: int
     problems: tuple[str, ...]
+    """The first ones of what could not be used."""
+    results: Mapping[str, int] = field(default_factory=dict)
+    """By result: the number of runs, told or not."""
+    verdicts: DataFrame | None = None
+    """One row a run of a group (`VERDICT_COLUMNS`)."""
+    violations: DataFrame | None = None
+    """One row a violation that is told (`VIOLATION_COLUMNS`); the verdict's `counts` has all."""
+    notes: tuple[str, ...] = ()
+    """About files that were left out."""
+    files: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By run, of the first that do not pass: the files with its rows, and their bytes."""
+
+    @property
+    def count(self) -> Mapping[str, int]:
+        return self.results or Counter(run.result for run in self.runs)
 
     @property
     def result(self) -> str:
-        results = {run.result for run in self.runs}
+        results = {result for result, number in self.count.items() if number}
         if "FAIL" in results:
             return "FAIL"
         return "PASS" if results == {"PASS"} and not self.quarantined else "UNKNOWN"
+
+    def release(self) -> None:
+        """Let Spark forget the tables."""
+        for table in (self.verdicts, self.violations):
+            if table is not None:
+                table.unpersist()
 
 
 Progress = Callable[[str], None]
@@ -102,314 +137,262 @@ Progress = Callable[[str], None]
 
 def verify(
     spark: SparkSession,
-    paths: Iterable[str | Path],
+    paths: Iterable[Where],
     progress: Progress = lambda text: None,
     whole_rows_max: int = ROWS_MAX,
     also: frozenset[str] = frozenset(),
+    runs_told: int = RUNS_TOLD,
 ) -> Judgement:
     """Judge every run below these paths; of runs that need a look at their rows, those up to `whole_rows_max` as a whole.
 
     `also`: properties that are asked of every run besides what its order owes, such as those of views.
     """
-    files = list_segments(paths)
-    progress(f"scanning {len(files)} segments")
-    facts = scan(spark, files).persist()
-    try:
-        runs = _runs(facts)
-        if not runs:
+    from unisono.pipeline.segments import scan_segments, segments_below
+
+    with keeping() as keep:
+        segments = segments_below(spark, list(paths), keep)
+        progress(f"scanning {segments.count} segments")
+        found = judge_facts(scan_segments(segments), progress, whole_rows_max, also, runs_told)
+        return replace(found, notes=segments.notes)
+
+
+def judge_facts(
+    facts: DataFrame,
+    progress: Progress = lambda text: None,
+    whole_rows_max: int = ROWS_MAX,
+    also: frozenset[str] = frozenset(),
+    runs_told: int = RUNS_TOLD,
+    ask_digests: bool = True,
+) -> Judgement:
+    """Judge every run that these facts tell of (columns of `scan.SCAN_DDL`), wherever the files that they name lie.
+
+    Without `ask_digests` all runs are judged from their rows: of a few small ones they cost less than comparing digests.
+    """
+    from pyspark.sql import functions as F
+
+    with keeping() as keep:
+        facts = keep(facts)
+        runs = settled(_runs(facts, also, ask_digests))
+        row = runs.agg(F.count("*"), F.count_if("needs_rows")).first()
+        count, needing = row if row is not None else (0, 0)
+        if not count:
             raise PipelineError("there is no run in these files: are they a trace?")
-        progress(f"comparing digests of {len(runs)} runs")
-        doubts = doubtful(facts)
-        misnamed = {row["note"] for row in facts.where("what = 'misnamed'").select("note").collect()}
-    finally:
-        facts.unpersist()
-    for run in [run for run, group in runs if group == "?" and run != "?"]:
-        if known := [whose for whose in runs if whose[0] == run and whose[1] != "?"]:
-            del runs[run, "?"]  # a file that cannot be read is of a run that others tell of
-            doubts.update(known)
-    verdicts: list[RunVerdict] = []
-    rest: dict[Whose, frozenset[str]] = {}
-    for (run, group), about in sorted(runs.items()):
-        owed = about.owed | also
-        if (run, group) in doubts or "?" in (run, group):
-            rest[run, group] = owed
-        elif open_properties := _undecided(owed, about):
-            rest[run, group] = open_properties
-        else:
-            verdicts.append(RunVerdict(run, group, about.protocol, "PASS", owed))
-    segments = Segments(files, misnamed)
-    small, large = _by_size(segments, rest, runs, whole_rows_max)
-    problems: list[str] = []
-    for some, judged in ((small, _judge_whole), (large, _judge_rows)):
-        if some:
-            progress(f"looking at the rows of {len(some)} runs")
-            found, bad = judged(spark, segments, some, runs, also)
-            verdicts += found
-            problems += bad
-    return Judgement(
-        tuple(sorted(verdicts, key=lambda v: (v.run, v.group))), len(problems), tuple(sorted(set(problems)))
-    )
+        progress(f"compared the digests of {count} runs")
+        if not needing:
+            return _judgement(runs.withColumn("by", F.lit("digests")), [], {"PASS": count}, runs_told)
+        progress(f"looking at the rows of {needing} runs")
+        files = settled(_files(facts, runs.where(F.col("needs_rows"))))
+        rest = runs.where(F.col("needs_rows")).join(_sizes(files), list(WHOSE), "left")
+        rest = settled(rest.withColumn("is_small", _is_small(whole_rows_max)))
+        known = _totals(rest)
+        small, large = rest.where(F.col("is_small")), rest.where(~F.col("is_small"))
+        said: list[DataFrame] = []
+        if known["small"]:
+            said.append(settled(judge_whole(small, files, also, known["small_bytes"], known["small_files"])))
+        if known["large"]:
+            said.append(_judge_rows(large, files, also, known["large_bytes"], known["large_files"], keep))
+        by = F.when(F.col("is_small"), F.lit("whole")).otherwise(F.lit("rows"))
+        judged = runs.join(rest.select(*WHOSE, by.alias("by")), list(WHOSE), "left")
+        judgement = _judgement(judged.withColumn("by", F.coalesce("by", F.lit("digests"))), said, {}, runs_told)
+        return replace(judgement, files=_files_read(files, judgement.runs))
 
 
-def scan(spark: SparkSession, files: Iterable[Path], piece_bytes: int | None = None) -> DataFrame:
-    """The facts of every life: one task reads the segments of some lives, the largest first; one far larger is cut into pieces."""
-    lives: dict[str, list[Path]] = {}
-    for file in files:
-        lives.setdefault(life_of(file) or file.name, []).append(file)
-    cores = spark.sparkContext.defaultParallelism
-    sizes = {file: file.stat().st_size for segments in lives.values() for file in segments}
-    enough = piece_bytes or max(PIECE_BYTES_MIN, sum(sizes.values()) // (2 * cores))
-    pieces = [piece for segments in lives.values() for piece in _cut(sorted(segments, key=_segment_key), sizes, enough)]
-    pieces.sort(key=lambda piece: -sum(sizes[path] for path in piece[0]))
-    rows = [
-        ([str(path.resolve()) for path in paths], [str(path.resolve()) for path in before], number, is_last)
-        for paths, before, number, is_last in pieces
-    ]
-    slices = min(len(rows), max(2, cores * 8))
-    dealt = [rows[i::slices] for i in range(slices)]  # large and small ones mixed in every task
-    listing = spark.createDataFrame(
-        spark.sparkContext.parallelize([row for part in dealt for row in part], slices),
-        "paths array<string>, before array<string>, number int, is_last boolean",
-    )
-    return listing.mapInArrow(scan_batches, SCAN_DDL)
-
-
-def _cut(
-    segments: list[Path], sizes: Mapping[Path, int], enough: int
-) -> Iterator[tuple[list[Path], list[Path], int, bool]]:
-    """A life as pieces of about this size: their segments, those before them, which piece it is and whether the last."""
-    start, number, size = 0, 0, 0
-    for at, segment in enumerate(segments):
-        size += sizes[segment]
-        is_last = at == len(segments) - 1
-        if is_last or size >= enough:
-            yield segments[start : at + 1], segments[:start], number, is_last
-            start, number, size = at + 1, number + 1, 0
-
-
-def doubtful(facts: DataFrame) -> set[Whose]:
-    """The (run, group)s about which digests leave a doubt."""
+def _totals(rest: DataFrame) -> Mapping[str, int]:
     from pyspark.sql import functions as F
 
-    key = ["run", "group"]
-    edges = (
-        facts.where(F.col("what") == "edge").select(*key, "who", "view", "name", "number", "count", "note").collect()
+    def total(condition: Column, column: str) -> Column:
+        return F.coalesce(F.sum(F.when(condition, F.col(column))), F.lit(0))
+
+    is_small = F.col("is_small")
+    row = rest.agg(
+        F.count_if(is_small).alias("small"),
+        F.count_if(~is_small).alias("large"),
+        total(is_small, "bytes").alias("small_bytes"),
+        total(is_small, "files").alias("small_files"),
+        total(~is_small, "bytes").alias("large_bytes"),
+        total(~is_small, "files").alias("large_files"),
+    ).first()
+    assert row is not None
+    return row.asDict()
+
+
+def _runs(facts: DataFrame, also: frozenset[str], ask_digests: bool = True) -> DataFrame:
+    """Every run with its orders, what it owes, its size, and whether its rows must be looked at (`needs_rows`)."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    from unisono.pipeline.doubts import doubtful
+
+    what = F.col("what")
+    known = facts.agg(
+        F.count_if(what == "edge").alias("edges"), F.count_if(F.col("group") == NOT_KNOWN).alias("strays")
+    ).first()
+    assert known is not None
+    was_cut = (what == "life") & (F.col("name") == END) & (F.col("note") == CUT)
+    about = facts.groupBy(*WHOSE).agg(
+        F.collect_set("protocol").alias("protocols"),
+        F.collect_set(F.when(what.isin("origin", "cast"), F.col("note"))).alias("services"),
+        F.collect_set(F.when(what == "order", F.col("name"))).alias("orders"),
+        F.coalesce(F.sum(F.when(what.isin("life", "suspect"), F.col("number"))), F.lit(0)).alias("rows"),
+        F.max(what == "shown").alias("is_shown"),
+        F.array_sort(F.collect_set(F.when(what == "backwards", F.struct("who", "number")))).alias("backwards"),
+        F.array_sort(F.collect_set(F.when(was_cut, F.col("who")))).alias("cut"),
     )
-    if edges:
-        facts = _joined(facts)
-    suspects = facts.where(F.col("what") == "suspect").select(*key)
-    stays = facts.where(F.col("what") == "stay").select(
-        *key, "who", "view", F.col("name").alias("way"), F.col("note").alias("members")
-    )
-    # One member list a view (P11), and a life for every member that a view lists.
-    lists = (
-        stays.groupBy(*key, "view")
-        .agg(F.countDistinct("members").alias("lists"))
-        .where(F.col("lists") > 1)
-        .select(*key)
-    )
-    listed = stays.select(*key, F.explode(F.split("members", ",")).alias("who")).distinct()
-    lives = facts.where(F.col("what") == "life").select(*key, "who")
-    strangers = listed.join(lives, [*key, "who"], "left_anti").select(*key)
-    twice = lives.groupBy(*key, "who").count().where(F.col("count") > 1).select(*key)
-    # The sequence of each stay as one digest of its blocks; stays of one way must agree (P9).
-    blocks = (
-        facts.where(F.col("what") == "block")
-        .groupBy(*key, "who", "view")
-        .agg(
-            F.sum("count").alias("deliveries"),
-            F.expr("bit_xor(xxhash64(name, number, count, xor, sum))").alias("digest"),
+    orders = F.array_sort(F.when(F.size("orders") > 0, F.col("orders")).otherwise(F.col("protocols")))
+    runs = about.withColumn("orders", orders).withColumn("owed", _owed(also))
+    needs_rows = F.lit(True)
+    if ask_digests:
+        doubts = doubtful(facts, in_pieces=known["edges"] > 0).withColumn("is_doubtful", F.lit(True))
+        runs = runs.join(doubts, list(WHOSE), "left")
+        needs_rows = F.coalesce("is_doubtful", F.lit(False)) | (F.size(_undecided()) > 0)
+    if known["strays"]:
+        # A file that cannot be read is of a run that others tell of, if there is one: then it is their doubt.
+        of_run = Window.partitionBy("run")
+        is_stray = (F.col("group") == NOT_KNOWN) & (F.col("run") != NOT_KNOWN)
+        runs = (
+            runs.withColumn("has_strays", F.max(is_stray).over(of_run))
+            .withColumn("has_others", F.max(~is_stray).over(of_run))
+            .where(~(is_stray & F.col("has_others")))
         )
+        needs_rows |= F.col("has_strays") | (F.col("run") == NOT_KNOWN)
+    return runs.select(
+        *WHOSE,
+        F.array_join("orders", ", ").alias("protocol"),
+        "owed",
+        "rows",
+        _notes().alias("notes"),
+        needs_rows.alias("needs_rows"),
     )
-    ways = (
-        stays.where(F.col("way").isNotNull())
-        .join(blocks, [*key, "who", "view"], "left")
-        .na.fill(0, ["deliveries", "digest"])
-    )
-    apart = (
-        ways.groupBy(*key, "view", "way")
-        .agg(F.countDistinct("deliveries", "digest").alias("sequences"))
-        .where(F.col("sequences") > 1)
-        .select(*key)
-    )
-    # What each stay delivered of each origin is what that origin cast in that view (P1, P4, P5, P13, P14).
-    cast = facts.where(F.col("what") == "cast").select(
-        *key, "view", F.col("who").alias("origin"), F.col("note").alias("service"), _digest().alias("cast")
-    )
-    origin = facts.where(F.col("what") == "origin").select(
-        *key, "who", "view", F.col("name").alias("origin"), F.col("note").alias("service"), _digest().alias("delivered")
-    )
-    owed = stays.select(*key, "who", "view").join(cast, [*key, "view"], "inner")
-    unequal = (
-        owed.join(origin, [*key, "who", "view", "origin", "service"], "full")
-        .where(~F.col("cast").eqNullSafe(F.col("delivered")))
-        .select(*key)
-    )
-    parts = (suspects, lists, strangers, twice, apart, unequal)
-    everything = parts[0]
-    for part in parts[1:]:
-        everything = everything.unionByName(part)
-    return {(row["run"], row["group"]) for row in everything.distinct().collect()} | loose_ends(edges)
 
 
-def _joined(facts: DataFrame) -> DataFrame:
-    """The digests of pieces added up, so that they are those of whole lives."""
+def _notes() -> Column:
+    """The sentences of `trace.checks.history` as columns."""
     from pyspark.sql import functions as F
 
-    partial = F.col("what").isin("block", "origin", "cast")
-    by_block = F.when(F.col("what") == "block", F.col("number"))
-    identity = ["run", "group", "protocol", "who", "what", "view", "name", "note"]
-    whole = F.lit(str(2**64)).cast("decimal(38,0)")  # sums wrap at 64 bits, and are written as signed numbers
-    total = F.pmod(F.sum(F.col("sum").cast("decimal(38,0)")), whole)
-    signed = F.when(total >= whole / 2, total - whole).otherwise(total).cast("bigint")
-    added = (
-        facts.where(partial)
-        .groupBy(*identity, by_block.alias("block"))
-        .agg(
-            F.sum("number").alias("rows"),
-            F.sum("count").alias("count"),
-            F.bit_xor("xor").alias("xor"),
-            signed.alias("sum"),
-        )
-        .withColumn("number", F.coalesce("block", "rows"))
+    clock = clock_note("{who}", 1).replace("1", "{number}")
+    behind = F.transform(
+        "backwards",
+        lambda one: F.replace(
+            F.replace(F.lit(clock), F.lit("{who}"), one["who"]), F.lit("{number}"), one["number"].cast("string")
+        ),
     )
-    return facts.where(~partial).unionByName(added.select(*facts.columns))
+    cut = F.replace(F.lit(cut_note(["{names}"])), F.lit("{names}"), F.array_join("cut", ", "))
+    return F.when(F.size("cut") > 0, F.array_append(behind, cut)).otherwise(behind)
 
 
-def _digest() -> Any:
+def _array(properties: Iterable[str]) -> Column:
     from pyspark.sql import functions as F
 
-    return F.struct("number", "count", "xor", "sum")
+    return F.array(*(F.lit(one) for one in sorted(properties))).cast("array<string>")
 
 
-@dataclass(frozen=True)
-class _About:
-    """What the facts say of one run."""
+def _owed(also: frozenset[str]) -> Column:
+    """What is asked of a run: what is owed in any of its views, as far as something is recorded of it.
 
-    protocol: str
-    services: frozenset[str]
-    rows: int
-    orders: frozenset[str]
-    """Those that it was switched to."""
-    is_shown: bool = False
-    """Whether something was recorded of what applications were shown."""
-
-    @property
-    def owed(self) -> frozenset[str]:
-        """What all of its orders promise."""
-        return owed_by(self.protocol).intersection(*map(owed_by, self.orders))
-
-
-def _runs(facts: DataFrame) -> dict[Whose, _About]:
-    """Every run with its order, the services that it carried, and its size."""
+    A violation counts if the order of its view owes it (`owed_only`).
+    """
     from pyspark.sql import functions as F
 
-    rows = (
-        facts.groupBy("run", "group")
-        .agg(
-            F.min("protocol").alias("protocol"),
-            F.collect_set(F.when(F.col("what").isin("origin", "cast"), F.col("note"))).alias("services"),
-            F.collect_set(F.when(F.col("what") == "order", F.col("name"))).alias("orders"),
-            F.sum(F.when(F.col("what").isin("life", "suspect"), F.col("number"))).alias("rows"),
-            F.max(F.col("what") == "shown").alias("is_shown"),
-        )
-        .collect()
-    )
-    return {
-        (row["run"], row["group"]): _About(
-            row["protocol"],
-            frozenset(row["services"]),
-            row["rows"] or 0,
-            frozenset(row["orders"]),
-            bool(row["is_shown"]),
-        )
-        for row in rows
-    }
+    from unisono.pipeline.owed import owed_by_order
+
+    each = F.array_distinct(F.flatten(F.transform("orders", owed_by_order)))
+    judged = F.when(F.coalesce("is_shown", F.lit(False)), each).otherwise(F.array_except(each, _array(SHOWN)))
+    return F.array_sort(F.array_union(judged, _array(also)))
 
 
-def _undecided(owed: frozenset[str], about: _About) -> frozenset[str]:
+def _undecided() -> Column:
     """The owed properties that equal digests do not decide.
 
-    P8 is decided where every message was totally ordered, P25–P29 where nothing was recorded of what applications were shown.
+    Where not every message was totally ordered, they do not decide P8, nor whether casts and deliveries form a circle (P1).
     """
-    left = owed - DECIDED_BY_DIGESTS
-    if about.services <= {TOTAL}:
-        left -= {"P8"}
-    return left if about.is_shown else left - SHOWN
+    from pyspark.sql import functions as F
+
+    all_total = F.size(F.array_except("services", _array({TOTAL}))) == 0
+    in_order = F.array_except("owed", _array(DECIDED_BY_DIGESTS | {"P8"}))
+    return F.when(all_total, in_order).otherwise(F.array_except("owed", _array(DECIDED_BY_DIGESTS - {"P1"})))
 
 
-def _by_size(
-    segments: Segments, rest: Mapping[Whose, frozenset[str]], runs: Mapping[Whose, _About], rows_max: int
-) -> tuple[dict[Whose, frozenset[str]], dict[Whose, frozenset[str]]]:
-    """The runs that one task can judge as a whole, and the larger ones. Files that do not tell whose they are bind all together."""
-    bundles = [list(rest)] if segments.nameless else [[whose] for whose in rest]
-    small: dict[Whose, frozenset[str]] = {}
-    for bundle in bundles:
-        rows = sum(runs[whose].rows for whose in bundle)
-        size = sum(file.stat().st_size for file in segments.of_runs(run for run, _ in bundle))
-        if rows <= rows_max and size <= BYTES_MAX:
-            small |= {whose: rest[whose] for whose in bundle}
-    return small, {whose: owed for whose, owed in rest.items() if whose not in small}
+def _files(facts: DataFrame, needing: DataFrame) -> DataFrame:
+    """The files that hold rows of these runs, or may: `name`, and the `bytes` that are theirs.
+
+    Of a file that cannot be read only its name tells the run, or nothing does; so all that it may belong to look into it.
+    """
+    from pyspark.sql import functions as F
+
+    files = (
+        facts.where(F.col("what") == "file")
+        .groupBy(*WHOSE, "name")
+        .agg(F.coalesce(F.sum("count"), F.lit(0)).alias("bytes"))
+    )
+    whose = needing.select(*WHOSE)
+    of_group = whose.join(files, list(WHOSE), "inner")
+    of_run = whose.where(F.col("group") != NOT_KNOWN).join(
+        files.where(F.col("group") == NOT_KNOWN).drop("group"), "run", "inner"
+    )
+    of_any = whose.where(F.col("run") != NOT_KNOWN).crossJoin(
+        F.broadcast(files.where(F.col("run") == NOT_KNOWN).drop(*WHOSE))
+    )
+    every = of_group.unionByName(of_run).unionByName(of_any)
+    return every.groupBy(*WHOSE, "name").agg(F.sum("bytes").alias("bytes"))
 
 
-def _judge_whole(
-    spark: SparkSession,
-    segments: Segments,
-    rest: Mapping[Whose, frozenset[str]],
-    runs: Mapping[Whose, _About],
-    also: frozenset[str],
-) -> tuple[list[RunVerdict], list[str]]:
-    """Verdicts on small runs, and what could not be read of them."""
-    bundles: dict[str, dict[Whose, frozenset[str]]] = {}
-    for whose, owed in rest.items():
-        bundles.setdefault("" if segments.nameless else whose[0], {})[whose] = owed
-    found = judge_whole(spark, [Bundle(owed, segments.of_runs({run for run, _ in owed})) for owed in bundles.values()])
-    violations = {
-        (run, group): [
-            Violation(run, group, said["name"], tuple(said["members"]), said["view"], said["witness"], said["text"])
-            for said in some
-        ]
-        for (run, group), some in found.violations.items()
-    }
-    return _verdicts(rest, runs, violations, found.counts, found.unknown, "whole", also), found.problems
+def _sizes(files: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return files.groupBy(*WHOSE).agg(F.sum("bytes").alias("bytes"), F.count("*").alias("files"))
+
+
+def _is_small(rows_max: int) -> Column:
+    from pyspark.sql import functions as F
+
+    return (F.col("rows") <= rows_max) & (F.coalesce("bytes", F.lit(0)) <= BYTES_MAX)
 
 
 def _judge_rows(
-    spark: SparkSession,
-    segments: Segments,
-    rest: Mapping[Whose, frozenset[str]],
-    runs: Mapping[Whose, _About],
-    also: frozenset[str],
-) -> tuple[list[RunVerdict], list[str]]:
-    """Verdicts on runs of any size, by the properties' own formulations, and what could not be read of them."""
-    owed_of: dict[frozenset[str], list[Whose]] = {}
-    for whose, owed in rest.items():
-        owed_of.setdefault(owed, []).append(whose)
-    violations: dict[Whose, list[Violation]] = {}
-    counts: dict[Whose, dict[str, int]] = {}
-    with keeping() as keep:
-        tables = load(spark, segments.of_runs({run for run, _ in rest}), keep)
-        for owed, some in owed_of.items():
-            for start in range(0, len(some), RUNS_AT_ONCE):
-                chosen = set(some[start : start + RUNS_AT_ONCE])
-                with keeping() as keep_part:
-                    part = tables.of_runs({run for run, _ in chosen}).cached(keep_part)
-                    rows = _first_ones(check(part, owed)).collect()
-                for row in rows:
-                    whose = (row["run"], row["group"])
-                    if whose not in chosen:  # another group of the same run, which owes something else
-                        continue
-                    counts.setdefault(whose, {})[row["property"]] = row["of"]
-                    members = tuple(row["members"] or ())
-                    found = Violation(*whose, row["property"], members, row["view"], row["witness"])
-                    violations.setdefault(whose, []).append(found)
-        problems = [row["problem"] for row in tables.quarantine.select("problem").collect()]
-        unknown = _unknown(tables, rest)
-    return _verdicts(rest, runs, violations, counts, unknown, "rows", also), problems
+    rest: DataFrame, files: DataFrame, also: frozenset[str], size_bytes: int, count: int, keep: Keep
+) -> DataFrame:
+    """What the properties' own formulations say of runs of any size, as `whole.SAID_DDL`."""
+    from pyspark.sql import functions as F
+
+    from unisono.pipeline.parallelism import fit_shuffles, tasks_for
+
+    fit_shuffles(rest.sparkSession, size_bytes * EXPANSION)
+    paths = files.join(rest, list(WHOSE), "left_semi").select(F.col("name").alias("path")).distinct()
+    loaded = load_paths(paths, tasks_for(size_bytes, count), keep)
+    said = [loaded.quarantine.select(*WHOSE, F.lit("problem").alias("what"), F.col("problem").alias("text"))]
+    # What is owed is one of a few combinations of promises, however many the runs.
+    owed = {one for row in rest.select("owed").distinct().collect() for one in row["owed"]}
+    chosen = rest.select(*WHOSE)
+    events = settled(loaded.events.join(F.broadcast(chosen), list(WHOSE), "left_semi"))
+    said += _said_by_rows(tables_of(events, settled(loaded.quarantine), settled), chosen, owed, also)
+    nothing = rest.sparkSession.createDataFrame([], SAID_DDL)
+    every = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), said, nothing)
+    return settled(every.select(*nothing.columns))
+
+
+def _said_by_rows(tables: Tables, chosen: DataFrame, owed: Iterable[str], also: frozenset[str]) -> list[DataFrame]:
+    from pyspark.sql import functions as F
+
+    from unisono.pipeline.owed import owed_only
+    from unisono.pipeline.properties.registry import check
+
+    # One plan of all properties would be too large for Spark to compare and to explain, however little it reads.
+    each = [settled(_first_ones(owed_only(check(tables, {one}), tables, also))) for one in sorted(owed)]
+    found = reduce(lambda one, other: one.unionByName(other), each)
+    counts = found.groupBy(*WHOSE, "property").agg(F.max("of").cast("string").alias("text"))
+    return [
+        found.select(
+            *WHOSE, F.lit("violation").alias("what"), F.col("property").alias("name"), "members", "view", "witness"
+        ),
+        counts.select(*WHOSE, F.lit("count").alias("what"), F.col("property").alias("name"), "text"),
+        _unknown(tables, chosen).select(
+            *WHOSE, F.lit("unknown").alias("what"), F.col("who").alias("name"), F.col("unknown").alias("text")
+        ),
+    ]
 
 
 def _first_ones(violations: DataFrame) -> DataFrame:
-    """So many of each run, group and property as the plain checkers tell, with how many there are: a million would not fit here."""
+    """As many of each run, group and property as the plain checkers tell, with how many there are: a million would not fit here."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 
@@ -420,48 +403,135 @@ def _first_ones(violations: DataFrame) -> DataFrame:
     return numbered.where(F.col("place") <= VIOLATIONS_MAX).drop("place")
 
 
-def _verdicts(
-    rest: Iterable[Whose],
-    runs: Mapping[Whose, _About],
-    violations: Mapping[Whose, Sequence[Violation]],
-    counts: Mapping[Whose, Mapping[str, int]],
-    unknown: Mapping[Whose, Mapping[str, str]],
-    by: str,
-    also: frozenset[str],
-) -> list[RunVerdict]:
-    verdicts = []
-    for run, group in rest:
-        broken, missing = violations.get((run, group), ()), unknown.get((run, group), {})
-        result = "FAIL" if broken else "UNKNOWN" if missing or "?" in (run, group) else "PASS"
-        ranked = tuple(sorted(broken, key=lambda v: (_rank(v.property), v.members)))
-        about, how_many = runs[run, group], counts.get((run, group), {})
-        owed = about.owed | also
-        verdicts.append(RunVerdict(run, group, about.protocol, result, owed, ranked, missing, by, how_many))
-    return verdicts
+def _unknown(tables: Tables, chosen: DataFrame) -> DataFrame:
+    """The lives of which something is missing; members of views without a trace too, and runs without any life.
 
-
-def _unknown(tables: Tables, rest: Iterable[Whose]) -> dict[Whose, dict[str, str]]:
-    """The lives of which something is missing; members of views without a trace too, and runs without any life."""
+    A file that cannot be used may have the name of a life of which nothing else is known.
+    """
     from pyspark.sql import functions as F
 
-    holed = tables.lives.where(F.col("unknown").isNotNull()).select("run", "group", "who", "unknown")
-    listed = tables.views.select("run", "group", F.explode("members").alias("who")).distinct()
-    absent = listed.join(tables.lives, ["run", "group", "who"], "left_anti").select(
-        "run", "group", "who", F.lit("there is no trace of it").alias("unknown")
+    from unisono.pipeline.owed import untold
+
+    columns = (*WHOSE, "who", "unknown")
+    lives = tables.lives.select(*columns)
+    listed = tables.views.select(*WHOSE, F.explode("members").alias("who")).distinct()
+    absent = listed.join(lives, [*WHOSE, "who"], "left_anti").withColumn("unknown", F.lit("there is no trace of it"))
+    who = name_of(F.col("member"), F.coalesce("incarnation", F.lit(0)))
+    bad = tables.quarantine.where(F.col("member").isNotNull()).select("run", who.alias("who"), "problem")
+    unused = (
+        bad.groupBy("run", "who")
+        .agg(F.min("problem").alias("unknown"))
+        .join(chosen, "run", "inner")
+        .select(*columns)
+        .join(lives.unionByName(absent), [*WHOSE, "who"], "left_anti")
     )
-    result: dict[Whose, dict[str, str]] = {}
-    for row in holed.unionByName(absent).collect():
-        result.setdefault((row["run"], row["group"]), {})[row["who"]] = row["unknown"]
-    alive = {(row["run"], row["group"]) for row in tables.lives.select("run", "group").distinct().collect()}
-    for whose in rest:
-        if whose not in alive:
-            result.setdefault(whose, {})["?"] = NOTHING_USABLE
-    return result
+    empty = chosen.join(lives.unionByName(unused), list(WHOSE), "left_anti").select(
+        *WHOSE, F.lit(NOT_KNOWN).alias("who"), F.lit(NOTHING_USABLE).alias("unknown")
+    )
+    missing = lives.where(F.col("unknown").isNotNull()).unionByName(absent).unionByName(unused).unionByName(empty)
+    doubts = untold(tables).select(*columns).join(missing, [*WHOSE, "who"], "left_anti")
+    return missing.unionByName(doubts)
+
+
+def _judgement(judged: DataFrame, parts: Sequence[DataFrame], results: Mapping[str, int], runs_told: int) -> Judgement:
+    """Put together what digests and rows say, and fetch as much of it as can be told."""
+    from pyspark.sql import functions as F
+
+    nothing = judged.sparkSession.createDataFrame([], SAID_DDL)
+    said = reduce(lambda one, other: one.unionByName(other), parts) if parts else nothing
+    if parts:
+        counts = _as_map(said.where(F.col("what") == "count"), F.col("text").cast("bigint"), "counts")
+        unknown = _as_map(said.where(F.col("what") == "unknown"), F.col("text"), "unknown")
+        judged = judged.join(counts, list(WHOSE), "left").join(unknown, list(WHOSE), "left")
+    else:
+        nobody = {"counts": "map<string,bigint>", "unknown": "map<string,string>"}
+        judged = judged.withColumns({name: F.lit(None).cast(kind) for name, kind in nobody.items()})
+    result = (
+        F.when(F.col("counts").isNotNull(), F.lit("FAIL"))
+        .when(
+            F.col("unknown").isNotNull() | (F.col("run") == NOT_KNOWN) | (F.col("group") == NOT_KNOWN), F.lit("UNKNOWN")
+        )
+        .otherwise(F.lit("PASS"))
+    )
+    verdicts = judged.withColumn("result", result).select(*VERDICT_COLUMNS).persist()
+    violations = (
+        said.where(F.col("what") == "violation")
+        .select(*WHOSE, F.col("name").alias("property"), "members", "view", "witness", F.col("text").alias("told"))
+        .persist()
+    )
+    problems = said.where(F.col("what") == "problem")
+    quarantined = problems.count() if parts else 0
+    some = problems.select("text").distinct().orderBy("text").limit(PROBLEMS_TOLD).collect() if quarantined else []
+    if not results:
+        found = {row["result"]: row["count"] for row in verdicts.groupBy("result").count().collect()}
+        results = {result: found[result] for result in ("PASS", "FAIL", "UNKNOWN") if result in found}
+    told = _told(verdicts, violations, results, runs_told)
+    return Judgement(told, quarantined, tuple(row["text"] for row in some), results, verdicts, violations)
+
+
+def _files_read(files: DataFrame, told: Iterable[RunVerdict]) -> dict[str, dict[str, int]]:
+    """Where the rows of the first runs lie that do not pass."""
+    from pyspark.sql import functions as F
+
+    worst_first = sorted(told, key=lambda run: run.result != "FAIL")
+    bad = [run.run for run in worst_first if run.result != "PASS"][:RUNS_LOCATED]
+    found: dict[str, dict[str, int]] = {}
+    if bad:
+        for row in files.where(F.col("run").isin(bad)).limit(FILES_LOCATED).collect():
+            found.setdefault(row["run"], {})[row["name"]] = row["bytes"]
+    return found
+
+
+def _as_map(said: DataFrame, value: Column, name: str) -> DataFrame:
+    """By run: a map from names to values."""
+    from pyspark.sql import functions as F
+
+    each = said.groupBy(*WHOSE, "name").agg(F.min(value).alias("value"))
+    entries = F.array_sort(F.collect_list(F.struct("name", "value")))
+    return each.groupBy(*WHOSE).agg(F.map_from_entries(entries).alias(name))
+
+
+def _told(verdicts: DataFrame, violations: DataFrame, results: Mapping[str, int], most: int) -> tuple[RunVerdict, ...]:
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    first = verdicts
+    if sum(results.values()) > most:
+        rank = F.when(F.col("result") == "FAIL", 0).when(F.col("result") == "UNKNOWN", 1).otherwise(2)
+        first = verdicts.orderBy(rank, *WHOSE).limit(most)
+    rows = sorted(first.collect(), key=lambda row: (row["run"] or "", row["group"] or ""))
+    found: dict[tuple[str, str], list[Violation]] = {}
+    if results.get("FAIL"):
+        chosen = violations.join(F.broadcast(first.select(*WHOSE)), list(WHOSE), "left_semi")
+        # The first of every property of every run come before the second of any.
+        alike = Window.partitionBy(*WHOSE, "property").orderBy(
+            "view", "members", F.col("witness").cast("string"), "told"
+        )
+        numbered = chosen.withColumn("place", F.row_number().over(alike))
+        for row in numbered.orderBy("place", *WHOSE, "property").limit(VIOLATIONS_TOLD).collect():
+            whose = (row["run"], row["group"])
+            members = tuple(row["members"] or ())
+            found.setdefault(whose, []).append(
+                Violation(*whose, row["property"], members, row["view"], row["witness"] or {}, row["told"])
+            )
+    return tuple(_verdict(row, found.get((row["run"], row["group"]), [])) for row in rows)
+
+
+def _verdict(row: Any, found: list[Violation]) -> RunVerdict:
+    counts = dict(sorted((row["counts"] or {}).items(), key=lambda pair: _rank(pair[0])))
+    return RunVerdict(
+        row["run"],
+        row["group"],
+        row["protocol"],
+        row["result"],
+        frozenset(row["owed"]),
+        tuple(sorted(found, key=lambda v: (_rank(v.property), v.members))),
+        row["unknown"] or {},
+        row["by"],
+        counts,
+        tuple(row["notes"] or ()),
+    )
 
 
 def _rank(property: str) -> tuple[int, str]:
     return int("".join(c for c in property if c.isdigit())), property
-
-
-def _segment_key(path: Path) -> tuple[str, ...]:
-    return tuple(path.name.split("."))

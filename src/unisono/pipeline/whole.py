@@ -7,32 +7,34 @@ own formulations (`properties`), which give the same verdicts (the tests hold th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.bronze import read_file
+from unisono.pipeline.storage import Place, place
+from unisono.pipeline.tables import WHOSE
 from unisono.trace.checks.judge import Verdict, judge
-from unisono.trace.schema import NAMES, Event, TraceError, from_row, member_name
+from unisono.trace.schema import NAMES, NOT_KNOWN, Event, TraceError, from_row, member_name
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame
 
 ROWS_MAX = 200_000
 """A run of at most so many rows is judged as a whole; an event takes about a kilobyte in a worker."""
 BYTES_MAX = 32 << 20
 """And of at most so many bytes in files, because a file may hold more than what could be read of it."""
 
+COST = 16
+"""What judging a byte in plain Python costs, compared with scanning it."""
 NOTHING_USABLE = "none of its rows can be used"
 
 Whose = tuple[str, str]
 """A run and its group."""
 
 _COLUMNS = ("run", "group", "what", "name", "members", "view", "witness", "text")
-WHOLE_DDL = (
+SAID_DDL = (
     "run string, `group` string, what string, name string, members array<string>, view string, "
     "witness map<string,string>, text string"
 )
@@ -40,51 +42,50 @@ WHOLE_DDL = (
 `problem` with a row or file."""
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """The runs that one row of a job judges, each with what it owes, and the files that may hold their rows."""
+def judge_whole(
+    runs: DataFrame, files: DataFrame, also: Iterable[str] = (), size_bytes: int = 0, count: int = 0
+) -> DataFrame:
+    """What is said of these runs (`SAID_DDL`), each judged in one task: on what their orders owe, and `also`.
 
-    owed: Mapping[Whose, frozenset[str]]
-    files: Sequence[Path]
+    `files` names those that may hold rows of each run; they have `size_bytes` and are `count` in all.
+    """
+    from pyspark.sql import functions as F
 
+    from unisono.pipeline.parallelism import tasks_for
 
-@dataclass
-class Found:
-    """What the workers say of each run."""
-
-    violations: dict[Whose, list[dict[str, Any]]] = field(default_factory=dict)
-    counts: dict[Whose, dict[str, int]] = field(default_factory=dict)
-    unknown: dict[Whose, dict[str, str]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    """One for each row or file that could not be used."""
+    asked = F.array(*(F.lit(one) for one in sorted(also))).cast("array<string>")
+    bundles = _bundles(runs, files).select("runs", "paths", asked.alias("also"))
+    return bundles.repartition(tasks_for(size_bytes * COST, count)).mapInArrow(_judge_batches, SAID_DDL)
 
 
-def judge_whole(spark: SparkSession, bundles: Sequence[Bundle]) -> Found:
-    """Judge these runs, each in one task."""
-    rows = [
-        (
-            [[run, group, ",".join(sorted(owed))] for (run, group), owed in bundle.owed.items()],
-            [str(file.resolve()) for file in bundle.files],
+def _bundles(runs: DataFrame, files: DataFrame) -> DataFrame:
+    """Runs that lie in one file are judged by one task, up to `ROWS_MAX` rows, so that the file is not read for each of them."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    holds = F.count("*").over(Window.partitionBy("name"))
+    theirs = (
+        files.join(runs, list(WHOSE), "left_semi")
+        .withColumn("holds", holds)
+        .groupBy(*WHOSE)
+        .agg(
+            F.min(F.when(F.col("holds") > 1, F.col("name"))).alias("shared"),
+            F.array_sort(F.collect_set("name")).alias("paths"),
         )
-        for bundle in bundles
-    ]
-    slices = min(len(rows), spark.sparkContext.defaultParallelism * 8)
-    dealt = [row for i in range(slices) for row in rows[i::slices]]
-    listing = spark.createDataFrame(
-        spark.sparkContext.parallelize(dealt, slices), "runs array<array<string>>, paths array<string>"
     )
-    found = Found()
-    for row in listing.mapInArrow(_judge_batches, WHOLE_DDL).collect():
-        whose = (row["run"], row["group"])
-        if row["what"] == "problem":
-            found.problems.append(row["text"])
-        elif row["what"] == "count":
-            found.counts.setdefault(whose, {})[row["name"]] = int(row["text"])
-        elif row["what"] == "unknown":
-            found.unknown.setdefault(whose, {})[row["name"]] = row["text"]
-        else:
-            found.violations.setdefault(whose, []).append(row.asDict())
-    return found
+    before = Window.partitionBy("shared").orderBy(*WHOSE).rowsBetween(Window.unboundedPreceding, -1)
+    number = F.floor(F.coalesce(F.sum("rows").over(before), F.lit(0)) / ROWS_MAX)
+    alone = runs.select(*WHOSE, "rows").join(theirs, list(WHOSE), "left")
+    together = alone.where(F.col("shared").isNotNull()).withColumn("number", number)
+    nothing = F.array().cast("array<string>")
+    single = alone.where(F.col("shared").isNull()).select(
+        F.array(F.array(*WHOSE)).alias("runs"), F.coalesce("paths", nothing).alias("paths")
+    )
+    several = together.groupBy("shared", "number").agg(
+        F.collect_list(F.array(*WHOSE)).alias("runs"),
+        F.array_distinct(F.flatten(F.collect_list("paths"))).alias("paths"),
+    )
+    return single.unionByName(several.select("runs", "paths"))
 
 
 # On the workers.
@@ -96,19 +97,19 @@ def _judge_batches(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.R
     text = pyarrow.string()
     types = (text, text, text, text, pyarrow.list_(text), text, pyarrow.map_(text, text), text)
     for batch in batches:
-        for runs, paths in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-            owed = {(run, group): frozenset(ids.split(",")) for run, group, ids in runs}
-            said = list(_judge_bundle(owed, [Path(path) for path in paths]))
+        for runs, paths, also in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            said = list(_judge_bundle([(run, group) for run, group in runs], [place(path) for path in paths], also))
             columns = list(zip(*said, strict=True)) if said else [()] * len(types)
             arrays = [pyarrow.array(list(column), type) for column, type in zip(columns, types, strict=True)]
             yield pyarrow.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
 
 
-def _judge_bundle(owed: Mapping[Whose, frozenset[str]], files: Sequence[Path]) -> Iterator[tuple[Any, ...]]:
-    lives: dict[Whose, dict[tuple[str, int], list[Event]]] = {whose: {} for whose in owed}
+def _judge_bundle(runs: Sequence[Whose], files: Sequence[Place], also: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
+    lives: dict[Whose, dict[tuple[str, int], list[Event]]] = {whose: {} for whose in runs}
     troubled: dict[str | None, dict[str, str]] = {}  # by run and member: the first of its problems
+    wanted = {run for run, _ in runs}
     for file in files:
-        for row in _read(file):
+        for row in _read(file, wanted):
             if isinstance(row, Event):
                 if (row.run, row.group) in lives:
                     lives[row.run, row.group].setdefault((row.member, row.incarnation), []).append(row)
@@ -118,16 +119,31 @@ def _judge_bundle(owed: Mapping[Whose, frozenset[str]], files: Sequence[Path]) -
                 troubled.setdefault(row["run"], {}).setdefault(who, row["problem"])
             yield (row["run"], row["group"], "problem", None, None, None, None, row["problem"])
     for whose, rows in lives.items():
-        if not rows:
-            yield (*whose, "unknown", "?", None, None, None, NOTHING_USABLE)
-        ordered = [sorted(rows[life], key=lambda event: (event.local_index, event.time_ns)) for life in sorted(rows)]
-        verdict = judge(chain.from_iterable(ordered), owed[whose])
-        yield from _said(whose, verdict, troubled.get(whose[0], {}))
+        if not rows and not troubled.get(whose[0]):
+            yield (*whose, "unknown", NOT_KNOWN, None, None, None, NOTHING_USABLE)
+        ordered = [sorted(rows[life], key=_turn) for life in sorted(rows)]
+        verdict = judge(chain.from_iterable(ordered), also=also, troubled=troubled.get(whose[0]))
+        yield from _said(whose, verdict)
 
 
-def _read(file: Path) -> Iterator[Event | dict[str, Any]]:
-    """Every row of a file, as an event; one that cannot be used as it is, with its `problem`."""
-    for batch in read_file(file):
+def events_of_run(files: Iterable[Place], run: str) -> Iterator[Event]:
+    """The rows of a run that can be used, life after life, each in the order of its indices."""
+    lives: dict[tuple[str, int], list[Event]] = {}
+    for file in files:
+        for row in _read(file, {run}):
+            if isinstance(row, Event):
+                lives.setdefault((row.member, row.incarnation), []).append(row)
+    for life in sorted(lives):
+        yield from sorted(lives[life], key=_turn)
+
+
+def _turn(event: Event) -> tuple[int, int]:
+    return event.local_index, event.time_ns
+
+
+def _read(file: Place, runs: set[str]) -> Iterator[Event | dict[str, Any]]:
+    """Every row of these runs, as an event; one that cannot be used, of any run, as it is, with its `problem`."""
+    for batch in read_file(file, runs):
         for row in batch.to_pylist():
             if row["problem"] is None:
                 if row["attributes"] is not None:
@@ -140,23 +156,22 @@ def _read(file: Path) -> Iterator[Event | dict[str, Any]]:
             yield row
 
 
-def _said(whose: Whose, verdict: Verdict, troubled: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
+def _said(whose: Whose, verdict: Verdict) -> Iterator[tuple[Any, ...]]:
     for violation in verdict.violations:
         witness = {name: _text(value) for name, value in violation.witness.items() if value is not None}
-        view = witness.get("view")
         yield (
             *whose,
             "violation",
             violation.property,
             list(violation.members),
-            view,
+            violation.view,
             list(witness.items()),
             violation.sentence,
         )
     for name, count in verdict.counts.items():
         yield (*whose, "count", name, None, None, None, str(count))
-    for member in sorted(verdict.unknown.keys() | troubled.keys()):
-        yield (*whose, "unknown", member, None, None, None, troubled.get(member) or verdict.unknown[member])
+    for member, reason in verdict.unknown.items():
+        yield (*whose, "unknown", member, None, None, None, reason)
 
 
 def _text(value: object) -> str:

@@ -1,8 +1,8 @@
 """P0 well-formed: local_index = 0..k; ordinals contiguous; begins with JOIN or VIEW; nothing after CRASH, LEAVE or END.
 
-Besides, a CAST, DELIVER or PLACE row names the view that its member installed last. A hole in the local indices is no
-violation: it makes the verdict UNKNOWN. An index that comes twice is one. Behind a hole ordinals may have moved on, but
-not back.
+Besides, a CAST, DELIVER or PLACE row names the view that its member installed last, and a service that the view's order carries;
+`protocol` is the same in all rows of a life; and the indices of its casts rise. A hole in the local indices is no violation: it
+makes the verdict UNKNOWN. An index that comes twice is one. Behind a hole ordinals may have moved on, but not back.
 
 The order of a table's rows says nothing, so rows that lie in a file out of order are sorted here and not held against anyone.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from unisono.pipeline.booked import marked
+from unisono.pipeline.owed import carried_by
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE
 
@@ -29,6 +30,8 @@ def violations(tables: Tables) -> DataFrame:
 
     life = Window.partitionBy(*LIFE).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     stay = Window.partitionBy(*LIFE, "installed_at", "in_time", "numbered", "service").orderBy("local_index")
+    before = Window.partitionBy(*LIFE).orderBy("local_index").rowsBetween(Window.unboundedPreceding, -1)
+    cast_end = F.when(F.col("kind") == "CAST", F.col("first") + F.col("count"))
     ending = F.when(F.col("kind").isin("END", "LEAVE", "CRASH"), F.struct("local_index", "kind"))
     rows = (
         marked(tables.events)
@@ -36,13 +39,18 @@ def violations(tables: Tables) -> DataFrame:
         .withColumn("in_time", F.col("view").eqNullSafe(F.col("installed")))
         .withColumn("numbered", F.col("kind").isin("DELIVER", "PLACE"))
         .withColumn("holed", F.coalesce(F.col("gap_at") > F.col("installed_at"), F.lit(False)))
+        .withColumn("cast_end", F.max(cast_end).over(before))
         .withColumn("expected", F.coalesce(F.lag("ordinal").over(stay) + 1, F.lit(0)))
     )
     found = rows.select(
-        "run", "group", "who", "view", "local_index", "kind", "service", "ordinal", "expected", "installed",
-        F.col("end.kind").alias("ending"), F.explode(F.array_compact(F.array(*_faults()))).alias("what"),
+        "run", "group", "who", "view", "local_index", "kind", "service", "ordinal", "expected", "installed", "order",
+        "protocol", "protocol_before", "first", "cast_end", F.col("end.kind").alias("ending"),
+        F.explode(F.array_compact(F.array(*_faults()))).alias("what"),
     )  # fmt: skip
-    names = ("what", "local_index", "kind", "service", "ordinal", "expected", "installed", "ending")
+    names = (
+        "what", "local_index", "kind", "service", "ordinal", "expected", "installed", "ending", "order", "protocol",
+        "protocol_before", "first", "cast_end",
+    )  # fmt: skip
     witness: dict[str, Column | str] = {name: name for name in names}
     return violation(found, PROPERTY, F.array("who"), witness)
 
@@ -55,8 +63,12 @@ def _faults() -> list[Column]:
     excused = F.col("gap_at").isNotNull() & (F.col("installed_at").isNull() | F.col("holed"))
     moved_on = F.col("holed") & (F.col("ordinal") > F.col("expected"))
     begins = F.col("previous").isNull() & (F.col("local_index") == 0)
+    carried = carried_by(F.col("order"))
     return [
         F.when(F.col("local_index") == F.col("previous"), F.lit("twice")),
+        F.when(F.col("protocol") != F.col("protocol_before"), F.lit("protocol")),
+        F.when(of_view & F.col("in_time") & ~F.array_contains(carried, F.col("service")), F.lit("service")),
+        F.when((F.col("kind") == "CAST") & (F.col("first") < F.col("cast_end")), F.lit("cast again")),
         F.when(F.col("local_index") > F.col("end.local_index"), F.lit("after the end")),
         F.when(of_view & ~F.col("in_time") & ~excused, F.lit("view")),
         F.when(

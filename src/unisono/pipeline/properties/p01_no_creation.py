@@ -1,4 +1,7 @@
-"""P1 no creation: every DELIVER has its CAST, equal digest, receiver among the destinations.
+"""P1 no creation: every DELIVER has its CAST, equal digest and service, receiver among the destinations.
+
+A PLACE has the service and the destinations of its CAST too, and a DELIVER the destinations: other properties look at the row at
+hand. Only a member that the CAST does not address places it, unless the payload is void.
 
 The CAST comes first: a message delivered by its own caster before it was cast was created out of nothing, and so was
 one in a circle of casts and deliveries that no order of events explains. If rows of the origin are missing, or it
@@ -27,30 +30,52 @@ PROPERTY = "P1"
 def violations(tables: Tables) -> DataFrame:
     from pyspark.sql import functions as F
 
-    delivered = tables.parts.where(F.col("kind") == "DELIVER")
-    cast = delivered.where(F.col("cast_local").isNotNull())
-    alike = (F.col("cast_first") == F.col("row_first")) & (F.col("cast_count") == F.col("row_count"))
-    altered = cast.where(alike & (F.col("digest") != F.col("cast_digest")))
-    not_addressed = cast.where(~F.array_contains("cast_destinations", F.col("who")))
-    found = _say(_uncast(tables, delivered), "never cast")
-    for rows, what in ((altered, "digest"), (not_addressed, "destinations")):
-        found = found.unionByName(_say(rows, what))
-    return found.unionByName(_too_early(tables)).select(*COLUMNS)
+    of_casts = tables.parts.where(F.col("cast_local").isNotNull())
+    told = of_casts.withColumn("what", F.explode(F.array_compact(F.array(*_faults()))))
+    uncast = _uncast(tables, tables.parts.where(F.col("kind") == "DELIVER")).withColumn("what", F.lit("never cast"))
+    return _say(told).unionByName(_say(uncast)).unionByName(_too_early(tables)).select(*COLUMNS)
 
 
-def _say(found: DataFrame, what: str) -> DataFrame:
+def _faults() -> list[Column]:
+    """How a DELIVER or PLACE may differ from its CAST, each a name or null."""
+    from pyspark.sql import functions as F
+
+    is_delivered = F.col("kind") == "DELIVER"
+    is_alike = (F.col("cast_first") == F.col("row_first")) & (F.col("cast_count") == F.col("row_count"))
+    addressed = F.array_contains("cast_destinations", F.col("who"))
+    here, there = F.array_sort("destinations"), F.array_sort("cast_destinations")
+    return [
+        F.when(is_delivered & is_alike & (F.col("digest") != F.col("cast_digest")), F.lit("digest")),
+        F.when(is_delivered & ~addressed, F.lit("not addressed")),
+        F.when(~is_delivered & F.coalesce(addressed, F.lit(True)) & ~F.col("void"), F.lit("withheld")),
+        F.when(F.col("service") != F.col("cast_service"), F.lit("service")),
+        F.when(~here.eqNullSafe(there), F.lit("destinations")),
+    ]
+
+
+def _say(found: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     witness: dict[str, Column | str] = {
-        "what": F.lit(what),
+        "what": "what",
         "message": batch_name(),
         "local_index": "local_index",
         "cast_local": "cast_local",
         "digest": "digest",
         "cast_digest": "cast_digest",
-        "destinations": F.concat_ws(", ", "cast_destinations"),
+        "service": "service",
+        "cast_service": "cast_service",
+        "kind": "kind",
+        "destinations": _addressees("destinations"),
+        "cast_destinations": _addressees("cast_destinations"),
     }
     return violation(found, PROPERTY, F.array("who", "origin_who"), witness)
+
+
+def _addressees(column: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.when(F.col(column).isNull(), F.lit("everyone")).otherwise(F.concat_ws(", ", column))
 
 
 def _uncast(tables: Tables, delivered: DataFrame) -> DataFrame:
@@ -80,33 +105,39 @@ def _uncast(tables: Tables, delivered: DataFrame) -> DataFrame:
 
 
 def _too_early(tables: Tables) -> DataFrame:
-    """Delivered before the CAST can have been: found by putting all rows of a group into an order in which casts come first."""
+    """Delivered before the CAST can have been: in a circle of casts and deliveries, looked for between consistent cuts."""
     from pyspark.sql import functions as F
 
+    from unisono.pipeline.properties.consistent_cuts import divide
+
     casters = tables.casts.groupBy(*LIFE).agg(F.max("local_index").alias("last_cast"))
+    batch = ("run", "group", "who", "local_index", "kind", "view", "origin_who", "first", "count", "cast_first")
     deliveries = (
         tables.parts.where(F.col("cast_local").isNotNull())
         .join(casters, list(LIFE), "inner")
         .where(F.col("local_index") < F.col("last_cast"))  # what follows the last own cast is in no circle
-        .select(
-            "run",
-            "group",
-            "who",
-            "local_index",
-            "kind",
-            "view",
-            "origin_who",
-            "first",
-            "count",
-            "cast_first",
-            "cast_local",
-        )
+        .select(*batch, "cast_local", F.col("origin_who").alias("other"), F.col("cast_local").alias("other_at"))
     )
-    casts = tables.casts.select(
-        "run", "group", "who", "local_index", F.lit("CAST").alias("kind"), "view", "origin_who", "first", "count",
-        F.col("first").alias("cast_first"), F.col("local_index").alias("cast_local"),
-    )  # fmt: skip
-    return casts.unionByName(deliveries).groupBy("run", "group").applyInArrow(_scan, VIOLATION_DDL)
+    casts = tables.casts.withColumns({"kind": F.lit("CAST"), "cast_first": F.col("first")}).select(
+        *batch, F.col("local_index").alias("cast_local")
+    )
+    steps = casts.unionByName(deliveries, allowMissingColumns=True).withColumns(
+        {"stream": F.col("who"), "at": F.col("local_index")}
+    )
+    divided = divide(steps, ("run", "group"))
+    columns = (*batch, "cast_local")
+    found = (
+        divided.windows.select(*columns, "window").groupBy("run", "group", "window").applyInArrow(_scan, VIOLATION_DDL)
+    )
+    if divided.proofs is None:
+        return found
+    witness: dict[str, Column | str] = {
+        "what": F.lit("too early"),
+        "message": batch_name(),
+        "local_index": "local_index",
+        "cast_local": "cast_local",
+    }
+    return found.unionByName(violation(divided.proofs, PROPERTY, F.array("who", "origin_who"), witness))
 
 
 def _scan(table: pyarrow.Table) -> pyarrow.Table:

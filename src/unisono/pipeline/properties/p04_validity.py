@@ -30,7 +30,9 @@ def violations(tables: Tables) -> DataFrame:
         .select(*LIFE, "ending", F.when(F.col("ending_reason") == "cut", F.col("last_view")).alias("exempt"))
     )
     own = (F.col("origin") == F.col("member")) & (F.col("origin_incarnation") == F.col("incarnation"))
-    delivered = tables.deliveries.where(own).select(*LIFE, each_index().alias("index"))
+    not_for_itself = F.coalesce(~F.array_contains("cast_destinations", F.col("who")), F.lit(False))
+    counts = (F.col("kind") == "DELIVER") | not_for_itself
+    delivered = tables.parts.where(own & counts).select(*LIFE, each_index().alias("index"))
     found = (
         tables.casts.join(correct, list(LIFE), "inner")
         .where(~F.col("view").eqNullSafe(F.col("exempt")))

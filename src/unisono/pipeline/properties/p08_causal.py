@@ -4,174 +4,359 @@ past(m) is the union of the pasts of everything that m's caster had cast or deli
 messages themselves; a placeholder counts as delivered there, so that the past is transitive through messages not
 addressed to p. A message that is not `total` need not wait for a `total` one of its past. A void payload is exempt.
 
-The past is computed from the trace, never from the protocol's own clocks, in one scan per view: rows come in an order
-in which every cast is before its deliveries, and each stay keeps a **frontier**, one number an origin: how many of the
-messages that the origin cast in this view are known to it. That loses nothing, because what an origin cast earlier is
-in the past of what it cast later. O(N·n) in all.
+The past is computed from the trace, never from the protocol's own clocks. It is a **frontier**, one number an origin:
+how many of the messages that the origin cast in this view are in it. That loses nothing, because what an origin cast
+earlier is in the past of what it cast later.
+
+In a large view, no process sees more than one member's rows, and those as a stream: it keeps a few numbers an origin.
+Pasts are computed in rounds.
+
+- Round 0 takes for the past of a CAST what its caster had cast and delivered itself. That is a lower bound.
+- Each further round gives every delivery the past that its message had in the round before. The member knows that too
+  from there on, so the pasts of its later casts may grow. When those of a view do not, they are the least solution of
+  the definition, which is the past; and the deliveries of that round are judged by it.
+
+If a member had delivered the whole past of a message before the message, that past adds nothing to what it knew. So in
+a view that keeps P8 without exemptions nothing grows in round 1, and that round is the last. Otherwise there are as many
+rounds as deliveries that came before a part of their past can follow one another, each in the past of the next.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from itertools import islice
+from operator import gt
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unisono.pipeline.properties.base import VIOLATION_DDL
-from unisono.pipeline.properties.relations import Step, causal_order
+from unisono.pipeline.booked import each_index
+from unisono.pipeline.properties.base import violation
+from unisono.pipeline.properties.scanning import settled
+from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import TOTAL
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.properties.scanning import Found
     from unisono.pipeline.tables import Tables
 
 PROPERTY = "P8"
-_COLUMNS = (
-    "run", "group", "view", "who", "local_index", "kind", "stay", "members", "holed", "origin_who", "first", "count", "void",
-    "service", "destinations", "cast_first", "cast_local",
+ROWS_MAX = 200_000
+"""The rounds of a view of at most so many rows are made in one task: for little data, planning costs more than scanning."""
+ROWS_A_BATCH = 10_000
+VIEW = ("run", "group", "view")
+BATCH = (*VIEW, "origin_who", "cast_first")
+_ROW = (
+    *VIEW, "who", "stay", "local_index", "kind", "holed", "origin_who", "first", "service", "cast_first", "early", "origin",
+    "start", "stop", "ranks", "size",
 )  # fmt: skip
-Row = dict[str, Any]
+_SCAN_DDL = (
+    "run string, `group` string, view string, who string, stay bigint, local_index bigint, origin_who string, "
+    "first bigint, is_total boolean, past array<bigint>, missed int, start bigint, stop bigint"
+)
+"""One row is the past of a CAST (`past`), or a part of a delivery's past that was not delivered before it (`missed`:
+the messages `start … stop-1` of the member of this rank)."""
 
 
 def violations(tables: Tables) -> DataFrame:
     from pyspark.sql import functions as F
 
-    casts = tables.booked.where(F.col("kind") == "CAST")
-    casts = casts.withColumns({"cast_first": F.col("first"), "cast_local": F.col("local_index")})
-    same_view = F.col("cast_view").isNull() | (F.col("cast_view") == F.col("view"))
-    delivered = tables.parts.where(same_view)
-    delivered = delivered.withColumns({"service": F.col("cast_service"), "destinations": F.col("cast_destinations")})
-    # Rows of a view whose VIEW row is missing still hand on what they know, by the list that others have.
-    lists = tables.views.groupBy("run", "group", "view").agg(F.min("members").alias("list"))
-    rows = (
-        casts.select(*_COLUMNS)
-        .unionByName(delivered.select(*_COLUMNS))
-        .join(lists, ["run", "group", "view"], "left")
-        .withColumn("members", F.coalesce("members", "list", F.array().cast("array<string>")))
-        .select(*_COLUMNS)
+    casts = _placed(tables.booked.where(F.col("kind") == "CAST"))
+    rows = settled(_rows(tables, casts))
+    large = settled(rows.groupBy(*VIEW).count().where(F.col("count") > ROWS_MAX).select(*VIEW))
+    small = rows if large.isEmpty() else rows.join(large, list(VIEW), "left_anti")
+    missed = [small.groupBy(*VIEW).applyInArrow(_settle, _SCAN_DDL)]
+    if not large.isEmpty():
+        missed += _rounds(rows.join(large, list(VIEW), "left_semi"))
+    return _violations(tables, reduce(lambda one, other: one.unionByName(other), missed), casts)
+
+
+def _rounds(rows: DataFrame) -> Iterator[DataFrame]:
+    """What was missed in views too large for one task, as soon as no past of theirs grows any more."""
+    from pyspark.sql import functions as F
+
+    before = settled(_scanned(rows, None))
+    while True:
+        now = settled(_scanned(rows, before))
+        grown = settled(_grown(before, now))
+        yield now.where(F.col("missed").isNotNull()).join(grown, list(VIEW), "left_anti")
+        if grown.isEmpty():
+            return
+        rows, before = (settled(table.join(grown, list(VIEW), "left_semi")) for table in (rows, now))
+
+
+def _placed(casts: DataFrame) -> DataFrame:
+    """The batches of each origin and view, with the numbers `start … stop-1` that their messages have among all of them."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    before = (
+        Window.partitionBy(*VIEW, "origin_who")
+        .orderBy("first", "local_index")
+        .rowsBetween(Window.unboundedPreceding, -1)
     )
-    return rows.groupBy("run", "group", "view").applyInArrow(_scan, VIOLATION_DDL)
+    end = F.col("first") + F.col("count")
+    return (
+        casts.withColumn("begin", F.greatest("first", F.coalesce(F.max(end).over(before), F.col("first"))))
+        .withColumn("messages", F.greatest(end - F.col("begin"), F.lit(0)))
+        .withColumn("start", F.coalesce(F.sum("messages").over(before), F.lit(0)))
+        .withColumn("stop", F.col("start") + F.col("messages"))
+    )
 
 
-def _scan(table: pyarrow.Table) -> pyarrow.Table:
-    from unisono.pipeline.properties.scanning import found_table
+def _rows(tables: Tables, casts: DataFrame) -> DataFrame:
+    """CAST, DELIVER and PLACE rows of each view, with messages and members as numbers."""
+    from pyspark.sql import functions as F
 
-    order = [("who", "ascending"), ("local_index", "ascending"), ("first", "ascending")]
-    return found_table(_View(table.sort_by(order).to_pylist()).found())
+    same_view = F.col("cast_view").isNull() | (F.col("cast_view") == F.col("view"))
+    delivered = tables.parts.where(same_view).withColumn("service", F.col("cast_service"))
+    batches = casts.groupBy(*VIEW, "origin_who", F.col("first").alias("cast_first")).agg(
+        F.max_by(F.struct("begin", "start", "stop"), "local_index").alias("at")
+    )
+    inside = delivered.join(batches, list(BATCH), "inner").withColumns(
+        {
+            "start": F.least("at.stop", F.col("at.start") + F.greatest(F.col("first") - F.col("at.begin"), F.lit(0))),
+            "stop": F.least(
+                "at.stop",
+                F.col("at.start") + F.greatest(F.col("first") + F.col("count") - F.col("at.begin"), F.lit(0)),
+            ),
+        }
+    )
+    every = (
+        casts.withColumns({"cast_first": F.col("first"), "cast_local": F.col("local_index")})
+        .unionByName(inside, allowMissingColumns=True)
+        .unionByName(_uncast(delivered, casts), allowMissingColumns=True)
+    )
+    # Rows of a view whose VIEW row is missing still hand on what they know, by the list that others have.
+    lists = tables.views.groupBy(*VIEW).agg(
+        F.min("members").alias("list"),
+        F.array_sort(F.array_distinct(F.flatten(F.collect_set("members")))).alias("names"),
+    )
+    members = F.coalesce("members", "list", F.array().cast("array<string>"))
+    return (
+        every.join(lists, list(VIEW), "left")
+        .withColumn("members", members)
+        .withColumns(
+            {
+                "early": (F.col("who") == F.col("origin_who")) & (F.col("local_index") < F.col("cast_local")),
+                "origin": F.when(
+                    F.array_contains("members", F.col("origin_who")), F.array_position("names", F.col("origin_who")) - 1
+                ).cast("int"),
+                "ranks": F.transform("members", lambda name: F.array_position("names", name).cast("int") - 1),
+                "size": F.coalesce(F.size("names"), F.lit(0)),
+            }
+        )
+        .select(*_ROW)
+    )
+
+
+def _uncast(delivered: DataFrame, casts: DataFrame) -> DataFrame:
+    """Deliveries of what was cast by no row: they come after what their origin cast with a lower index."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    lower = (
+        Window.partitionBy(*VIEW, "origin_who")
+        .orderBy("first", F.col("kind") != "CAST")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    rows = delivered.where(F.col("cast_first").isNull())
+    both = rows.unionByName(casts.select(*VIEW, "origin_who", "first", "kind", "stop"), allowMissingColumns=True)
+    below = both.withColumn("start", F.coalesce(F.max("stop").over(lower), F.lit(0)))
+    return below.where(F.col("kind") != "CAST").withColumn("stop", F.col("start"))
+
+
+def _scanned(rows: DataFrame, before: DataFrame | None) -> DataFrame:
+    """One round: the pasts of casts, and what was missed, with the pasts that messages had in the round before."""
+    from pyspark.sql import functions as F
+
+    if before is None:
+        given = rows.withColumn("past", F.lit(None).cast("array<bigint>"))
+    else:
+        pasts = before.where(F.col("past").isNotNull()).groupBy(*VIEW, "origin_who", F.col("first").alias("cast_first"))
+        latest = pasts.agg(F.max_by("past", "local_index").alias("past"))
+        given = rows.join(latest, list(BATCH), "left")
+    life = (*VIEW, "who")
+    return given.repartition(*life).sortWithinPartitions(*life, "local_index", "first").mapInArrow(_scan, _SCAN_DDL)
+
+
+def _grown(before: DataFrame, now: DataFrame) -> DataFrame:
+    """The views of which some past has grown. Pasts only ever grow, so their sum tells."""
+    from pyspark.sql import functions as F
+
+    total = F.aggregate("past", F.lit(0).cast("bigint"), lambda one, other: one + other).cast("decimal(38,0)")
+
+    def sums(pasts: DataFrame, name: str) -> DataFrame:
+        return pasts.where(F.col("past").isNotNull()).groupBy(*VIEW).agg(F.sum(total).alias(name))
+
+    both = sums(before, "before").join(sums(now, "now"), list(VIEW), "inner")
+    return both.where(F.col("before") != F.col("now")).select(*VIEW)
+
+
+def _violations(tables: Tables, missed: DataFrame, casts: DataFrame) -> DataFrame:
+    """What was missed, message by message, without what the member did not have to wait for."""
+    from pyspark.sql import functions as F
+
+    names = tables.views.groupBy(*VIEW).agg(
+        F.array_sort(F.array_distinct(F.flatten(F.collect_set("members")))).alias("names")
+    )
+    each = F.explode(F.sequence("start", F.col("stop") - 1))
+    past = casts.where(F.col("start") < F.col("stop")).select(
+        *VIEW,
+        F.col("origin_who").alias("past_caster"),
+        F.col("local_index").alias("past_local"),
+        F.col("service").alias("past_service"),
+        "destinations",
+        (F.col("begin") - F.col("start")).alias("shift"),
+        each.alias("number"),
+    )
+    voids = tables.parts.where(F.col("void") & (F.col("kind") == "PLACE") & F.col("cast_destinations").isNotNull())
+    void = voids.select(
+        *VIEW,
+        "who",
+        F.col("origin_who").alias("past_caster"),
+        each_index().alias("past_index"),
+        F.lit(True).alias("void"),
+    ).distinct()
+    waits = F.col("is_total") | (F.col("past_service") != TOTAL)
+    addressed = F.col("destinations").isNull() | F.array_contains("destinations", F.col("who"))
+    found = (
+        missed.join(names, list(VIEW), "inner")
+        .withColumn("past_caster", F.get("names", F.col("missed")))
+        .withColumn("number", each)
+        .drop("past")
+        .join(past, [*VIEW, "past_caster", "number"], "inner")
+        .withColumn("past_index", F.col("number") + F.col("shift"))
+        .where(waits & addressed)
+        .join(void, [*VIEW, "who", "past_caster", "past_index"], "left")
+        .where(F.col("void").isNull())
+    )
+    witness: dict[str, Column | str] = {
+        "message": F.concat_ws(":", "origin_who", "first"),
+        "local_index": "local_index",
+        "past": F.concat_ws(":", "past_caster", "past_index"),
+        "past_caster": "past_caster",
+        "past_local": "past_local",
+    }
+    return violation(found, PROPERTY, F.array("who"), witness)
+
+
+# On the workers.
 
 
 @dataclass
 class _Stay:
-    """What one stay knows and has delivered, by the origin's number."""
+    """What one stay knows and has delivered, by the rank of the origin."""
 
     members: Sequence[int]
     known: list[int]
     delivered_to: list[int]
     """Everything that the origin cast in this view below it was delivered or placed here."""
-    beyond: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    told: dict[bool, list[int]] = field(default_factory=dict)
+    told: dict[bool, list[int]]
     """Below it, what is missing was told already: by messages that are `total` (True), and by others."""
-    voids: set[tuple[int, int]] = field(default_factory=set)
+    beyond: dict[int, Spans] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, members: Sequence[int], size: int) -> _Stay:
+        return cls(members, [0] * size, [0] * size, {True: [0] * size, False: [0] * size})
+
+    def take(self, origin: int, start: int, stop: int) -> None:
+        self.known[origin] = max(self.known[origin], stop)
+        if start == self.delivered_to[origin] and origin not in self.beyond:
+            self.delivered_to[origin] = stop
+        elif stop > start:
+            spans = self.beyond.setdefault(origin, Spans())
+            spans.add(start, stop)
+            if spans.firsts[0] <= self.delivered_to[origin]:
+                self.delivered_to[origin] = spans.drop_below(self.delivered_to[origin])
+            if not spans:
+                del self.beyond[origin]
+
+    def missed(self, past: list[int], origin: int, start: int, is_total: bool) -> Iterator[tuple[int, int, int]]:
+        """Parts of the past of a message (number `start` of `origin`) that were neither delivered nor told."""
+        for one in self.members:
+            bound = start if one == origin else past[one]
+            first = max(self.delivered_to[one], self.told[True][one], 0 if is_total else self.told[False][one])
+            if first < bound:
+                spans = self.beyond.get(one)
+                for low, high in spans.outside(first, bound) if spans else [(first, bound)]:
+                    yield one, low, high
+            self.told[is_total][one] = max(self.told[is_total][one], bound)
 
 
-class _View:
-    """The rows of one view, sorted by life and local index."""
+Row: TypeAlias = tuple[Any, ...]
+"""The columns `_ROW`, and at the end the past that the message had in the round before, if known."""
 
-    def __init__(self, rows: list[Row]) -> None:
-        self.rows = rows
-        names = {name for row in rows for name in (row["origin_who"], *row["members"])}
-        self.number = {name: number for number, name in enumerate(sorted(names))}
-        self.casts: list[list[Row]] = [
-            [] for _ in names
-        ]  # by origin's number: for each message cast here, its CAST row
-        self.indices: list[list[int]] = [[] for _ in names]
-        for row in sorted((row for row in rows if row["kind"] == "CAST"), key=lambda row: row["first"]):
-            number = self.number[row["origin_who"]]
-            begin = max(row["first"], self.indices[number][-1] + 1) if self.indices[number] else row["first"]
-            for index in range(begin, row["first"] + row["count"]):
-                self.indices[number].append(index)
-                self.casts[number].append(row)
-        self.stays: dict[tuple[str, int | None], _Stay] = {}
-        self.pasts: dict[tuple[int, int], list[int]] = {}  # by origin's number and first index of the batch
-        self.missed: list[tuple[Row, _Stay, int, int]] = []  # a delivery, its stay, and the message that it came before
 
-    def found(self) -> list[Found]:
-        lives: dict[str, list[Step]] = {}
-        for number, row in enumerate(self.rows):
-            batch = None if row["cast_first"] is None else (row["origin_who"], row["cast_first"])
-            is_cast = row["kind"] == "CAST"
-            step = Step(number, batch, None) if is_cast else Step(number, None, batch, row["kind"] == "DELIVER")
-            lives.setdefault(row["who"], []).append(step)
-        for step, early in causal_order(lives):
-            row = self.rows[step.row]
-            if row["kind"] == "CAST":
-                self._cast(row)
-            elif row["origin_who"] in row["members"]:
-                self._deliver(row, None if early or row["cast_first"] is None else row["cast_first"])
-        return [self._say(*missed) for missed in self.missed if not self._is_exempt(*missed)]
+def _said(rows: Iterable[Row]) -> Iterator[Row]:
+    """What the rows of lives say, view by view, each in its order. Kept are the stays of one life in one view."""
+    whose: list[Any] | None = None
+    stays: dict[int | None, _Stay] = {}
+    for row in rows:
+        *its, at, local, kind, holed, origin_who, first, service, _, early, origin, start, stop, ranks, size, past = row
+        if its != whose:
+            whose, stays = its, {}
+        stay = stays.get(at)
+        if stay is None:
+            stay = stays[at] = _Stay.begin(sorted(set(ranks)), size)
+        if kind == "CAST":
+            yield (*its, at, local, origin_who, first, None, stay.known.copy(), None, None, None)
+            if origin is not None:
+                stay.known[origin] = max(stay.known[origin], stop)
+        elif origin is not None:
+            is_clean = start <= stay.delivered_to[origin] and True not in map(gt, past or (), stay.delivered_to)
+            if past is not None and not early and not is_clean:
+                total = service == TOTAL
+                if kind == "DELIVER" and not holed:
+                    for missed in stay.missed(past, origin, start, total):
+                        yield (*its, at, local, origin_who, first, total, None, *missed)
+                for one in stay.members:
+                    stay.known[one] = max(stay.known[one], past[one])
+            stay.take(origin, start, stop)
 
-    def _stay(self, row: Row) -> _Stay:
-        key = (row["who"], row["stay"])
-        if key not in self.stays:
-            size = len(self.number)
-            members = sorted({self.number[name] for name in row["members"]})
-            stay = _Stay(members, [0] * size, [0] * size)
-            stay.told = {True: [0] * size, False: [0] * size}
-            self.stays[key] = stay
-        return self.stays[key]
 
-    def _cast(self, row: Row) -> None:
-        stay, number = self._stay(row), self.number[row["who"]]
-        self.pasts[number, row["first"]] = stay.known.copy()
-        if row["who"] in row["members"]:
-            stay.known[number] = bisect_left(self.indices[number], row["first"] + row["count"])
+def _scan(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """One round over the rows of large views, which come life by life."""
+    names = (*_ROW, "past")
+    rows = (row for batch in batches for row in zip(*(batch.column(name).to_pylist() for name in names), strict=True))
+    said = _said(rows)
+    while some := list(islice(said, ROWS_A_BATCH)):
+        yield from _table(some).to_batches()
 
-    def _deliver(self, row: Row, batch: int | None) -> None:
-        stay, number = self._stay(row), self.number[row["origin_who"]]
-        first, end = (bisect_left(self.indices[number], row["first"] + step) for step in (0, row["count"]))
-        if batch is not None:
-            past = self.pasts[number, batch].copy()
-            if row["kind"] == "DELIVER" and not row["holed"]:
-                self._judge(row, stay, past, number, first)
-            for one in stay.members:
-                stay.known[one] = max(stay.known[one], past[one])
-        stay.known[number] = max(stay.known[number], end)
-        beyond = stay.beyond[number]
-        beyond.update(range(first, end))
-        while stay.delivered_to[number] in beyond:
-            beyond.discard(stay.delivered_to[number])
-            stay.delivered_to[number] += 1
-        if row["void"] and row["kind"] == "PLACE":
-            stay.voids.update((number, place) for place in range(first, end))
 
-    def _judge(self, row: Row, stay: _Stay, past: list[int], number: int, first: int) -> None:
-        """Everything of the past must be here before: look from the first that is not, up to the frontier."""
-        total = row["service"] == TOTAL
-        for one in stay.members:
-            bound = first if one == number else past[one]
-            start = max(stay.delivered_to[one], stay.told[True][one], 0 if total else stay.told[False][one])
-            for place in range(start, bound):
-                cast = self.casts[one][place]
-                addressed = cast["destinations"] is None or row["who"] in cast["destinations"]
-                waits = total or cast["service"] != TOTAL
-                if addressed and waits and place not in stay.beyond[one]:
-                    self.missed.append((row, stay, one, place))
-            stay.told[total][one] = max(stay.told[total][one], bound)
+def _settle(table: pyarrow.Table) -> pyarrow.Table:
+    """All rounds over the rows of one small view; what was missed in the last of them."""
+    order = [(name, "ascending") for name in ("who", "local_index", "first")]
+    columns = table.sort_by(order).select(list(_ROW)).to_pydict()
+    rows = list(zip(*columns.values(), strict=True))
+    batches = list(zip(columns["origin_who"], columns["cast_first"], strict=True))
+    pasts: dict[tuple[str, int], list[int]] = {}
+    while True:
+        said = list(_said((*row, pasts.get(batch)) for row, batch in zip(rows, batches, strict=True)))
+        before, pasts = pasts, {(row[6], row[7]): row[9] for row in said if row[9] is not None}
+        if pasts == before:
+            return _table([row for row in said if row[9] is None])
 
-    def _is_exempt(self, row: Row, stay: _Stay, number: int, place: int) -> bool:
-        return self.casts[number][place]["destinations"] is not None and (number, place) in stay.voids
 
-    def _say(self, row: Row, stay: _Stay, number: int, place: int) -> Found:
-        cast = self.casts[number][place]
-        witness = {
-            "message": f"{row['origin_who']}:{row['first']}",
-            "local_index": row["local_index"],
-            "past": f"{cast['who']}:{self.indices[number][place]}",
-            "past_caster": cast["who"],
-            "past_local": cast["local_index"],
-        }
-        return row["run"], row["group"], PROPERTY, [row["who"]], row["view"], witness
+def _table(said: Sequence[Row]) -> pyarrow.Table:
+    import pyarrow
+
+    text, whole = pyarrow.string(), pyarrow.int64()
+    types = [
+        *[text] * 4,
+        whole,
+        whole,
+        text,
+        whole,
+        pyarrow.bool_(),
+        pyarrow.list_(whole),
+        pyarrow.int32(),
+        whole,
+        whole,
+    ]
+    names = [part.strip().split(" ")[0].strip("`") for part in _SCAN_DDL.split(",")]
+    columns = list(zip(*said, strict=True)) if said else [()] * len(types)
+    arrays = [pyarrow.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
+    return pyarrow.Table.from_arrays(arrays, names=names)

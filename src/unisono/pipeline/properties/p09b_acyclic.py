@@ -3,9 +3,11 @@
 Stronger than P9a where members deliver different subsets: A delivers x before y, B y before z, C z before x, and no two
 of them disagree. Judges the service `total`; placeholders count.
 
-The edges are those between consecutive deliveries of one member, whose closure is the whole order. Taking away what has
-no predecessor, again and again, leaves the cycles; one of them is the witness, its edges joined where they are of the
-same member.
+The edges are those between consecutive deliveries of one member, whose closure is the whole order. Only members whose
+sequences differ are compared, and cycles are looked for between consistent cuts (`consistent_cuts`): a message at one
+member needs the same message at the next, in a ring, so a cut holds the same messages of every member. In a window,
+taking away what has no predecessor, again and again, leaves the cycles; one of them is the witness, its edges joined
+where they are of the same member.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unisono.pipeline.properties.base import VIOLATION_DDL
+from unisono.pipeline.properties.base import VIOLATION_DDL, violation
 from unisono.pipeline.properties.relations import WAY, first_places
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from unisono.pipeline.tables import Tables
 
@@ -32,16 +34,54 @@ Edges: TypeAlias = dict[Message, dict[Message, str]]
 
 def violations(tables: Tables) -> DataFrame:
     from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
 
-    rows = first_places(tables).select(
-        *WAY,
-        "who",
-        "place",
-        "local_index",
-        F.col("message.origin_who").alias("origin"),
-        F.col("message.index").alias("index"),
+    from unisono.pipeline.properties.consistent_cuts import divide
+
+    ring = Window.partitionBy(*WAY, "message").orderBy("who")
+    first = Window.partitionBy(*WAY, "message").orderBy("who").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    here = F.struct(F.col("who").alias("who"), F.col("place").alias("place"))
+    steps = (
+        first_places(tables)
+        .withColumn("next", F.coalesce(F.lead(here).over(ring), F.first(here).over(first)))
+        .select(
+            *WAY,
+            "local_index",
+            F.col("message.origin_who").alias("origin"),
+            F.col("message.index").alias("index"),
+            F.col("who").alias("stream"),
+            F.col("place").alias("at"),
+            F.when(F.col("next.who") != F.col("who"), F.col("next.who")).alias("other"),
+            F.col("next.place").alias("other_at"),
+        )
     )
-    return rows.groupBy(*WAY).applyInArrow(_scan, VIOLATION_DDL)
+    divided = divide(steps, WAY)
+    rows = divided.windows.select(
+        *WAY, "window", F.col("stream").alias("who"), F.col("at").alias("place"), "local_index", "origin", "index"
+    )
+    found = rows.groupBy(*WAY, "window").applyInArrow(_scan, VIOLATION_DDL)
+    return found if divided.proofs is None else found.unionByName(_proved(divided.proofs, steps))
+
+
+def _proved(proofs: DataFrame, steps: DataFrame) -> DataFrame:
+    """A circle longer than a window: `other` has x before y, and all orders together have y before x."""
+    from pyspark.sql import functions as F
+
+    ways = [*WAY, "stream"]
+    y = proofs.select(*WAY, F.col("other").alias("stream"), F.col("other_at").alias("y_at"), "anchor").distinct()
+    said = steps.join(y, ways, "inner").withColumn("message", F.concat_ws(":", "origin", "index"))
+    said = said.select(*ways, "at", "anchor", "y_at", F.struct("at", "message", "local_index").alias("said"))
+    both = said.groupBy(*ways).agg(
+        F.max(F.when(F.col("at") < F.col("anchor"), F.col("said"))).alias("x"),
+        F.min(F.when(F.col("at") == F.col("y_at"), F.col("said"))).alias("y"),
+    )
+    witness: dict[str, Column | str] = {
+        "x": "x.message",
+        "x_local": "x.local_index",
+        "y": "y.message",
+        "y_local": "y.local_index",
+    }
+    return violation(both, PROPERTY, F.array("stream"), witness)
 
 
 def _scan(table: pyarrow.Table) -> pyarrow.Table:

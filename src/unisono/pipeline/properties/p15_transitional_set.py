@@ -1,9 +1,9 @@
 """P15 transitional set: the transitional set of a VIEW row names exactly those who came along.
 
 Let p install V' with `previous_view` V. Its transitional set is the set of all members q of V' whose own VIEW row for V' has
-the same `previous_view` and the same `attributes.cut`; who came from nowhere has none, or itself alone. A member of V' without
-a VIEW row for it may be in the set if V held it. Besides, `previous_view` is the view that p installed last, where no
-row since then is missing.
+the same `previous_view` and the same `attributes.cut`, or the same set; who came from nowhere has none, or itself alone. A
+member of V' without a VIEW row for it may be in the set if V held it. Besides, `previous_view` is the view that p installed
+last, where no row since then is missing. Nothing is asked of a run that records neither previous views nor transitional sets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ PROPERTY = "P15"
 
 
 def violations(tables: Tables) -> DataFrame:
-    return _wrong_sets(tables).unionByName(_wrong_origins(tables))
+    from pyspark.sql import functions as F
+
+    recorded = tables.views.where(F.col("previous_view").isNotNull() | F.col("transitional").isNotNull())
+    runs = recorded.select("run", "group").distinct()
+    return _wrong_sets(tables).unionByName(_wrong_origins(tables).join(runs, ["run", "group"], "left_semi"))
 
 
 def _wrong_sets(tables: Tables) -> DataFrame:
@@ -32,7 +36,9 @@ def _wrong_sets(tables: Tables) -> DataFrame:
 
     view = ("run", "group", "view")
     rows = tables.views.withColumn("cut", F.col("attributes")["cut"])
-    came_from = F.struct("who", "previous_view", "cut")
+    along = F.array_sort(F.array_distinct("transitional")).alias("along")
+    rows = rows.withColumn("along", along)
+    came_from = F.struct("who", "previous_view", "cut", "along")
     arrivals = (
         rows.groupBy(*view, "who")
         .agg(F.min_by(came_from, "local_index").alias("arrival"))
@@ -44,7 +50,10 @@ def _wrong_sets(tables: Tables) -> DataFrame:
     listed = F.array_distinct("members")
     same_way = F.filter(
         "arrivals",
-        lambda one: one["previous_view"].eqNullSafe(F.col("previous_view")) & one["cut"].eqNullSafe(F.col("cut")),
+        lambda one: (
+            one["previous_view"].eqNullSafe(F.col("previous_view"))
+            & (one["cut"].eqNullSafe(F.col("cut")) | one["along"].eqNullSafe(F.col("along")))
+        ),
     )
     seen = F.transform("arrivals", lambda one: one["who"])
     came = F.array_intersect(listed, F.transform(same_way, lambda one: one["who"]))

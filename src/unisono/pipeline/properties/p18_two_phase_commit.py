@@ -72,6 +72,7 @@ def _two_decisions(decisions: DataFrame) -> DataFrame:
         .agg(
             F.array_sort(F.array_union(F.collect_set("commit_who"), F.collect_set("abort_who"))).alias("guilty"),
             F.array_sort(F.array_union(F.collect_set("commit"), F.collect_set("abort"))).alias("told"),
+            F.least(F.min("commit_view"), F.min("abort_view")).alias("view"),
         )
     )
     return violation(found, PROPERTY, F.col("guilty"), _witness("two decisions", told=F.concat_ws(", ", "told")))
@@ -127,7 +128,7 @@ def _undecided(tables: Tables, rows: DataFrame) -> DataFrame:
     found = (
         rows.where(F.col("kind") == "DELIVER")
         .groupBy(*whose)
-        .agg(F.min("local_index").alias("local_index"))
+        .agg(F.min("local_index").alias("local_index"), F.min_by("view", "local_index").alias("view"))
         .join(committed, list(whose), "left")
         .where(F.col("committed_at").isNull() | (F.col("local_index") < F.col("committed_at")))
         .join(tables.lives.where(~F.col("holed")).select(*LIFE), list(LIFE), "inner")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from unisono.pipeline.properties.attributes import is_true, whole_lives
 from unisono.pipeline.properties.base import violation
+from unisono.pipeline.tables import WHOSE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from unisono.pipeline.tables import Tables
 
 PROPERTY = "P20"
-RUN = ("run", "group")
 
 
 def violations(tables: Tables) -> DataFrame:
@@ -29,7 +29,7 @@ def violations(tables: Tables) -> DataFrame:
     claim = F.coalesce(F.col("attributes")["previous_primary"], F.lit(""))
     views = (
         tables.views.withColumn("primary", is_true("primary"))
-        .groupBy(*RUN, "view")
+        .groupBy(*WHOSE, "view")
         .agg(
             F.array_sort(F.collect_set(F.when(F.col("primary"), claim))).alias("claims"),
             F.max(~F.col("primary")).alias("denied"),
@@ -40,11 +40,11 @@ def violations(tables: Tables) -> DataFrame:
     primaries = views.where(F.size("claims") > 0).withColumn("claim", F.get("claims", F.lit(0)))
     chain = _chain(primaries)
     unclear = _unknown_runs(tables).withColumn("unclear", F.lit(True))
-    begins = chain.where(F.col("predecessor").isNull()).join(unclear, list(RUN), "left")
+    begins = chain.where(F.col("predecessor").isNull()).join(unclear, list(WHOSE), "left")
     begins = begins.where((F.col("claim") == "") | F.col("unclear").isNull())
-    firsts = _several(begins, RUN).withColumn("view", F.get("views", F.lit(0)))
+    firsts = _several(begins, WHOSE).withColumn("view", F.get("views", F.lit(0)))
     backwards = chain.where(_number("view") <= _number("predecessor"))
-    forks = _several(chain.where(F.col("predecessor").isNotNull()), (*RUN, "predecessor")).withColumn(
+    forks = _several(chain.where(F.col("predecessor").isNotNull()), (*WHOSE, "predecessor")).withColumn(
         "view", F.col("predecessor")
     )
     return (
@@ -59,14 +59,14 @@ def _chain(primaries: DataFrame) -> DataFrame:
     """Every primary with its predecessor: of the views that it claims to supersede, the first that is a primary."""
     from pyspark.sql import functions as F
 
-    known = primaries.select(*RUN, F.col("view").alias("named"))
-    claims = primaries.select(*RUN, "view", F.posexplode(F.split("claim", ",")).alias("place", "named"))
+    known = primaries.select(*WHOSE, F.col("view").alias("named"))
+    claims = primaries.select(*WHOSE, "view", F.posexplode(F.split("claim", ",")).alias("place", "named"))
     predecessors = (
-        claims.join(known, [*RUN, "named"], "inner")
-        .groupBy(*RUN, "view")
+        claims.join(known, [*WHOSE, "named"], "inner")
+        .groupBy(*WHOSE, "view")
         .agg(F.min_by("named", "place").alias("predecessor"))
     )
-    return primaries.join(predecessors, [*RUN, "view"], "left")
+    return primaries.join(predecessors, [*WHOSE, "view"], "left")
 
 
 def _several(primaries: DataFrame, by: tuple[str, ...]) -> DataFrame:
@@ -86,9 +86,9 @@ def _unknown_runs(tables: Tables) -> DataFrame:
     """Runs with a life that is not whole, or of which there is no trace although a view lists it."""
     from pyspark.sql import functions as F
 
-    listed = tables.views.select(*RUN, F.explode("members").alias("who"))
-    lives = tables.lives.select(*RUN, "who")
-    return listed.unionByName(lives).join(whole_lives(tables), [*RUN, "who"], "left_anti").select(*RUN).distinct()
+    listed = tables.views.select(*WHOSE, F.explode("members").alias("who"))
+    lives = tables.lives.select(*WHOSE, "who")
+    return listed.unionByName(lives).join(whole_lives(tables), [*WHOSE, "who"], "left_anti").select(*WHOSE).distinct()
 
 
 def _told(found: DataFrame, what: str, **witness: Column | str) -> DataFrame:

@@ -41,7 +41,7 @@ def transitions(tables: Tables) -> DataFrame:
             "who",
             "way",
             "next_view",
-            F.max(was_cut).over(same).alias("cut"),
+            F.min(was_cut).over(same).alias("cut"),
             F.array_sort(F.collect_set("who").over(same)).alias("together"),
         )
     )

@@ -1,4 +1,4 @@
-"""For properties that scan rows with Arrow: their findings as a table in the common form."""
+"""For properties that scan rows with Arrow, or in rounds: tables that are settled, and findings in the common form."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import pyarrow
+    from pyspark.sql import DataFrame
 
 Found: TypeAlias = tuple[str, str, str, Sequence[str], str | None, Mapping[str, object]]
 """run, group, property, members, view, witness."""
@@ -39,3 +40,19 @@ def found_table(found: Sequence[Found]) -> pyarrow.Table:
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     arrays = [pyarrow.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
     return pyarrow.Table.from_arrays(arrays, schema=schema)
+
+
+def settled(table: DataFrame) -> DataFrame:
+    """The table, computed once, without the plan that made it: table upon table, a plan would double and double.
+
+    It outlives an executor: with `spark.checkpoint.dir` in that place, otherwise by a second copy.
+    """
+    from pyspark import StorageLevel
+
+    context = table.sparkSession.sparkContext
+    if context.getCheckpointDir():
+        return table.checkpoint()
+    is_local = (context.master or "").startswith("local")
+    return table.localCheckpoint(
+        storageLevel=StorageLevel.MEMORY_AND_DISK if is_local else StorageLevel.MEMORY_AND_DISK_2
+    )

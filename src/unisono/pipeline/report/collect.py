@@ -4,43 +4,59 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.report import rows as from_rows
-from unisono.pipeline.report.model import PASS, WORST_FIRST, Finding, ReportData, Run, Timeline, weaker_broken
+from unisono.pipeline.report.glance import RUNS_MAX
+from unisono.pipeline.report.model import (
+    PASS,
+    WORST_FIRST,
+    Finding,
+    ReportData,
+    Run,
+    Tally,
+    Timeline,
+    tallies_of,
+    weaker_broken,
+)
 from unisono.pipeline.report.neighbourhood import Neighbourhoods
 from unisono.pipeline.report.rows import Measured, Sizes
-from unisono.pipeline.report.wording import in_order
+from unisono.pipeline.report.wording import in_order, shortened
 from unisono.trace.schema import ENDINGS, VIEW, Event, TraceError, member_name
 
 if TYPE_CHECKING:
     from unisono.pipeline.tables import Tables
     from unisono.pipeline.verify import Judgement, RunVerdict
 
-FINDINGS_MAX = 20
-"""So many violations of one run are told; all are counted."""
+FINDINGS_MAX, SENTENCE_MAX = 20, 2_000
+"""Violations of one run that are told, and characters of one sentence; all are counted."""
 PICTURES_PER_RUN, PICTURES_MAX = 3, 24
 RUNS_READ_MAX = 24
-"""So many runs have their rows read for pictures and timelines."""
+"""Runs whose rows are read for pictures and timelines."""
 TIMELINES_MAX = 8
 
 EventsOfRun = Callable[[str], Iterable[Event]]
 
 
 def collect(
-    judgement: Judgement, tables: Tables | Measured | None, events_of_run: EventsOfRun | None = None, title: str = ""
+    judgement: Judgement,
+    tables: Tables | Measured | None,
+    events_of_run: EventsOfRun | None = None,
+    title: str = "",
+    runs_max: int = RUNS_MAX,
 ) -> ReportData:
-    """Bring verdicts and measures together.
+    """Bring verdicts and measures together: totals of all runs, and the first `runs_max` runs, the worst first.
 
     `tables` are Spark's tables, from which the measures are made here; or rows of measures that were made already (see
     `rows`); or nothing, for a report of verdicts alone. `events_of_run` gives the rows of one run: it is asked only for the
     runs that get pictures, the worst first.
     """
-    found = _measured(tables)
+    shown = sorted(judgement.runs, key=lambda run: (_rank(run.result), run.run, run.group))[:runs_max]
+    found, notes = _measured(tables, shown)
     sizes = Sizes(found)
-    worst_first = sorted(judgement.runs, key=lambda run: (_rank(run.result), run.run, run.group))
     reading = _Reading(events_of_run)
-    runs = [_run(verdict, sizes, reading) for verdict in worst_first]
+    runs = [_run(verdict, sizes, reading) for verdict in shown]
     lines = from_rows.timelines(found["stays"]) if found.get("stays") else tuple(reading.timelines)
     return ReportData(
         result=judgement.result,
@@ -53,18 +69,27 @@ def collect(
         timelines=choose(lines, runs),
         quarantined=judgement.quarantined,
         problems=tuple(judgement.problems),
-        notes=tuple(reading.notes),
+        notes=(*notes, *reading.notes),
+        tallies=_tallies(judgement),
     )
 
 
-def _measured(tables: Tables | Measured | None) -> Measured:
+def _measured(tables: Tables | Measured | None, shown: Iterable[RunVerdict]) -> tuple[Measured, tuple[str, ...]]:
     if tables is None:
-        return {}
+        return {}, ()
     if isinstance(tables, Mapping):
-        return tables
+        return tables, ()
     from unisono.pipeline.report.from_tables import measured
 
-    return measured(tables)
+    return measured(tables, [(run.run, run.group, _rank(run.result)) for run in shown], TIMELINES_MAX)
+
+
+def _tallies(judgement: Judgement) -> tuple[Tally, ...]:
+    if judgement.verdicts is None:
+        return tallies_of(_outline(verdict) for verdict in judgement.runs)
+    from unisono.pipeline.report.totals import tallies
+
+    return tallies(judgement.verdicts)
 
 
 class _Reading:
@@ -97,18 +122,22 @@ def _run(verdict: RunVerdict, sizes: Sizes, reading: _Reading) -> Run:
     size = sizes.of(verdict.run, verdict.group)
     events = reading.events(verdict.run, verdict.group) if size is None or verdict.result != PASS else []
     told = [(v.property, v.explain(), v.members, v.witness) for v in verdict.violations]
+    run = _outline(verdict)
+    return replace(run, members=size or size_of(events), findings=findings(told, run.broken, events, reading.may_draw))
+
+
+def _outline(verdict: RunVerdict) -> Run:
+    """A run without what takes measures and rows to know."""
     counts = Counter(verdict.counts) | Counter(v.property for v in verdict.violations)
-    broken = dict(sorted(counts.items(), key=lambda pair: in_order(pair[0])))
+    owed = tuple(sorted(verdict.owed, key=in_order))
     return Run(
         name=verdict.run,
         group=verdict.group,
         protocol=verdict.protocol,
         result=verdict.result,
-        members=size or size_of(events),
-        owed=tuple(sorted(verdict.owed, key=in_order)),
-        checked=tuple(sorted(verdict.owed, key=in_order)),
-        findings=findings(told, broken, events, reading.may_draw),
-        broken=broken,
+        owed=owed,
+        checked=owed,
+        broken=dict(sorted(counts.items(), key=lambda pair: in_order(pair[0]))),
         unknown=dict(verdict.unknown)
         or ({"?": "it is not known which run these rows are of"} if verdict.run == "?" else {}),
         judged_by=verdict.by,
@@ -140,7 +169,7 @@ def findings(
             if (not about or about not in drawn.values()) and may_draw():
                 diagram = around.draw(sentence, members, witness)
                 drawn[property] = about
-        found.append(Finding(property, sentence, tuple(members), weaker, diagram))
+        found.append(Finding(property, shortened(sentence, SENTENCE_MAX), tuple(members), weaker, diagram))
     return tuple(found)
 
 

@@ -6,11 +6,21 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from unisono.pipeline.report.model import FAIL, PASS, UNKNOWN, ReportData, Run, cohort_key
+from unisono.pipeline.report.model import (
+    FAIL,
+    PASS,
+    UNKNOWN,
+    ReportData,
+    Run,
+    Tally,
+    cohort_key,
+    state_of,
+    tallies_of,
+)
 from unisono.pipeline.report.wording import counted, describe, grouped, in_order
 
-RUNS_OPEN, RUNS_MAX = 15, 1_000
-"""So many runs are listed at once, and so many in all."""
+RUNS_OPEN, RUNS_MAX = 15, 500
+"""Runs that are listed at once, and in all."""
 SYMBOLS = {PASS: "✓", FAIL: "✗", UNKNOWN: "?"}
 
 
@@ -31,39 +41,52 @@ class GridRow(NamedTuple):
 
 
 class Glance:
-    """What the template needs to say it all at once."""
+    """What the template needs to say it all at once. Totals are of all runs, listed or not."""
 
     def __init__(self, data: ReportData) -> None:
         self._data = data
         self.result = data.result
         self.symbol = SYMBOLS.get(data.result, "?")
-        self.count = Counter(run.result for run in data.runs)
-        self.columns = sorted({p for run in data.runs for p in (*run.owed, *run.broken)}, key=in_order)
-        self.protocols = sorted({run.protocol for run in data.runs}, key=lambda name: cohort_key(name, None))
-        ranked = sorted(data.runs, key=lambda run: run.rank)
+        tallies = sorted(data.tallies or tallies_of(data.runs), key=_place)
+        self.count: Counter[str] = Counter()
+        self._weakest: Counter[str] = Counter()
+        for one in tallies:
+            self.count.update(one.results)
+            self._weakest.update(one.weakest)
+        self.total = self.count.total()
+        self.gaps = sum(one.gaps for one in tallies)
+        self.columns = sorted({property for one in tallies for property in one.states}, key=in_order)
+        self.protocols = sum(one.protocols for one in tallies)
+        ranked = sorted(data.runs, key=lambda run: run.rank)[:RUNS_MAX]
         self.open = [self._row(run) for run in ranked[:RUNS_OPEN]]
-        self.folded = [self._row(run) for run in ranked[RUNS_OPEN:RUNS_MAX]]
-        self.left_out = max(0, len(ranked) - RUNS_MAX)
-        self.summary = [self._summary(name, [r for r in ranked if r.protocol == name]) for name in self.protocols]
+        self.folded = [self._row(run) for run in ranked[RUNS_OPEN:]]
+        self.summary = [self._summary(one) for one in tallies]
+
+    @property
+    def listed(self) -> str:
+        """How many runs are listed, unless all are."""
+        shown = len(self.open) + len(self.folded)
+        return f"{grouped(shown)} of {counted(self.total, 'run')} are shown" if shown < self.total else ""
 
     @property
     def shares(self) -> list[tuple[str, int, float]]:
         """Result, number of runs, and percentage of all runs: the parts of one bar."""
-        whole = max(1, len(self._data.runs))
+        whole = max(1, self.total)
         return [(r, self.count[r], 100 * self.count[r] / whole) for r in (PASS, FAIL, UNKNOWN) if self.count[r]]
 
     @property
     def sentence(self) -> str:
-        total, broken, dark = len(self._data.runs), self.count[FAIL], self.count[UNKNOWN]
+        total, broken, dark = self.total, self.count[FAIL], self.count[UNKNOWN]
         if not total:
             return "There was no run to judge."
         if broken:
-            several = total > 1
-            start = f"{broken} of {counted(total, 'run')} broke a promise" if several else "The run broke a promise"
+            start = "The run broke a promise"
+            if total > 1:
+                start = f"{grouped(broken)} of {counted(total, 'run')} broke a promise"
             rest = f" {grouped(dark)} more cannot be judged." if dark else ""
             return f"{start}: {self._worst()}.{rest}"
         if dark:
-            start = f"{dark} of {counted(total, 'run')} cannot" if total > 1 else "The run cannot"
+            start = f"{grouped(dark)} of {counted(total, 'run')} cannot" if total > 1 else "The run cannot"
             return f"No promise was seen broken, but {start} be judged: something is missing in the trace."
         kept = f"All {counted(total, 'run')} kept" if total > 1 else "The run kept"
         if self._data.quarantined:
@@ -73,12 +96,13 @@ class Glance:
 
     def _worst(self) -> str:
         """The weakest broken properties, by how many runs broke them."""
-        runs = Counter(one for run in self._data.runs for one in run.weakest)
-        where = {
-            one: f" in {counted(number, 'run')}" if len(self._data.runs) > 1 else "" for one, number in runs.items()
-        }
-        named = [f"{one} ({describe(one).name}){where[one]}" for one, _ in runs.most_common(3)]
-        rest = len(runs) - len(named)
+        several = self.total > 1
+        ranked = sorted(self._weakest.items(), key=lambda pair: (-pair[1], in_order(pair[0])))
+        named = [
+            f"{one} ({describe(one).name})" + (f" in {counted(number, 'run')}" if several else "")
+            for one, number in ranked[:3]
+        ]
+        rest = len(ranked) - len(named)
         return ", ".join(named) + (f" and {counted(rest, 'other property', 'other properties')}" if rest else "")
 
     def _row(self, run: Run) -> GridRow:
@@ -89,25 +113,27 @@ class Glance:
         return GridRow(name, f"{run.protocol}{size}", run.result, broken, cells)
 
     def _cell(self, run: Run, property: str) -> Cell:
-        state = _state(run, property)
+        state = state_of(run, property)
         number = run.broken.get(property, 0)
-        text = {"pass": "✓", "fail": f"✗{number if number > 1 else ''}", "unknown": "?", "skipped": "–"}.get(state, "·")
+        text = SIGNS[state] + (grouped(number) if number > 1 else "")
         return Cell(state, text, f"{property}: {TOLD[state]}")
 
-    def _summary(self, protocol: str, runs: list[Run]) -> GridRow:
+    def _summary(self, tally: Tally) -> GridRow:
         cells = []
         for property in self.columns:
-            states = Counter(_state(run, property) for run in runs)
-            state = next(s for s in ("fail", "unknown", "skipped", "pass", "none") if states[s])
-            number = f"{states[state]}" if state in ("fail", "unknown") and len(runs) > 1 else ""
-            text = {"pass": "✓", "fail": "✗", "unknown": "?", "skipped": "–"}.get(state, "·") + number
-            of = f" in {states[state]} of {counted(len(runs), 'run')}" if len(runs) > 1 else ""
-            cells.append(Cell(state, text, f"{property}: {TOLD[state]}{of}"))
-        failed = sum(run.result == FAIL for run in runs)
-        note = counted(len(runs), "run") + (f", {grouped(failed)} broken" if failed else "")
-        return GridRow(protocol, note, worst(run.result for run in runs), "", cells)
+            states = Counter(tally.states.get(property, {}))
+            state = next((s for s in ("fail", "unknown", "skipped", "pass") if states[s]), "none")
+            runs = states[state] if state != "none" else tally.runs
+            number = grouped(runs) if state in ("fail", "unknown") and tally.runs > 1 else ""
+            of = f" in {grouped(runs)} of {counted(tally.runs, 'run')}" if tally.runs > 1 else ""
+            cells.append(Cell(state, SIGNS[state] + number, f"{property}: {TOLD[state]}{of}"))
+        failed = tally.results.get(FAIL, 0)
+        note = counted(tally.runs, "run") + (f", {grouped(failed)} broken" if failed else "")
+        name = tally.protocol if tally.protocols == 1 else f"{grouped(tally.protocols)} other protocols"
+        return GridRow(name, note, worst(r for r, number in tally.results.items() if number), "", cells)
 
 
+SIGNS = {"pass": "✓", "fail": "✗", "unknown": "?", "skipped": "–", "none": "·"}
 TOLD = {
     "pass": "kept",
     "fail": "broken",
@@ -117,14 +143,8 @@ TOLD = {
 }
 
 
-def _state(run: Run, property: str) -> str:
-    if property in run.broken:
-        return "fail"
-    if property not in run.owed:
-        return "none"
-    if property not in run.checked:
-        return "skipped"
-    return "unknown" if run.unknown or run.result == UNKNOWN else "pass"
+def _place(tally: Tally) -> tuple[bool, tuple[int, str, int]]:
+    return tally.protocols > 1, cohort_key(tally.protocol, None)
 
 
 def worst(results: Iterable[str]) -> str:

@@ -9,6 +9,8 @@ from unisono.pipeline.report.wording import counted, duration
 from unisono.trace.schema import view_number
 
 MEMBERS_MAX, BOXES_MAX = 16, 60
+NAMED_MAX = 16
+"""Members of a view that a tooltip names."""
 SHADES = 3
 
 
@@ -53,7 +55,9 @@ def lanes_of(timeline: Timeline, name_group: bool = False) -> Lanes:
         else:
             start, end = place[stay.view] / len(views), (place[stay.view] + 1) / len(views)
             when = f"for {duration((stay.end_ns or stay.start_ns) - stay.start_ns)} by its own clock"
-        told = f"{stay.who} in view {stay.view} ({', '.join(stay.members)}) {when}"
+        beyond = len(stay.members) - NAMED_MAX
+        named = ", ".join(stay.members[:NAMED_MAX]) + (f" and {beyond} more" if beyond > 0 else "")
+        told = f"{stay.who} in view {stay.view} ({named}) {when}"
         number = stay.view.partition("@")[0]
         return Box(_percent(start), _percent(max(end - start, 0.002)), f"v{place[stay.view] % SHADES}", number, told)
 
@@ -68,8 +72,9 @@ def lanes_of(timeline: Timeline, name_group: bool = False) -> Lanes:
     ticks = [(_percent((at - low) / max(1, high - low)), duration(at)) for at in _round(low, high)]
     ticks = ticks if timeline.simulated else []
     group = f" / {timeline.group}" if name_group else ""
-    note = f"{counted(len(views), 'view')}, {counted(len(names), 'member')}"
-    return Lanes(timeline.run + group, note, lanes, ticks, max(0, len(names) - MEMBERS_MAX))
+    members = len(names) + timeline.more_members
+    note = f"{counted(timeline.views, 'view')}, {counted(members, 'member')}"
+    return Lanes(timeline.run + group, note, lanes, ticks, max(0, members - MEMBERS_MAX))
 
 
 def _round(low: int, high: int) -> range:

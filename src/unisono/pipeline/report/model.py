@@ -6,6 +6,7 @@ in ns. Measures are kept per **cohort**: the runs of one protocol with the same 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
@@ -64,6 +65,60 @@ def weaker_broken(property: str, broken: Iterable[str]) -> str | None:
     return min(below, key=lambda one: (len(IMPLIES.get(one, ())), one), default=None)
 
 
+def state_of(run: Run, property: str) -> str:
+    """How a property fared in a run."""
+    if property in run.broken:
+        return "fail"
+    if property not in run.owed:
+        return "none"
+    if property not in run.checked:
+        return "skipped"
+    return "unknown" if run.unknown or run.result == UNKNOWN else "pass"
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How all runs of a protocol fared, whether a page lists them or not."""
+
+    protocol: str
+    results: Mapping[str, int]
+    """By result: the number of runs."""
+    states: Mapping[str, Mapping[str, int]]
+    """By property that is owed or broken, and by `state_of`: the number of runs."""
+    weakest: Mapping[str, int] = field(default_factory=dict)
+    """By property: the number of runs in which it is among the weakest broken ones."""
+    gaps: int = 0
+    """Runs with members whose trace is not whole."""
+    protocols: int = 1
+    """More than one: rare protocols, counted together."""
+
+    @property
+    def runs(self) -> int:
+        return sum(self.results.values())
+
+
+def tallies_of(runs: Iterable[Run]) -> tuple[Tally, ...]:
+    """Count runs that are all at hand."""
+    by_protocol: dict[str, list[Run]] = {}
+    for run in runs:
+        by_protocol.setdefault(run.protocol, []).append(run)
+    return tuple(_tally(protocol, some) for protocol, some in by_protocol.items())
+
+
+def _tally(protocol: str, runs: list[Run]) -> Tally:
+    states: dict[str, Counter[str]] = {}
+    for run in runs:
+        for property in {*run.owed, *run.broken}:
+            states.setdefault(property, Counter())[state_of(run, property)] += 1
+    return Tally(
+        protocol,
+        Counter(run.result for run in runs),
+        states,
+        Counter(one for run in runs for one in run.weakest),
+        sum(bool(run.unknown) for run in runs),
+    )
+
+
 @dataclass(frozen=True)
 class Latency:
     """Cast to delivery in a cohort. `quantiles` are (share of messages, ns), ascending in both; empty if nobody knows them."""
@@ -76,7 +131,6 @@ class Latency:
     mean_ns: float
     quantiles: tuple[tuple[float, float], ...] = ()
     max_ns: float | None = None
-    runs: int = 1
 
     def quantile(self, share: float) -> float | None:
         """Interpolated between the known ones."""
@@ -155,10 +209,13 @@ class Timeline:
     group: str
     simulated: bool
     stays: tuple[Stay, ...]
+    more_views: int = 0
+    """Views beyond those of `stays`."""
+    more_members: int = 0
 
     @property
     def views(self) -> int:
-        return len({stay.view for stay in self.stays})
+        return len({stay.view for stay in self.stays}) + self.more_views
 
 
 @dataclass(frozen=True)
@@ -167,6 +224,7 @@ class ReportData:
 
     result: str
     runs: tuple[Run, ...]
+    """The runs to list."""
     title: str = "unisono report"
     latency: tuple[Latency, ...] = ()
     waits: tuple[Waits, ...] = ()
@@ -177,6 +235,8 @@ class ReportData:
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader should know about how this was made, a sentence each."""
+    tallies: tuple[Tally, ...] = ()
+    """How all runs fared; empty if `runs` are all of them."""
 
     @property
     def several_sizes(self) -> bool:

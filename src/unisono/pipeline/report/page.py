@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from unisono.pipeline.report.plots import Plot
 
 PAGE = "report.html"
-FAILING_OPEN, FAILING_MAX = 8, 200
-"""So many broken runs are shown in full, and so many in all."""
+FAILING_OPEN, FAILING_MAX = 8, 100
+"""Broken runs whose violations are told at once, and in all."""
 SENTENCES_OPEN, UNKNOWN_MAX, REASONS_MAX, PROBLEMS_MAX = 5, 20, 6, 20
 
 
@@ -78,9 +78,9 @@ def _context(data: ReportData, pictures: dict[str, Plot]) -> dict[str, Any]:
         "plots": {name: _embedded(plot) for name, plot in pictures.items()},
         "broken_open": broken[:FAILING_OPEN],
         "broken_folded": broken[FAILING_OPEN:FAILING_MAX],
-        "broken_left_out": max(0, len(broken) - FAILING_MAX),
+        "broken_left_out": glance.count[FAIL] - len(broken[:FAILING_MAX]),
         "unknown": unknown[:UNKNOWN_MAX],
-        "unknown_left_out": max(0, len(unknown) - UNKNOWN_MAX),
+        "unknown_left_out": glance.gaps - len(unknown[:UNKNOWN_MAX]),
         "reasons_max": REASONS_MAX,
         "sentences_open": SENTENCES_OPEN,
         "problems": data.problems[:PROBLEMS_MAX],

@@ -1,7 +1,8 @@
 """From rows of measures to what a report shows: runs of one protocol and size are put together.
 
-A row is a plain mapping with the columns of the frames in `pipeline.measures`. Further columns are welcome: `members` and
-`source` on any row, and rows of two measures that only a report needs, `latency_quantiles` and `stays` (see `from_tables`).
+A row is a plain mapping with the columns of the frames in `pipeline.measures`, of one run or of a whole cohort.
+Further columns are welcome: `members` and `source` on any row. Rows that only a report needs: `latency_quantiles`, `sizes`
+and `stays` (see `from_tables`).
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ class Sizes:
 
     def __init__(self, measured: Measured) -> None:
         self._of: dict[tuple[str, str], int] = {}
-        for row in measured.get("cost", ()):
+        for row in (*measured.get("cost", ()), *measured.get("sizes", ())):
             self._note(row, row.get("members"))
         for row in measured.get("stays", ()):
             self._note(row, len(row.get("members") or ()))
 
     def _note(self, row: Mapping[str, Any], size: int | None) -> None:
-        key = row["run"], row["group"]
+        key = row.get("run", ""), row.get("group", "")
         if size:
             self._of[key] = max(size, self._of.get(key, 0))
 
@@ -56,7 +57,7 @@ def latencies(measured: Measured, sizes: Sizes) -> tuple[Latency, ...]:
         curve = curves.get((cohort, scope))
         quantiles = _curve(curve, rows)
         most = max(float(row["max_ns"]) for row in rows)
-        found.append(Latency(*cohort, scope, messages, mean, quantiles, most, len(rows)))
+        found.append(Latency(*cohort, scope, messages, mean, quantiles, most))
     return tuple(sorted(found, key=lambda one: cohort_key(one.protocol, one.members)))
 
 
@@ -93,18 +94,23 @@ def timelines(rows: Iterable[Mapping[str, Any]]) -> tuple[Timeline, ...]:
     """One for each run and group."""
     stays: dict[tuple[str, str], list[Stay]] = {}
     real: set[tuple[str, str]] = set()
+    totals: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:
         key = row["run"], row["group"]
+        totals[key] = row.get("views", 0), row.get("lives", 0)
         members = tuple(row.get("members") or ())
         stays.setdefault(key, []).append(
             Stay(row["who"], row["view"], members, row["start_ns"], row.get("end_ns"), row.get("ended"))
         )
         if row.get("clock") != "simulated":
             real.add(key)
-    return tuple(
-        Timeline(*key, key not in real, tuple(sorted(some, key=lambda stay: (stay.start_ns, stay.who))))
-        for key, some in sorted(stays.items())
-    )
+    found = []
+    for key, some in sorted(stays.items()):
+        views, lives = totals[key]
+        more = max(0, views - len({stay.view for stay in some})), max(0, lives - len({stay.who for stay in some}))
+        ranked = tuple(sorted(some, key=lambda stay: (stay.start_ns, stay.who)))
+        found.append(Timeline(*key, key not in real, ranked, *more))
+    return tuple(found)
 
 
 def _by_cohort(rows: Rows, sizes: Sizes) -> dict[Cohort, list[Mapping[str, Any]]]:
@@ -124,7 +130,7 @@ def _curve(curve: Mapping[str, Any] | None, rows: Rows) -> tuple[tuple[float, fl
     """The quantiles of the cohort; where nobody computed them, the few that a single run has."""
     if curve is not None:
         return tuple((float(share), float(ns)) for share, ns in curve["quantiles"])
-    if len(rows) > 1:
+    if len(rows) > 1 or "p50_ns" not in rows[0]:
         return ()
     row = rows[0]
     return ((0.5, float(row["p50_ns"])), (0.99, float(row["p99_ns"])), (1.0, float(row["max_ns"])))

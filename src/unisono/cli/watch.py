@@ -1,0 +1,156 @@
+"""`unisono pipeline watch`: how groups stand while they run, in the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from unisono.cli import options as o
+from unisono.cli.show import cell, out, print_json, tell
+from unisono.core.errors import Misuse
+
+if TYPE_CHECKING:
+    from unisono.pipeline.lake import Table
+
+FAILURES_SHOWN = 10
+GROUPS_SHOWN = 30
+COLOURS = {"FAIL": "bold red", "UNKNOWN": "yellow"}
+
+
+def watch(
+    tables: Annotated[str, typer.Option("--out", help="The folder of tables that `pipeline run` writes to.")],
+    once: Annotated[bool, typer.Option("--once", help="Print how things stand, and stop.")] = False,
+    every_s: Annotated[float, typer.Option("--every", help="How often to look, in seconds.", min=0.1)] = 1.0,
+    json: o.Json = False,
+) -> None:
+    """Show runs and groups as their views are judged. Needs no Spark.
+
+    With --once, exit code 0: nothing has failed so far. 1: a violation. 2: a verdict cannot be given.
+    """
+    from unisono.pipeline.session import PipelineError
+    from unisono.pipeline.watch_state import group_states
+
+    if json and not once:
+        raise Misuse("--json shows one moment: add --once.")
+    table = _views(tables)
+    if once:
+        if table is None:
+            raise PipelineError(
+                f"{tables} has no verdicts on views yet: `unisono pipeline run` writes them, with --once only if "
+                "--views is given."
+            )
+        states = group_states(table.read().to_pylist())
+        if json:
+            print_json([_as_json(run, group, state) for (run, group), state in states.items()])
+        elif out.is_terminal:
+            out.print(_page(states))
+        else:
+            for line in _lines(states):
+                tell(line)
+        results = {state.result for state in states.values()}
+        if results & {"FAIL", "UNKNOWN"}:
+            raise typer.Exit(1 if "FAIL" in results else 2)
+        return
+    try:
+        if table is None:
+            tell(f"waiting: {tables} has no verdicts on views yet; `unisono pipeline run` writes them.")
+        while table is None:  # it is started first or at the same time, and Spark takes a while
+            time.sleep(every_s)
+            table = _views(tables)
+        _follow(table, every_s)
+    except KeyboardInterrupt:
+        return
+
+
+def _views(tables: str) -> Table | None:
+    """The table of verdicts on views, if there is one yet."""
+    from unisono.pipeline.session import PipelineError
+
+    try:
+        from unisono.pipeline.lake import open_table, table_names
+    except ImportError as error:
+        raise PipelineError(f"tables need the package {error.name}: install `unisono[spark]`.") from None
+    return open_table(tables, "views") if "views" in table_names(tables) else None
+
+
+def _follow(table: Table, every_s: float) -> None:
+    from unisono.pipeline.watch_state import group_states
+
+    states = group_states(table.read().to_pylist())
+    if not out.is_terminal:
+        said: set[str] = set()
+        while True:
+            lines = _lines(states)
+            for line in lines:
+                if line not in said:
+                    tell(line)
+            said = set(lines)
+            version = table.version
+            while table.version == version:
+                time.sleep(every_s)
+                table.refresh()
+            states = group_states(table.read().to_pylist())
+    with Live(_page(states), console=out, auto_refresh=False) as live:
+        version = table.version
+        while True:
+            time.sleep(every_s)
+            table.refresh()
+            if table.version != version:
+                version = table.version
+                live.update(_page(group_states(table.read().to_pylist())), refresh=True)
+
+
+def _lines(states: Mapping[tuple[str, str], Any]) -> list[str]:
+    lines = []
+    for (run, group), state in states.items():
+        lines.append(f"{run}/{group}: {state}")
+        for failure in state.failures.values():
+            lines.append(
+                f"{run}/{group}: {failure['property']} in view {failure['view'] or '?'}: {failure['sentence']}"
+            )
+    return lines
+
+
+def _as_json(run: str, group: str, state: Any) -> dict[str, Any]:
+    return {
+        "run": run,
+        "group": group,
+        "order": state.order,
+        "result": state.result,
+        "passes_to": state.passes_to,
+        "open": state.open_views,
+        "violations": [
+            {name: failure[name] for name in ("id", "view", "property", "members", "sentence")}
+            for failure in state.failures.values()
+        ],
+    }
+
+
+def _page(states: Mapping[tuple[str, str], Any]) -> RenderableType:
+    if not states:
+        return Text("no view has been judged yet")
+    table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("run", "group", "order", "so far", "open"):
+        table.add_column(title, overflow="fold")
+    worst_first = sorted(states.items(), key=lambda item: (item[1].result not in COLOURS, item[0]))
+    for (run, group), state in worst_first[:GROUPS_SHOWN]:
+        said = Text(str(state), style=COLOURS.get(state.result, "green"))
+        table.add_row(cell(run), cell(group), cell(state.order), said, cell(", ".join(state.open_views)))
+    lines: list[RenderableType] = [table]
+    failures = [failure for _, state in worst_first for failure in state.failures.values()]
+    for failure in failures[:FAILURES_SHOWN]:
+        lines.append(
+            cell(f"{failure['property']} in view {failure['view'] or '?'} of {failure['run']}: {failure['sentence']}")
+        )
+    for text, count in (("groups", len(states) - GROUPS_SHOWN), ("violations", len(failures) - FAILURES_SHOWN)):
+        if count > 0:
+            lines.append(Text(f"... and {count} more {text}"))
+    return Group(*lines)

@@ -1,0 +1,247 @@
+"""Data files of tables: Parquet files that workers write and read. A commit makes them part of a table.
+
+What a file holds is told by its bounds, the least and greatest value of a few columns. They go into
+the commit, so that readers pass over files, and inside a file over row groups, that cannot hold
+what they look for. Nothing here needs deltalake: workers have pyarrow alone.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from unisono.pipeline.storage import Place, place
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame
+
+    Batches = Iterator[pyarrow.RecordBatch]
+
+BOUNDED = ("run", "segment", "batch")
+"""The columns whose bounds are told, where a table has them."""
+ROWS_A_GROUP = 16_384
+"""A row group is what a reader of one run must read at least."""
+ROWS_A_BATCH = 65_536
+FILE_DDL = "path string, size_bytes bigint, rows bigint, stats string"
+
+
+class DataFile(NamedTuple):
+    """A file as a commit adds it."""
+
+    path: str
+    """Its name below the table's folder."""
+    size_bytes: int
+    rows: int
+    stats: str
+    """Number of rows and bounds, as Delta writes them."""
+
+    @property
+    def low(self) -> dict[str, Any]:
+        low: dict[str, Any] = json.loads(self.stats).get("minValues", {})
+        return low
+
+    @property
+    def high(self) -> dict[str, Any]:
+        high: dict[str, Any] = json.loads(self.stats).get("maxValues", {})
+        return high
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which rows of a table are wanted; None: all."""
+
+    runs: frozenset[str] | None = None
+    after: int | None = None
+    """Rows of later batches than this one."""
+    until: int | None = None
+    """Rows of this batch and earlier ones."""
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self.runs or ())
+
+    def may_be_in(self, low: dict[str, Any], high: dict[str, Any]) -> bool:
+        """Whether a file or row group with these bounds can hold such rows."""
+        first: Any = low.get("run")
+        last: Any = high.get("run")
+        if self.runs is not None and first is not None and last is not None:
+            at = bisect_left(self._sorted, first)
+            if at == len(self._sorted) or self._sorted[at] > last:
+                return False
+        first, last = low.get("batch"), high.get("batch")
+        if first is None or last is None:
+            return True
+        return (self.until is None or first <= self.until) and (self.after is None or last > self.after)
+
+    def of(self, table: pyarrow.Table) -> pyarrow.Table:
+        """These rows of some."""
+        import pyarrow
+        import pyarrow.compute as pc
+
+        if self.runs is not None:
+            table = table.filter(pc.is_in(table.column("run"), value_set=pyarrow.array(self._sorted, pyarrow.string())))
+        if self.after is not None:
+            table = table.filter(pc.greater(table.column("batch"), self.after))
+        if self.until is not None:
+            table = table.filter(pc.less_equal(table.column("batch"), self.until))
+        return table
+
+
+ALL = Chosen()
+
+
+def batch_of(path: str) -> int:
+    """The batch of a file's youngest rows, as its name tells it; 0: another program has named it."""
+    number = path.partition("-")[0]
+    return int(number) if number.isdigit() else 0
+
+
+class DataFileWriter:
+    """Writes one new file of a table. The rows stay here, packed, until the file is written whole."""
+
+    def __init__(self, folder: Place, batch: int, schema: pyarrow.Schema) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        # The batch is for a person. A task that is tried twice never meets a file of its own.
+        self.name = f"{batch:010d}-{uuid.uuid4().hex}.parquet"
+        self._folder, self._schema = folder, schema
+        self._sink = pyarrow.BufferOutputStream()
+        self._writer = pyarrow.parquet.ParquetWriter(self._sink, schema, compression="zstd")
+        self._pending: list[pyarrow.Table] = []
+        self._bounds = _Bounds(schema)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how large it is by now."""
+        return int(self._sink.tell())
+
+    def take(self, table: pyarrow.Table) -> None:
+        """Add rows. A row group ends with the rows of one call, if it is large enough."""
+        self._pending.append(table.select(self._schema.names).cast(self._schema))
+        self._bounds.take(self._pending[-1])
+        if sum(map(len, self._pending)) >= ROWS_A_GROUP:
+            self._flush()
+
+    def close(self) -> DataFile:
+        self._flush()
+        self._writer.close()
+        data = self._sink.getvalue()
+        (self._folder / self.name).write_bytes(data.to_pybytes())
+        return DataFile(self.name, data.size, self._bounds.rows, self._bounds.stats())
+
+    def _flush(self) -> None:
+        import pyarrow
+
+        if self._pending:
+            self._writer.write_table(pyarrow.concat_tables(self._pending), row_group_size=ROWS_A_GROUP)
+            self._pending = []
+
+
+def write_data_file(folder: Place, batch: int, tables: Iterable[pyarrow.Table], schema: pyarrow.Schema) -> DataFile:
+    """Write rows into a new file of a table."""
+    writer = DataFileWriter(folder, batch, schema)
+    for table in tables:
+        writer.take(table)
+    return writer.close()
+
+
+class _Bounds:
+    """The least and greatest values of what was written."""
+
+    def __init__(self, schema: pyarrow.Schema) -> None:
+        self.rows = 0
+        self._low: dict[str, Any] = {}
+        self._high: dict[str, Any] = {}
+        self._nulls = {name: 0 for name in BOUNDED if name in schema.names}
+
+    def take(self, table: pyarrow.Table) -> None:
+        import pyarrow.compute as pc
+
+        self.rows += len(table)
+        for name in self._nulls:
+            column = table.column(name)
+            self._nulls[name] += column.null_count
+            found = pc.min_max(column).as_py()
+            if found["min"] is not None:
+                self._low[name] = min(found["min"], self._low.get(name, found["min"]))
+                self._high[name] = max(found["max"], self._high.get(name, found["max"]))
+
+    def stats(self) -> str:
+        said = {"numRecords": self.rows, "minValues": self._low, "maxValues": self._high, "nullCount": self._nulls}
+        return json.dumps(said, separators=(",", ":"))
+
+
+def read_data_file(file: Place, schema: pyarrow.Schema, chosen: Chosen = ALL) -> Iterator[pyarrow.Table]:
+    """The chosen rows of a file in the columns of its table; a column that is younger than the file is null."""
+    import pyarrow
+    import pyarrow.parquet
+
+    with file.open() as source, pyarrow.parquet.ParquetFile(source) as opened:
+        have = set(opened.schema_arrow.names)
+        groups = [number for number in range(opened.num_row_groups) if chosen.may_be_in(*_group_bounds(opened, number))]
+        names = [name for name in schema.names if name in have]
+        for batch in opened.iter_batches(ROWS_A_BATCH, groups, names, use_threads=False):
+            table = pyarrow.Table.from_batches([batch])
+            table = chosen.of(with_columns(table, schema))
+            if len(table):
+                yield table
+
+
+def with_columns(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
+    """The table in the columns of a schema; those that it lacks are null."""
+    import pyarrow
+
+    have = set(table.column_names)
+    columns = [
+        table.column(field.name).cast(field.type) if field.name in have else pyarrow.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pyarrow.Table.from_arrays(columns, schema=schema)
+
+
+def _group_bounds(file: Any, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    group = file.metadata.row_group(number)
+    low, high = {}, {}
+    for place_ in range(group.num_columns):
+        column = group.column(place_)
+        if column.path_in_schema in BOUNDED and column.is_stats_set and column.statistics.has_min_max:
+            low[column.path_in_schema] = column.statistics.min
+            high[column.path_in_schema] = column.statistics.max
+    return low, high
+
+
+# With Spark.
+
+
+def write_frame(frame: DataFrame, folder: Place, schema: pyarrow.Schema, batch: int) -> list[DataFile]:
+    """Let the workers write a frame, a file a partition. What they wrote is in no table yet."""
+    written = frame.mapInArrow(_writer(folder.uri, schema, batch), FILE_DDL).collect()
+    return [DataFile(**row.asDict()) for row in written]
+
+
+def _writer(folder: str, schema: pyarrow.Schema, batch: int) -> Callable[[Batches], Batches]:
+    def write(batches: Batches) -> Batches:
+        import pyarrow
+
+        tables = [pyarrow.Table.from_batches([some]) for some in batches if len(some)]
+        if tables:
+            yield files_as_batch([write_data_file(place(folder), batch, tables, schema)])
+
+    return write
+
+
+def files_as_batch(files: Iterable[DataFile]) -> pyarrow.RecordBatch:
+    """Files as rows of `FILE_DDL`."""
+    import pyarrow
+
+    columns = list(zip(*files, strict=True)) or [()] * len(DataFile._fields)
+    types = (pyarrow.string(), pyarrow.int64(), pyarrow.int64(), pyarrow.string())
+    arrays = [pyarrow.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    return pyarrow.RecordBatch.from_arrays(arrays, names=list(DataFile._fields))

@@ -1,0 +1,95 @@
+"""The judge of views as `pipeline run` keeps it, with hook, metrics and log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from unisono.pipeline.lake import TAKE_IN, open_table
+from unisono.pipeline.session import PipelineError, plain_errors
+from unisono.pipeline.storage import Place, place
+from unisono.pipeline.watch import LIMIT_S, LOOK_EVERY_S, await_batch, start_watch
+from unisono.pipeline.watch_hooks import Hook, Log, ViewMetrics, address_of, command_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """How views are judged, and what happens when one fails."""
+
+    limit_s: float = LIMIT_S
+    """How long the members of a view may take to leave it, from the first to the last."""
+    every_s: float = LOOK_EVERY_S
+    on_fail: str | None = None
+    """A command or a URL."""
+    metrics: str | None = None
+    """HOST:PORT."""
+    checkpoint: str | None = None
+    """Spark's memory of the stream, on a file system that Spark itself can write to."""
+
+    def require_sound(self, out: Place) -> None:
+        """Tell what is wrong with the options before anything is started."""
+        self.checkpoint_of(out)
+        if self.on_fail is not None:
+            command_of(self.on_fail)
+        if self.metrics is not None:
+            address_of(self.metrics)
+
+    def checkpoint_of(self, out: Place) -> str:
+        if self.checkpoint is not None:
+            return place(self.checkpoint).uri
+        if not out.is_local:
+            raise PipelineError(
+                f"the tables are at {out}, where Spark may not be able to write its checkpoint: "
+                "give --checkpoint a folder that Spark can write to."
+            )
+        return (out / "_watch").uri
+
+
+@contextmanager
+def views_judged(
+    spark: SparkSession, out: str | Place, options: WatchOptions, log: Log, once: bool = False
+) -> Iterator[Callable[[], None]]:
+    """Judge views while the block runs. The function given raises if the judge has died.
+
+    `once`: the block is empty, and ends when every view for which there are facts was judged.
+    """
+    tables = place(out)
+    checkpoint = options.checkpoint_of(tables)
+    hook = None if options.on_fail is None else Hook(options.on_fail, tables, log)
+    metrics = None if options.metrics is None else ViewMetrics(options.metrics)
+
+    def tell(rows: list[dict[str, Any]], is_new: bool) -> None:
+        failures = [row for row in rows if row["id"] is not None]
+        if metrics is not None:
+            metrics.count(rows)
+        for row in failures if is_new else ():
+            log(f"FAIL {row['run']}/{row['group']}, view {row['view'] or '?'}: {row['property']}: {row['sentence']}")
+        if hook is not None:
+            hook.tell(failures)
+
+    try:
+        with plain_errors(f"judging views of {tables}"):
+            query = start_watch(spark, tables, checkpoint, limit_s=options.limit_s, every_s=options.every_s, tell=tell)
+
+        def check() -> None:
+            if not query.isActive:
+                with plain_errors(f"judging views of {tables}"):
+                    query.awaitTermination()  # raises what ended it
+
+        try:
+            yield check
+            if once:
+                with plain_errors(f"judging views of {tables}"):
+                    await_batch(query, open_table(tables, "facts").transaction(TAKE_IN))
+        finally:
+            query.stop()
+    finally:
+        if hook is not None:
+            hook.close()
+        if metrics is not None:
+            metrics.close()
