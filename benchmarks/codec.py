@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 from unisono.core.types import Batch, Service
-from unisono.core.wire import BATCH, SLOT, VECTOR, Codec, Layout
+from unisono.core.wire.codec import BATCH, SLOT, VECTOR, Codec, Layout
 
 BATCHES = (1, 4, 16, 64, 256)
 PAYLOAD_BYTES = 100

@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any
 
 from unisono.core.config import MILLISECOND, Config
-from unisono.core.control import ControlCodec, Hello, Notice
-from unisono.core.frame import Control, Frames
-from unisono.core.member import Settings
-from unisono.core.membership_settings import MembershipSettings
+from unisono.core.member.member import Settings
+from unisono.core.membership.settings import MembershipSettings
 from unisono.core.types import MemberId
+from unisono.core.wire.control import ControlCodec, Hello, Notice
+from unisono.core.wire.frame import Control, Frames
 from unisono.sim.group_world import GroupWorld
 
 SIZES = (2, 3, 4, 8, 16, 32, 64)

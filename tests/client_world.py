@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from unisono.core.config import SECOND
-from unisono.core.member import Settings
+from unisono.core.member.member import Settings
 from unisono.core.types import Batch, MemberId
 from unisono.services.client import Client, ClientSettings, Outcome
 from unisono.services.client_desk import ClientDesk, DeskSettings

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from unisono.trace import diagram_layout
+from unisono.trace.diagram import layout as diagram_layout
 from unisono.trace.schema import BLOCK, CAST, CRASH, DELIVER, END, ORDERED, PLACE, RECEIVE, SUSPECT, VIEW, Event
 
 MS = 1_000_000

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from unisono.core.config import Config
-from unisono.core.control import CUT, Control, ControlCodec, Piece
-from unisono.core.envelope import BODY, HEAD, NAK, ROW, SEND
-from unisono.core.frame import HEAD_BYTES, Frames
-from unisono.core.frame import Control as ControlFrame
-from unisono.core.member import Settings
-from unisono.core.membership_participant import Participant
-from unisono.core.membership_settings import MembershipSettings
-from unisono.core.stream_settings import StreamSettings
-from unisono.core.tickets import PAIR
+from unisono.core.member.member import Settings
+from unisono.core.membership.participant import Participant
+from unisono.core.membership.settings import MembershipSettings
+from unisono.core.membership.tickets import PAIR
+from unisono.core.streams.settings import StreamSettings
 from unisono.core.types import CastOptions, MemberId, Packet, Rank
+from unisono.core.wire.control import CUT, Control, ControlCodec, Piece
+from unisono.core.wire.envelope import BODY, HEAD, NAK, ROW, SEND
+from unisono.core.wire.frame import HEAD_BYTES, Frames
+from unisono.core.wire.frame import Control as ControlFrame
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 from unisono.trace.checks import Verdict
 

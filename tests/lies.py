@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from unisono.core.config import Config
-from unisono.core.control import ControlCodec
 from unisono.core.departure import Cause
-from unisono.core.member import Member, Settings
+from unisono.core.member.member import Member, Settings
 from unisono.core.types import Batch, CastOptions, MemberId, Packet, Property, Service
-from unisono.core.wire import Codec
+from unisono.core.wire.codec import Codec
+from unisono.core.wire.control import ControlCodec
 from unisono.orders import abcast, rmp, tomp
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 

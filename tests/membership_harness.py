@@ -14,13 +14,13 @@ from heapq import heappop, heappush
 from random import Random
 
 from unisono.core.config import MILLISECOND, SECOND, Config
-from unisono.core.control import Charter, Control, ControlCodec
-from unisono.core.membership import Membership
-from unisono.core.membership_host import Installed, Left, Refused
-from unisono.core.membership_settings import MembershipSettings
+from unisono.core.membership.context import Installed, Left, Refused
+from unisono.core.membership.membership import Membership
+from unisono.core.membership.settings import MembershipSettings
 from unisono.core.ordering import AnyOrdering, Cut, Report
-from unisono.core.seat import Seat, packet_for
 from unisono.core.types import CastOptions, MemberId, Packet, Slot, View, ViewId
+from unisono.core.views.engine import Seat, packet_for
+from unisono.core.wire.control import Charter, Control, ControlCodec
 from unisono.orders.registry import ORDERS
 from unisono.trace.checks import Observer, Verdict
 from unisono.trace.promises import promises

@@ -8,10 +8,10 @@ from random import Random
 
 from tests.membership_harness import World
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.control import Confirm, Control, Fetch, Hello, Install, Piece, Propose
-from unisono.core.membership import Membership
-from unisono.core.membership_settings import MembershipSettings, Policy
+from unisono.core.membership.membership import Membership
+from unisono.core.membership.settings import MembershipSettings, Policy
 from unisono.core.types import CastOptions, MemberId
+from unisono.core.wire.control import Confirm, Control, Fetch, Hello, Install, Piece, Propose
 from unisono.trace.checks import Verdict
 
 SWARM_ORDERS = ("fifo", "causal", "sequencer", "abcast", "toto")

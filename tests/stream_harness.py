@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from unisono.core.envelope import (
+from unisono.core.streams.settings import StreamSettings
+from unisono.core.streams.streams import Streams
+from unisono.core.types import MemberId, Rank, View, ViewId
+from unisono.core.wire.envelope import (
     BODY,
     CAST,
     FRAGMENT,
@@ -25,9 +28,6 @@ from unisono.core.envelope import (
     make_plain,
     view_tag,
 )
-from unisono.core.stream_settings import StreamSettings
-from unisono.core.streams import Streams
-from unisono.core.types import MemberId, Rank, View, ViewId
 
 MS = 1_000_000
 S = 1_000 * MS

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from unisono.core.config import MILLISECOND
-from unisono.core.happenings import Entered, Happening
-from unisono.core.member import Settings
+from unisono.core.events import Entered, Happening
+from unisono.core.member.member import Settings
 from unisono.core.types import Batch, MemberId, Service, View
-from unisono.services.transfer import Transfer
-from unisono.services.transfer_settings import TransferSettings
+from unisono.services.transfer.settings import TransferSettings
+from unisono.services.transfer.transfer import Transfer
 from unisono.sim.group_state import BRISK, Entry, StatefulProcess, entries
 from unisono.sim.group_world import BOUND_NS, QUICK, GroupWorld, Process
 from unisono.trace.checks.judge import Verdict

@@ -20,8 +20,8 @@ from inspect import signature
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from unisono.core.comparison import Check
 from unisono.core.errors import Misuse
+from unisono.core.member.comparison import Check
 from unisono.core.types import Key, MemberId, Service, ViewId, addressees
 from unisono.runtime import group as asynchronous
 from unisono.runtime import join as joining

@@ -20,15 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from unisono.core.control import Part
-from unisono.core.happenings import Entered, Happening
-from unisono.core.member import Member
-from unisono.core.membership import Membership
-from unisono.core.membership_primary import Judgement
-from unisono.core.membership_proposal import Attempt
-from unisono.core.seat import Seat
-from unisono.core.streams import Streams
+from unisono.core.events import Entered, Happening
+from unisono.core.member.member import Member
+from unisono.core.membership.ballot import Attempt
+from unisono.core.membership.membership import Membership
+from unisono.core.membership.primary import Judgement
+from unisono.core.streams.streams import Streams
 from unisono.core.types import Batch, MemberId
+from unisono.core.views.engine import Seat
+from unisono.core.wire.control import Part
 from unisono.runtime.events import View
 from unisono.runtime.inbox import Inbox, Shown
 

@@ -10,9 +10,9 @@ was shown that C never had.
 from __future__ import annotations
 
 from unisono.core.ordering import Report
-from unisono.core.streams import Streams
+from unisono.core.streams.streams import Streams
 from unisono.core.types import Rank
-from unisono.sim.explore_views_post import Chair
+from unisono.sim.explore.views_post import Chair
 
 
 class CountsDepartedAsStable(Streams):

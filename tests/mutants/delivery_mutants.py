@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unisono.core.member import Member
+from unisono.core.member.member import Member
 from unisono.core.outbox import Outbox
-from unisono.core.seat import Seat
 from unisono.core.types import Batch
+from unisono.core.views.engine import Seat
 
 
 class _Tampers(Seat):

@@ -50,17 +50,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.membership_harness import Chair
-from unisono.core.control import Answer, Control, Flush, Hello, Propose, RollCall, Standing
-from unisono.core.membership import Membership
-from unisono.core.membership_contacts import Contacts
-from unisono.core.membership_host import Host
-from unisono.core.membership_merge import Group
-from unisono.core.membership_participant import Participant
-from unisono.core.membership_primary import NOTHING
-from unisono.core.membership_proposal import Attempt, Phase
+from unisono.core.membership.ballot import Attempt, Phase
+from unisono.core.membership.contacts import Contacts
+from unisono.core.membership.context import Host
+from unisono.core.membership.membership import Membership
+from unisono.core.membership.merge import Group
+from unisono.core.membership.participant import Participant
+from unisono.core.membership.primary import NOTHING
 from unisono.core.ordering import Report
-from unisono.core.seat import Seat
 from unisono.core.types import MemberId, Rank, ViewId
+from unisono.core.views.engine import Seat
+from unisono.core.wire.control import Answer, Control, Flush, Hello, Propose, RollCall, Standing
 
 
 class EagerAttempt(Attempt):

@@ -11,11 +11,11 @@ same, and it comes around. 3. A installs a view that says C came along, although
 
 from __future__ import annotations
 
-from unisono.core.control import Decree, Piece, RollCall
-from unisono.core.membership import Membership
-from unisono.core.membership_participant import Participant
-from unisono.core.membership_ring import Ring
+from unisono.core.membership.membership import Membership
+from unisono.core.membership.participant import Participant
+from unisono.core.membership.ring import Ring
 from unisono.core.types import MemberId, ViewId
+from unisono.core.wire.control import Decree, Piece, RollCall
 
 
 class HastyParticipant(Participant):

@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from unisono.core.control import Charter
-from unisono.core.happenings import Entered
-from unisono.core.own_casts import OwnCasts, Span
-from unisono.core.seat import Seat
+from unisono.core.events import Entered
 from unisono.core.types import Batch, MemberId, Transition, View
+from unisono.core.views.engine import Seat
+from unisono.core.views.own_casts import OwnCasts, Span
+from unisono.core.wire.control import Charter
 from unisono.sim.group_world import Process
 
 EVERY = 40

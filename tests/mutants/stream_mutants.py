@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from unisono.core.envelope import DELAY_MAX, Octets, Piece, Plain, Refusal
-from unisono.core.stream_receive import NEVER, Inflow
-from unisono.core.stream_send import Outflow
-from unisono.core.stream_state import SENT_TIMES, Datagrams
-from unisono.core.streams import Streams
+from unisono.core.streams.inbound import NEVER, Inflow
+from unisono.core.streams.outbound import Outflow
+from unisono.core.streams.state import SENT_TIMES, Datagrams
+from unisono.core.streams.streams import Streams
 from unisono.core.types import Rank
+from unisono.core.wire.envelope import DELAY_MAX, Octets, Piece, Plain, Refusal
 
 
 class NoTimer(Streams):

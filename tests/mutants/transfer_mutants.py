@@ -33,14 +33,14 @@ merges without it.
 
 from __future__ import annotations
 
-from unisono.core.control import part_of
-from unisono.core.happenings import Entered
+from unisono.core.events import Entered
 from unisono.core.types import MemberId
-from unisono.services import transfer_messages as wire
-from unisono.services.transfer import Status, Transfer
-from unisono.services.transfer_donor import Donor
-from unisono.services.transfer_fetch import Fetch
-from unisono.services.transfer_merge import Merge
+from unisono.core.wire.control import part_of
+from unisono.services.transfer import messages as wire
+from unisono.services.transfer.donor import Donor
+from unisono.services.transfer.fetch import Fetch
+from unisono.services.transfer.merge import Merge
+from unisono.services.transfer.transfer import Status, Transfer
 
 
 class NoFrontier(Transfer):

@@ -15,14 +15,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from unisono.core import member
-from unisono.core.membership import Membership
+from unisono.core.member import member
+from unisono.core.membership.membership import Membership
 from unisono.orders.registry import ORDERS
 from unisono.sim import group_world
-from unisono.sim.explore import explore
-from unisono.sim.explore_case import Case
-from unisono.sim.explore_views import explore_views
-from unisono.sim.explore_views_post import Chair, Scope
+from unisono.sim.explore.case import Case
+from unisono.sim.explore.search import explore
+from unisono.sim.explore.views import explore_views
+from unisono.sim.explore.views_post import Chair, Scope
 from unisono.sim.group_swarm import run_outing, try_outing
 from unisono.sim.run import failure_of
 from unisono.sim.swarm import scenario_of
@@ -170,7 +170,7 @@ class Transfers:
         return f"swarm of transfers, {self.order}"
 
     def catch(self, mutant: Any) -> int | None:
-        from unisono.services.transfer import Transfer
+        from unisono.services.transfer.transfer import Transfer
 
         for seed in range(self.tries):
             if self._fails(seed, mutant) and not self._fails(seed, Transfer):

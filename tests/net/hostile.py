@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import unisono
 from tests.runtime.ports import free_addresses
-from unisono.core.control import ControlCodec
-from unisono.core.envelope import HEAD
-from unisono.core.frame import CONTROL, HEAD_BYTES, STREAM, VERSION, Frames, group_tag
-from unisono.core.tickets import PAIR
+from unisono.core.membership.tickets import PAIR
 from unisono.core.types import MemberId
+from unisono.core.wire.control import ControlCodec
+from unisono.core.wire.envelope import HEAD
+from unisono.core.wire.frame import CONTROL, HEAD_BYTES, STREAM, VERSION, Frames, group_tag
 from unisono.runtime.addresses import sockaddr_of
 from unisono.runtime.checksum import Checksum
 from unisono.runtime.udp import Datagram

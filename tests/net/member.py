@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any
 
 import unisono
-from unisono.core.detector import DetectorSettings
+from unisono.core.membership.detector import DetectorSettings
 from unisono.runtime.observe import count_drops
 
 SAY_EVERY_S = 0.05

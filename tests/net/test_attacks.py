@@ -19,11 +19,11 @@ import unisono
 from tests.net.hostile import GROUP, PACE, Besieged, Sent, besieged, live, with_checksum
 from tests.runtime.ports import free_addresses
 from unisono.core.config import Config
-from unisono.core.control import ControlCodec, Fetch, Hello, Notice, Propose, Pull, Refuse
-from unisono.core.frame import Frames
-from unisono.core.membership_contacts import Contacts
-from unisono.core.tickets import PAIR, QUESTION_PADDING, Tickets
+from unisono.core.membership.contacts import Contacts
+from unisono.core.membership.tickets import PAIR, QUESTION_PADDING, Tickets
 from unisono.core.types import MemberId, ViewId
+from unisono.core.wire.control import ControlCodec, Fetch, Hello, Notice, Propose, Pull, Refuse
+from unisono.core.wire.frame import Frames
 from unisono.runtime.addresses import sockaddr_of
 from unisono.runtime.seal import make_key
 from unisono.services.client_messages import Request, Wanted, make_client_codec

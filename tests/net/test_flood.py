@@ -15,8 +15,8 @@ from tests.net import flooder
 from tests.net.hostile import live
 from tests.net.stage import PACE, Process
 from tests.runtime.ports import free_addresses
-from unisono.core.frame import group_tag
 from unisono.core.types import MemberId
+from unisono.core.wire.frame import group_tag
 from unisono.runtime.addresses import sockaddr_of
 from unisono.runtime.seal import SEALED, Seal, make_key
 

@@ -22,10 +22,10 @@ from tests.net.hostile import (
     with_checksum,
 )
 from tests.runtime.ports import free_addresses
-from unisono.core.envelope import BODY, CAST, make_plain
-from unisono.core.frame import STREAM, Frames
 from unisono.core.types import MemberId
-from unisono.core.wire import VERSION as WIRE
+from unisono.core.wire.codec import VERSION as WIRE
+from unisono.core.wire.envelope import BODY, CAST, make_plain
+from unisono.core.wire.frame import STREAM, Frames
 from unisono.runtime.seal import SEALED, Seal, make_key, overhead, read_key
 
 KEY = make_key()

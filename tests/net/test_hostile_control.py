@@ -15,7 +15,11 @@ import unisono
 from tests.net.hostile import Besieged, besieged, is_stream, live
 from tests.net.stage import VIEWS
 from tests.runtime.ports import free_addresses
-from unisono.core.control import (
+from unisono.core.departure import Cause, Departure
+from unisono.core.membership.tickets import PAIR
+from unisono.core.types import MemberId, ViewId
+from unisono.core.wire.codec import VERSION
+from unisono.core.wire.control import (
     Confirm,
     Dismiss,
     Fetch,
@@ -29,11 +33,7 @@ from unisono.core.control import (
     Pull,
     Refuse,
 )
-from unisono.core.departure import Cause, Departure
-from unisono.core.envelope import BODY, HEAD, NAK, ROW
-from unisono.core.tickets import PAIR
-from unisono.core.types import MemberId, ViewId
-from unisono.core.wire import VERSION
+from unisono.core.wire.envelope import BODY, HEAD, NAK, ROW
 from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.seal import make_key
 from unisono.trace.checks.judge import Result, judge_all

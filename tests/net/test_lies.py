@@ -6,9 +6,9 @@ import unisono
 from tests.net.hostile import GROUP, Besieged, besieged, live
 from tests.runtime.ports import free_addresses
 from unisono.core.config import Config
-from unisono.core.envelope import CAST, make_plain
 from unisono.core.types import MemberId
-from unisono.core.wire import Codec
+from unisono.core.wire.codec import Codec
+from unisono.core.wire.envelope import CAST, make_plain
 from unisono.orders import sequencer
 from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.seal import Seal, make_key, read_key

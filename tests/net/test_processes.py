@@ -9,7 +9,7 @@ import pytest
 
 from tests.net.soak import soak
 from tests.net.stage import staged
-from unisono.core.frame import VERSION, group_tag
+from unisono.core.wire.frame import VERSION, group_tag
 from unisono.runtime.checksum import Checksum
 from unisono.trace.checks.judge import Result
 

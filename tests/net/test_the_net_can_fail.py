@@ -13,13 +13,13 @@ from tests.net import test_hostile as hostile
 from tests.net import test_hostile_control as control
 from tests.net.soak import Table
 from tests.net.stage import Process, Stage, staged
-from unisono.core import stream_intake
-from unisono.core.envelope import ReplayWindow, take_plain
 from unisono.core.errors import UnisonoError
-from unisono.core.frame import HEAD_BYTES
-from unisono.core.member import Member
-from unisono.core.membership import Membership
-from unisono.core.stream_intake import StreamIntake
+from unisono.core.member.member import Member
+from unisono.core.membership.membership import Membership
+from unisono.core.streams import intake as stream_intake
+from unisono.core.streams.intake import StreamIntake
+from unisono.core.wire.envelope import ReplayWindow, take_plain
+from unisono.core.wire.frame import HEAD_BYTES
 from unisono.runtime.seal import SEALED, Seal
 from unisono.runtime.udp import UdpSocket
 from unisono.trace.checks.judge import Result

@@ -33,8 +33,8 @@ from unisono.pipeline.live_options import Options
 from unisono.pipeline.live_repeats import Repeats, RowId, split_id, with_id
 from unisono.pipeline.session import PipelineError, reason
 from unisono.runtime.errors import JournalError
-from unisono.runtime.journal import Journal, read
-from unisono.runtime.journal_format import Delivered
+from unisono.runtime.journal.format import Delivered
+from unisono.runtime.journal.journal import Journal, read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

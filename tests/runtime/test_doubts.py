@@ -12,7 +12,7 @@ import pytest
 import unisono
 from tests.journal_tools import batch, entered
 from tests.runtime.test_stages import PEERS, A, B, C, trio
-from unisono.core.own_casts import Doubt
+from unisono.core.views.own_casts import Doubt
 from unisono.runtime.own_messages import OwnMessages
 from unisono.runtime.receipts import Receipts, Stage
 from unisono.sim import Network, in_virtual_time, test

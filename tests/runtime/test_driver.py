@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from unisono.core.config import MILLISECOND
-from unisono.core.detector import DetectorSettings
-from unisono.core.happenings import Effects
-from unisono.core.member import Member
+from unisono.core.events import Effects
+from unisono.core.member.member import Member
+from unisono.core.membership.detector import DetectorSettings
 from unisono.core.types import Batch, MemberId, Service
 from unisono.runtime.addresses import Endpoint
 from unisono.runtime.driver import Driver

@@ -9,8 +9,8 @@ import pytest
 import unisono
 from tests.runtime.test_group import gathered, payloads, payloads_until_view, real
 from unisono.core.config import Config
-from unisono.core.member_settings import Settings
-from unisono.core.stream_settings import StreamSettings
+from unisono.core.member.settings import Settings
+from unisono.core.streams.settings import StreamSettings
 
 
 class Log:

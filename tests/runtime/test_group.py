@@ -15,8 +15,8 @@ import pytest
 
 import unisono
 from tests.runtime.ports import free_addresses
-from unisono.core.member_settings import Settings
-from unisono.core.stream_settings import StreamSettings
+from unisono.core.member.settings import Settings
+from unisono.core.streams.settings import StreamSettings
 from unisono.runtime.control_socket import answer
 from unisono.runtime.seal import make_key
 

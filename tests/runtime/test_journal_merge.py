@@ -16,15 +16,15 @@ import pytest
 
 import unisono
 from tests.journal_tools import A, B, FullDisk, QuickDisk, batch, entered
-from unisono.core.control import Part
-from unisono.core.happenings import Entered
+from unisono.core.events import Entered
 from unisono.core.types import MemberId, ViewId
+from unisono.core.wire.control import Part
 from unisono.runtime.errors import JournalError
-from unisono.runtime.journal import Journal, read
-from unisono.runtime.journal_deliveries import segment_path
-from unisono.runtime.journal_format import Delivered, Missing, Row, Viewed
-from unisono.runtime.journal_merge import Merge, Piece, ends_now, read_piece
-from unisono.runtime.journal_reader import GapError, Limits
+from unisono.runtime.journal.deliveries import segment_path
+from unisono.runtime.journal.format import Delivered, Missing, Row, Viewed
+from unisono.runtime.journal.journal import Journal, read
+from unisono.runtime.journal.merge import Merge, Piece, ends_now, read_piece
+from unisono.runtime.journal.reader import GapError, Limits
 from unisono.sim import Network, test
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3, 4)]
@@ -202,8 +202,8 @@ def without_memory(spans: Any, first: int, end: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("where", "fault"),
     [
-        ("unisono.runtime.journal_merge.Merge._is_linked", without_links),
-        ("unisono.runtime.journal_merge.missing_in", without_memory),
+        ("unisono.runtime.journal.merge.Merge._is_linked", without_links),
+        ("unisono.runtime.journal.merge.missing_in", without_memory),
     ],
 )
 def test_a_merge_that_forgets_or_leaps_is_found_out(

@@ -12,12 +12,12 @@ import pytest
 
 import unisono
 from unisono.core.config import SECOND
-from unisono.core.happenings import Aside
+from unisono.core.events import Aside
 from unisono.core.types import MemberId, ViewId
-from unisono.services import transfer_messages as wire
-from unisono.services.transfer_fetch import Fetch
-from unisono.services.transfer_observer import Decliner
-from unisono.services.transfer_settings import TransferSettings
+from unisono.services.transfer import messages as wire
+from unisono.services.transfer.fetch import Fetch
+from unisono.services.transfer.observer import Decliner
+from unisono.services.transfer.settings import TransferSettings
 from unisono.sim import Network, in_virtual_time, test
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3, 4)]

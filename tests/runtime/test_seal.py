@@ -14,8 +14,8 @@ import pytest
 
 import unisono
 from unisono.core.errors import Misuse
-from unisono.core.frame import HEAD_BYTES, Frames
 from unisono.core.types import MemberId
+from unisono.core.wire.frame import HEAD_BYTES, Frames
 from unisono.runtime import seal as seals
 from unisono.runtime.checksum import CHECKED_BYTES_MAX, CHECKSUM_BYTES, Checksum
 from unisono.runtime.seal import (
@@ -313,7 +313,7 @@ def test_a_datagram_of_the_earlier_format_is_told_from_one_without_a_seal() -> N
 
 
 def test_a_seal_that_does_not_check_counters_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.envelope.ReplayWindow.fresh", lambda self, counter: True)
+    monkeypatch.setattr("unisono.core.wire.envelope.ReplayWindow.fresh", lambda self, counter: True)
     with pytest.raises(AssertionError):
         test_f7_a_replay_is_refused_whatever_came_between()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import unisono
-from unisono.services.transfer import Transfer
+from unisono.services.transfer.transfer import Transfer
 from unisono.sim import Network, in_virtual_time, test
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]

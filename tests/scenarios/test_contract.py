@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import unisono
-from unisono.core.membership import Membership
-from unisono.core.membership_participant import Participant
+from unisono.core.membership.membership import Membership
+from unisono.core.membership.participant import Participant
 from unisono.orders.registry import ORDERS
 from unisono.sim import Network, in_virtual_time
 

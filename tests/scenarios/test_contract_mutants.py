@@ -24,13 +24,13 @@ def test_a_message_that_is_stable_when_received_is_lost(monkeypatch: pytest.Monk
 
 
 def test_members_that_restarted_empty_become_primary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.member.Membership", mutants.AllowsAmnesia)
+    monkeypatch.setattr("unisono.core.member.member.Membership", mutants.AllowsAmnesia)
     with pytest.raises(AssertionError, match="is_primary"):
         contract.test_g4_members_that_restarted_empty_do_not_become_primary(tmp_path, False)
 
 
 def test_a_read_only_minority_overwrites_the_primary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.member.Membership", mutants.LowestViewCarriesTheState)
+    monkeypatch.setattr("unisono.core.member.member.Membership", mutants.LowestViewCarriesTheState)
     with pytest.raises(AssertionError, match="written in the primary"):
         contract.test_a_read_only_minority_never_overwrites_the_primary(tmp_path, 0)
 
@@ -43,7 +43,7 @@ def verdict_on_a_cut(folder: Path) -> Verdict:
 @pytest.mark.parametrize("mutant", [NamesEverybody, JoinedAsBefore])
 def test_wrong_sets_of_a_view_break_p25(mutant: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a swarm it is rare that a member of both views diverges."""
-    monkeypatch.setattr(f"unisono.core.member.{mutant.__mro__[1].__name__}", mutant)
+    monkeypatch.setattr(f"unisono.core.member.member.{mutant.__mro__[1].__name__}", mutant)
     assert {violation.property for violation in verdict_on_a_cut(tmp_path).violations} == {"P25"}
 
 

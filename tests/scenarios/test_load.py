@@ -18,13 +18,13 @@ import pytest
 
 from tests.group_tools import load, lose_control, passes, settles, texts, with_streams
 from tests.transfer_world import TransferWorld
-from unisono.core import seat as seat_module
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import Misuse
-from unisono.core.explain import REACHES_KEPT
-from unisono.core.member import Member
+from unisono.core.member.explain import REACHES_KEPT
+from unisono.core.member.member import Member
 from unisono.core.ordering import AnyOrdering, weigh
 from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId
+from unisono.core.views import engine as seat_module
 from unisono.orders.registry import ORDERS
 from unisono.orders.rmp import Rmp
 from unisono.sim.group_world import ALSO_OWED, QUICK, GroupWorld, Process

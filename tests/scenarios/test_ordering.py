@@ -11,15 +11,15 @@ import pytest
 
 from tests.group_tools import body_in, load, lose_casts, lose_control, passes, settles, texts, with_membership
 from tests.mutants import causal_mutants, explore_mutants, rmp_mutants, stamped_mutants
-from unisono.core import member as member_module
 from unisono.core.config import MILLISECOND, SECOND, Config
-from unisono.core.control import Notice
 from unisono.core.errors import PeerFault
-from unisono.core.happenings import Entered
+from unisono.core.events import Entered
+from unisono.core.member import member as member_module
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Effects
-from unisono.core.seat import Seat
 from unisono.core.types import Batch, CastOptions, Packet, Rank, Service, View
+from unisono.core.views.engine import Seat
+from unisono.core.wire.control import Notice
 from unisono.orders.fifo import Fifo
 from unisono.orders.holdback import longest_held
 from unisono.orders.registry import ORDERS

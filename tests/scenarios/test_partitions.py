@@ -22,7 +22,7 @@ from tests.group_tools import (
     with_membership,
 )
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.membership_settings import Policy
+from unisono.core.membership.settings import Policy
 from unisono.core.types import MemberId
 from unisono.sim.group_world import ALSO_OWED, GroupWorld, Process
 from unisono.trace.checks.judge import Observer

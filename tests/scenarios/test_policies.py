@@ -11,16 +11,16 @@ import pytest
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.departure import Cause
 from unisono.core.errors import ConfigError, Misuse, Shed
-from unisono.core.happenings import Effects, Entered
-from unisono.core.member import Member, Settings
-from unisono.core.member_settings import FlowSettings, Slow
-from unisono.core.membership_departures import Departures
-from unisono.core.membership_host import Evicted
-from unisono.core.stream_settings import KIB, StreamSettings
-from unisono.core.stream_window import Slowness
-from unisono.core.streams import Streams
+from unisono.core.events import Effects, Entered
+from unisono.core.member.member import Member, Settings
+from unisono.core.member.settings import FlowSettings, Slow
+from unisono.core.member.watchdog import Watch
+from unisono.core.membership.context import Evicted
+from unisono.core.membership.departures import Departures
+from unisono.core.streams.pacing import Slowness
+from unisono.core.streams.settings import KIB, StreamSettings
+from unisono.core.streams.streams import Streams
 from unisono.core.types import Batch, MemberId
-from unisono.core.watch import Watch
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_swarm import try_outing
 from unisono.sim.group_world import QUICK, GroupWorld, Process
@@ -304,7 +304,7 @@ class Unshielded(Departures):
 
 
 def test_an_eviction_that_does_not_point_one_way_hits_the_accuser(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.membership_host.Departures", Unshielded)
+    monkeypatch.setattr("unisono.core.membership.context.Departures", Unshielded)
     with pytest.raises(AssertionError):
         test_whoever_is_slow_goes_and_whoever_says_so_stays("b")
 
@@ -349,7 +349,7 @@ class Restless(Departures):
 
 
 def test_without_a_rest_join_and_evict_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.membership_host.Departures", Restless)
+    monkeypatch.setattr("unisono.core.membership.context.Departures", Restless)
     world, reader, caster = one_slow_reader(Slow.EVICT, 6)
     told = evictions(world.processes["c"])
     reader.gap_ns, caster.gap_ns = 10**15, 50 * MILLISECOND

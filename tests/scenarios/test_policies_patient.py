@@ -6,8 +6,8 @@ import pytest
 
 from tests.scenarios.test_policies import Caster, Reader, passes, settings
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.member_settings import Slow
-from unisono.core.watch import Watch
+from unisono.core.member.settings import Slow
+from unisono.core.member.watchdog import Watch
 from unisono.sim.group_world import GroupWorld
 
 

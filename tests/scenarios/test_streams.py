@@ -12,11 +12,11 @@ import pytest
 
 from tests.group_tools import control_in, load, passes, settles, texts, with_streams
 from tests.mutants.membership_mutants import TrustsStaleIncarnations
-from unisono.core import member as member_module
-from unisono.core import stream_state
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import PeerFault
-from unisono.core.stream_receive import Inflow
+from unisono.core.member import member as member_module
+from unisono.core.streams import state as stream_state
+from unisono.core.streams.inbound import Inflow
 from unisono.core.types import View
 from unisono.sim.group_world import GroupWorld
 

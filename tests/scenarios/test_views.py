@@ -12,15 +12,15 @@ import pytest
 
 from tests.group_tools import is_cut, load, lose_casts, lose_control, participant, passes, settles, texts
 from tests.mutants.explore_mutants import FirstReportWins
-from unisono.core import member as member_module
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.control import Install, Propose
 from unisono.core.errors import PeerFault
-from unisono.core.happenings import Entered
+from unisono.core.events import Entered
 from unisono.core.incarnation import begin_life
+from unisono.core.member import member as member_module
 from unisono.core.ordering import AnyOrdering
-from unisono.core.seat import Seat
 from unisono.core.types import Batch, CastOptions, MemberId, View
+from unisono.core.views.engine import Seat
+from unisono.core.wire.control import Install, Propose
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_world import GroupWorld, Process
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.group_tools import control_in, passes, send, settles, texts, with_membership
 from unisono.core.config import SECOND
-from unisono.core.control import Moved, Notice
-from unisono.core.membership_settings import Policy
+from unisono.core.membership.settings import Policy
 from unisono.core.types import Packet, ViewId
+from unisono.core.wire.control import Moved, Notice
 from unisono.orders.registry import ORDERS
 from unisono.sim import group_swarm
 from unisono.sim.group_swarm import Script, run_outing

@@ -8,7 +8,7 @@ from tests.client_world import ClientWorld, Outsider
 from tests.mutants.client_mutants import CastsAndForgets, RemembersNothing
 from tests.sim.test_group import with_membership
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.membership_settings import Policy
+from unisono.core.membership.settings import Policy
 from unisono.services.client import Answered, ClientSettings, Failed
 from unisono.services.client_desk import ClientDesk, DeskSettings
 from unisono.services.client_messages import Errand, Wanted

@@ -17,8 +17,7 @@ from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import Property, Rank, Service
 from unisono.orders.registry import ORDERS
-from unisono.sim.explore import Progress, Search, explore
-from unisono.sim.explore_case import (
+from unisono.sim.explore.case import (
     Case,
     End,
     Flush,
@@ -31,9 +30,10 @@ from unisono.sim.explore_case import (
     parse_step,
     write_step,
 )
-from unisono.sim.explore_judge import Judge
-from unisono.sim.explore_replay import Run, replay
-from unisono.sim.explore_state import Act, Setup, freeze
+from unisono.sim.explore.judge import Judge
+from unisono.sim.explore.replay import Run, replay
+from unisono.sim.explore.search import Progress, Search, explore
+from unisono.sim.explore.state import Act, Setup, freeze
 from unisono.trace.promises import promises
 
 # What it proves.

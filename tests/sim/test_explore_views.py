@@ -14,13 +14,13 @@ from tests.mutants.core_mutants import LeakyViewsChair
 from tests.mutants.shown_mutants import RemainderFirst
 from unisono.cli import app
 from unisono.core.errors import Misuse
-from unisono.core.membership import Membership
-from unisono.core.membership_knowledge import Knowledge
-from unisono.core.membership_proposal import Attempt
-from unisono.sim import explore_views_post
-from unisono.sim.explore_views import Search, ViewsReport, explore_views
-from unisono.sim.explore_views_judge import Judge
-from unisono.sim.explore_views_post import Scope, Shelf
+from unisono.core.membership.ballot import Attempt
+from unisono.core.membership.beliefs import Knowledge
+from unisono.core.membership.membership import Membership
+from unisono.sim.explore import views_post as explore_views_post
+from unisono.sim.explore.views import Search, ViewsReport, explore_views
+from unisono.sim.explore.views_judge import Judge
+from unisono.sim.explore.views_post import Scope, Shelf
 
 CRASH = Scope(casts=1, crashes=1, joins=0, ticks=0)
 JOIN = Scope(casts=0, crashes=0, joins=1, ticks=1)

@@ -9,9 +9,9 @@ import pytest
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import Misuse
-from unisono.core.member import Settings
-from unisono.core.stream_settings import KIB, StreamSettings
-from unisono.core.streams import Streams
+from unisono.core.member.member import Settings
+from unisono.core.streams.settings import KIB, StreamSettings
+from unisono.core.streams.streams import Streams
 from unisono.core.types import CastOptions, MemberId, View, ViewId
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 

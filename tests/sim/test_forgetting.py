@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from unisono.core.config import MILLISECOND
-from unisono.core.member import Member
+from unisono.core.member.member import Member
+from unisono.core.member.watchdog import Watch
 from unisono.core.ordering import AnyOrdering, Ordering
 from unisono.core.types import CastOptions
-from unisono.core.watch import Watch
 from unisono.orders import sequencer, stamps
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_swarm import try_outing

@@ -9,9 +9,9 @@ import pytest
 
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import Misuse, NotPrimary
-from unisono.core.member import Member, Settings
-from unisono.core.membership_settings import MembershipSettings, Policy
-from unisono.core.stream_settings import StreamSettings
+from unisono.core.member.member import Member, Settings
+from unisono.core.membership.settings import MembershipSettings, Policy
+from unisono.core.streams.settings import StreamSettings
 from unisono.core.types import CastOptions, Service
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_world import QUICK, GroupWorld, Process

@@ -21,12 +21,12 @@ import pytest
 
 from tests.lies import NAMES, LyingWorld, Witness
 from unisono.core.config import SECOND
-from unisono.core.envelope import BODY, CAST, make_plain, take_plain
-from unisono.core.member import Member
-from unisono.core.membership_knowledge import Knowledge
+from unisono.core.member.member import Member
+from unisono.core.membership.beliefs import Knowledge
 from unisono.core.ordering import AnyOrdering
-from unisono.core.seat import Seat
 from unisono.core.types import MemberId, Rank
+from unisono.core.views.engine import Seat
+from unisono.core.wire.envelope import BODY, CAST, make_plain, take_plain
 from unisono.orders import abcast, agreed, causal, fifo, rmp, sequencer, tomp
 from unisono.orders.holdback import VectorHoldback
 from unisono.orders.registry import ORDERS

@@ -11,8 +11,8 @@ import pytest
 
 from tests.membership_harness import World
 from tests.sim.test_membership_faults import is_proposal
-from unisono.core.control import Control, Hello, Notice
 from unisono.core.types import MemberId
+from unisono.core.wire.control import Control, Hello, Notice
 from unisono.trace.checks import Result
 
 pytestmark = pytest.mark.usefixtures("collect")

@@ -11,9 +11,9 @@ import pytest
 
 from tests.membership_harness import Node, World
 from unisono.core.config import MILLISECOND
-from unisono.core.control import CUT, DECREE, ROLL, Confirm, Control, Install, Piece, Propose
-from unisono.core.membership_settings import MembershipSettings
+from unisono.core.membership.settings import MembershipSettings
 from unisono.core.types import Batch, CastOptions, MemberId, View
+from unisono.core.wire.control import CUT, DECREE, ROLL, Confirm, Control, Install, Piece, Propose
 from unisono.trace.checks import Result
 
 ORDERS = ("fifo", "causal", "sequencer", "abcast", "tomp", "toto", "all-ack")

@@ -13,7 +13,7 @@ from tests.mutants import membership_mutants as mutants
 from tests.sim import test_membership_faults as faults
 from tests.sim import test_membership_partitions as partitions
 from tests.unit import test_membership as pieces
-from unisono.core.membership import Membership
+from unisono.core.membership.membership import Membership
 from unisono.trace.checks import Result
 
 

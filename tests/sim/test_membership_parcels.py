@@ -9,11 +9,14 @@ import pytest
 
 from tests.membership_harness import World
 from tests.unit.test_parcels import PullsForEveryPiece
-from unisono.core import membership_merge, membership_participant, membership_proposal, membership_ring
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.control import ANSWER, Control, Fetch, Piece
-from unisono.core.membership_settings import MembershipSettings
+from unisono.core.membership import ballot as membership_proposal
+from unisono.core.membership import merge as membership_merge
+from unisono.core.membership import participant as membership_participant
+from unisono.core.membership import ring as membership_ring
+from unisono.core.membership.settings import MembershipSettings
 from unisono.core.types import CastOptions, MemberId
+from unisono.core.wire.control import ANSWER, Control, Fetch, Piece
 
 PIECE_BYTES = 64
 

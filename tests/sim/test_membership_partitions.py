@@ -7,9 +7,9 @@ import pytest
 from tests.membership_harness import Node, World
 from tests.sim.test_membership_faults import ORDERS, is_proposal, judged, losing, payloads, settle
 from unisono.core.config import SECOND
-from unisono.core.control import ANSWER, Control, Piece
-from unisono.core.membership_settings import MembershipSettings, Policy
+from unisono.core.membership.settings import MembershipSettings, Policy
 from unisono.core.types import MemberId
+from unisono.core.wire.control import ANSWER, Control, Piece
 
 order = pytest.mark.parametrize("order", ORDERS)
 pytestmark = pytest.mark.usefixtures("collect")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.group_tools import lose_control, passes, settles
-from unisono.core import membership_proposal
-from unisono.core.control import ANSWER, CUT, Confirm, Control, Piece, Propose
+from unisono.core.membership import ballot as membership_proposal
+from unisono.core.wire.control import ANSWER, CUT, Confirm, Control, Piece, Propose
 from unisono.sim.group_world import GroupWorld
 
 LOST = 5

@@ -12,7 +12,12 @@ from tests.membership_swarm import Run
 from tests.mutants import ring_mutants as mutants
 from tests.sim.test_membership_faults import judged, losing, payloads, settle
 from unisono.core.config import MILLISECOND, Config
-from unisono.core.control import (
+from unisono.core.membership.chunks import pieces
+from unisono.core.membership.membership import Membership
+from unisono.core.membership.ring import after, before, ring_of
+from unisono.core.membership.settings import MembershipSettings
+from unisono.core.types import CastOptions, MemberId, ViewId
+from unisono.core.wire.control import (
     ANSWER,
     CUT,
     DECREE,
@@ -24,11 +29,6 @@ from unisono.core.control import (
     Pull,
     RollCall,
 )
-from unisono.core.membership import Membership
-from unisono.core.membership_ring import after, before, ring_of
-from unisono.core.membership_settings import MembershipSettings
-from unisono.core.parcels import pieces
-from unisono.core.types import CastOptions, MemberId, ViewId
 from unisono.orders.registry import ORDERS
 from unisono.trace.checks import Result
 

@@ -6,16 +6,16 @@ import pytest
 
 from tests.group_tools import control_in, send, with_membership
 from unisono.core.config import SECOND, Config
-from unisono.core.control import ANSWER, ROLL, Answer, Hello, Notice, Outlive, Piece, Propose, Refuse, Standing
 from unisono.core.errors import PeerFault
-from unisono.core.frame import ADDRESS_BYTES_MAX, Frames
-from unisono.core.membership_discovery import REASON_LETTERS_MAX, REFUSAL_PROBES
-from unisono.core.membership_host import Outlived, Refused
-from unisono.core.membership_settings import MembershipSettings
-from unisono.core.parcels import Parcel
-from unisono.core.tickets import PAIR
+from unisono.core.membership.chunks import Parcel
+from unisono.core.membership.context import Outlived, Refused
+from unisono.core.membership.discovery import REASON_LETTERS_MAX, REFUSAL_PROBES
+from unisono.core.membership.settings import MembershipSettings
+from unisono.core.membership.tickets import PAIR
 from unisono.core.types import MemberId, ViewId
-from unisono.core.wire import Codec
+from unisono.core.wire.codec import Codec
+from unisono.core.wire.control import ANSWER, ROLL, Answer, Hello, Notice, Outlive, Piece, Propose, Refuse, Standing
+from unisono.core.wire.frame import ADDRESS_BYTES_MAX, Frames
 from unisono.orders.registry import ORDERS
 from unisono.orders.rmp_recovery import RmpReport, recover
 from unisono.orders.stamps import StampReport, merge_stamps

@@ -11,8 +11,8 @@ import pytest
 from tests.mutants.catalogue import NOT_ALONE, ROWS
 from tests.mutants.trial import try_row
 from tests.mutants.ways import ROOT, Explorer, Groups, Story, Swarm, find
-from unisono.core.membership import Membership
-from unisono.core.streams import Streams
+from unisono.core.membership.membership import Membership
+from unisono.core.streams.streams import Streams
 from unisono.orders.abcast import Abcast
 from unisono.orders.fifo import Fifo
 

@@ -12,10 +12,10 @@ import pytest
 
 from tests.mutants import stream_mutants as mutants
 from tests.stream_harness import MS, Net, S, Seen, cast_apart, fails, first_time, numbered
-from unisono.core import stream_intake
-from unisono.core.stream_settings import StreamSettings
-from unisono.core.stream_window import Slowness
-from unisono.core.streams import Streams
+from unisono.core.streams import intake as stream_intake
+from unisono.core.streams.pacing import Slowness
+from unisono.core.streams.settings import StreamSettings
+from unisono.core.streams.streams import Streams
 from unisono.core.types import Rank
 
 SMALL = StreamSettings(datagram_bytes=300)

@@ -9,11 +9,11 @@ import pytest
 
 from tests.mutants import stream_mutants as mutants
 from tests.stream_harness import MS, Net, S, cast_apart, fails, first_time, numbered
-from unisono.core.envelope import HEAD
-from unisono.core.stream_settings import StreamSettings
-from unisono.core.stream_window import Slowness
-from unisono.core.streams import Streams
+from unisono.core.streams.pacing import Slowness
+from unisono.core.streams.settings import StreamSettings
+from unisono.core.streams.streams import Streams
 from unisono.core.types import Rank
+from unisono.core.wire.envelope import HEAD
 
 SMALL = StreamSettings(datagram_bytes=300)
 

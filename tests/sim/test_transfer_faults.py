@@ -11,7 +11,7 @@ from tests.transfer_swarm import ORDERS, run_transfer_outing
 from tests.transfer_world import AppProcess, TransferWorld
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.types import MemberId
-from unisono.services.transfer import Status
+from unisono.services.transfer.transfer import Status
 from unisono.sim.group_state import BRISK
 from unisono.trace.checks import Result
 from unisono.trace.schema import Event

@@ -10,7 +10,7 @@ from tests.mutants import transfer_mutants as mutants
 from tests.sim import test_transfer_faults as faults
 from tests.transfer_swarm import run_transfer_outing
 from tests.transfer_world import TransferWorld
-from unisono.services.transfer import Transfer
+from unisono.services.transfer.transfer import Transfer
 from unisono.trace.checks import Result
 
 Story = Callable[[], None]

@@ -11,13 +11,13 @@ import pytest
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.departure import Cause, Departure
-from unisono.core.happenings import Entered, Moving, Stalled
-from unisono.core.member import Member, Settings
-from unisono.core.member_settings import FlowSettings
-from unisono.core.membership_departures import Departures
-from unisono.core.membership_settings import Policy
+from unisono.core.events import Entered, Moving, Stalled
+from unisono.core.member.member import Member, Settings
+from unisono.core.member.settings import FlowSettings
+from unisono.core.member.watchdog import Watch
+from unisono.core.membership.departures import Departures
+from unisono.core.membership.settings import Policy
 from unisono.core.types import CastOptions, Key, MemberId
-from unisono.core.watch import Watch
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 
 LOOK_NS = 20 * MILLISECOND
@@ -119,7 +119,7 @@ class Mute(Departures):
 
 
 def test_a_charter_without_reasons_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.membership_host.Departures", Mute)
+    monkeypatch.setattr("unisono.core.membership.context.Departures", Mute)
     with pytest.raises(AssertionError):
         test_one_that_left_and_one_that_crashed_are_told_apart_by_everyone()
 
@@ -317,7 +317,7 @@ class Deaf(Watch):
 
 
 def test_a_watchdog_that_forgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.member.Watch", Deaf)
+    monkeypatch.setattr("unisono.core.member.member.Watch", Deaf)
     with pytest.raises(AssertionError):
         test_a_joiner_that_finds_no_one_is_not_silent_about_it()
 
@@ -361,7 +361,7 @@ def test_the_tally_counts_over_views_and_says_how_things_stand() -> None:
 
 def test_a_few_sentences_cost_no_more_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """`status` shows eight and had a thousand made."""
-    from unisono.core import explain
+    from unisono.core.member import explain
 
     world = gathered("fifo", 6)
     world.pause("c", 150 * MILLISECOND)

@@ -10,7 +10,14 @@ import pytest
 
 from tests.membership_harness import World
 from unisono.core.config import CONFIG_NAMES, SECOND, Config, describe_numbers
-from unisono.core.control import (
+from unisono.core.errors import ConfigError, Misuse
+from unisono.core.membership.agreement import Agreement, describe_difference
+from unisono.core.membership.discovery import REASON_LETTERS_MAX
+from unisono.core.membership.primary import restore
+from unisono.core.membership.settings import MembershipSettings, Policy
+from unisono.core.types import MemberId, ViewId
+from unisono.core.wire.codec import VERSION
+from unisono.core.wire.control import (
     ControlCodec,
     EarlierQuorum,
     EarlierStanding,
@@ -20,13 +27,6 @@ from unisono.core.control import (
     Settings,
     Standing,
 )
-from unisono.core.errors import ConfigError, Misuse
-from unisono.core.membership_agreement import Agreement, describe_difference
-from unisono.core.membership_discovery import REASON_LETTERS_MAX
-from unisono.core.membership_primary import restore
-from unisono.core.membership_settings import MembershipSettings, Policy
-from unisono.core.types import MemberId, ViewId
-from unisono.core.wire import VERSION
 
 A = MemberId("a")
 NO_HOOKS = MembershipSettings()

@@ -8,8 +8,8 @@ import pytest
 
 from unisono.core.config import SECOND
 from unisono.core.errors import ConfigError, Misuse, NotPrimary
-from unisono.core.frame import CLIENT, Frames
 from unisono.core.types import Key, MemberId, View, ViewId
+from unisono.core.wire.frame import CLIENT, Frames
 from unisono.services.client import Answered, Client, ClientSettings, Failed
 from unisono.services.client_desk import ClientDesk, DeskSettings
 from unisono.services.client_messages import (

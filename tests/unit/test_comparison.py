@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from unisono.core.comparison import (
+from unisono.core.config import Config
+from unisono.core.member.comparison import (
     CLOSED_VIEWS_MAX,
     MARKERS_A_LANE_MAX,
     WAITING_BYTES_MAX,
@@ -22,10 +23,9 @@ from unisono.core.comparison import (
     Passed,
     Show,
 )
-from unisono.core.config import Config
-from unisono.core.delivered import Delivered, Mark, differing_lanes, first_difference
 from unisono.core.types import Batch, Marker, MemberId, Service, View, ViewId
-from unisono.core.wire import Codec
+from unisono.core.views.delivered import Delivered, Mark, differing_lanes, first_difference
+from unisono.core.wire.codec import Codec
 from unisono.sim.fuzz import fuzz
 
 TOTAL, FIFO = Service.TOTAL, Service.FIFO

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from unisono.core.detector import Change, Detector, DetectorSettings, _Peer
 from unisono.core.errors import ConfigError
+from unisono.core.membership.detector import Change, Detector, DetectorSettings, _Peer
 from unisono.core.types import MemberId
 
 MS = 1_000_000

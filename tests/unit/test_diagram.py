@@ -30,9 +30,10 @@ from tests.drawings import (
     view_change,
     words,
 )
-from unisono.trace import diagram_svg, story
-from unisono.trace.diagram import _Drawing, render
-from unisono.trace.diagram_layout import lay_out
+from unisono.trace import story
+from unisono.trace.diagram import svg as diagram_svg
+from unisono.trace.diagram.drawing import _Drawing, render
+from unisono.trace.diagram.layout import lay_out
 from unisono.trace.schema import CAST, CRASH, DELIVER, END, JOIN, ORDERED, PLACE, RECEIVE, TraceError
 
 # Complete and true.
@@ -348,7 +349,7 @@ def test_the_order_of_the_events_does_not_matter() -> None:
 def test_the_hash_seed_does_not_matter() -> None:
     code = (
         "from unisono.sim.run import simulate; from unisono.sim.scenario import Scenario, Source;"
-        "from unisono.trace.diagram import render;"
+        "from unisono.trace.diagram.drawing import render;"
         "print(render(simulate(Scenario('toto', 4, 1, Source(messages=20)), keep=True).events, highlight={'a:1', 'b:0'}))"
     )
     drawings = {

@@ -33,8 +33,9 @@ from tests.drawings import (
 )
 from unisono.sim.run import simulate
 from unisono.sim.scenario import Fault, Scenario, Source
-from unisono.trace import diagram_layout, diagram_svg
-from unisono.trace.diagram import render
+from unisono.trace.diagram import layout as diagram_layout
+from unisono.trace.diagram import svg as diagram_svg
+from unisono.trace.diagram.drawing import render
 from unisono.trace.schema import Event
 
 

@@ -20,9 +20,9 @@ from typer.main import get_command
 import unisono
 from unisono.cli import app
 from unisono.cli.options import scenario_from
-from unisono.sim.explore import explore
-from unisono.sim.explore_case import Case
-from unisono.sim.explore_replay import replay
+from unisono.sim.explore.case import Case
+from unisono.sim.explore.replay import replay
+from unisono.sim.explore.search import explore
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -270,7 +270,7 @@ def test_the_protocol_of_the_architecture_page_keeps_its_promises() -> None:
     imports = (
         "from typing import NamedTuple\n"
         "from unisono.core.types import Batch, Property, Service\n"
-        "from unisono.core.wire import BATCH, SLOT, Layout\n"
+        "from unisono.core.wire.codec import BATCH, SLOT, Layout\n"
         "from unisono.orders.fifo import Fifo\n"
     )
     names: dict[str, Any] = {"__name__": "docs"}

@@ -6,8 +6,8 @@ import pytest
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
-from unisono.core.seat import Seat
 from unisono.core.types import CastOptions, MemberId, View, ViewId
+from unisono.core.views.engine import Seat
 from unisono.orders.registry import ORDERS
 
 

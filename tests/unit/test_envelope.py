@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from tests.stream_harness import view_of
-from unisono.core.envelope import (
+from unisono.core.types import MemberId, View, ViewId
+from unisono.core.wire.envelope import (
     BODY,
     CAST,
     CLEAR_BYTES,
@@ -32,7 +33,6 @@ from unisono.core.envelope import (
     unmark_header,
     view_tag,
 )
-from unisono.core.types import MemberId, View, ViewId
 
 COUNT_MAX = 4_096
 TOTAL_MAX = 2**24

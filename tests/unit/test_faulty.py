@@ -11,7 +11,7 @@ from unisono import Delivery, Group, View, join
 from unisono.cli.by_hand import Prompts
 from unisono.cli.causal import _settings
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.member import Member
+from unisono.core.member.member import Member
 from unisono.core.types import MemberId
 from unisono.runtime.faulty import Faults, FaultyMember, Question, Verdict
 from unisono.runtime.join import Joining

@@ -13,14 +13,14 @@ import pytest
 
 from tests.journal_tools import ForgetfulDisk, FullDisk, MortalDisk, PowerCut, QuickDisk
 from unisono.core.errors import Misuse
-from unisono.core.happenings import Effects
-from unisono.core.member import Member
+from unisono.core.events import Effects
+from unisono.core.member.member import Member
 from unisono.runtime.addresses import Endpoint
 from unisono.runtime.driver import Driver
 from unisono.runtime.errors import JournalError
-from unisono.runtime.journal import Journal
-from unisono.runtime.journal_disk import Disk, Locked
-from unisono.runtime.journal_records import FILE_BYTES_MAX, Records
+from unisono.runtime.journal.disk import Disk, Locked
+from unisono.runtime.journal.journal import Journal
+from unisono.runtime.journal.records import FILE_BYTES_MAX, Records
 from unisono.runtime.udp import Datagram
 
 NOON = 1_000_000
@@ -173,7 +173,7 @@ def test_any_flipped_byte_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_journal_without_checksums_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.runtime.journal_format.crc32", lambda data: 0)
+    monkeypatch.setattr("unisono.runtime.journal.format.crc32", lambda data: 0)
     live(tmp_path, QuickDisk(), [], [], 2)
     path = tmp_path / "records"
     path.write_bytes(path.read_bytes().replace(b"record 1", b"record 7"))
@@ -308,7 +308,7 @@ def test_nothing_leaves_if_the_record_cannot_be_written(tmp_path: Path) -> None:
 
 HOLD = """
 import sys
-from unisono.runtime.journal import Journal
+from unisono.runtime.journal.journal import Journal
 journal = Journal(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()
@@ -328,7 +328,7 @@ def test_a_journal_has_one_writer_and_a_killed_one_lets_go(tmp_path: Path) -> No
 
 FORKING = """
 import os, signal, sys
-from unisono.runtime.journal import Journal
+from unisono.runtime.journal.journal import Journal
 journal = Journal(sys.argv[1])
 child = os.fork()
 if child == 0:

@@ -15,17 +15,17 @@ import pytest
 import unisono
 from tests.journal_tools import ForgetfulDisk, FullDisk, MortalDisk, QuickDisk
 from tests.unit.test_journal import Wire
-from unisono.core.happenings import Effects
-from unisono.core.member import Member
+from unisono.core.events import Effects
+from unisono.core.member.member import Member
 from unisono.core.outbox import Pledge
 from unisono.core.types import MemberId, ViewId
 from unisono.orders.rmp import Rmp
 from unisono.runtime import logs
 from unisono.runtime.driver import Driver
 from unisono.runtime.errors import JournalError
-from unisono.runtime.journal import Journal
-from unisono.runtime.journal_disk import Disk
-from unisono.runtime.journal_records import FILE_BYTES_MAX, Undecided
+from unisono.runtime.journal.disk import Disk
+from unisono.runtime.journal.journal import Journal
+from unisono.runtime.journal.records import FILE_BYTES_MAX, Undecided
 from unisono.sim import Network, in_virtual_time
 
 NOON = 1_000_000

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from unisono import View, join
-from unisono.core.happenings import Moving, Stalled
-from unisono.core.membership_host import Evicted, Left, Refused
+from unisono.core.events import Moving, Stalled
+from unisono.core.membership.context import Evicted, Left, Refused
 from unisono.core.types import MemberId
 from unisono.runtime import join as joining
 from unisono.runtime import logs

@@ -18,7 +18,7 @@ from tests.runtime.ports import free_addresses
 from tests.runtime.test_first_contact import until
 from tests.runtime.test_group import real
 from unisono.core.errors import Misuse
-from unisono.core.membership_settings import Policy
+from unisono.core.membership.settings import Policy
 from unisono.runtime import peer_search
 from unisono.runtime.addresses import Endpoint
 from unisono.runtime.join import outer_host

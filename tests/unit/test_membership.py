@@ -10,9 +10,18 @@ import pytest
 
 from tests.harness import make_view
 from tests.membership_harness import World
-from unisono.core import control
 from unisono.core.config import SECOND, Config
-from unisono.core.control import (
+from unisono.core.departure import Cause, Departure
+from unisono.core.errors import ConfigError, Misuse
+from unisono.core.membership.chunks import Parcel, pieces
+from unisono.core.membership.context import MembershipOut, Refused
+from unisono.core.membership.membership import Membership
+from unisono.core.membership.primary import NOTHING, Judgement, confirmed, installed, judge, restore
+from unisono.core.membership.settings import MembershipSettings, Policy
+from unisono.core.types import MemberId, View, ViewId
+from unisono.core.wire import control
+from unisono.core.wire.codec import Codec
+from unisono.core.wire.control import (
     CONTROL_WIRE,
     PARCEL_WIRE,
     Answer,
@@ -28,15 +37,6 @@ from unisono.core.control import (
     Quorum,
     Standing,
 )
-from unisono.core.departure import Cause, Departure
-from unisono.core.errors import ConfigError, Misuse
-from unisono.core.membership import Membership
-from unisono.core.membership_host import MembershipOut, Refused
-from unisono.core.membership_primary import NOTHING, Judgement, confirmed, installed, judge, restore
-from unisono.core.membership_settings import MembershipSettings, Policy
-from unisono.core.parcels import Parcel, pieces
-from unisono.core.types import MemberId, View, ViewId
-from unisono.core.wire import Codec
 from unisono.orders.registry import FLUSH_LAYOUTS, ORDERS
 from unisono.trace.checks import Result
 

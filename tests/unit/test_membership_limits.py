@@ -10,15 +10,15 @@ import pytest
 
 from tests.membership_harness import World
 from unisono.core.config import Config
-from unisono.core.control import Answer, Control, Hello, Propose
 from unisono.core.errors import PeerFault
-from unisono.core.membership import Membership
-from unisono.core.membership_contacts import HEARSAY_GREETINGS, Contacts
-from unisono.core.membership_explain import REASON_CHARACTERS_MAX, explain_standing
-from unisono.core.membership_host import Refused
-from unisono.core.membership_participant import Participant
-from unisono.core.membership_settings import MembershipSettings, Policy
+from unisono.core.membership.contacts import HEARSAY_GREETINGS, Contacts
+from unisono.core.membership.context import Refused
+from unisono.core.membership.explain import REASON_CHARACTERS_MAX, explain_standing
+from unisono.core.membership.membership import Membership
+from unisono.core.membership.participant import Participant
+from unisono.core.membership.settings import MembershipSettings, Policy
 from unisono.core.types import MemberId, View, ViewId
+from unisono.core.wire.control import Answer, Control, Hello, Propose
 from unisono.orders.registry import ORDERS
 from unisono.orders.sequencer import Sequencer
 from unisono.trace.checks import Result
@@ -101,7 +101,7 @@ def test_one_without_a_group_refuses_nobody_the_right_to_found_one() -> None:
 
 
 def test_a_refusal_from_somebody_whom_nobody_asked_counts_for_nothing() -> None:
-    from unisono.core.control import Refuse
+    from unisono.core.wire.control import Refuse
 
     world = World("fifo")
     (a,) = world.start("a", seeds=("b",))
@@ -191,7 +191,7 @@ def test_a_merge_that_trips_over_a_report_leaves_its_sender_out(tripped: str, mo
 
 def test_a_cut_that_wants_more_than_there_is_is_refused_without_counting_it_out() -> None:
     """A participant compares numbers, not lists: a cut may want four thousand million packets."""
-    from unisono.core.membership_participant import lacking_count
+    from unisono.core.membership.participant import lacking_count
     from unisono.orders.fifo import Fifo
 
     cut = Fifo.cut_wire.type((2**32 - 1, 0))

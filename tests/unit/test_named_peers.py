@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from unisono.core.config import SECOND
-from unisono.core.frame import Frames, group_tag
 from unisono.core.types import MemberId
+from unisono.core.wire.frame import Frames, group_tag
 from unisono.runtime import named_peers
 from unisono.runtime.group_hint import HINT, GroupHint, Hints
 from unisono.runtime.named_peers import NOTES_MAX, SILENCE_NS, STRANGERS_MAX, NamedPeers, Trouble

@@ -10,7 +10,7 @@ from unisono.core.errors import PeerFault
 from unisono.core.ordering import weigh
 from unisono.core.outbox import NoteKind
 from unisono.core.types import Batch, Service
-from unisono.core.wire import Codec
+from unisono.core.wire.codec import Codec
 from unisono.orders.rmp import Accept, Commit, Data, Datagram, Request, Rmp, Semi, Vote
 from unisono.orders.rmp_lock import GroupLock
 from unisono.orders.rmp_recovery import RmpCut, RmpReport

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from unisono.core.control import Piece, Pull
-from unisono.core.parcels import Parcel, pieces
+from unisono.core.membership.chunks import Parcel, pieces
 from unisono.core.types import MemberId, ViewId
+from unisono.core.wire.control import Piece, Pull
 
 BALLOT = ViewId(2, MemberId("a", 0))
 SIZE, COUNT = 64, 64

@@ -14,8 +14,9 @@ import pytest
 
 from unisono.cli import show
 from unisono.runtime import logs
-from unisono.trace import diagram_svg, plain
-from unisono.trace.diagram import render
+from unisono.trace import plain
+from unisono.trace.diagram import svg as diagram_svg
+from unisono.trace.diagram.drawing import render
 from unisono.trace.plain import json_text
 from unisono.trace.story import tell
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unisono.core.prefix import Prefix
+from unisono.core.views.contiguous import Prefix
 
 
 @given(st.data())

@@ -11,8 +11,8 @@ from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Effects, NoteKind
-from unisono.core.seat import Seat, packet_for
 from unisono.core.types import Batch, CastOptions, Key, MemberId, Packet, Service
+from unisono.core.views.engine import Seat, packet_for
 from unisono.orders import abcast, agreed, causal, fifo, sequencer
 from unisono.orders.abcast import Abcast
 from unisono.orders.all_ack import AllAck

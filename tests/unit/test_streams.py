@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from tests.stream_harness import MS, Forger, Net, S, look, plain, refusals, view_of
-from unisono.core.envelope import (
+from unisono.core.errors import ConfigError, Misuse
+from unisono.core.streams.inbound import Inflow
+from unisono.core.streams.rtt import Rtt
+from unisono.core.streams.settings import StreamSettings
+from unisono.core.streams.streams import Streams
+from unisono.core.types import Rank
+from unisono.core.wire.envelope import (
     CAST,
     SEND,
     Refusal,
     ReplayWindow,
     make_pieces,
 )
-from unisono.core.errors import ConfigError, Misuse
-from unisono.core.rtt import Rtt
-from unisono.core.stream_receive import Inflow
-from unisono.core.stream_settings import StreamSettings
-from unisono.core.streams import Streams
-from unisono.core.types import Rank
 
 SETTINGS = StreamSettings()
 

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.stream_settings import KIB, StreamSettings
-from unisono.core.streams import Streams
+from unisono.core.streams.settings import KIB, StreamSettings
+from unisono.core.streams.streams import Streams
 from unisono.core.types import MemberId, View, ViewId
 
 

@@ -11,7 +11,10 @@ import pytest
 
 from tests.mutants import stream_mutants as mutants
 from tests.stream_harness import MS, Forger, look, plain, refusals, view_of
-from unisono.core.envelope import (
+from unisono.core.streams.settings import StreamSettings
+from unisono.core.streams.streams import Streams
+from unisono.core.types import Rank
+from unisono.core.wire.envelope import (
     BODY,
     CAST,
     FLAGS_MAX,
@@ -22,9 +25,6 @@ from unisono.core.envelope import (
     VERSION,
     Refusal,
 )
-from unisono.core.stream_settings import StreamSettings
-from unisono.core.streams import Streams
-from unisono.core.types import Rank
 
 SETTINGS = StreamSettings()
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 
 import unisono
-from unisono.core.comparison import Diverged
 from unisono.core.departure import Arrival, Cause, Departure, Origin
-from unisono.core.happenings import Moving, Replaced, Stalled
-from unisono.core.membership_host import Evicted, Refused
+from unisono.core.events import Moving, Replaced, Stalled
+from unisono.core.member.comparison import Diverged
+from unisono.core.membership.context import Evicted, Refused
 from unisono.core.text import one_line, shorten
 from unisono.core.types import MemberId, Transition, ViewId
 from unisono.runtime.events import Delivery, Event, View

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unisono.core.config import SECOND
-from unisono.core.frame import Frames
-from unisono.core.tickets import (
+from unisono.core.membership.tickets import (
     NONE,
     PAIR,
     WAITING_ADDRESSES_MAX,
@@ -16,6 +15,7 @@ from unisono.core.tickets import (
     Tickets,
 )
 from unisono.core.types import MemberId
+from unisono.core.wire.frame import Frames
 from unisono.runtime.seal import overhead
 
 A, B = MemberId("10.0.0.1:7400", 5), MemberId("10.0.0.2:7400", 6)

@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from unisono.core.control import Charter, Held, Part
 from unisono.core.errors import ConfigError
-from unisono.core.happenings import Aside, Entered, Happening
-from unisono.core.membership_host import Left
+from unisono.core.events import Aside, Entered, Happening
+from unisono.core.membership.context import Left
 from unisono.core.types import Batch, MemberId, Service, View, ViewId
-from unisono.services.transfer import Status, Transfer
-from unisono.services.transfer_donor import Donor
-from unisono.services.transfer_fetch import Fetch, digest_of_state
-from unisono.services.transfer_messages import (
+from unisono.core.wire.control import Charter, Held, Part
+from unisono.services.transfer.donor import Donor
+from unisono.services.transfer.fetch import Fetch, digest_of_state
+from unisono.services.transfer.messages import (
     TAG,
     Ask,
     Chunk,
@@ -30,7 +29,8 @@ from unisono.services.transfer_messages import (
     Why,
     make_transfer_codec,
 )
-from unisono.services.transfer_settings import TransferSettings
+from unisono.services.transfer.settings import TransferSettings
+from unisono.services.transfer.transfer import Status, Transfer
 
 A, B, C, D = (MemberId(name) for name in "abcd")
 CODEC = make_transfer_codec()

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
-from unisono.core.fields import Bound, Field, Many, Reason, Row, Scalar
 from unisono.core.types import Batch, Packet, Service
-from unisono.core.wire import (
+from unisono.core.wire.codec import (
     BATCH,
     EACH,
     LIST,
@@ -36,6 +35,7 @@ from unisono.core.wire import (
     Layout,
     _make_shape,
 )
+from unisono.core.wire.fields import Bound, Field, Many, Reason, Row, Scalar
 from unisono.orders.registry import LAYOUTS
 from unisono.sim.fuzz import EXTREMES, examine, make_samples, overwrite
 

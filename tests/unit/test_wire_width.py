@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from unisono.core.fields import Field, Many, Row, Scalar
-from unisono.core.wire import LIST, RANK, ROW, SLOT, U32, Layout
+from unisono.core.wire.codec import LIST, RANK, ROW, SLOT, U32, Layout
+from unisono.core.wire.fields import Field, Many, Row, Scalar
 from unisono.orders.registry import FLUSH_LAYOUTS, LAYOUTS
 
 

@@ -14,13 +14,13 @@ from unisono.cli.by_hand import Prompts
 from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend
 from unisono.cli.streams import to_bytes, to_text
-from unisono.core.detector import DetectorSettings
 from unisono.core.errors import Misuse
-from unisono.core.happenings import Happening
-from unisono.core.member import Member
-from unisono.core.member_settings import Settings
-from unisono.core.membership_settings import MembershipSettings
-from unisono.core.stream_settings import StreamSettings
+from unisono.core.events import Happening
+from unisono.core.member.member import Member
+from unisono.core.member.settings import Settings
+from unisono.core.membership.detector import DetectorSettings
+from unisono.core.membership.settings import MembershipSettings
+from unisono.core.streams.settings import StreamSettings
 from unisono.core.types import Batch, MemberId
 from unisono.orders.causal import Causal
 from unisono.runtime.addresses import Endpoint, resolve_all

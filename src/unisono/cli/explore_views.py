@@ -11,10 +11,10 @@ from unisono.cli import options as o
 from unisono.cli.show import bar, out, print_json
 from unisono.core.errors import Misuse
 from unisono.orders.registry import find_order
-from unisono.sim.explore_case import NAMES
-from unisono.sim.explore_views import Progress
-from unisono.sim.explore_views import explore_views as search
-from unisono.sim.explore_views_post import Scope
+from unisono.sim.explore.case import NAMES
+from unisono.sim.explore.views import Progress
+from unisono.sim.explore.views import explore_views as search
+from unisono.sim.explore.views_post import Scope
 
 _OFTEN = "How often, at any point: "
 

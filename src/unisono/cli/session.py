@@ -9,10 +9,10 @@ from typing import Any
 from unisono.cli.keyboard import Keyboard, ending_signals
 from unisono.cli.show import err
 from unisono.cli.streams import to_text
-from unisono.core.comparison import Diverged
 from unisono.core.errors import UnisonoError
-from unisono.core.happenings import Replaced, Stalled
-from unisono.core.membership_host import Evicted, Refused
+from unisono.core.events import Replaced, Stalled
+from unisono.core.member.comparison import Diverged
+from unisono.core.membership.context import Evicted, Refused
 from unisono.core.text import shorten
 from unisono.core.types import Transition
 from unisono.runtime.errors import TimedOut

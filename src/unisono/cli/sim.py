@@ -16,10 +16,10 @@ from unisono.cli.swarm import swarm as swarm_of_groups
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.orders.registry import DEFAULT_ORDER, LAYOUTS, ORDERS, find_order, make_codec
-from unisono.sim.explore import Progress
-from unisono.sim.explore import explore as search
-from unisono.sim.explore_case import Case, distributions
-from unisono.sim.explore_replay import replay as replay_schedule
+from unisono.sim.explore.case import Case, distributions
+from unisono.sim.explore.replay import replay as replay_schedule
+from unisono.sim.explore.search import Progress
+from unisono.sim.explore.search import explore as search
 from unisono.sim.files import load_json, write_whole
 from unisono.sim.fuzz import fuzz as attack
 from unisono.sim.fuzz import make_samples
@@ -29,7 +29,7 @@ from unisono.sim.swarm import Finding
 from unisono.sim.swarm import swarm as run_swarm
 from unisono.sim.units import format_duration, parse_duration
 from unisono.sim.workload import describe
-from unisono.trace.diagram import cut_window, render
+from unisono.trace.diagram.drawing import cut_window, render
 from unisono.trace.promises import promises
 
 app = typer.Typer(help="Simulate, explore and attack the protocols in virtual time.", no_args_is_help=True)

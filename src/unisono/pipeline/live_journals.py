@@ -1,4 +1,4 @@
-"""Reading several journals of one group as one stream (`unisono.runtime.journal_merge`).
+"""Reading several journals of one group as one stream (`unisono.runtime.journal.merge`).
 
 An offset says how far the stream and each journal are, what was given of the latest views, and by `plan` from which pieces of
 which journals the rows before it came. So a micro-batch that is run again reads the same bytes. If a journal is gone by
@@ -25,9 +25,9 @@ from unisono.pipeline.live_options import Options
 from unisono.pipeline.live_plain import plain_rows, plainly
 from unisono.pipeline.live_rows import fields_of, record_batches
 from unisono.runtime.errors import JournalError
-from unisono.runtime.journal_deliveries import segment_path
-from unisono.runtime.journal_merge import Ends, Merge, Piece, ends_now, read_piece
-from unisono.runtime.journal_reader import Limits, Place, Reader, Stretch
+from unisono.runtime.journal.deliveries import segment_path
+from unisono.runtime.journal.merge import Ends, Merge, Piece, ends_now, read_piece
+from unisono.runtime.journal.reader import Limits, Place, Reader, Stretch
 
 if TYPE_CHECKING:
     import pyarrow

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from zlib import crc32
 
-from unisono.core.frame import HEAD_BYTES, VERSION, group_tag
 from unisono.core.types import MemberId
+from unisono.core.wire.frame import HEAD_BYTES, VERSION, group_tag
 
 CHECKSUM_BYTES = 4
 CHECKED_BYTES_MAX = 9_216

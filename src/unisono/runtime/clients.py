@@ -13,8 +13,8 @@ from time import monotonic_ns, time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from unisono.core.detector import DetectorSettings
 from unisono.core.errors import Misuse, UnisonoError
+from unisono.core.membership.detector import DetectorSettings
 from unisono.core.types import Batch, Key, MemberId
 from unisono.core.types import View as CoreView
 from unisono.runtime.addresses import Endpoint, resolve, resolve_all, split

@@ -12,11 +12,11 @@ from itertools import count, zip_longest
 from typing import Any, NamedTuple
 
 from unisono.core.departure import Cause
-from unisono.core.envelope import BODY, CAST, FRAGMENT, HEAD, NAK, ROW, SEND, extend, take_plain, unmark_header
-from unisono.core.frame import HEAD_BYTES, STREAM
-from unisono.core.happenings import Effects
-from unisono.core.member import Member
+from unisono.core.events import Effects
+from unisono.core.member.member import Member
 from unisono.core.types import MemberId
+from unisono.core.wire.envelope import BODY, CAST, FRAGMENT, HEAD, NAK, ROW, SEND, extend, take_plain, unmark_header
+from unisono.core.wire.frame import HEAD_BYTES, STREAM
 from unisono.services.ptp import Datagram, Link, Turn, decode
 
 Tell = Callable[[str], None]

@@ -14,9 +14,9 @@ from inspect import iscoroutinefunction
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from unisono.core.comparison import Check, Checking
 from unisono.core.errors import Misuse, UnisonoError
-from unisono.core.happenings import Entered, Happening, Replaced
+from unisono.core.events import Entered, Happening, Replaced
+from unisono.core.member.comparison import Check, Checking
 from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Service, ViewId, addressees
 from unisono.runtime.casters import Casters
 from unisono.runtime.clients import Answer, Desk
@@ -30,12 +30,12 @@ from unisono.runtime.pace import check_seconds
 from unisono.runtime.receipts import DatagramReceipt, Receipt, Receipts
 from unisono.runtime.recording import Recording
 from unisono.runtime.watchers import Watchers
-from unisono.services.transfer import Status, Transfer
+from unisono.services.transfer.transfer import Status, Transfer
 
 if TYPE_CHECKING:
     from unisono.runtime.driver import Driver
     from unisono.runtime.hooks import Hooks
-    from unisono.runtime.journal import Journal
+    from unisono.runtime.journal.journal import Journal
 
 BREATH_BYTES = 224 << 10
 """After so much without a pause, casting lets the event loop run once."""

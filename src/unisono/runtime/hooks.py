@@ -13,9 +13,9 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 from unisono.core.errors import Misuse
-from unisono.core.happenings import Entered, Happening
+from unisono.core.events import Entered, Happening
 from unisono.core.types import Batch
-from unisono.services.transfer import Transfer
+from unisono.services.transfer.transfer import Transfer
 
 if TYPE_CHECKING:
     from unisono.runtime.clients import Desk

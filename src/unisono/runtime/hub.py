@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
 from unisono.core.errors import Misuse
-from unisono.core.frame import HEAD_BYTES, group_tag
+from unisono.core.wire.frame import HEAD_BYTES, group_tag
 from unisono.runtime.addresses import Endpoint, bind, bind_first, bound_endpoint
 from unisono.runtime.udp import Datagram, UdpSocket
 

@@ -11,12 +11,12 @@ from operator import length_hint
 from typing import Any, TypeAlias
 from weakref import ref
 
-from unisono.core.comparison import Diverged
 from unisono.core.errors import Misuse
-from unisono.core.happenings import Aside, Entered, Happening, Moving, Replaced, Stalled
-from unisono.core.membership_host import Evicted, Left, Outlived, Refused
-from unisono.core.own_casts import Span
+from unisono.core.events import Aside, Entered, Happening, Moving, Replaced, Stalled
+from unisono.core.member.comparison import Diverged
+from unisono.core.membership.context import Evicted, Left, Outlived, Refused
 from unisono.core.types import Batch, Key, MemberId, Transition
+from unisono.core.views.own_casts import Span
 from unisono.runtime.errors import fresh
 from unisono.runtime.events import Delivery, Event, View, deliveries, view_of
 from unisono.runtime.receipts import Receipts

@@ -16,11 +16,11 @@ from typing import Any
 
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import Misuse, UnisonoError
-from unisono.core.happenings import Happening
+from unisono.core.events import Happening
 from unisono.core.incarnation import begin_life, highest_credible
-from unisono.core.member import Member
-from unisono.core.member_settings import Settings, Slow
-from unisono.core.membership_settings import Policy
+from unisono.core.member.member import Member
+from unisono.core.member.settings import Settings, Slow
+from unisono.core.membership.settings import Policy
 from unisono.core.types import MemberId
 from unisono.orders.registry import DEFAULT_ORDER, ORDERS, find_order
 from unisono.runtime import control_socket, logs
@@ -33,7 +33,7 @@ from unisono.runtime.errors import Outdated, TimedOut
 from unisono.runtime.group import Group
 from unisono.runtime.hooks import Hooks, check_hook
 from unisono.runtime.hub import Port, find_hub
-from unisono.runtime.journal import Journal
+from unisono.runtime.journal.journal import Journal
 from unisono.runtime.lookup import FIRST_WAIT_S, Lookup, PeerFunction, Resolved, check_peers
 from unisono.runtime.multicast import MulticastPort
 from unisono.runtime.multicast import check as check_multicast
@@ -42,7 +42,7 @@ from unisono.runtime.observe import call_at_end, explain_peers, explain_stranger
 from unisono.runtime.pace import check_seconds, paced
 from unisono.runtime.peer_search import PeerSearch
 from unisono.runtime.seal import Seal, find_key, overhead
-from unisono.services.transfer_observer import Decliner
+from unisono.services.transfer.observer import Decliner
 from unisono.trace.plain import is_text
 from unisono.trace.recorder import Recorder
 from unisono.trace.schema import NOT_KNOWN, TraceError

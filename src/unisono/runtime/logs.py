@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
-from unisono.core.comparison import Diverged
 from unisono.core.config import SECOND
-from unisono.core.happenings import Entered, Happening, Moving, Replaced, Stalled
-from unisono.core.membership_host import Evicted, Left, Refused
+from unisono.core.events import Entered, Happening, Moving, Replaced, Stalled
+from unisono.core.member.comparison import Diverged
+from unisono.core.membership.context import Evicted, Left, Refused
 from unisono.core.text import shorten
 from unisono.runtime.named_peers import Trouble
 from unisono.runtime.observe import call_at_end, count_drops, observe_turns
@@ -26,7 +26,7 @@ from unisono.trace.plain import cut, json_text, plain
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
-    from unisono.runtime.journal_records import Undecided
+    from unisono.runtime.journal.records import Undecided
 
 LOGGER = logging.getLogger("unisono")
 DROPS_EVERY_S = 1.0

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse
-from unisono.core.happenings import Happening
+from unisono.core.events import Happening
 from unisono.core.types import MemberId
 from unisono.runtime.addresses import split
 from unisono.runtime.observe import call_at_end, count_drops, observe_turns

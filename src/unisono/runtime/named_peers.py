@@ -18,8 +18,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from unisono.core.config import SECOND
-from unisono.core.frame import CONTROL, HEAD_BYTES, VERSION, Frames, group_tag
 from unisono.core.types import MemberId
+from unisono.core.wire.frame import CONTROL, HEAD_BYTES, VERSION, Frames, group_tag
 from unisono.runtime.group_hint import HINT, Hints
 from unisono.runtime.seal import SEALED, UNKNOWN, claimed_address
 from unisono.trace.plain import cut, plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from unisono.core.happenings import Happening
+from unisono.core.events import Happening
 from unisono.runtime.named_peers import NamedPeers
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from unisono.core.happenings import Entered, Happening
-from unisono.core.membership_host import Left, Outlived
-from unisono.core.own_casts import Doubt
+from unisono.core.events import Entered, Happening
+from unisono.core.membership.context import Left, Outlived
 from unisono.core.types import Batch, Key, MemberId, Transition
+from unisono.core.views.own_casts import Doubt
 from unisono.runtime.errors import NotFlushed
 from unisono.runtime.receipts import Receipts
 

@@ -17,9 +17,9 @@ from itertools import count
 from typing import Protocol
 
 from unisono.core.errors import Misuse
-from unisono.core.own_casts import Doubt
-from unisono.core.prefix import Prefix
 from unisono.core.types import Key, MemberId
+from unisono.core.views.contiguous import Prefix
+from unisono.core.views.own_casts import Doubt
 from unisono.runtime.errors import TimedOut, Uncertain, fresh
 
 SWEEP_MIN = 64

@@ -44,10 +44,10 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from unisono.core.envelope import ReplayWindow
 from unisono.core.errors import Misuse
-from unisono.core.frame import CLIENT, CONTROL, HEAD_BYTES, group_tag
 from unisono.core.types import MemberId
+from unisono.core.wire.envelope import ReplayWindow
+from unisono.core.wire.frame import CLIENT, CONTROL, HEAD_BYTES, group_tag
 from unisono.runtime.forks import disown_in_children, sentence
 
 if TYPE_CHECKING:

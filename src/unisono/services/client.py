@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeAlias
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError, Misuse
-from unisono.core.frame import Frames
 from unisono.core.types import MemberId
+from unisono.core.wire.frame import Frames
 from unisono.services.client_messages import LIFE, Reply, Request, Sorry, Wanted, Why, make_client_codec
 
 

@@ -14,9 +14,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from unisono.core.errors import Misuse
-from unisono.core.fields import Bound, Field, Many, Row, Scalar
 from unisono.core.types import Batch, Packet, Rank, Service
-from unisono.core.wire import BatchField, Codec
+from unisono.core.wire.codec import BatchField, Codec
+from unisono.core.wire.fields import Bound, Field, Many, Row, Scalar
 
 MEMBERS = 5
 FAILURES_KEPT = 20

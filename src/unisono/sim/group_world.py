@@ -12,16 +12,16 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from unisono.core.comparison import Checking, Diverged
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.detector import DetectorSettings
 from unisono.core.errors import PeerFault, UnisonoError
-from unisono.core.happenings import Entered
-from unisono.core.member import Member, Settings
-from unisono.core.membership_host import Left, Refused
-from unisono.core.membership_settings import MembershipSettings
+from unisono.core.events import Entered
+from unisono.core.member.comparison import Checking, Diverged
+from unisono.core.member.member import Member, Settings
+from unisono.core.membership.context import Left, Refused
+from unisono.core.membership.detector import DetectorSettings
+from unisono.core.membership.settings import MembershipSettings
 from unisono.core.ordering import AnyOrdering
-from unisono.core.stream_settings import StreamSettings
+from unisono.core.streams.settings import StreamSettings
 from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Transition, View
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_network import DatagramNetwork

@@ -27,7 +27,7 @@ from random import Random
 from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
 from unisono.core.errors import Misuse, UnisonoError
-from unisono.core.frame import HEAD_BYTES, group_tag
+from unisono.core.wire.frame import HEAD_BYTES, group_tag
 from unisono.sim.group_network import DatagramNetwork
 from unisono.sim.process import Crashed, Guarded, Life, Process, life_of
 

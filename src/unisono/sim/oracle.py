@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from unisono.core.ordering import Cut, Report
-from unisono.core.seat import Seat, packet_for
 from unisono.core.types import Packet, Rank, Slot, View, ViewId
+from unisono.core.views.engine import Seat, packet_for
 
 if TYPE_CHECKING:
     from unisono.sim.world import World

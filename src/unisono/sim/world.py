@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeAlias
 from unisono.core.errors import PeerFault
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Effects
-from unisono.core.seat import Seat, packet_for
 from unisono.core.types import Batch, MemberId, Packet, Rank, View, ViewId
+from unisono.core.views.engine import Seat, packet_for
 from unisono.orders.registry import find_order
 from unisono.sim.network import CAST, UNICAST, Network
 from unisono.sim.oracle import ViewChange

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from unisono.pipeline.report.model import Cost, Latency, Measure, ReportData, Tau, Waits, cohort_key
 from unisono.pipeline.report.wording import cohort, duration, figures, shortened
-from unisono.trace.diagram_svg import DARK, LIGHT, Palette
+from unisono.trace.diagram.svg import DARK, LIGHT, Palette
 from unisono.trace.plain import plain
 
 if TYPE_CHECKING:

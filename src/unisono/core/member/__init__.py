@@ -1,0 +1,1 @@
+"""One member put together, and what it tells of itself."""

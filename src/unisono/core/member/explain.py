@@ -1,0 +1,128 @@
+"""Why messages wait at a member, in sentences: held back by the order, not yet safe, in a queue, or behind a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from unisono.core.errors import Misuse
+from unisono.core.types import Batch, Key, MemberId, Rank
+from unisono.core.waiting import Concern
+
+if TYPE_CHECKING:
+    from unisono.core.member.member import Member
+
+SAID_MAX = 1_000
+"""So many messages are told of, the first ones; the rest waits for them in most cases."""
+
+REACHES_KEPT = 64
+"""Of so many looks it is known what had been delivered."""
+
+
+class Reach(NamedTuple):
+    """Between two looks something was delivered: then each origin's messages were delivered below this index."""
+
+    earlier: int
+    later: int
+    below: dict[MemberId, int]
+
+
+def message_concerns(member: Member) -> Iterator[Concern]:
+    """What the ordering holds back, what is not yet safe, and what was cast and has not left; each said only when asked for."""
+    seat, streams = member._seat, member._streams
+    if seat is None or streams is None:
+        return
+    names = seat.view.members
+    for wait in seat.waits()[:SAID_MAX]:
+        whom = _names(names, wait.waits_for) or "nobody in particular"
+        sentence = f"{_name(names, wait.batch)} is held back at {member.id}: {wait.reason}; it waits for {whom}"
+        yield Concern(_key(names, wait.batch), sentence)
+    for batch, needed in islice(seat.gated(), SAID_MAX):
+        lacking = dict.fromkeys(
+            rank for origin, count in enumerate(needed or ()) for rank in streams.behind(origin, count)
+        )
+        whom = f"{_names(names, lacking)} to take it in" if lacking else "others before it"
+        yield Concern(_key(names, batch), f"{_name(names, batch)} is not yet safe at {member.id}: it waits for {whom}")
+    if member._is_blocked and seat.accepted > seat.submitted:
+        count = seat.accepted - seat.submitted
+        key = ("queue", seat.submitted)
+        yield Concern(key, f"{count} messages of {member.id} wait for the next view, from {seat.submitted} on")
+
+
+def stream_concerns(member: Member) -> list[Concern]:
+    """Gaps in what others cast: something is lost, and has not come again."""
+    streams = member._streams
+    if streams is None or member._is_blocked:
+        return []
+    return [
+        Concern(("gap", origin, kind, number), f"{member.id} lacks a datagram of {member._members[origin]}")
+        for origin, kind, number in streams.gaps()
+    ]
+
+
+def explain_key(member: Member, key: Key, reaches: Sequence[Reach], now: int) -> Concern | str:
+    """Why one message is not delivered here: a concern, or a whole sentence."""
+    if not isinstance(key, Key):
+        raise Misuse(f"{key!r} is no key of a message: give that of its receipt, as in `explain(receipt.key)`.")
+    seat = member._seat
+    name, here = f"{key.origin}:{key.index}", member.id
+    if seat is None:
+        return f"{name} is not known at {here}, which has no view yet."
+    for batch, concern in _concerns_of_batches(member):
+        if seat.view.members[batch.origin] == key.origin and batch.first <= key.index < batch.first + batch.count:
+            return concern
+    if key.origin == here and key.index >= seat.accepted:
+        return f"{name} is not known at {here}: the next message cast here gets the number {seat.accepted}."
+    if key.origin == here and key.index >= seat.submitted:
+        what = "the view changes, and it belongs to the next one" if member._is_blocked else "it leaves with this turn"
+        return Concern(("queue", seat.submitted), f"{name} waits in the queue of {here}: {what}")
+    if key.index < seat.reaches().get(key.origin, 0):
+        return f"{name} is delivered at {here}{_when(key, reaches, now)}.{_elsewhere(member, key)}"
+    if key.origin not in seat.view.members:
+        return f"{name} is not known at {here}, and {key.origin} is not in view {seat.view.id}."
+    for concern in stream_concerns(member):
+        if member._members[concern.key[1]] == key.origin:  # type: ignore[call-overload]
+            return concern._replace(sentence=f"{name} is not known at {here}: {concern.sentence}")
+    if key.origin == here:
+        return f"{name} is cast, and not yet delivered at {here}: nothing is known to hold it back."
+    return f"{name} is not known at {here}: {key.origin} has not cast it, or it is on its way."
+
+
+def _concerns_of_batches(member: Member) -> Iterable[tuple[Batch, Concern]]:
+    assert member._seat is not None
+    batches = [wait.batch for wait in member._seat.waits()[:SAID_MAX]]
+    batches += [batch for batch, _ in member._seat.gated()[:SAID_MAX]]
+    return zip(batches, message_concerns(member), strict=False)
+
+
+def _when(key: Key, reaches: Sequence[Reach], now: int) -> str:
+    """Between which looks it was delivered, as far back as they are kept."""
+    number = next((i for i, reach in enumerate(reaches) if reach.below.get(key.origin, 0) > key.index), None)
+    if number is None:
+        return " since the last look"
+    reach = reaches[number]
+    if not number and len(reaches) == REACHES_KEPT:
+        return f", {(now - reach.later) / 1e9:.3f} s ago or earlier"
+    return f", between {(now - reach.earlier) / 1e9:.3f} s and {(now - reach.later) / 1e9:.3f} s ago"
+
+
+def _elsewhere(member: Member, key: Key) -> str:
+    """Of an own message that is delivered here: who else may not have it."""
+    streams = member._streams
+    if key.origin != member.id or streams is None or key.index < member.settled_index:
+        return ""
+    behind = _names(member._members, streams.behind(member._rank, streams.packets_cast))
+    return f" Not known to have taken in all that {member.id} cast: {behind}." if behind else ""
+
+
+def _names(members: Sequence[MemberId], ranks: Iterable[Rank]) -> str:
+    return ", ".join(str(members[rank]) for rank in ranks)
+
+
+def _name(members: Sequence[MemberId], batch: Batch) -> str:
+    return f"{members[batch.origin]}:{batch.first}"
+
+
+def _key(members: Sequence[MemberId], batch: Batch) -> tuple[object, ...]:
+    return ("message", members[batch.origin], batch.first)

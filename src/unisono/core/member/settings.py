@@ -1,0 +1,99 @@
+"""Everything that can be set of one member, and what it does about others that stay slow or wait for long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from unisono.core.config import MILLISECOND, SECOND, Config
+from unisono.core.errors import ConfigError
+from unisono.core.membership.detector import DetectorSettings
+from unisono.core.membership.settings import MembershipSettings
+from unisono.core.streams.settings import StreamSettings
+
+
+class Slow(StrEnum):
+    """What happens when a receiver stays slow. Nothing that has a key is ever dropped."""
+
+    BLOCK = "block"  # `cast` returns None: the caller waits
+    SHED = "shed"  # `cast` raises `Shed` at once
+    EVICT = "evict"  # `cast` returns None, and after a while the slow member leaves the view
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSettings:
+    """How one member treats others that stay slow, and when it says that something waits for too long."""
+
+    slow: Slow = Slow.BLOCK
+    """What happens when a receiver stays slow."""
+    evict_after_ns: int = 10 * SECOND
+    """Under `evict`: who holds the window shut for so long …"""
+    evict_datagrams_min: int = 100
+    """… and takes in fewer datagrams than this meanwhile is evicted. Whoever keeps this pace is busy, not slow."""
+    look_ns: int = 1 * SECOND
+    """How often the member looks at what waits: `since when` is late by so much at most."""
+    stall_ns: int | None = None
+    """The watchdog speaks when something has waited for so long, then after twice as long, and so on; None: never."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.slow, Slow):
+            raise ConfigError(f"slow must be block, shed or evict, not {self.slow!r}.")
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if value is None and name == "stall_ns":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ConfigError(f"{name} must be a whole number, not {value!r}.")
+            if not low <= value <= high:
+                raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        if self.slow is Slow.EVICT and self.evict_after_ns < 2 * self.look_ns:
+            raise ConfigError(
+                f"evict_after_ns = {self.evict_after_ns} is less than two looks: "
+                f"choose {2 * self.look_ns} at least, or a shorter look_ns."
+            )
+        if self.stall_ns is not None and self.stall_ns < self.look_ns:
+            raise ConfigError(
+                f"stall_ns = {self.stall_ns} is less than look_ns = {self.look_ns}: choose a shorter look_ns."
+            )
+
+
+_RANGES: tuple[tuple[str, int, int], ...] = (
+    ("evict_after_ns", 1, 3_600 * SECOND),
+    ("evict_datagrams_min", 1, 2**31 - 1),
+    ("look_ns", MILLISECOND, 3_600 * SECOND),
+    ("stall_ns", 1, 24 * 3_600 * SECOND),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be set of one member."""
+
+    config: Config = field(default_factory=Config)
+    streams: StreamSettings = field(default_factory=StreamSettings)
+    detector: DetectorSettings = field(default_factory=DetectorSettings)
+    membership: MembershipSettings = field(default_factory=MembershipSettings)
+    flow: FlowSettings = field(default_factory=FlowSettings)
+
+    def __post_init__(self) -> None:
+        config = self.config
+        heads = (
+            4 * config.batch_messages_max + 10 * config.members_max + 64
+        )  # lengths, vectors, addressees, and small things
+        largest = max(config.payload_bytes_max, config.batch_bytes_max) + heads
+        if self.streams.packet_bytes_max < largest:
+            raise ConfigError(
+                f"packet_bytes_max = {self.streams.packet_bytes_max} cannot hold what payload_bytes_max, batch_bytes_max, "
+                f"batch_messages_max and members_max allow: choose {largest} at least, or less of those."
+            )
+        needed = 2 * self.streams.window_bytes + self.streams.packet_bytes_max
+        if self.streams.kept_bytes_max < needed:
+            raise ConfigError(
+                f"kept_bytes_max = {self.streams.kept_bytes_max} cannot hold what may be accepted before anything is "
+                f"acknowledged: choose {needed} at least (two windows and one packet), or a smaller window_bytes."
+            )
+        if self.flow.slow is Slow.EVICT and self.flow.evict_after_ns < self.detector.suspicion_ns_min:
+            raise ConfigError(
+                f"evict_after_ns = {self.flow.evict_after_ns} is less than suspicion_ns_min = "
+                f"{self.detector.suspicion_ns_min}: who is silent should be suspected, not called slow."
+            )

@@ -1,0 +1,1 @@
+"""Who is in the group, agreed in ballots by those who are."""

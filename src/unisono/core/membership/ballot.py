@@ -1,0 +1,555 @@
+"""One ballot as its proposer sees it: collect answers, merge, fetch what is missing, send the cuts, count confirmations.
+
+| phase   | waits for                                  | then                                                                 |
+|---------|--------------------------------------------|----------------------------------------------------------------------|
+| COLLECT | an answer of every participant             | group the answers and merge each group                               |
+| FETCH   | packets that some member of a group lacks  | write the charter, send each its cut and exactly what it lacks       |
+| CUT     | a confirmation of every participant        | the view is installed                                                |
+
+**Groups.** Answers are grouped by previous view *and* by the cut that closed it. One that has not closed yet joins a group
+whose cut *covers* it, which means that its report was counted when that cut was merged: its report has not changed since
+(I1), so the cut is as legal for it as for those who closed. All that are covered by none make up one new group, whose cut is
+merged now and named after this ballot. So a cut's name stands for one cut, and who closes with it was counted in it.
+
+**Payloads.** A payload that nobody here holds is void: its addressees get a placeholder. Where the cut is new, all that it
+counts are here, so it is void for all of them. Where a cut is adopted, one who holds the payload may have closed with that cut
+and be elsewhere. Story: 1. C casts m to A and B; A has it, B lacks it, E has a placeholder. 2. A's cut reaches A and E alone, and
+A delivers m. 3. D, who hears neither A nor C, proposes to B and E: with A's cut B would take m for void, and then meet A as one
+who came along (P5). So an addressee adopts a void payload only if one who *closed* with the cut is an addressee too: that one
+was asked, and has only the placeholder itself. Else it stays **apart**, as if no cut covered it, which is always legal, for it
+has not closed. The groups are made again in the same ballot: nobody has been told of them yet.
+
+The charter never changes in a ballot: whatever changes, another ballot is needed.
+
+**Patience.** A participant is given up after `answer_wait_ns` of silence, and asked `ASKED_MIN` times until then. With 16 % loss a
+question and its answer get through in 70 % of all tries: if the time between tries doubled, there would be four, and of 300 crashes
+in a group of five, five would cost a healthy member its place, too.
+
+Answers and cuts travel by **star**, or by **ring** first and by star where that takes too long (`membership_ring`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from unisono.core.membership import merge as merging
+from unisono.core.membership import primary
+from unisono.core.membership.chunks import Parcel, pieces
+from unisono.core.membership.context import Host
+from unisono.core.membership.merge import Group
+from unisono.core.membership.participant import lacking, lacking_count
+from unisono.core.membership.ring import ring_of
+from unisono.core.ordering import Report
+from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View, ViewId
+from unisono.core.views.engine import packet_for
+from unisono.core.wire.control import (
+    ANSWER,
+    CUT,
+    DECREE,
+    FETCHED,
+    ROLL,
+    Answer,
+    Charter,
+    Closed,
+    Decree,
+    Fetch,
+    Flush,
+    Packets,
+    Part,
+    Piece,
+    Propose,
+    Pull,
+    RollCall,
+)
+
+ASKED_MIN = 8
+"""A participant that does not answer is asked again this many times before it is given up."""
+
+
+class Phase(Enum):
+    COLLECT = "the answer"
+    FETCH = "missing packets"
+    CUT = "the confirmation"
+
+
+class Request(NamedTuple):
+    """A fetch under way."""
+
+    group: Group
+    holder: MemberId
+    slots: tuple[Slot, ...]
+    message: Fetch
+
+
+class Attempt:
+    """See the module's text. `failed` names participants without whom only another ballot can go on."""
+
+    def __init__(
+        self,
+        host: Host,
+        ballot: ViewId,
+        bases: Mapping[MemberId, ViewId | None],
+        leavers: Iterable[MemberId],
+        order: str,
+        ring: bool = False,
+    ) -> None:
+        self.host = host
+        self.ballot = ballot
+        self.bases = dict(sorted(bases.items()))
+        self.participants = tuple(self.bases)
+        self.leavers = tuple(sorted(set(leavers)))
+        self.switch = order  # "": stay with what there is
+        self.phase = Phase.COLLECT
+        self.since = host.now
+        self.failed: list[MemberId] = []
+        self.charter: Charter | None = None
+        self.done = False  # everyone confirmed
+        self._answers: dict[MemberId, Answer] = {}
+        self._hearsay: set[MemberId] = set()  # whose answers came with a token, through the hands of others
+        self._has_nonsense = False  # a member has failed because of what it said
+        self._parcels: dict[tuple[MemberId, int], Parcel] = {}
+        self._heard: dict[MemberId, int] = {}
+        self._requests: dict[int, Request] = {}
+        self._groups: list[Group] = []
+        self._apart: set[MemberId] = set()  # who adopts no cut, because payloads for it are not here
+        self._topic = FETCHED
+        self._flushes: dict[MemberId, bytes] = {}
+        self._pulled: dict[MemberId, int] = {}  # how far each has asked for its cut
+        self._confirmed: set[MemberId] = set()
+        self._retry_ns = self._first_retry_ns
+        self.retry_at = host.now + self._retry_ns
+        self._tell_ns = host.settings.retry_ns  # who has answered is told less and less often that this goes on
+        self._tell_at = host.now + self._tell_ns
+        self._ring = ring_of(self.participants, host.id) if ring and len(self.participants) > 1 else ()
+        self._ring_until = 0  # until then the token has time to come around; after that it is the star's turn
+        self._enter(Phase.COLLECT)
+
+    # Whom it waits for.
+
+    def awaited(self) -> tuple[MemberId, ...]:
+        if self.phase is Phase.COLLECT:
+            return tuple(member for member in self.participants if member not in self._answers)
+        if self.phase is Phase.FETCH:
+            return tuple(sorted({request.holder for request in self._requests.values()}))
+        return tuple(member for member in self.participants if member not in self._confirmed)
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+        self._heard = dict.fromkeys(self.participants, self.host.now)
+        self._retry_ns = self._first_retry_ns
+        self.retry_at = self.host.now + self._retry_ns
+        self._tell_ns = self.host.settings.retry_ns
+        self._tell_at = self.host.now + self._tell_ns
+        by_ring = bool(self._ring) and phase is not Phase.FETCH
+        self._ring_until = self.host.now + self.host.settings.answer_wait_ns if by_ring else 0
+        if phase is Phase.COLLECT:
+            for member, base in self.bases.items():
+                if not by_ring or member == self.host.id:
+                    self.host.send(member, Propose(self.ballot, base, self.participants))
+        elif phase is Phase.CUT:
+            lackers = {member for group in self._groups for member, slots in group.lacks.items() if slots}
+            for member in self.participants:
+                if not by_ring or member == self.host.id or member in lackers:
+                    self._push(member)
+            if by_ring:
+                self._send_decree()
+
+    # The ring.
+
+    def _call_roll(self) -> None:
+        """My own answer is here: it is the first on the roll."""
+        answer = self._answers[self.host.id]
+        views = () if answer.view is None else ((answer.view, answer.members),)
+        mine = self.host.codec.encode(answer._replace(members=()))
+        roll = RollCall(tuple(self.bases.items()), views, (mine,))
+        self.host.ring.pass_on(self.ballot, ROLL, self._ring[1], roll)
+
+    def _send_decree(self) -> None:
+        assert self.charter is not None
+        cuts = tuple((group.view.id, group.cut, tuple(sorted(group.lacks))) for group in self._groups)
+        self.host.ring.pass_on(self.ballot, DECREE, self._ring[1], Decree(self.charter, cuts))
+
+    def come_around(self, sender: MemberId, token: RollCall | Decree) -> None:
+        """The token is back: all have answered, or all have confirmed."""
+        if not self._ring or sender != self._ring[-1]:
+            return
+        if isinstance(token, Decree):
+            if self.phase is Phase.CUT and token.charter == self.charter:
+                for member in self.participants[:]:
+                    if member != self.host.id:  # I confirm to myself
+                        self.confirm(member)
+        elif self.phase is Phase.COLLECT and len(token.answers) == len(self._ring):
+            views = dict(token.views)
+            for member, data in zip(self._ring, token.answers, strict=True):
+                answer = self.host.codec.read(data)
+                if member in self._answers:
+                    continue
+                self._hearsay.add(member)
+                if isinstance(answer, Answer):
+                    members = () if answer.view is None else views.get(answer.view, ())
+                    self._take_answer(member, answer._replace(members=members))
+                else:
+                    self._fail(member, "answer")
+
+    @property
+    def deadline(self) -> int:
+        if self._ring_until:
+            return self._ring_until
+        waits = [self._heard[member] + self.host.settings.answer_wait_ns for member in self.awaited()]
+        return min([self.retry_at, *waits])
+
+    def tick(self) -> None:
+        """Repeat what is not answered; give those up that were silent for too long."""
+        now, settings = self.host.now, self.host.settings
+        if now < self._ring_until:
+            return
+        if (
+            self._ring_until
+        ):  # the token is lost or slow: ask those who are left, and give them the time that a star gives
+            self._ring_until = 0
+            self._heard = dict.fromkeys(self.participants, now)
+            self.retry_at = now
+        awaited = self.awaited()
+        self.failed += [member for member in awaited if now - self._heard[member] >= settings.answer_wait_ns]
+        if self.failed or now < self.retry_at:
+            return
+        self._retry_ns = min(2 * self._retry_ns, settings.retry_ns_max, self._retry_ns_most)
+        self.retry_at = now + self._retry_ns
+        if now >= self._tell_at:
+            self._tell_ns = min(2 * self._tell_ns, settings.retry_ns_max)
+            self._tell_at = now + self._tell_ns
+            for member in self.participants:  # who waits for others should know that this goes on
+                if member not in awaited and member != self.host.id:
+                    self.host.send(member, Propose(self.ballot, self.bases[member], self.participants))
+        if self.phase is Phase.COLLECT:
+            for member in awaited:
+                self._ask_again(member, ANSWER, Propose(self.ballot, self.bases[member], self.participants))
+        elif self.phase is Phase.FETCH:
+            for topic, request in self._requests.items():
+                self._ask_again(request.holder, topic, request.message)
+        else:
+            for member in awaited:
+                self._push(member)
+
+    def _ask_again(self, member: MemberId, topic: int, request: Propose | Fetch) -> None:
+        parcel = self._parcels.get((member, topic))
+        pull = parcel.pull(self._reach, again=True) if parcel is not None else None
+        self.host.send(member, pull if pull is not None else request)
+
+    @property
+    def _first_retry_ns(self) -> int:
+        return min(self.host.settings.retry_ns, self._retry_ns_most)
+
+    @property
+    def _retry_ns_most(self) -> int:
+        return max(1, self.host.settings.answer_wait_ns // ASKED_MIN)
+
+    @property
+    def _reach(self) -> int:
+        return self.host.settings.piece_bytes_max * self.host.settings.pieces_max
+
+    def _push(self, member: MemberId) -> None:
+        for piece in pieces(self.ballot, CUT, self._flushes[member], 0, self.host.settings.piece_bytes_max, 1):
+            self.host.send(member, piece)
+
+    # What comes in.
+
+    def piece(self, sender: MemberId, piece: Piece) -> None:
+        """A part of an answer, or of packets that were fetched."""
+        expected = sender in self.awaited() and (piece.topic == ANSWER) is (self.phase is Phase.COLLECT)
+        if not expected or (piece.topic != ANSWER and piece.topic not in self._requests):
+            return
+        if piece.topic != ANSWER and self._requests[piece.topic].holder != sender:
+            return
+        if piece.total > self.host.settings.parcel_bytes_max:
+            self.host.refuse("parcel too large")
+            return
+        parcel = self._parcels.get((sender, piece.topic))
+        if parcel is None or parcel.total != piece.total:
+            parcel = self._parcels[sender, piece.topic] = Parcel(self.ballot, piece.topic, piece.total)
+        if parcel.add(piece):
+            self._heard[sender] = self.host.now
+            self._retry_ns = self._first_retry_ns  # it moves: wait for the rest as for the first piece
+            self.retry_at = min(self.retry_at, self.host.now + self._retry_ns)
+        if not parcel.is_whole:
+            pull = parcel.pull(self._reach)
+            if pull is not None:
+                self.host.send(sender, pull)
+            return
+        del self._parcels[sender, piece.topic]
+        body = self.host.codec.read(parcel.bytes())
+        if isinstance(body, Answer):
+            self._take_answer(sender, body)
+        elif isinstance(body, Packets) and piece.topic != ANSWER:
+            self._take_packets(sender, piece.topic, body)
+        else:
+            self._fail(sender, "parcel")
+
+    def pull(self, sender: MemberId, message: Pull) -> None:
+        if self.phase is Phase.CUT and message.topic == CUT and sender in self._flushes:
+            if message.offset > self._pulled.get(sender, -1):  # who asks for the same again and again does not get on
+                self._pulled[sender] = message.offset
+                self._heard[sender] = self.host.now
+            settings = self.host.settings
+            for piece in pieces(
+                self.ballot, CUT, self._flushes[sender], message.offset, settings.piece_bytes_max, settings.pieces_max
+            ):
+                self.host.send(sender, piece)
+
+    def confirm(self, sender: MemberId) -> None:
+        if self.phase is Phase.CUT and sender in self._flushes:
+            self._confirmed.add(sender)
+            self._heard[sender] = self.host.now
+            self.done = self.is_complete()
+
+    def is_complete(self) -> bool:
+        return len(self._confirmed) == len(self.participants)
+
+    def _fail(self, member: MemberId, reason: str) -> None:
+        self.host.refuse(reason)
+        self._has_nonsense = True
+        if member not in self.failed:
+            self.failed.append(member)
+
+    def begins_anew(self) -> bool:
+        """Ask everyone directly if something cannot be that came with the token: anyone on its way may have changed it."""
+        if not self._has_nonsense or not self._hearsay:
+            return False
+        for member in self._hearsay:
+            self._answers.pop(member, None)
+        self._hearsay.clear()
+        self.failed.clear()
+        self._requests.clear()
+        self._has_nonsense = False
+        self._ring = ()
+        self._enter(Phase.COLLECT)
+        return True
+
+    # Collect and merge.
+
+    def _take_answer(self, sender: MemberId, answer: Answer) -> None:
+        in_view = sender in answer.members and answer.order in self.host.orders
+        if answer.view != self.bases[sender] or (answer.view is not None and not in_view):
+            self._fail(sender, "answer")
+            return
+        self._answers[sender] = answer
+        if self._ring and self._ring_until and len(self._answers) == 1 and sender == self.host.id:
+            self._call_roll()
+        if len(self._answers) == len(self.participants):
+            self._group()
+
+    def _group(self) -> None:
+        self._groups = []
+        for members in self._by_view().values():
+            self._make_groups(members)
+        if not self.failed:
+            self._fetch()
+
+    def _by_view(self) -> dict[ViewId, dict[MemberId, Answer]]:
+        result: dict[ViewId, dict[MemberId, Answer]] = {}
+        for member, answer in sorted(self._answers.items()):
+            if answer.view is not None:
+                result.setdefault(answer.view, {})[member] = answer
+        return result
+
+    def _make_groups(self, answers: Mapping[MemberId, Answer]) -> None:
+        """The groups of one view: one for each cut that somebody closed with, and one for those that none covers."""
+        some = answers.get(self.host.id) or next(iter(answers.values()))
+        view, order = View(some.view, some.members), some.order  # type: ignore[arg-type]
+        reports = self._reports(view, order, answers)
+        if not self.failed:
+            for member in merging.find_impossible(self.host, view, reports):
+                self._fail(member, "report")
+        if self.failed:
+            return
+        groups: dict[ViewId, Group] = {}
+        rest: dict[MemberId, Answer] = {}
+        for member, answer in answers.items():
+            if answer.closed is None:
+                rest[member] = answer
+                continue
+            group = groups.get(answer.closed.id)
+            if group is None:
+                wanted = self.host.order_codec(order).decode(answer.closed.cut, view.rank_of(member), len(view))
+                if type(wanted) is not self.host.orders[order].cut_wire.type:
+                    self._fail(member, "cut")
+                    return
+                group = groups[answer.closed.id] = Group(view, order, answer.closed, wanted)  # type: ignore[arg-type]
+                most = max(lacking_count(report.held, group.wanted) for report in reports.values())
+                if most > self.host.settings.missing_max:
+                    self._fail(member, "cut")
+                    return
+            group.lacks[member] = []
+        uncovered = {member for member in rest if not self._adopt(view.rank_of(member), member, groups, reports)}
+        self._groups += groups.values()
+        if uncovered:
+            merged = self._merge(view, order, {m: reports[m] for m in sorted(uncovered)})
+            if merged is None:
+                return
+            self._groups.append(merged)
+        for group in self._groups:
+            if group.view.id == view.id:
+                merging.find_holders(group, self.host.id)
+
+    def _reports(self, view: View, order: str, answers: Mapping[MemberId, Answer]) -> dict[MemberId, Report]:
+        reports: dict[MemberId, Report] = {}
+        for member, answer in answers.items():
+            if (answer.members, answer.order) != (view.members, order):  # before its rank is asked for
+                self._fail(member, "report")
+                continue
+            report = self.host.order_codec(order).decode(answer.report, view.rank_of(member), len(view))
+            if type(report) is not self.host.orders[order].report_wire.type:
+                self._fail(member, "report")
+            else:
+                reports[member] = report  # type: ignore[assignment]
+        return reports
+
+    def _adopt(
+        self, rank: Rank, member: MemberId, groups: Mapping[ViewId, Group], reports: Mapping[MemberId, Report]
+    ) -> bool:
+        """Put one that has not closed into the group of the latest cut that covers it."""
+        if member in self._apart:
+            return False
+        covering = [group for _, group in sorted(groups.items()) if rank in group.cut.covered]
+        if covering:
+            covering[-1].lacks[member] = lacking(reports[member].held, covering[-1].wanted)
+        return bool(covering)
+
+    def _merge(self, view: View, order: str, reports: Mapping[MemberId, Report]) -> Group | None:
+        by_rank = {view.rank_of(member): report for member, report in reports.items()}
+        cut = merging.try_merge(self.host, view, order, by_rank)
+        if cut is None:
+            for rank in merging.find_culprits(self.host, view, order, by_rank):
+                self._fail(view.members[rank], "report")
+            return None
+        data = self.host.order_codec(order).encode(cut)  # type: ignore[arg-type]
+        group = Group(view, order, Closed(self.ballot, tuple(sorted(by_rank)), data), cut)
+        group.lacks = {member: lacking(report.held, cut) for member, report in reports.items()}
+        return group
+
+    # Fetch.
+
+    def _fetch(self) -> None:
+        """Ask for all that is still missing; when nothing is, send the cuts, or make the groups again if one must stay apart."""
+        if self.phase is not Phase.FETCH:
+            self._enter(Phase.FETCH)
+        for group in self._groups:
+            busy = {request.holder for request in self._requests.values()}  # each is asked for one thing at a time
+            by_holder: dict[MemberId, list[Slot]] = {}
+            for slot, holders in group.asking.items():
+                if holders[0] not in busy:
+                    by_holder.setdefault(holders[0], []).append(slot)
+            for holder, slots in sorted(by_holder.items()):
+                some, asked = merging.first_ranges(slots)  # the rest follows when these are here
+                message = Fetch(self.ballot, self._topic, group.view.id, asked)
+                self._requests[self._topic] = Request(group, holder, some, message)
+                self._topic += 1
+                self._heard[holder] = self.host.now
+                self.host.send(holder, message)
+        if self._requests:
+            return
+        bereft = self._find_bereft()
+        if bereft:
+            self._apart |= bereft
+            self._group()
+        else:
+            self._write()
+
+    def _find_bereft(self) -> set[MemberId]:
+        closed = {member for member, answer in self._answers.items() if answer.closed is not None}
+        return {member for group in self._groups for member in merging.find_bereft(group, closed)}
+
+    def _take_packets(self, sender: MemberId, topic: int, body: Packets) -> None:
+        group, holder, slots, _ = self._requests.pop(topic)
+        codec, size = self.host.order_codec(group.order), len(group.view)
+        came: dict[Slot, Packet | None] = {
+            (origin, number): codec.decode(data, origin, size) for origin, number, data in body.packets if origin < size
+        }
+        numbered = self.host.orders[group.order].numbered
+        if any(type(packet) not in numbered or packet.number != slot[1] for slot, packet in came.items()):  # type: ignore[union-attr]
+            self._fail(holder, "packets")  # what a correct member retains is of its slot
+            return
+        for slot in slots:
+            packet = came.get(slot)
+            others = group.asking[slot][1:]
+            if packet is not None:
+                batch: Batch | None = getattr(packet, "batch", None)
+                if slot not in group.packets or (batch is not None and batch.payloads is not None):
+                    group.packets[slot] = packet
+                if batch is not None and batch.payloads is None and batch.to is not None:
+                    # A placeholder: ask those whom it is addressed to. If none of them holds it, the payload is void.
+                    others = [
+                        m for m in others if group.view.rank_of(m) in batch.to or group.view.rank_of(m) == slot[0]
+                    ]
+                else:
+                    others = []
+            elif came:
+                continue  # it did not fit into one parcel: ask the same holder again
+            if others:
+                group.asking[slot] = others
+            else:
+                del group.asking[slot]
+                if slot not in group.packets:
+                    self._fail(holder, "packets")
+        if not self.failed:
+            self._fetch()
+
+    # Charter and cuts.
+
+    def _write(self) -> None:
+        """Everything is here: say what the view will be, and send each participant what it needs to get there."""
+        members = tuple(member for member in self.participants if member not in self.leavers)
+        parts = []
+        for group in self._groups:
+            along = tuple(member for member in sorted(group.lacks) if member not in self.leavers)
+            if along:
+                leavers = tuple(member for member in sorted(group.lacks) if member in self.leavers)
+                parts.append(Part(group.view.id, group.cut.id, along, leavers))
+        judged = self._judge(members, parts)
+        order, views = self._choose_order(), [group.view for group in self._groups]
+        gone = self.host.departures.write(views, self.participants, self.leavers)
+        self.charter = Charter(
+            self.ballot,
+            members,
+            self.leavers,
+            order,
+            tuple(parts),
+            judged.is_primary,
+            judged.supersedes,
+            gone,
+            judged.has_state,
+            judged.state,
+            judged.holders,
+            judged.lost,
+        )
+        for member in self.participants:
+            self._flushes[member] = self.host.codec.encode(self._flush_for(member))
+        self._enter(Phase.CUT)
+
+    def _judge(self, members: Sequence[MemberId], parts: Sequence[Part]) -> primary.Judgement:
+        """Whether the view is primary, and who carries the state into it."""
+        if self.host.settings.policy != "primary" or not members:
+            return primary.Judgement(False)
+        return primary.judge(members, self._answers, parts, self.host.peers)
+
+    def _flush_for(self, member: MemberId) -> Flush:
+        assert self.charter is not None
+        group = next((group for group in self._groups if member in group.lacks), None)
+        if group is None:
+            return Flush(self.charter, None, None, ())
+        rank, codec = group.view.rank_of(member), self.host.order_codec(group.order)
+        missing = tuple((*slot, codec.encode(packet_for(group.packets[slot], rank))) for slot in group.lacks[member])
+        return Flush(self.charter, group.view.id, group.cut, missing)
+
+    def _choose_order(self) -> str:
+        """The larger part's, then the lowest member's; but a switch that was asked for wins."""
+        if self.switch:
+            return self.switch
+        sizes: dict[ViewId, int] = {}
+        for answer in self._answers.values():
+            if answer.view is not None:
+                sizes[answer.view] = sizes.get(answer.view, 0) + 1
+        seated = [(-sizes[a.view], member, a.order) for member, a in self._answers.items() if a.view is not None]
+        return min(seated)[2] if seated else self.host.order

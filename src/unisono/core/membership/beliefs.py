@@ -1,0 +1,236 @@
+"""What one member believes about the others: whom it expects to answer, who is next in line, whom a merge can take in.
+
+Nothing here is needed for safety. A wrong belief costs a ballot that fails or a view that is smaller than it could be; that views
+agree rests on ballots, reports and confirmations alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from unisono.core.departure import Cause
+from unisono.core.membership.contacts import Contacts
+from unisono.core.membership.context import Evicted, Host
+from unisono.core.membership.participant import Participant
+from unisono.core.types import MemberId, View, ViewId
+from unisono.core.wire.control import Dismiss, Hello
+
+
+class Knowledge:
+    def __init__(self, host: Host, participant: Participant) -> None:
+        self._host = host
+        self._participant = participant
+        self._id = host.id
+        self.contacts = Contacts(host.id, host.settings)
+        self.suspects: dict[MemberId, None] = {}  # what my failure detector says
+        self.departed: dict[MemberId, None] = {}  # members of my view that have moved on without me
+        self.complaints: dict[MemberId, frozenset[MemberId]] = {}  # whom others of my view suspect …
+        self.charges: dict[MemberId, frozenset[MemberId]] = {}  # … and who of these has sent them what cannot be
+        self.leavers: dict[MemberId, None] = {}  # members of my view that want to leave
+        self._shunned: dict[
+            MemberId, tuple[int, int]
+        ] = {}  # did not answer: until when, and how often; the latest last
+        self._mistrusted: dict[MemberId, None] = {}  # of these: whose cuts could not be
+        self._departures = host.departures
+        self._departures.is_stale = self.contacts.is_stale
+
+    @property
+    def _view(self) -> View | None:
+        return self._participant.view
+
+    @property
+    def _mine(self) -> tuple[MemberId, ...]:
+        return () if self._view is None else self._view.members
+
+    def installed(self, view: View) -> None:
+        """A view was installed: what was known about the old one is settled."""
+        for member in view.members:
+            self.contacts.meet(member)
+            self._shunned.pop(member, None)
+            self._mistrusted.pop(member, None)
+        self.contacts.installed(view)
+        self.departed = {}
+        self.complaints = {}
+        self.charges = {}
+        self.leavers = {}
+
+    # Single members.
+
+    def is_active(self, member: MemberId) -> bool:
+        """Whether a member can be expected to answer and has not left my view."""
+        if member == self._id:
+            return True
+        is_out = member in self.departed or member in self._departures.evicting
+        return not (is_out or self.is_lost(member) or self._is_shunned(member))
+
+    def is_lost(self, member: MemberId) -> bool:
+        """Whether a member is believed to have crashed."""
+        return member in self.suspects or self.contacts.is_stale(member)
+
+    def is_leaving(self, member: MemberId) -> bool:
+        return member in self.leavers or (member == self._id and self._participant.leaving)
+
+    def shun(self, member: MemberId) -> None:
+        """One that did not answer is not asked for a while, longer each time."""
+        times = min(self._shunned.pop(member, (0, 0))[1], 4)
+        self._shunned[member] = (self._host.now + (self._host.settings.shun_ns << times), times + 1)
+        while len(self._shunned) > self._host.config.members_max:  # who failed longest ago is asked again sooner
+            del self._shunned[next(iter(self._shunned))]
+        self._departures.note(member, Cause.UNANSWERING)
+        self.contacts.forget(member)
+
+    def mistrust(self, member: MemberId) -> None:
+        """One whose cuts cannot be: whether it lies or believes one that does, others are to propose for a while."""
+        if not self.is_mistrusted(member):
+            self._mistrusted[member] = None
+            self.shun(member)
+            while len(self._mistrusted) > self._host.config.members_max:
+                del self._mistrusted[next(iter(self._mistrusted))]
+
+    def is_mistrusted(self, member: MemberId) -> bool:
+        """Whether its proposals go unheard for now."""
+        return member in self._mistrusted and self._is_shunned(member)
+
+    def _is_shunned(self, member: MemberId) -> bool:
+        return self._shunned.get(member, (0, 0))[0] > self._host.now
+
+    def next_pardon(self) -> list[int]:
+        """When members will be asked again."""
+        return [until for until, _ in self._shunned.values() if until > self._host.now]
+
+    def depart(self, member: MemberId) -> None:
+        """A member of my view is in another one."""
+        self.departed[member] = None
+        self._departures.note(member, Cause.APART)
+
+    def suspect(self, member: MemberId) -> None:
+        """At the limit the oldest suspicion goes: it is of someone who is long out of the view."""
+        self.suspects[member] = None
+        while len(self.suspects) > self._host.config.members_max:
+            del self.suspects[next(iter(self.suspects))]
+
+    def dismissed(self, sender: MemberId, message: Dismiss) -> None:
+        """The others have gone on without me: I go on alone, and rest."""
+        view = self._view
+        if view is None or (sender in view.members and view.id != message.base):
+            return  # of an earlier time: since then we have shared a view
+        if self._departures.dismissed(message):
+            self._host.out.events.append(Evicted(message.by, message.lasted_ns, message.rest_ns))
+        if view.id == message.base:
+            for member in view.members:
+                if member != self._id:
+                    self.depart(member)
+
+    def moved(self, member: MemberId) -> None:
+        """A member is not in the view that I thought; nor is whoever spoke for that view up to date."""
+        if member in self._mine:
+            self.depart(member)
+        for one in [one for one, c in self.contacts.contacts.items() if member == one or member in c.hello.members]:
+            self.contacts.forget(one)
+
+    # My view.
+
+    def line(self) -> list[MemberId]:
+        """The members of my view in the order in which they are to propose: those that stay before those that leave."""
+        if self._view is None:
+            return [self._id]
+        active = [member for member in self._view.members if self.is_active(member)]
+        return sorted(active, key=self.is_leaving)
+
+    def compatible(self, members: Iterable[MemberId]) -> list[MemberId]:
+        """Leave out as few as possible so that nobody suspects another; of two, the one in more conflicts, then the one that has
+        sent the other what no correct member sends, then the higher."""
+        chosen = list(members)
+        while True:
+            charged = {one for accuser in chosen for one in self.charges.get(accuser, ())}
+            conflicts = dict.fromkeys(chosen, 0)
+            for accuser in chosen:
+                for accused in self.complaints.get(accuser, ()):
+                    if accused in conflicts and accused != accuser:
+                        conflicts[accuser] += 1
+                        conflicts[accused] += 1
+            conflicts.pop(self._id, None)
+            ranked = max(((count, one in charged, one) for one, count in conflicts.items()), default=None)
+            if ranked is None or not ranked[0]:
+                return chosen
+            chosen.remove(ranked[2])
+
+    def must_shrink(self) -> bool:
+        """Whether my view must lose somebody."""
+        return any(map(self.is_leaving, self._mine)) or self.is_broken()
+
+    def is_broken(self) -> bool:
+        """Whether somebody of my view cannot be expected to answer, or to get on with all others."""
+        if not all(map(self.is_active, self._mine)):
+            return True
+        return len(self.compatible(self._mine)) < len(self._mine)
+
+    def accused(self) -> tuple[MemberId, ...]:
+        """Whom I or others of my view suspect."""
+        result = dict(self.suspects)
+        for accuser in self._mine:
+            result.update(dict.fromkeys(sorted(self.complaints.get(accuser, ()))))
+        return tuple(result)[: self._host.config.members_max]
+
+    # Others.
+
+    def newcomers(self) -> dict[MemberId, ViewId | None]:
+        """Whom I can take in now, with the view that each is in; empty if somebody else is to lead the merge.
+
+        The lowest coordinator leads; who has a view leads those that have none. If the leader does nothing for
+        `merge_wait_ns`, whoever waited for it leads.
+        """
+        now = self._host.now
+        result: dict[MemberId, ViewId | None] = {}
+        if self._departures.rests:
+            return result
+        for member, contact in self.contacts.good(now):
+            added = self._added_by(member, contact.hello)
+            if not added or len({self._id, *self._mine, *result, *added}) > self._host.config.members_max:
+                continue  # a merge takes whole views, or nothing
+            if not self._leads(member, contact.hello) and now - contact.since < self._host.settings.merge_wait_ns:
+                return {}
+            for one, base in added.items():
+                known = result.get(one)
+                if known is None or (base is not None and base > known):
+                    result[one] = base
+        return self._one_life_each(result)
+
+    def _added_by(self, member: MemberId, hello: Hello) -> dict[MemberId, ViewId | None]:
+        """Whom a contact would bring along: itself, or its whole view if it speaks for that."""
+        view = self._view
+        if hello.view is None:
+            is_welcome = self.is_active(member) and not self._departures.is_resting(member)
+            return {member: None} if is_welcome and member not in self._mine else {}
+        if hello.coordinator != member or (view is not None and hello.view == view.id):
+            return {}
+        if not set(hello.suspects).isdisjoint(hello.members):
+            return {}  # that view is about to lose somebody: a ballot with all of them would wait in vain, and be in its way
+        added: dict[MemberId, ViewId | None] = {}
+        for one in hello.members:
+            is_mine = view is not None and one in view.members and hello.view < view.id and self.is_active(one)
+            if one != self._id and not is_mine and not self.contacts.is_stale(one):
+                added[one] = hello.view
+        return {} if self._clash(added, hello) else added
+
+    def _clash(self, added: Mapping[MemberId, ViewId | None], hello: Hello) -> bool:
+        """Whether someone there suspects someone here, or the other way round: a merge takes whole views or nothing."""
+        here = {*self._mine, self._id}
+        there = set(added)
+        accused = {one for member in here for one in self.complaints.get(member, ())} | self.suspects.keys()
+        here -= there  # those of mine that have gone over to them
+        if any(self._is_shunned(one) or self._departures.is_resting(one) for one in there):
+            return True
+        return bool(there & accused) or not here.isdisjoint(hello.suspects)
+
+    def _leads(self, member: MemberId, hello: Hello) -> bool:
+        if (self._view is None) is (hello.view is None):
+            return self._id < member
+        return self._view is not None
+
+    def _one_life_each(self, found: dict[MemberId, ViewId | None]) -> dict[MemberId, ViewId | None]:
+        """Of one address the newest life."""
+        newest: dict[str, MemberId] = {}
+        for one in (*self._mine, *found):
+            newest[one.address] = max(one, newest.get(one.address, one))
+        return {one: base for one, base in found.items() if newest[one.address] == one}

@@ -1,0 +1,100 @@
+"""Parcels: a report or a cut with its packets may be large, a control message is not, so large things travel in pieces.
+
+The first piece is pushed. The receiver, which then knows the whole size, pulls what follows, a few pieces at a time; a piece
+that is lost is pulled again. The sender keeps the bytes and no state of the transfer.
+
+**One pull at a time.** A pull calls many pieces up, so a piece must not call up a pull unless there is a reason for a new one,
+or each of the many that are on their way would call up as many again. There are four reasons:
+
+1. All that was asked for is here.
+2. The end of what was asked for is here: what is missing before it is lost, or overtaken. A pull brings its end once. But a network
+   may repeat it, so something new must have come since the last pull, too: pulls of this kind are never more than pieces.
+3. The first piece comes again: the sender waits, and has repeated it. It is pushed at the sender's pace, and no pull brings
+   it once it is here.
+4. `again`: the receiver has waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unisono.core.types import ViewId
+from unisono.core.wire.control import Piece, Pull
+
+
+class Parcel:
+    """A parcel on its way in. Memory is taken for what has arrived, never for what a header promises."""
+
+    __slots__ = (
+        "_is_ended",
+        "_is_news",
+        "_is_urged",
+        "_kept_bytes",
+        "_pieces",
+        "_pulled",
+        "ballot",
+        "gap",
+        "topic",
+        "total",
+    )
+
+    def __init__(self, ballot: ViewId, topic: int, total: int) -> None:
+        self.ballot = ballot
+        self.topic = topic
+        self.total = total
+        self.gap = 0  # everything below it is here
+        self._pieces: dict[int, bytes] = {}
+        self._kept_bytes = 0  # never more than the whole, however pieces overlap
+        self._pulled = 0  # everything below it was asked for
+        # Since the last request:
+        self._is_ended = False  # the end of what was asked for has come
+        self._is_news = False  # something new has come
+        self._is_urged = False  # the first piece has come again
+
+    def add(self, piece: Piece) -> bool:
+        """Take a piece in; False if it is nothing new or does not fit."""
+        data = piece.data
+        end = piece.offset + len(data)
+        if piece.total != self.total or end > self.total or (not data and self.total):
+            return False
+        self._is_ended |= end >= min(self._pulled, self.total)
+        if piece.offset in self._pieces:
+            self._is_urged |= piece.offset == 0
+            return False
+        if self._kept_bytes + len(data) > self.total:
+            return False
+        self._kept_bytes += len(data)
+        self._pieces[piece.offset] = data
+        self._is_news = True
+        while (known := self._pieces.get(self.gap)) is not None and known:
+            self.gap += len(known)
+        return True
+
+    @property
+    def is_whole(self) -> bool:
+        return self.gap >= self.total and bool(self._pieces)
+
+    def bytes(self) -> bytes:
+        parts, at = [], 0
+        while at < self.total:
+            parts.append(self._pieces[at])
+            at += len(self._pieces[at])
+        return b"".join(parts)
+
+    def pull(self, reach: int, again: bool = False) -> Pull | None:
+        """The next request, if there is a reason for one; None: wait."""
+        is_lost = self._is_ended and self._is_news
+        if self.is_whole or not (self.gap >= self._pulled or is_lost or self._is_urged or again):
+            return None
+        self._is_ended = self._is_news = self._is_urged = False
+        self._pulled = self.gap + reach
+        return Pull(self.ballot, self.topic, self.gap)
+
+
+def pieces(ballot: ViewId, topic: int, data: bytes, offset: int, size: int, count: int) -> Iterator[Piece]:
+    """So many pieces of a parcel from an offset on; an empty parcel is one empty piece."""
+    total = len(data)
+    if offset == total == 0:
+        yield Piece(ballot, topic, 0, 0, b"")
+    for at in range(offset, min(total, offset + size * count), size):
+        yield Piece(ballot, topic, at, total, data[at : at + size])

@@ -1,0 +1,166 @@
+"""What the parts of membership share: the seat below it, the outputs, and the services that they ask of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from unisono.core.config import Config
+from unisono.core.membership.departures import Departures
+from unisono.core.membership.ring import Ring
+from unisono.core.membership.settings import MembershipSettings
+from unisono.core.membership.tickets import Nonces
+from unisono.core.ordering import AnyOrdering, Cut, Report
+from unisono.core.text import one_line, shorten
+from unisono.core.types import MemberId, Packet, Slot, View, ViewId
+from unisono.core.wire.codec import Codec
+from unisono.core.wire.control import Charter, Control, ControlCodec
+
+NONCE_PERIODS = 2
+"""An answer to a greeting counts for at least this many times `contact_ns`."""
+
+
+class Holder(Protocol):
+    """Who holds the current view: the member below membership. `core.member.Member` is one, by way of its seat."""
+
+    def approach(self, wanted: bool) -> bool:
+        """I want to propose a view, or do not any more. True: the current view is at a boundary between messages."""
+
+    def block(self) -> Report:
+        """Stop the view and say what is held of it. Nothing more of it is taken in."""
+
+    def retained(self, slot: Slot) -> Packet | None:
+        """The packet of a slot of the current view, if it is held."""
+
+    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
+        """Take the agreed remainder of the current view."""
+
+    def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
+        """Show the remainder: this member leaves, and these come into the next view with the same one."""
+
+    def install(
+        self,
+        view: View,
+        previous: View | None,
+        transitional: Sequence[MemberId],
+        parts: Sequence[ViewId],
+        order: str,
+        attributes: Mapping[str, object],
+    ) -> None:
+        """Start the view with this order. `attributes`: the cut that closed the previous view, and whether it is primary."""
+
+
+class Installed(NamedTuple):
+    """A view was installed here. Under the primary policy, one that is not primary is read-only."""
+
+    charter: Charter
+
+
+class Refused(NamedTuple):
+    """A group does not take this member, and why."""
+
+    by: MemberId
+    reason: str
+
+    @property
+    def long(self) -> str:
+        """A line for people, with whole incarnations."""
+        return f"refused by {self.by}: {one_line(self.reason)}"
+
+    def __str__(self) -> str:
+        return shorten(self.long)
+
+
+class Outlived(NamedTuple):
+    """The group knows a later life of the process at this member's address, and takes this one for a ghost."""
+
+    by: MemberId
+    newest: int
+    """The incarnation of that life: the next one must be above it."""
+
+
+class Evicted(NamedTuple):
+    """The others went on without this member, because it held the window of one of them shut for so long.
+
+    It is alone from now on. It looks for them again after `rest_ns`, and when its application has drained.
+    """
+
+    by: MemberId
+    lasted_ns: int
+    rest_ns: int
+
+    @property
+    def long(self) -> str:
+        """A line for people, with whole incarnations."""
+        return f"evicted by {self.by}, whose window this member held shut for {self.lasted_ns / 1e9:.3f} s"
+
+    def __str__(self) -> str:
+        return shorten(self.long)
+
+
+class Left(NamedTuple):
+    """This member has left; the object still answers late questions for as long as it is asked."""
+
+
+Event: TypeAlias = Installed | Refused | Outlived | Evicted | Left
+Receiver: TypeAlias = MemberId | str
+"""A member, or a bare address where nobody is known yet."""
+
+
+class MembershipOut:
+    """What a driver must do, strictly top to bottom: persist the records, send, show the events."""
+
+    __slots__ = ("events", "records", "sends")
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.sends: list[tuple[Receiver, Control]] = []
+        self.events: list[Event] = []
+
+
+class Host:
+    """What proposer and participant need to know of the member they work for."""
+
+    def __init__(
+        self,
+        member: MemberId,
+        seat: Holder,
+        orders: Mapping[str, type[AnyOrdering]],
+        order: str,
+        config: Config,
+        settings: MembershipSettings,
+        secret: bytes = b"",
+    ) -> None:
+        self.id = member
+        self.seat = seat
+        self.orders = orders
+        self.order = order  # as configured
+        self.config = config
+        self.settings = settings
+        self.nonces = Nonces(secret, NONCE_PERIODS * settings.contact_ns)
+        self.codec = ControlCodec(config)
+        self.peers = settings.peers  # whom the first primary needs a majority of
+        self.now = 0
+        self.out = MembershipOut()
+        self.loop: list[Control] = []  # to myself
+        self.refused: dict[str, int] = {}  # what was dropped, by reason
+        self.departures = Departures(self)
+        self._codecs: dict[str, Codec] = {}
+        self.ring = Ring(self)
+
+    def send(self, to: Receiver, message: Control) -> None:
+        if to == self.id:
+            self.loop.append(message)
+        else:
+            self.out.sends.append((to, message))
+
+    def refuse(self, reason: str) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def order_codec(self, order: str) -> Codec:
+        """For reports, cuts and packets of an order."""
+        codec = self._codecs.get(order)
+        if codec is None:
+            kind = self.orders[order]
+            codec = self._codecs[order] = Codec((*kind.wire, kind.report_wire, kind.cut_wire), self.config)
+        return codec

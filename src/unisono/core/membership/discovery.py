@@ -1,0 +1,299 @@
+"""Finding each other: greetings by which joins and merges start, and what members tell their coordinator.
+
+A coordinator (and whoever has no view) greets the addresses that it knows outside of its view, again and again; so two
+parts of a partition find each other without an operator. Who is greeted answers. A member that does not coordinate passes
+strangers' addresses on to the one that does, and answers with its name, so that the two coordinators meet.
+"""
+
+from __future__ import annotations
+
+from unisono.core.departure import Cause
+from unisono.core.membership.agreement import Agreement
+from unisono.core.membership.beliefs import Knowledge
+from unisono.core.membership.context import Host, Outlived, Refused
+from unisono.core.membership.participant import Participant
+from unisono.core.types import MemberId
+from unisono.core.wire.control import Hello, Moved, Notice, Outlive, Refuse
+
+REASON_LETTERS_MAX = 1_000
+"""Maximum number of characters shown of a refusal's reason, which comes from outside. All settings can differ at once."""
+
+REFUSAL_PROBES = 3
+"""A refusal expires after this many times `refused_probe_ns`."""
+
+REPEATS_MAX = 6
+"""The time between two notices of the same doubles so often at most."""
+
+
+class Discovery:
+    def __init__(self, host: Host, participant: Participant, known: Knowledge) -> None:
+        self._host = host
+        self._participant = participant
+        self._known = known
+        self.agreement = Agreement(host)
+        self._greeters: dict[str, None] = {}  # strangers that greeted me, for my coordinator
+        self._noticed: Notice | None = None  # what my coordinator was told last, if it was news
+        self._notice_at = 0
+        self._repeats = 0  # of that, while there is nothing to be done about it
+        self.greet_at = 0
+        self.wish = ""  # the order that someone asked for
+        self._is_renewal = False  # a member of my view has given up the state that the view lacks, or has it
+        self._refusal: Refused | None = None  # by a group that I greeted, and taken by none since
+        self._refusal_at = 0
+        self._refusals_shown: dict[tuple[str, str], None] = {}  # by whom and why, since a group took me last
+        self.turned_away: dict[str, str] = {}
+        """Addresses of members that I did not take in, the latest last, each with the reason that I gave it."""
+        self._refused_at: dict[str, int] = {}  # by address: when it last refused me; "": any that is not known
+        self._order = participant.order
+
+    @property
+    def refusal(self) -> Refused | None:
+        """Why the group does not take me. It expires unless it is repeated: I ask again every `refused_probe_ns`."""
+        limit = REFUSAL_PROBES * self._host.settings.refused_probe_ns
+        return None if self._host.now - self._refusal_at > limit else self._refusal
+
+    @property
+    def is_refused(self) -> bool:
+        return self.refusal is not None
+
+    @property
+    def is_renewal(self) -> bool:
+        """Whether the view is to be formed anew: the state that it lacks was given up, or is here; or it contradicts itself."""
+        return self._is_renewal or self._participant.can_be_primary or self._participant.is_torn
+
+    @property
+    def coordinator(self) -> MemberId:
+        return self._known.line()[0]
+
+    @property
+    def deadline(self) -> int:
+        is_telling = self._noticed is not None and not self._participant.engaged
+        return min(self.greet_at, self._notice_at) if is_telling else self.greet_at
+
+    def renew(self) -> None:
+        """Have the view formed anew, because it can be primary now."""
+        self._is_renewal = True
+
+    def installed(self) -> None:
+        """A view was installed: whoever coordinates it has been told nothing yet."""
+        self._noticed = None
+        self._is_renewal = False
+        self.agreement.enter(self._participant.view)
+        if len(self._participant.view or ()) > 1:
+            self._refusals_shown.clear()
+        if self._participant.order != self._order:  # of two wishes the first one wins, or they would take turns
+            self._order = self._participant.order
+            self.wish = ""
+
+    # Greetings.
+
+    def hello(self, nonce: int | None = None) -> Hello:
+        """A greeting, or the answer to the one that had this nonce."""
+        view, limit = self._participant.view, self._host.settings.probe_addresses_max
+        return Hello(
+            self.agreement.settings,
+            self._participant.base,
+            self._participant.order,
+            () if view is None else view.members,
+            self.coordinator,
+            self._known.accused(),
+            self._known.contacts.firm_addresses[:limit],
+            nonce is not None,
+            self._host.nonces.current(self._host.now) if nonce is None else nonce,
+        )
+
+    def greet(self) -> None:
+        """Greet strangers, now and then: a coordinator all that it knows of, and everybody whom it suspects outside of its view.
+
+        Two that suspect each other keep their groups apart, and coordinators talk only to each other: so suspects must be
+        given the chance to refute it.
+        """
+        host, view = self._host, self._participant.view
+        if host.now < self.greet_at:
+            return
+        self.greet_at = host.now + (host.settings.refused_probe_ns if self.is_refused else host.settings.probe_ns)
+        if host.departures.rests:
+            return
+        addresses = self._known.contacts.next_addresses(view)
+        if view is None or self.coordinator == host.id:
+            for address in addresses:
+                host.send(address, self.hello())
+            return
+        suspects = self._known.suspects
+        for member in [one for one in suspects if one not in view.members][: host.settings.probe_addresses_max]:
+            suspects[member] = suspects.pop(member)  # to the end of the line
+            host.send(member.address, self.hello())
+
+    def fits(self, sender: MemberId, hello: Hello) -> bool:
+        """Answer a greeting; False if its settings are not ours, which a joiner is told."""
+        host, view = self._host, self._participant.view
+        if hello.answer and not host.nonces.is_recent(hello.nonce, host.now):
+            host.refuse("unasked")
+            return False
+        if (view is None or sender not in view.members) and (unknown := self.agreement.unknown(view)):
+            for member in unknown[: host.settings.probe_addresses_max]:
+                host.send(member, self.hello())
+            return False
+        refusal = self.agreement.difference(hello.settings)
+        if not refusal and hello.order not in host.orders:
+            refusal = f"the joiner's group has switched to {hello.order}, which is not known here."
+        if refusal:
+            host.refuse("settings")
+            self._turn_away(sender, refusal)
+            if not hello.answer:
+                host.send(sender, Refuse(refusal, self._participant.base, hello.nonce))
+            return False
+        if not hello.answer and self._is_full_for(sender, hello):
+            host.refuse("full")
+            reason = f"the group is full: {host.config.members_max} members, as members_max says, can be in a view."
+            self._turn_away(sender, reason)
+            host.send(sender, Refuse(reason, self._participant.base, hello.nonce))
+            return False
+        self.agreement.hear(sender, hello, view)
+        if not hello.answer:
+            host.send(sender, self.hello(hello.nonce))
+        if hello.view is not None:
+            self._refusal = None
+        return True
+
+    def _is_full_for(self, sender: MemberId, hello: Hello) -> bool:
+        """Whether somebody without a view cannot be taken in; a new life of a member takes the place of the old one."""
+        view = self._participant.view
+        is_joiner = view is not None and hello.view is None and sender.address not in self._known.contacts.inside
+        return is_joiner and len(view or ()) >= self._host.config.members_max
+
+    def _turn_away(self, sender: MemberId, reason: str) -> None:
+        if self._participant.view is None:
+            return  # I am the one that is not taken in
+        self.turned_away.pop(sender.address, None)
+        self.turned_away[sender.address] = reason
+        if len(self.turned_away) > self._host.settings.probe_addresses_max:
+            del self.turned_away[next(iter(self.turned_away))]
+
+    def _show_refusal(self, refusal: Refused) -> None:
+        """Only to one that is alone: in a group, it is the other that is not taken."""
+        view = self._participant.view
+        if view is None or len(view) == 1:
+            self._show_once(refusal)
+
+    def _show_once(self, refusal: Refused) -> None:
+        """Once for each peer and reason."""
+        shown, key = self._refusals_shown, (refusal.by.address, refusal.reason)
+        if key in shown:
+            return
+        shown[key] = None
+        if len(shown) > self._host.settings.probe_addresses_max:
+            del shown[next(iter(shown))]
+        self._host.out.events.append(refusal)
+
+    def refused(self, sender: MemberId, message: Refuse) -> None:
+        """A group does not take me. Whoever has no view founds none of its own then, or there would be two under one name.
+
+        Anyone can send such a message: each whom I may have greeted is heard now and then, all others together more rarely.
+        """
+        host, is_known = self._host, self._known.contacts.knows(sender.address)
+        if not host.nonces.is_recent(message.nonce, host.now):
+            host.refuse("unasked")
+            return
+        whose, pause = (sender.address, host.settings.probe_ns) if is_known else ("", host.settings.refused_probe_ns)
+        if host.now - self._refused_at.get(whose, -pause) < pause:
+            host.refuse("refusal")
+            return
+        self._refused_at.pop(whose, None)
+        self._refused_at[whose] = host.now
+        while len(self._refused_at) > host.settings.probe_addresses_max:
+            del self._refused_at[next(iter(self._refused_at))]
+        refusal = Refused(sender, message.reason[:REASON_LETTERS_MAX])
+        self._show_refusal(refusal)
+        if self._participant.view is None and message.view is not None and is_known:
+            self._refusal, self._refusal_at = refusal, host.now
+            self.greet_at = host.now + host.settings.refused_probe_ns
+
+    def outlived(self, sender: MemberId, message: Outlive) -> None:
+        """A group knows a later life at my address."""
+        host = self._host
+        is_mine = message.life == host.id and message.newest > host.id.incarnation
+        if not is_mine or not host.nonces.is_recent(message.nonce, host.now):
+            host.refuse("unasked")
+        elif self._participant.view is None or len(self._participant.view) == 1:
+            host.out.events.append(Outlived(sender, message.newest))
+        else:  # the others of my view know better
+            reason = f"it has met a later life of the process at {host.id.address}, so the two groups stay apart."
+            self._show_once(Refused(sender, reason))
+
+    def hear(self, sender: MemberId, hello: Hello) -> None:
+        """Remember a stranger; if I coordinate, see that the link works both ways, and find who speaks for its view."""
+        host, view, contacts = self._host, self._participant.view, self._known.contacts
+        hearsay = hello.addresses[: host.settings.probe_addresses_max]
+        contacts.learn((sender.address, *hearsay, *(member.address for member in hello.members)))
+        contacts.heard_at(sender.address)
+        if view is not None and sender in view.members and (hello.view is None or hello.view <= view.id):
+            return
+        if view is not None and hello.view is not None and hello.view > view.id:
+            for member in hello.members:  # has one of mine moved on? It will answer with the view that it is in
+                if member not in (sender, host.id) and member in view.members and self._known.is_active(member):
+                    host.send(member, self.hello())
+        contact = contacts.hear(sender, hello, host.now)
+        if contact is None:
+            host.refuse("too many contacts")
+            return
+        if view is not None and self.coordinator != host.id:
+            if len(self._greeters) < host.settings.probe_addresses_max:
+                self._greeters[sender.address] = None
+            return
+        if not contact.answered and (contact.greeted_at < 0 or host.now - contact.greeted_at >= host.settings.retry_ns):
+            contact.greeted_at = host.now
+            host.send(sender, self.hello())
+        if hello.coordinator not in (sender, host.id) and hello.coordinator not in contacts.contacts:
+            host.send(hello.coordinator, self.hello())
+
+    # Notices.
+
+    def tell(self) -> None:
+        """Tell the coordinator whom I suspect, who greeted me and what I want, until it is so."""
+        host, view, known = self._host, self._participant.view, self._known
+        if view is None or self._participant.engaged:
+            return
+        wish = self.wish if self.wish != self._participant.order else ""
+        leaving = self._participant.leaving
+        suspects = tuple(sorted(known.suspects))[: host.config.members_max]
+        grounds = host.departures.told(suspects)[: host.config.members_max]
+        renew = self._participant.can_be_primary or self._participant.is_torn
+        notice = Notice(view.id, suspects, tuple(self._greeters), leaving, wish, grounds, renew)
+        is_news = bool(notice.suspects or grounds or notice.addresses or leaving or wish or renew)
+        if (notice == self._noticed and host.now < self._notice_at) or (not is_news and self._noticed is None):
+            return
+        # That somebody outside is suspected may stay so for ever: it is said again, because it may be lost, but ever more rarely.
+        accused = {*suspects, *(ground.member for ground in grounds)}
+        is_settled = notice == self._noticed and not (leaving or wish or accused.intersection(view.members))
+        self._repeats = min(self._repeats + 1, REPEATS_MAX) if is_settled else 0
+        self._noticed = notice if is_news else None
+        self._notice_at = host.now + (host.settings.probe_ns << self._repeats)
+        self._greeters = {}
+        # Whoever leaves tells everyone, so that all agree who is next in line.
+        for member in view.members if leaving else (self.coordinator,):
+            if member != host.id and known.is_active(member):
+                host.send(member, notice)
+
+    def noticed(self, sender: MemberId, notice: Notice) -> None:
+        """A member of my view told me something."""
+        view, known = self._participant.view, self._known
+        if view is not None and notice.view > view.id:  # it lists me, and I have left it behind
+            self._host.send(sender, Moved(notice.view, view.id))
+            return
+        if view is None or notice.view != view.id or sender not in view.members:
+            self._host.send(sender, self.hello())  # it does not know yet that I am elsewhere
+            return
+        addresses = notice.addresses[: self._host.settings.probe_addresses_max]
+        known.contacts.learn(addresses)
+        for address in addresses:
+            if all(contact.address != address for contact in known.contacts.contacts):
+                self._host.send(address, self.hello())
+        known.complaints[sender] = frozenset(notice.suspects)
+        known.charges[sender] = frozenset(one.member for one in notice.grounds if one.cause is Cause.FAULTY)
+        self._host.departures.hear(sender, notice.grounds, view)
+        if notice.leaving:
+            known.leavers[sender] = None
+        self._is_renewal = self._is_renewal or notice.renew
+        if notice.order in self._host.orders:
+            self.wish = notice.order

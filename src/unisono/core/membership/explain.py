@@ -1,0 +1,98 @@
+"""What membership waits for, in sentences: a view change, a group that is not found, a leave that does not end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from unisono.core.waiting import Concern
+
+if TYPE_CHECKING:
+    from unisono.core.membership.ballot import Attempt
+    from unisono.core.membership.context import Host, Refused
+    from unisono.core.membership.participant import Participant
+
+ADDRESSES_SAID_MAX = 8
+REASON_CHARACTERS_MAX = 1_000
+"""Of what others give as their reason, so much is repeated."""
+
+
+def explain_change(host: Host, participant: Participant, attempt: Attempt | None) -> str | None:
+    """Why a view change has not finished: ballot, phase, for whom it waits, since when; None if none is under way."""
+    p = participant
+    if attempt is not None:
+        names = ", ".join(map(str, attempt.awaited()))
+        waited = (host.now - attempt.since) / 1e9
+        what = f"{attempt.phase.value} of {names}"
+        return f"{host.id} has waited {waited:.3f} s with its proposal {attempt.ballot} for {what}."
+    if not p.engaged:
+        return None
+    what = "the install" if p.promised in p.confirmed else "the cut"
+    waited = (host.now - p.progress_at) / 1e9
+    return f"{host.id} has waited {waited:.3f} s for {what} of view {p.promised} from {p.promised.proposer}."
+
+
+def explain_standing(
+    host: Host,
+    participant: Participant,
+    joined_at: int | None,
+    leave_at: int | None,
+    met: int,
+    refusal: Refused | None = None,
+) -> list[Concern]:
+    """What waits beside a view change. `met`: how many others have been met that have no view either."""
+    me, p, settings = host.id, participant, host.settings
+    said = []
+    if p.view is None and joined_at is not None and leave_at is None:
+        if refusal is not None:
+            sentence = f"{me} has no view: {refusal.by} does not take it in, because {_quoted(refusal.reason)}"
+        elif settings.members_min > 1:
+            sentence = f"{me} has no view: it has met {met} others, and {settings.members_min} members must be there"
+        else:
+            sentence = f"{me} has no view: it has met {met} others, and looks for a group"
+        said.append(Concern(("join",), sentence, joined_at))
+    if leave_at is not None and not p.gone:
+        said.append(Concern(("leave",), f"{me} wants to leave, and the others have not agreed yet", leave_at))
+    if host.departures.rests:
+        rest = host.departures.rest_ns / 1e9
+        sentence = f"{me} was evicted, and looks for the others in {rest:.3f} s"
+        if not host.departures.is_drained:
+            sentence += " at the latest, or when its application has drained"
+        said.append(Concern(("rest",), sentence))
+    elif p.charter is not None and settings.policy == "primary" and not p.charter.primary and not p.gone:
+        said.append(Concern(("read-only",), explain_read_only(host, p)))
+    return said
+
+
+def explain_read_only(host: Host, participant: Participant) -> str:
+    """Why nothing can be cast in this view, and what would make it primary."""
+    charter = participant.charter
+    assert charter is not None
+    if charter.lost is not None:
+        addresses = ", ".join(member.address for member in charter.lost.members)
+        return (
+            f"view {charter.id} has the majority, but no member has the state of view {charter.lost.view}, so it is read-only: "
+            f"it waits for a process that has run since then at {addresses}, or until that state is given up by its name"
+        )
+    what = f"view {charter.id} is not the primary one, so it is read-only"
+    last = participant.standing.last
+    owed = host.peers if last is None else tuple(member.address for member in last.members)
+    present = {member.address for member in charter.members}
+    missing = [address for address in owed if address not in present]
+    if not owed or 2 * len(missing) < len(owed):  # what is known here is no reason
+        return f"{what}: it waits for a merge with members that know of a later primary"
+    of, count = f"of the {len(owed)}", len(owed) - len(missing)
+    needs = f"needs {len(owed) // 2 + 1}; missing: {_some(missing)}"
+    if last is None:
+        return f"{what}: it has {count} {of} peers, and the first primary {needs}"
+    return f"{what}: it has {count} {of} members of the last primary, view {last.view}, and {needs}"
+
+
+def _some(addresses: Sequence[str]) -> str:
+    more = len(addresses) - ADDRESSES_SAID_MAX
+    return ", ".join(addresses[:ADDRESSES_SAID_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _quoted(reason: str) -> str:
+    """What a stranger may have written."""
+    return "".join(one if one.isprintable() else "?" for one in reason[:REASON_CHARACTERS_MAX]).rstrip(".")

@@ -1,0 +1,138 @@
+"""How membership waits, repeats and limits itself: every time with its unit in its name, validated where it is set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from unisono.core.config import MILLISECOND, SECOND, Config
+from unisono.core.errors import ConfigError
+from unisono.core.wire.codec import VERSION
+from unisono.core.wire.control import HookSet, Settings
+
+
+class Policy(StrEnum):
+    """What a partition may do."""
+
+    PARTITIONABLE = "partitionable"  # every part goes on with its own views
+    PRIMARY = "primary"  # at most one part is primary; the others' views are read-only
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipSettings:
+    """The settings of one member's membership. `policy` and the hooks must be the same at all members; times may differ."""
+
+    retry_ns: int = 100 * MILLISECOND
+    """A request is repeated after this, then after twice as long, and so on."""
+    retry_ns_max: int = 1 * SECOND
+    """Requests are repeated at least so often."""
+    answer_wait_ns: int = 1 * SECOND
+    """A proposer goes on without a participant that was silent for so long."""
+    proposal_wait_ns: int = 3 * SECOND
+    """A participant gives a proposal up that did not move for so long."""
+    takeover_ns: int = 400 * MILLISECOND
+    """The next in line waits so much longer before it proposes itself, the one after it twice as much, and so on. And a change
+    that no failure forces waits for a boundary between messages so long at most, where the order has such."""
+    backoff_ns: int = 150 * MILLISECOND
+    """A proposer that was outbid waits so long before its next ballot, then twice as long, and so on."""
+    backoff_ns_max: int = 4 * SECOND
+    """The longest back-off."""
+    gather_ns: int = 50 * MILLISECOND
+    """A coordinator that hears of newcomers waits for more of them, so that a storm of joins is few views."""
+    probe_ns: int = 500 * MILLISECOND
+    """A coordinator greets known addresses outside of its view so often."""
+    probe_addresses_max: int = 16
+    """So many of them each time."""
+    contact_ns: int = 2 * SECOND
+    """Who was not heard for so long is no contact any more."""
+    merge_wait_ns: int = 3 * SECOND
+    """After this a coordinator does not wait for a lower one to merge any longer, and leads itself."""
+    shun_ns: int = 1 * SECOND
+    """Who did not answer a proposal is not asked again for so long, then for twice as long, and so on."""
+    join_wait_ns: int = 1 * SECOND
+    """One that has seeds and hears nothing founds a group of its own after this."""
+    refused_probe_ns: int = 10 * SECOND
+    """One that a group has refused founds none of its own; it asks again so often."""
+    stops_when_refused: bool = False
+    """One that a group has refused does not ask again."""
+    leave_wait_ns: int = 5 * SECOND
+    """One that leaves goes without the others' consent after this."""
+    rest_ns: int = 5 * SECOND
+    """One that was evicted is turned away for so long, the next time for twice as long, and so on …"""
+    rest_ns_max: int = 300 * SECOND
+    """… but no longer than this."""
+    drain_wait_ns: int = 60 * SECOND
+    """One that was evicted and whose application does not drain comes back after this all the same."""
+    members_min: int = 1
+    """The smallest first view. Above 1, members wait for each other instead of starting alone."""
+    piece_bytes_max: int = 8 * 1024
+    """The most bytes of a report, cut or packet that one control message carries."""
+    pieces_max: int = 64
+    """How many such messages one request may call up."""
+    parcel_bytes_max: int = 1024 * 1024 * 1024
+    """The largest report, or cut with its missing packets."""
+    missing_max: int = 4 * 1024 * 1024
+    """How many packets one member may lack at a view change. A report that makes it more is no correct member's."""
+    addresses_max: int = 4_096
+    """How many addresses, lives and greetings are remembered. Beyond it hearsay is dropped first, then what is oldest."""
+    collect: str | None = None
+    """How reports travel when this member proposes: by "star" or by "ring"; None: as the view's order likes it best."""
+    policy: Policy = Policy.PARTITIONABLE
+    """What a partition may do."""
+    peers: tuple[str, ...] = ()
+    """Primary policy: the first primary needs a majority of these addresses."""
+    bootstrap: bool = False
+    """Primary policy: this member's first view may be the first primary. Set it at one member, once."""
+    has_state: bool = False
+    """Whether the application has hooks that carry a state. A primary then needs a member that has it."""
+    has_merge: bool = False
+    """Whether it merges the states of the parts of a partition."""
+    has_answer: bool = False
+    """Whether it answers clients outside of the group."""
+    is_observer: bool = False
+    """An observer joins a group whatever hooks its members give. It has no state, so it never gives one."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ConfigError(f"{name} must be a whole number, not {value!r}.")
+            if not low <= value <= high:
+                raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        if self.collect not in (None, "star", "ring"):
+            raise ConfigError(f"collect must be star, ring or None, not {self.collect!r}.")
+        if not isinstance(self.policy, Policy):
+            raise ConfigError(f"policy must be partitionable or primary, not {self.policy!r}.")
+        if self.proposal_wait_ns <= self.answer_wait_ns:
+            raise ConfigError(
+                f"proposal_wait_ns = {self.proposal_wait_ns} must be above answer_wait_ns = {self.answer_wait_ns}: "
+                "participants must be more patient than their proposer."
+            )
+        if self.rest_ns > self.rest_ns_max:
+            raise ConfigError(f"rest_ns = {self.rest_ns} is above rest_ns_max = {self.rest_ns_max}: raise the latter.")
+        for name in ("has_state", "has_merge", "has_answer", "is_observer"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} must be true or false, not {getattr(self, name)!r}.")
+        if self.has_merge and not self.has_state:
+            raise ConfigError("has_merge needs has_state: what has no state has nothing to merge.")
+        if self.is_observer and (self.has_state or self.has_answer):
+            raise ConfigError("an observer has no hooks: leave has_state, has_merge and has_answer out.")
+        if len(set(self.peers)) != len(self.peers):
+            raise ConfigError("peers names an address twice: name each once.")
+
+    def agreed(self, order: str, config: Config) -> Settings:
+        """What all members of a group must have in common, as a greeting says it."""
+        hooks = None if self.is_observer else HookSet(self.has_state, self.has_merge, self.has_answer)
+        return Settings(VERSION, order, self.policy.value, hooks, self.is_observer, config.as_numbers())
+
+
+_RANGES: tuple[tuple[str, int, int], ...] = (
+    *((name, 1, 3_600 * SECOND) for name in MembershipSettings.__slots__ if name.endswith(("_ns", "_ns_max"))),
+    ("probe_addresses_max", 1, 65_535),
+    ("members_min", 1, 65_535),
+    ("piece_bytes_max", 64, 2**31 - 1),
+    ("pieces_max", 1, 65_535),
+    ("parcel_bytes_max", 1024, 2**32 - 1),
+    ("missing_max", 1, 2**31 - 1),
+    ("addresses_max", 1, 65_535),
+)

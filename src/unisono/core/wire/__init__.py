@@ -1,0 +1,1 @@
+"""How packets, datagrams and control messages look on the wire."""

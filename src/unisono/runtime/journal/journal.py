@@ -1,0 +1,157 @@
+"""The journal: what a member remembers beyond its process, in a folder of its own.
+
+| file | what |
+|---|---|
+| `lock` | held by the process that writes |
+| `records` | which life this is, what membership confirmed, votes and decisions: before anything leaves (`journal_records`) |
+| `deliveries.<number>.journal` | if wanted, every delivery and view in order (`journal_deliveries`), for `read` and `Reader` |
+| `gap` | room for the note that deliveries could not be written |
+| `readers/<name>` | which segments a registered reader has passed |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import time_ns
+
+from unisono.core.errors import Misuse
+from unisono.core.events import Happening
+from unisono.core.outbox import Pledge
+from unisono.core.types import Batch
+from unisono.runtime.errors import JournalError
+from unisono.runtime.journal.deliveries import FSYNC, SEGMENT_BYTES_MAX, Deliveries, Retention
+from unisono.runtime.journal.disk import Disk, Lock, why
+from unisono.runtime.journal.reader import Reader, read
+from unisono.runtime.journal.records import Records, Undecided
+from unisono.trace.files import make_private_folder
+
+__all__ = ["Journal", "Retention", "Reader", "read"]
+
+
+class Journal:
+    """One member's journal. Give its path to `unisono.join`, or a `Journal` to have deliveries in it too; `join` closes it.
+
+    `fsync` is for deliveries alone: `always` after each batch, `turn` once for all that a turn delivers, `never` leaves it to the
+    system. Records are always synced.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        deliveries: bool = False,
+        retention: Retention | None = None,
+        fsync: str = "turn",
+        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        disk: Disk | None = None,
+        wall: Callable[[], int] = time_ns,
+    ) -> None:
+        if fsync not in FSYNC:
+            raise Misuse(f"there is no fsync {fsync!r}: choose {', '.join(FSYNC)}.")
+        self.path = Path(path)
+        self._wants_deliveries = deliveries
+        self._retention = retention
+        self._fsync = fsync
+        self._segment_bytes_max = segment_bytes_max
+        self._disk = disk or Disk()
+        self._wall = wall
+        self._deliveries: Deliveries | None = None
+        self._is_closed = False
+        try:
+            make_private_folder(self.path)
+            self._lock = Lock(self.path / "lock")
+        except OSError as error:
+            raise JournalError(
+                f"the journal {self.path} cannot be opened ({why(error)}): give a folder that this process may write to."
+            ) from error
+        try:
+            self._records = Records(self.path / "records", self._disk)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def record(self) -> bytes | None:
+        """What an earlier life persisted last, for `Member`."""
+        return self._records.record
+
+    @property
+    def undecided(self) -> Undecided | None:
+        """What an earlier life had voted for and whose decision it did not write down; under `rmp` alone there are votes."""
+        return self._records.undecided
+
+    @property
+    def torn_bytes(self) -> int:
+        """How much a killed process had begun to write: it was cut off, and nobody had seen it."""
+        return self._records.torn_bytes + (0 if self._deliveries is None else self._deliveries.torn_bytes)
+
+    @property
+    def missing_messages(self) -> int:
+        """How many deliveries of this life could not be written."""
+        return 0 if self._deliveries is None else self._deliveries.missing_messages
+
+    def begin_life(self, wall_ns: int, group: str = "") -> int:
+        """The incarnation of the life that begins, above all before it; on stable storage when this returns."""
+        if self._is_closed:
+            raise Misuse(
+                f"the journal {self.path} was closed with the member that had it: make another `Journal` of its path."
+            )
+        incarnation = self._records.begin_life(wall_ns, group)
+        if self._wants_deliveries:
+            self._deliveries = Deliveries(
+                self.path,
+                incarnation,
+                retention=self._retention,
+                fsync=self._fsync,
+                segment_bytes_max=self._segment_bytes_max,
+                disk=self._disk,
+                wall=self._wall,
+            )
+        return incarnation
+
+    def again(self) -> Journal:
+        """Another journal with the same folder and settings, once this one is closed."""
+        return Journal(
+            self.path,
+            deliveries=self._wants_deliveries,
+            retention=self._retention,
+            fsync=self._fsync,
+            segment_bytes_max=self._segment_bytes_max,
+            disk=self._disk,
+            wall=self._wall,
+        )
+
+    def keep(self, records: Sequence[bytes]) -> None:
+        """Put records on stable storage; raises `JournalError` if that is not certain, and the member must not go on."""
+        self._records.keep(records)
+
+    def pledge(self, pledge: Pledge) -> None:
+        """Write down votes and decisions; a new vote is on stable storage when this returns. Raises `JournalError` like `keep`."""
+        self._records.pledge(pledge)
+
+    def deliver(self, events: Sequence[Happening]) -> None:
+        """Journal the deliveries and views of a turn, if wanted. Does not fail: what cannot be written becomes a gap."""
+        if self._deliveries is not None and not self._is_closed:
+            self._deliveries.write(events)
+
+    def skip(self, batch: Batch) -> None:
+        """A batch is not shown, because the state that the application takes over has it: a gap among the deliveries."""
+        if self._deliveries is not None and not self._is_closed:
+            self._deliveries.skip(batch)
+
+    def abandon(self) -> None:
+        """Give the files back as the system does for a killed process: nothing more is written. For simulations."""
+        self._is_closed = True
+        self._records.close()
+        if self._deliveries is not None:
+            self._deliveries.abandon()
+        self._lock.release()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._records.close()
+        if self._deliveries is not None:
+            self._deliveries.close()  # it is kept, because it knows what is missing
+        self._lock.release()

@@ -1,0 +1,1 @@
+"""State transfer: to members that join, and between parts that merge."""

@@ -1,0 +1,81 @@
+"""The giving side of state transfer: the snapshots that a donor holds, and the chunks that it sends of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from unisono.core.types import MemberId, ViewId
+from unisono.services.transfer.messages import Chunk, Gone, Pull
+from unisono.services.transfer.settings import TransferSettings
+
+
+class Held:
+    """A snapshot that one member pulls."""
+
+    __slots__ = ("asker", "data", "due_ns", "is_base", "next", "view")
+
+    def __init__(self, asker: MemberId, data: bytes, is_base: bool, due_ns: int) -> None:
+        self.asker = asker
+        self.data = data
+        self.is_base = is_base  # shared with others, so it costs nothing
+        self.due_ns = due_ns  # when it is dropped
+        self.view: ViewId | None = None  # in which it was pulled last …
+        self.next = 0  # … and up to where: in one view every byte is sent once
+
+
+class Donor:
+    """Holds a bounded number of snapshots. An asker has one at most."""
+
+    def __init__(self, settings: TransferSettings) -> None:
+        self._settings = settings
+        self._held: dict[int, Held] = {}
+        self._number = 0
+        self.bytes_given = 0
+
+    @property
+    def bytes_held(self) -> int:
+        return sum(len(held.data) for held in self._held.values() if not held.is_base)
+
+    @property
+    def deadline(self) -> int | None:
+        return min((held.due_ns for held in self._held.values()), default=None)
+
+    def is_full(self, asker: MemberId) -> bool:
+        """Whether another snapshot, for this asker, would be one too many."""
+        others = sum(not held.is_base and held.asker != asker for held in self._held.values())
+        return others >= self._settings.snapshots_max
+
+    def hold(self, asker: MemberId, data: bytes, is_base: bool, now: int) -> int:
+        """Keep a snapshot for an asker, instead of what it had before; its number."""
+        for number in [number for number, held in self._held.items() if held.asker == asker]:
+            del self._held[number]
+        self._number += 1
+        self._held[self._number] = Held(asker, data, is_base, now + self._settings.hold_ns)
+        return self._number
+
+    def pulled(self, asker: MemberId, pull: Pull, now: int) -> Chunk | Gone | None:
+        """The chunk that is asked for; None: it was sent already."""
+        held = self._held.get(pull.number)
+        if held is None or held.asker != asker or pull.offset >= len(held.data):
+            return Gone(pull.view, pull.number)
+        if held.view != pull.view:  # what was under way is lost with the old view
+            held.view, held.next = pull.view, 0
+        if pull.offset < held.next:
+            return None
+        data = held.data[pull.offset : pull.offset + self._settings.chunk_bytes]
+        held.next = pull.offset + len(data)
+        held.due_ns = now + self._settings.hold_ns
+        self.bytes_given += len(data)
+        return Chunk(pull.view, pull.number, pull.offset, data)
+
+    def done(self, asker: MemberId, number: int) -> None:
+        held = self._held.get(number)
+        if held is not None and held.asker == asker:
+            del self._held[number]
+
+    def keep_only(self, members: Collection[MemberId]) -> None:
+        """Those who are not in the view any more pull nothing."""
+        self._held = {number: held for number, held in self._held.items() if held.asker in members}
+
+    def expire(self, now: int) -> None:
+        self._held = {number: held for number, held in self._held.items() if held.due_ns > now}

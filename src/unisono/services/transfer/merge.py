@@ -1,0 +1,48 @@
+"""A merge of states under way: which parts, whose bases are here, and who may have the others. See `transfer`."""
+
+from __future__ import annotations
+
+from unisono.core.events import Entered, Happening
+from unisono.core.types import MemberId
+from unisono.core.wire.control import Part
+from unisono.services.transfer.messages import PartKey, Values
+
+
+def is_merge(event: Happening) -> bool:
+    """Whether a view comes of several, so that their states must be merged. Under the primary policy none is."""
+    return isinstance(event, Entered) and len(event.charter.parts) > 1 and not has_primary_policy(event)
+
+
+def has_primary_policy(entered: Entered) -> bool:
+    """Where every view may cast, no charter calls itself primary."""
+    return entered.is_primary is entered.charter.primary
+
+
+def key_of(part: Part) -> PartKey:
+    return PartKey(part.view, part.cut)
+
+
+class Merge:
+    """A merge under way: which parts, whose bases are here, and who may have the others."""
+
+    def __init__(self, entered: Entered, own: PartKey, base: bytes, values: Values, companions: set[MemberId]) -> None:
+        self.view = entered.view.id
+        self.parts = {PartKey(part.view, part.cut): part.members for part in entered.charter.parts}
+        self.order = sorted(self.parts)
+        self.own = own
+        self.bases: dict[PartKey, tuple[bytes, Values]] = {own: (base, values)}
+        self.lost: set[PartKey] = set()  # nobody has its base
+        self.in_doubt: PartKey | None = None  # no companion has its base
+        self.companions = companions
+        self.gave = False  # the own base, to someone
+
+    def missing(self) -> PartKey | None:
+        return next((key for key in self.order if key not in self.bases and key not in self.lost), None)
+
+    def lacks_part_of(self, member: MemberId) -> bool:
+        """Whether the base of this member's part is not here."""
+        return any(member in self.parts[key] for key in self.order if key not in self.bases and key not in self.lost)
+
+    def candidates(self, key: PartKey, me: MemberId) -> list[MemberId]:
+        """Whom to ask for a base: those of that part first."""
+        return sorted(self.companions - {me}, key=lambda member: (member not in self.parts[key], member))

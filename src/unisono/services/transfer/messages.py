@@ -1,0 +1,134 @@
+"""What members say to each other when a state is transferred, and how it looks on the wire.
+
+| message | from → to     | meaning                                                                                  |
+|---------|---------------|------------------------------------------------------------------------------------------|
+| Ask     | asker → donor | give me the state; or, in a merge, the base of one part                                  |
+| Offer   | donor → asker | here is a snapshot: its point, its size, its digest, and a number to pull it by          |
+| Decline | donor → asker | I have none: I wait too, never held that base, am not so far, am busy, or observe |
+| Pull    | asker → donor | the chunk at this offset, please                                                         |
+| Chunk   | donor → asker | it                                                                                       |
+| Gone    | donor → asker | I do not hold that snapshot any more                                                     |
+| Done    | asker → donor | I do not need it any more                                                                |
+
+All of it goes beside the order (`send`), reliably and in order while a view lasts; with the view it is lost. So every message
+names the view, or the snapshot, that it is about.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from unisono.core.config import Config
+from unisono.core.types import MemberId, Rank, ViewId
+from unisono.core.wire.codec import ALL, BLOB, FLAG, MAYBE, ROW, TEXT, U8, U16, U32, U64, Codec, Layout
+from unisono.core.wire.control import Held
+
+TAG = b"T"
+"""What these messages begin with, so that other services may send asides too."""
+DIGEST_BYTES = 16
+
+Values: TypeAlias = tuple[tuple[str, int, str], ...]
+"""For the trace: service, ordinal, and the hash of the messages in the state; empty unless someone records."""
+Frontier: TypeAlias = tuple[tuple[Rank, int, int, int], ...]
+"""Origin, service, the index of the next message (everything below it is in the state), and the same of messages to all."""
+
+
+class PartKey(NamedTuple):
+    """Which part of a merge: the view that its members come from, and the cut that closed it."""
+
+    view: ViewId
+    cut: ViewId
+
+
+class Want(NamedTuple):
+    """The base of a part: its state at the beginning of the view `merge`."""
+
+    merge: ViewId
+    part: PartKey
+
+
+class Why(IntEnum):
+    """Why there is no offer."""
+
+    WAITING = 0  # I wait for a state myself
+    NONE = 1  # I do not hold that base, and as long as this view lasts I can get it only from one who does
+    PENDING = 2  # I am not so far yet: ask again
+    BUSY = 3  # I hold as many snapshots as I may: ask again, or someone else
+    OBSERVER = 4  # I never have a state, nor a base
+    UNREAD = 5  # my application is not done with what it was shown: ask again, or someone else
+
+
+class Ask(NamedTuple):
+    view: ViewId
+    serial: int
+    want: Want | None  # None: the state as it is
+    is_behind: bool = False  # the asker merges, and lacks a base that no companion holds (T6)
+
+
+class Offer(NamedTuple):
+    view: ViewId
+    serial: int
+    number: int  # of the snapshot
+    base: bool  # the base that was asked for; else the state at this point, whatever was asked for
+    at: ViewId  # the point: a view …
+    frontier: Frontier  # … and how much of it is in the state
+    total: int
+    chunk_bytes: int
+    digest: bytes
+    values: Values
+    holds: Held | None = None  # primary policy: the state of a primary that this is
+
+
+class Decline(NamedTuple):
+    view: ViewId
+    serial: int
+    why: int
+    initial: bool  # I could begin with a state of my own
+
+
+class Pull(NamedTuple):
+    view: ViewId
+    number: int
+    offset: int
+
+
+class Chunk(NamedTuple):
+    view: ViewId
+    number: int
+    offset: int
+    data: bytes
+
+
+class Gone(NamedTuple):
+    view: ViewId
+    number: int
+
+
+class Done(NamedTuple):
+    number: int
+
+
+Message: TypeAlias = Ask | Offer | Decline | Pull | Chunk | Gone | Done
+
+_MEMBER = ROW(TEXT, U64, type=MemberId)
+_VIEW = ROW(U64, _MEMBER, type=ViewId)
+_WANT = ROW(_VIEW, ROW(_VIEW, _VIEW, type=PartKey), type=Want)
+_HELD = ROW(_VIEW, MAYBE(_VIEW), type=Held)
+_FRONTIER = ALL(ROW(U16, U8, U64, U64))
+_VALUES = ALL(ROW(TEXT, U64, TEXT))
+
+WIRE = (
+    Layout(0x78, Ask, (_VIEW, U32, MAYBE(_WANT), FLAG)),
+    Layout(0x79, Offer, (_VIEW, U32, U64, FLAG, _VIEW, _FRONTIER, U64, U32, BLOB, _VALUES, MAYBE(_HELD))),
+    Layout(0x7A, Decline, (_VIEW, U32, U8, FLAG)),
+    Layout(0x7B, Pull, (_VIEW, U64, U64)),
+    Layout(0x7C, Chunk, (_VIEW, U64, U64, BLOB)),
+    Layout(0x7D, Gone, (_VIEW, U64)),
+    Layout(0x7E, Done, (U64,)),
+)
+
+
+def make_transfer_codec() -> Codec:
+    """The codec of these messages. No ranks are in them that a reader must check: decode them as sender 0 of 1."""
+    return Codec(WIRE, Config())

@@ -1,0 +1,753 @@
+"""State transfer to joiners, and the merge of states after a partition, on top of a whole member.
+
+    member ─ events ─▶ Transfer.take ─▶ application.show · snapshot · restore · merge, in the order of the stream
+       ▲                     │
+       └──── send (asides) ──┘
+
+A member's **position** is how far its application is in the member's stream of events; what lies beyond is held back here. A member
+
+- **waits**: it has no state. It holds everything back from its first view on, and asks for a state;
+- **merges**: its state is that of the beginning of a view that several parts came into. It holds that view back, and asks for the
+  **bases**: the states of the other parts at that point;
+- **is live**: it has a state and holds nothing back.
+
+**Joining.** A waiting member asks the members of the view one after the other, those of the largest part first. A live one takes a
+snapshot; its **point** is (view, frontier), the frontier being the next message of each origin. The asker restores it,
+drops what it holds of earlier views and below the frontier, shows the view, then the rest, and is live. Nothing is lost or
+doubled: both came into that view, and in each service an origin's messages come in the order of their index. If the view changes
+meanwhile and the two come along together, they deliver the same until its end (virtual synchrony), so the transfer goes on
+from the offset reached. Otherwise a second donor gives another snapshot at its own point. One more thing is needed:
+
+T5  A state is restored only when everything in it was delivered to the asker's member too. Or else: 1. A casts m, and in fifo
+    or causal order delivers it at once. 2. A gives J a snapshot with m in it and crashes; m reached nobody. 3. The cut
+    knows nothing of m: J has it in its state, and B does not. So J waits for m; if the view ends without it, J asks B.
+
+**Merging.** Several parts in a charter: each live member of a part takes its own snapshot, the base of its part, and fetches
+the others. With all of them, `merge` is called with the bases in the order of (previous view, cut), and the view follows.
+Who has merged keeps the bases for a while; later it offers its state as it is, and the asker adopts that instead.
+
+**What all must do alike** is to leave out a part: one without a state, or whose members are all gone. A member's **companions**
+are the members of the merging view that have come along with it ever since. It leaves a part out when *all* its companions
+have answered, in one view, that they do not hold the base (`Why.NONE`). Then nobody that it will ever be compared with holds it:
+
+T1  Only companions are asked, so a base gets to a member from its companions alone.
+T2  NONE is said by one that does not hold the base and, if it is of that part, will never make it: it is waiting. One that
+    is of that part and behind (it still merges an earlier view) says PENDING, and so does one that is ahead.
+T3  A waiting member that comes into a merging view drops what it has pulled so far. So it cannot have a base after it said NONE.
+T4  So if all have said NONE in view W, nobody held the base when W began, and none of them ever will. If one had merged
+    with that base, it would be live or ahead and have said so: the asker adopts its state.
+T6  A companion may have merged, given its state to a joiner and crashed, while this member was behind. So when all companions have
+    said NONE, those that came later, without a part or with this member's own, are asked for their state: if one has it, this
+    member adopts it. If they all wait too, or there are none, the part is left out. One that merges a later view and lacks the
+    base of the asker's part says NONE: it cannot have what it waits for, and if both waited it would be for each other.
+So companions that merge, merge the same bases; and live members that came along together have the same state (in an order that
+is not total: at the beginning of each view).
+
+No circle of waiting: who is behind in a merge needs only companions, who are of its own part in every later merge; who is ahead of
+them never waits for them, because about other parts' bases they say NONE.
+
+**Reading.** While the application is busy with what it was shown (`stop`), its state is given to nobody. One that has not even
+taken its first view is not busy, and may have no reader before others have joined: it gives the state that it joined with.
+
+**Beginning.** If all members of a view wait, the lowest of those with `initial` begins with the state that its application
+has, and what it holds back follows. Nobody else may, so there is one; it knows because all others said, in one view, that
+they wait. Founders of groups that meet later merge.
+
+**Primary policy.** Nothing is merged. A charter that is primary names its **holders** (`membership_primary`): they carry the state
+into the view. A live member of the holders' part with the same state goes on too, though its transfer may have ended after it
+answered the ballot. Everyone else, live or not, waits and takes the state over; one that has more to lose than what its
+application began with is told so (`Replaced`). A primary without holders is the first: all wait, as soon as their applications
+are not busy, and one begins. Until they are parted, each of them is a **founder**: it has everything, its application's own
+state and all messages since, and begins if nobody that it meets has more. In a view that is
+not primary nothing can be cast, so states may differ: who is live stays as it is, and who waits takes the state of a member
+that holds one, or, if none does, goes on with what its application has. That is **provisional**: it is neither given away nor
+carried into a primary. The member below is told which state is here (`hold`), because the next ballot asks for it.
+
+Overlaps:
+1. *A second view change during a merge.* The merge goes on with the companions that are left. A merge of the new view is
+   an event of the stream like others: it begins when its turn comes. Until then this member is behind.
+2. *The donor of a base crashes half-way.* Another of its part offers the same bytes, and the fetch goes on from its offset. If
+   nobody has them, T4.
+3. *All of a part give their base to A alone and crash, then A merges and crashes.* The rest leave the part out. If A was cut off
+   only, it comes back as a part of its own, and is merged.
+4. *A member joins during a merge*: it waits until somebody is live.
+5. *A group without a state meets one with a state*: all of the former say NONE, so the latter does not even call `merge`.
+
+At the limit of what is held back (`buffer_bytes_max`) the others are told that there is no free room: casters wait, nothing is
+lost. Messages with addressees (`to=`) that lie before a point are the past for a joiner: a state should be made of messages to all.
+Sans-IO: `take` and `tick` go in, hooks and `member.send` are called, `deadline` says when to tick. After either, the driver owes
+the member a turn if `sent` has grown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from itertools import islice
+
+from unisono.core.events import Aside, Entered, Happening, Replaced
+from unisono.core.membership.context import Left
+from unisono.core.membership.primary import carry, is_carried
+from unisono.core.types import Batch, MemberId, Transition, View, ViewId
+from unisono.core.wire.control import Charter, Held, part_of
+from unisono.services.transfer import messages as wire
+from unisono.services.transfer.backlog import Backlog, Reach, raise_reach
+from unisono.services.transfer.donor import Donor
+from unisono.services.transfer.fetch import Fetch, digest_of_state
+from unisono.services.transfer.merge import Merge, has_primary_policy, is_merge, key_of
+from unisono.services.transfer.settings import Application, Ledger, Port, TransferSettings
+
+
+class Status(Enum):
+    WAITING = "waits for a state"
+    MERGING = "merges"
+    LIVE = "is live"
+
+
+class Transfer:
+    """See the module's text. One for each member."""
+
+    fetch_type = Fetch
+    donor_type = Donor
+
+    def __init__(
+        self,
+        member: Port,
+        application: Application,
+        settings: TransferSettings | None = None,
+        *,
+        initial: bool = False,
+        ledger: Ledger | None = None,
+        now: int = 0,
+    ) -> None:
+        self.id = member.id
+        self.settings = settings or TransferSettings()
+        self.status = Status.WAITING
+        self.initial = initial
+        """Whether this member may begin with its application's own state, if nobody has one."""
+        self.refused = 0
+        """Asides that were no messages of ours, and answers that were no good."""
+        self.sent = 0
+        """Asides sent; when it has grown, the member needs a turn."""
+        self.merges = self.restores = 0
+        self.is_untouched: Callable[[], bool] = lambda: False
+        """Whether the application has taken nothing of what it was shown, not even its first view."""
+        self._member = member
+        self._application = application
+        self._ledger = ledger
+        self._codec = wire.make_transfer_codec()
+        self._now = now
+        self._since_ns = now  # of the status
+        self._view: View | None = None  # the latest, which may be ahead of the position
+        self._charter: Charter | None = None
+        self._latest: Entered | None = None
+        self._backlog = Backlog(self.settings)  # in a merge its view is the first
+        self._room: int | None = None
+        self._frontier: Reach = {}  # at the position
+        self._ready: tuple[MemberId, wire.Offer, bytes] | None = (
+            None  # from whom; it came before the messages in it (T5)
+        )
+        self._donor = self.donor_type(self.settings)
+        self._fetch: Fetch | None = None
+        self._serial = 0
+        self._merge: Merge | None = None
+        self._merged: Merge | None = None  # the last one, for those who are not so far
+        self._merged_until = 0
+        self._is_stopped = False
+        self._is_over = False
+        self._shown: View | None = None  # to the application, the last
+        self._along: tuple[MemberId, ...] = ()  # who comes along from that view, as its Transition said
+        self._is_ending = False  # that Transition was shown, and no view since
+        self._holds: Held | None = None  # the state of a primary that the application has at its position
+        self._told: Held | None = None  # what the member below was told of it …
+        self._is_told = False  # … since its latest view, with which it changes that by itself
+        self._is_original = True  # primary policy: the application has nothing but what it began with
+        self._founded: ViewId | None = None  # the first primary, while this member has all that it needs to begin
+        self._has_shown_batch = False
+        self._unserved: dict[MemberId, None] = {}  # who asked for the state while the application was busy
+
+    # Questions.
+
+    @property
+    def has_state(self) -> bool:
+        return self.status is not Status.WAITING
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the application has everything that happened."""
+        return self.status is Status.LIVE and not self._backlog
+
+    @property
+    def queue_bytes(self) -> int:
+        """What is held back, about."""
+        return self._backlog.bytes
+
+    @property
+    def bytes_held(self) -> int:
+        """Snapshots for others, what is pulled, bases, and messages held back."""
+        merges = [merge for merge in (self._merge, self._merged) if merge is not None]
+        bases = sum(len(data) for merge in merges for data, _ in merge.bases.values())
+        return self._donor.bytes_held + (len(self._fetch.data) if self._fetch else 0) + bases + self._backlog.bytes
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` is due next."""
+        dues = [] if self._fetch is None or self._is_stopped else [self._fetch.deadline]
+        dues += [] if self._merged is None else [self._merged_until]
+        dues += [] if self._donor.deadline is None else [self._donor.deadline]
+        return min(dues, default=None)
+
+    def explain(self) -> list[str]:
+        """A sentence for what is missing here, from whom, and since when."""
+        if self.status is not Status.WAITING and self._is_stopped:
+            waiting = [
+                str(member) for member in self._unserved if self._view is not None and member in self._view.members
+            ]
+            if not self._backlog and not waiting:
+                return []
+            joiners = f"; {', '.join(waiting)} cannot have the state before that" if waiting else ""
+            return [
+                f"the application of {self.id} has not asked for its next event: {self._backlog.messages} messages and "
+                f"{sum(1 for _ in self._backlog.views())} views are held back{joiners}."
+            ]
+        if self.status is Status.LIVE or self._view is None:
+            return []
+        how = self._fetch.explain() if self._fetch is not None else "nobody was asked yet"
+        what = "the state of the group"
+        if self._merge is not None and (key := self._merge.missing()) is not None:
+            what = f"the state of the part that comes from view {key.view}, to merge it in view {self._merge.view}"
+        milliseconds = (self._now - self._since_ns) // 1_000_000
+        return [
+            f"{self.id} lacks {what}, for {milliseconds} ms: {how}; {self._backlog.messages} messages are held back meanwhile."
+        ]
+
+    # Inputs.
+
+    def take(self, events: Iterable[Happening], now: int) -> None:
+        """What happened to the member, in order: one turn's events, or several turns' one after the other."""
+        self._now = max(now, self._now)
+        for event in events:
+            if isinstance(event, Batch) and self.is_live and not self._is_stopped:
+                self._show(event)
+            elif isinstance(event, Batch | Transition):  # whether a Transition is shown depends on the view behind it
+                self._backlog.append(event)
+            elif isinstance(event, Entered):
+                self._take_view(event)
+            elif isinstance(event, Aside):
+                if event.data[:1] == wire.TAG:
+                    self._take_aside(event)
+                else:
+                    self._backlog.append(event)
+            else:
+                if isinstance(event, Left):
+                    self._is_over = True
+                    self._show_rest()
+                self._application.show(event)
+        self._work()
+
+    def tick(self, now: int) -> None:
+        """Time has passed."""
+        self._now = max(now, self._now)
+        self._donor.expire(now)
+        if self._merged is not None and now >= self._merged_until:
+            self._merged = None
+        self._work()
+
+    def stop(self) -> None:
+        """The application takes nothing for a while: everything is held back, within the limits."""
+        self._is_stopped = True
+
+    def go_on(self, now: int) -> None:
+        self._is_stopped = False
+        self._unserved.clear()
+        self.tick(now)
+
+    # The stream.
+
+    def _take_view(self, entered: Entered) -> None:
+        if self._ready is not None and not self._is_stopped:
+            self._try_to_adopt(*self._ready)
+        self._ready = None  # its view is over
+        self._view, self._charter, self._latest = entered.view, entered.charter, entered
+        self._is_told = False
+        self._donor.keep_only(entered.view.members)
+        part = part_of(entered.charter, self.id)
+        along = set() if part is None else set(part.members)
+        if self._merge is not None:
+            self._merge.companions &= along
+        fetch = self._fetch
+        if fetch is not None:
+            keep = fetch.donor in along
+            if self._merge is None and len(entered.charter.parts) > 1:  # T3
+                fetch.abandon()
+                self._drop_fetch()
+            else:
+                fetch.enter(entered.view.id, self._candidates(fetch.want), keep, self._now)
+        self._backlog.append(entered)
+        self._advance()
+        if entered.charter.primary and not entered.charter.holders:
+            self._founded = entered.view.id
+        elif self._founded is not None and self._complete_state() is None:
+            self._founded = None  # parted from those that have the state
+
+    def _advance(self) -> None:
+        """Show what is held back, up to a merge, or to a primary whose state is another one."""
+        while self.status is Status.LIVE and self._backlog and not self._is_stopped:
+            event = self._backlog.first
+            if isinstance(event, Entered) and is_merge(event):
+                self._begin_merge(event)
+                return
+            if isinstance(event, Transition | Entered) and not self._goes_on(event):
+                return
+            self._backlog.pop()
+            self._show(event)
+
+    def _goes_on(self, event: Transition | Entered) -> bool:
+        """Whether the application takes its state into the view that begins, or begins behind this. If not, it waits, and the
+        remainder of its last view with it: that is shown only if no other state is taken over."""
+        entered = event if isinstance(event, Entered) else next(self._backlog.views(), None)
+        if entered is None:
+            return False  # the view comes in this turn
+        if is_merge(entered) or self._is_kept(entered, self._holds):
+            return True
+        if isinstance(event, Transition):
+            self._along = event.together
+        self._turn(Status.WAITING)
+        return False
+
+    def _is_kept(self, entered: Entered, holds: Held | None) -> bool:
+        """Whether an application with this state takes it along into a view."""
+        return is_carried(entered.charter, self.id, holds)
+
+    def _after(self, entered: Entered, holds: Held | None) -> Held | None:
+        """What the state of an application becomes with a view that it takes it into."""
+        return carry(entered.charter, self.id, holds)
+
+    def _show_rest(self) -> None:
+        """Nobody will ask this member for its state any more, so what is held back need not wait for the application."""
+        while self.status is Status.LIVE and self._backlog:
+            event = self._backlog.first
+            entered = next(self._backlog.views(), None) if isinstance(event, Transition) else event
+            if isinstance(entered, Entered) and (is_merge(event) or not self._is_kept(entered, self._holds)):
+                return
+            self._backlog.pop()
+            self._show(event)
+
+    def _show(self, event: Happening) -> None:
+        if isinstance(event, Batch):
+            self._has_shown_batch = True
+            raise_reach(self._frontier, event)
+        elif isinstance(event, Transition):
+            self._along, self._is_ending = event.together, True
+        elif isinstance(event, Entered):
+            self._frontier, self._is_ending = {}, False
+            self._holds = self._after(event, self._holds)
+            self._is_original = self._is_original and self._holds is None and has_primary_policy(event)
+            if event.previous != self._shown:
+                event = self._seen_from_here(event)
+            self._shown = event.view
+        self._application.show(event)
+
+    def _seen_from_here(self, entered: Entered) -> Entered:
+        """A view as an application sees it that was not shown the one before."""
+        members = entered.view.members
+        along = () if self._shown is None else self._along
+        together = tuple(member for member in members if member == self.id or member in along)
+        return Entered.of(entered.view, entered.charter, self._shown, together, entered.is_primary)
+
+    def _show_transition(self, entered: Entered) -> None:
+        """Show the application that its last view leads into this one, with the same `together`."""
+        if self._shown is not None and not self._is_ending:
+            seen = entered if entered.previous == self._shown else self._seen_from_here(entered)
+            self._show(Transition(seen.together, seen.is_primary, self._shown.id))
+
+    def _work(self) -> None:
+        """Do whatever can be done now."""
+        self._advance()
+        while not self._is_over and not self._is_stopped and self._pursue():
+            self._advance()
+        self._tell_room()
+        self._tell_holds()
+        if self._ledger is not None and self.is_live:
+            self._ledger.settle()
+
+    def _tell_room(self) -> None:
+        """Ask the others for less, the more is held back."""
+        room = self._backlog.room(1 if self._view is None else len(self._view))
+        if room != self._room:
+            self._room = room
+            self._member.set_free_room(room)
+            self.sent += 1
+
+    def _tell_holds(self) -> None:
+        """Tell the member which primary's state is complete here."""
+        holds = self._complete_state()
+        if holds != self._told or not self._is_told:
+            self._told, self._is_told = holds, True
+            self._member.hold(holds)
+
+    def _complete_state(self) -> Held | None:
+        """Which state of a primary is complete here, with what is held back."""
+        holds = self._holds if self.status is Status.LIVE else None
+        for entered in self._backlog.views():
+            if entered.view.id == self._founded:
+                holds = Held(entered.view.id)
+            elif not self._is_kept(entered, holds):
+                holds = None
+            elif holds is not None:
+                holds = self._after(entered, holds)
+        return holds
+
+    # Getting a state.
+
+    def _pursue(self) -> bool:
+        """Go on with getting what is missing. True: the position may move."""
+        if self.status is Status.LIVE or self._view is None:
+            return False
+        if self._ready is not None:
+            return self._try_to_adopt(*self._ready)
+        fetch = self._fetch
+        if fetch is None:
+            want = None
+            if self._merge is not None:
+                key = self._merge.missing()
+                if key is None:
+                    self._finish_merge()
+                    return True
+                want = wire.Want(self._merge.view, key)
+            fetch = self._fetch = self.fetch_type(self.settings, want, self._serial, self._now)
+            fetch.enter(self._view.id, self._candidates(want), False, self._now)
+        if self._merge is not None and fetch.want is not None and fetch.is_lost:
+            self._merge.in_doubt = fetch.want.part
+            self._drop_fetch()  # T6: ask for a state instead
+            fetch = self._fetch = self.fetch_type(self.settings, None, self._serial, self._now)
+            fetch.is_behind = True
+            fetch.enter(self._view.id, self._candidates(None), False, self._now)
+        if self._merge is not None and fetch.want is None:
+            if fetch.is_nowhere:
+                assert self._merge.in_doubt is not None
+                self._merge.lost.add(self._merge.in_doubt)
+                self._drop_fetch()
+                return True
+        elif fetch.want is None and self._may_begin(fetch):
+            self._begin()
+            return True
+        fetch.step(self._now)
+        self._send_out(fetch)
+        return False
+
+    def _candidates(self, want: wire.Want | None) -> list[MemberId]:
+        """Whom to ask: in a merge the companions, then those that came later (T6); else all, those of the largest part first."""
+        assert self._view is not None
+        assert self._charter is not None
+        if self._merge is not None:
+            if want is not None:
+                return self._merge.candidates(want.part, self.id)
+            known = {self.id, *self._merge.companions}
+            mine = part_of(self._charter, self.id)
+            return [
+                one for one in self._view.members if one not in known and part_of(self._charter, one) in (None, mine)
+            ]
+        parts = sorted(self._charter.parts, key=lambda part: (-len(part.members), min(part.members)))
+        ordered = [*self._charter.holders, *(member for part in parts for member in sorted(part.members))]
+        ordered += sorted(self._view.members)
+        return [member for member in dict.fromkeys(ordered) if member != self.id]
+
+    def _may_begin(self, fetch: Fetch) -> bool:
+        """Whether nobody has a state, so that this member goes on with its application's own."""
+        assert self._charter is not None
+        if self._can_begin:
+            return fetch.is_first(self.id)
+        return self._is_read_only and fetch.is_nowhere
+
+    @property
+    def _can_begin(self) -> bool:
+        """Whether this member may be the one that begins with its application's own state."""
+        if self._latest is None or not has_primary_policy(self._latest):
+            return self.initial
+        is_without = self.status is Status.WAITING or self._is_provisional
+        return self.initial and is_without and self._complete_state() is not None
+
+    @property
+    def _is_read_only(self) -> bool:
+        """Whether nothing can be cast in the latest view."""
+        return self._latest is not None and not self._latest.is_primary
+
+    def _begin(self) -> None:
+        """Nobody has a state: the application's own it is. What came before is no merge, because nobody had one there either."""
+        is_provisional = self._is_read_only and not self._can_begin
+        self._drop_fetch()
+        self._turn(Status.LIVE)
+        if is_provisional:
+            self._skip_to_latest_view()
+        self._founded = None
+        while self._backlog:
+            self._show(self._backlog.pop())
+
+    def _skip_to_latest_view(self) -> None:
+        """What was delivered before belongs to a state that is not here, and will come with it."""
+        assert self._view is not None
+        remainder: list[Batch] = []
+        is_own = (
+            self._shown is not None
+        )  # what lies before the next view is the remainder of the application's last one
+        for _ in range(self._backlog.place_of(self._view.id) or 0):
+            event = self._backlog.pop()
+            is_own = is_own and not isinstance(event, Entered)
+            if isinstance(event, Batch) and is_own:
+                remainder.append(event)
+            elif isinstance(event, Batch):
+                self._application.skip(event, False)
+        assert self._latest is not None
+        self._show_transition(self._latest)
+        for batch in remainder:
+            self._show(batch)
+        self._holds = None
+
+    def _complete(self, fetch: Fetch, offer: wire.Offer) -> None:
+        """All chunks are here."""
+        data, donor = bytes(fetch.data), fetch.donor
+        self._drop_fetch()
+        if not offer.base:
+            assert donor is not None
+            self._ready = (donor, offer, data)
+        elif self._merge is not None and fetch.want is not None:
+            self._merge.bases[fetch.want.part] = (data, offer.values)
+
+    def _try_to_adopt(self, donor: MemberId, offer: wire.Offer, data: bytes) -> bool:
+        """Adopt a state as soon as all that it holds was delivered here too (T5); drop it if that cannot be any more."""
+        assert self._view is not None
+        backlog = self._backlog
+        place, is_latest = backlog.place_of(offer.at), offer.at == self._view.id
+        if place is not None and backlog.covers(None if is_latest else place, offer.frontier):
+            self._ready = None
+            self._adopt(donor, offer, data, place)
+            return True
+        if place is None or not is_latest:
+            self._ready = None
+            self.refused += 1
+            return True
+        return False
+
+    def _adopt(self, donor: MemberId, offer: wire.Offer, data: bytes, place: int) -> None:
+        """Take a state over: what is in it is dropped, the rest is shown."""
+        earlier = [self._backlog.pop() for _ in range(place)]
+        entered = self._backlog.pop()
+        assert isinstance(entered, Entered)
+        self._skip_earlier(donor, earlier, entered)
+        is_merged = self._merge is not None and self._application.can_merge  # its own part is in what it gets
+        self._merge = None
+        self._turn(Status.LIVE)
+        self._show_transition(entered)
+        if self._shown is not None and not is_merged and not self._is_original:
+            self._tell_replaced(entered.charter, self._shown)
+        self._application.restore(data)
+        self.restores += 1
+        self._holds = offer.holds
+        self._show(entered)
+        self._frontier = {(origin, service): (index, for_all) for origin, service, index, for_all in offer.frontier}
+        if self._ledger is not None and offer.values:
+            self._ledger.take(offer.at, offer.values)
+        for batch in self._backlog.drop_below(self._frontier):
+            self._application.skip(batch, True)
+
+    def _skip_earlier(self, donor: MemberId, events: list[Happening], entered: Entered) -> None:
+        """Drop what was delivered before the view of a donor's state. A message is in that state if the donor, and who carried the
+        state into a primary, have come along with this member ever since."""
+        skipped: list[tuple[Batch, bool]] = []
+        is_in_state = self._came_along(donor, entered)
+        for event in reversed(events):
+            if isinstance(event, Batch):
+                skipped.append((event, is_in_state))
+            elif isinstance(event, Entered):
+                is_in_state = is_in_state and self._came_along(donor, event)
+        for batch, is_in in reversed(skipped):
+            self._application.skip(batch, is_in)
+
+    def _came_along(self, donor: MemberId, entered: Entered) -> bool:
+        part = part_of(entered.charter, self.id)
+        return part is not None and {donor, *entered.charter.holders[:1]} <= set(part.members)
+
+    def _tell_replaced(self, charter: Charter, shown: View) -> None:
+        """Tell the application whose state it gets instead of its own."""
+        source = charter.id, charter.members
+        if charter.holders:
+            part = part_of(charter, charter.holders[0])
+            assert part is not None, "a holder comes from a view"
+            source = part.view, part.members
+        self._application.show(Replaced(shown.id, self._along or (self.id,), *source))
+
+    def _drop_fetch(self) -> None:
+        fetch, self._fetch = self._fetch, None
+        if fetch is not None:
+            self._send_out(fetch)
+            self._serial = fetch.serial
+            self.refused += fetch.refused
+
+    def _turn(self, status: Status) -> None:
+        self.status, self._since_ns = status, self._now
+
+    # Merging.
+
+    def _begin_merge(self, entered: Entered) -> None:
+        part = part_of(entered.charter, self.id)
+        assert part is not None, "who has a state comes from a view"
+        companions = set(entered.view.members)
+        for later in islice(self._backlog.views(), 1, None):
+            along = part_of(later.charter, self.id)
+            companions &= set() if along is None else set(along.members)
+        values = () if self._ledger is None else self._ledger.enter_merge(entered.view.id)
+        base = self._application.snapshot()
+        self._merge = Merge(entered, key_of(part), base, values, companions)
+        self._turn(Status.MERGING)
+
+    def _finish_merge(self) -> None:
+        merge = self._merge
+        assert merge is not None
+        keys = [key for key in merge.order if key in merge.bases]
+        if len(keys) > 1:
+            first = keys[0]
+            if not self._application.can_merge and merge.own != first and self._shown is not None:
+                taken = first.view, merge.parts[first]
+                self._application.show(Replaced(self._shown.id, self._along or (self.id,), *taken))
+            self._application.merge([merge.bases[key][0] for key in keys])
+            self.merges += 1
+            if self._ledger is not None:
+                self._note_merge(merge, keys[0], self._ledger)
+        self._merge, self._merged = None, merge
+        self._merged_until = self._now + self.settings.hold_ns
+        self._turn(Status.LIVE)
+        self._show(self._backlog.pop())
+
+    def _note_merge(self, merge: Merge, first: wire.PartKey, ledger: Ledger) -> None:
+        """For the trace, the part that goes first gives its state, and the others take it over."""
+        if merge.own != first and merge.bases[first][1]:
+            ledger.take(merge.view, merge.bases[first][1])
+        if merge.own == first or first != merge.order[0]:
+            ledger.vouch(merge.view)
+
+    # Asides.
+
+    def _take_aside(self, aside: Aside) -> None:
+        message = self._codec.decode(memoryview(aside.data)[1:], 0, 1)
+        if message is None:
+            self.refused += 1
+            return
+        sender, view = aside.sender, self._view
+        if isinstance(message, wire.Done):
+            self._donor.done(sender, message.number)
+        elif view is None or self._is_over or message.view != view.id:  # type: ignore[attr-defined]
+            self.refused += 1
+        elif isinstance(message, wire.Ask):
+            self._send(sender, self._answer(sender, message))
+        elif isinstance(message, wire.Pull):
+            answer = self._donor.pulled(sender, message, self._now)
+            if answer is not None:
+                self._send(sender, answer)
+        elif isinstance(message, wire.Offer | wire.Decline | wire.Chunk | wire.Gone):
+            fetch = self._fetch
+            if fetch is not None:
+                if fetch.take(sender, message, self._now) and fetch.offer is not None:
+                    self._complete(fetch, fetch.offer)
+                self._work()
+            elif isinstance(message, wire.Offer):
+                self._send(sender, wire.Done(message.number))
+
+    def _answer(self, asker: MemberId, ask: wire.Ask) -> wire.Offer | wire.Decline:
+        if ask.want is not None:
+            for merge in (self._merge, self._merged):
+                if merge is not None and merge.view == ask.want.merge and ask.want.part in merge.bases:
+                    return self._offer_base(asker, ask, merge, ask.want.part)
+        if self._given() is not None:
+            return self._offer_state(asker, ask)
+        if self.status is Status.LIVE and self._is_stopped:
+            self._unserved[asker] = None
+            if ask.want is None:
+                return wire.Decline(ask.view, ask.serial, wire.Why.UNREAD, self._can_begin)
+        return wire.Decline(ask.view, ask.serial, self._why_not(asker, ask), self._can_begin)
+
+    def _given(self) -> Reach | None:
+        """How much of the latest view is in the state that this member can give now; None: it cannot."""
+        if self._is_provisional:
+            return None
+        is_done = self.is_live and not self._is_stopped
+        return self._frontier if is_done else self._untouched_frontier()
+
+    def _untouched_frontier(self) -> Reach | None:
+        """How much of the latest view is in the state of an application that has not read yet. None: it cannot be given.
+
+        Its state is the one that it began with, or that it restored. What was shown since is not in it, so it must not be a
+        message. It may be views, which an asker is shown itself, but in a restored state someone may be remembered whom such
+        a view takes away, and only this application will be told. And a merge needs it to be done with everything before.
+        """
+        if (
+            self.status is not Status.LIVE
+            or self._has_shown_batch
+            or self._ledger is not None
+            or not self.is_untouched()
+        ):
+            return None
+        later = list(self._backlog.views())
+        if not later:
+            return self._frontier
+        is_own = not self.restores and not self.merges
+        if any(is_merge(entered) or (entered.left and not is_own) for entered in later):
+            return None
+        if self._holds is not None and self._complete_state() is None:
+            return None  # a later view takes another state over
+        return {} if self._backlog.is_still_until(later[-1]) else None
+
+    def _why_not(self, asker: MemberId, ask: wire.Ask) -> wire.Why:
+        """Why there is nothing to give. T2: NONE must stay true as long as the view lasts."""
+        want = ask.want
+        if self.status is Status.WAITING or self._is_provisional:
+            return wire.Why.WAITING if want is None else wire.Why.NONE
+        merge = self._merge
+        if want is None:
+            is_waiting_for_it = ask.is_behind and merge is not None and merge.lacks_part_of(asker)
+            return wire.Why.NONE if is_waiting_for_it else wire.Why.PENDING
+        if merge is not None and merge.view == want.merge:
+            return wire.Why.NONE  # it is another part's: this member has its own
+        for entered in self._backlog.views():
+            if entered.view.id == want.merge:  # behind
+                part = part_of(entered.charter, self.id)
+                mine = part is not None and key_of(part) == want.part
+                return wire.Why.PENDING if mine else wire.Why.NONE
+        return wire.Why.PENDING  # ahead
+
+    @property
+    def _is_provisional(self) -> bool:
+        """Whether the application's state is that of no primary, and so no state of the group."""
+        return self._holds is None and self._latest is not None and has_primary_policy(self._latest)
+
+    def _offer_base(self, asker: MemberId, ask: wire.Ask, merge: Merge, key: wire.PartKey) -> wire.Offer:
+        if merge is self._merge and key == merge.own and not merge.gave and self._ledger is not None:
+            merge.gave = True
+            self._ledger.give_base(merge.view, key == merge.order[0])
+        return self._offer(asker, ask, True, merge.view, (), *merge.bases[key])
+
+    def _offer_state(self, asker: MemberId, ask: wire.Ask) -> wire.Offer | wire.Decline:
+        assert self._view is not None
+        if self._donor.is_full(asker):
+            return wire.Decline(ask.view, ask.serial, wire.Why.BUSY, self._can_begin)
+        values = () if self._ledger is None else self._ledger.give()
+        given = self._given()
+        frontier = tuple((*key, *reach) for key, reach in sorted((self._frontier if given is None else given).items()))
+        return self._offer(asker, ask, False, self._view.id, frontier, self._application.snapshot(), values)
+
+    def _offer(
+        self, asker: MemberId, ask: wire.Ask, base: bool, at: ViewId, frontier: wire.Frontier, data: bytes, values: wire.Values
+    ) -> wire.Offer:  # fmt: skip
+        number, chunk = self._donor.hold(asker, data, base, self._now), self.settings.chunk_bytes
+        digest = digest_of_state(data)
+        holds = self._complete_state()
+        return wire.Offer(ask.view, ask.serial, number, base, at, frontier, len(data), chunk, digest, values, holds)
+
+    def _send_out(self, fetch: Fetch) -> None:
+        out, fetch.out = fetch.out, []
+        for to, message in out:
+            self._send(to, message)
+
+    def _send(self, to: MemberId, message: wire.Message) -> None:
+        if self._member.send(to, wire.TAG + self._codec.encode(message)):
+            self.sent += 1

@@ -1,0 +1,1 @@
+"""Every interleaving of small cases, of orders alone and of whole view changes."""
