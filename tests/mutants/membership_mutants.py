@@ -50,9 +50,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.membership_harness import Chair
-from unisono.core.membership.ballot import Attempt, Phase
+from unisono.core.membership.ballot import Ballot, Phase
 from unisono.core.membership.contacts import Contacts
-from unisono.core.membership.context import Host
+from unisono.core.membership.context import Context
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.merge import Group
 from unisono.core.membership.participant import Participant
@@ -63,13 +63,13 @@ from unisono.core.views.engine import Seat
 from unisono.core.wire.control import Answer, Control, Flush, Hello, Propose, RollCall, Standing
 
 
-class EagerAttempt(Attempt):
+class EagerBallot(Ballot):
     def is_complete(self) -> bool:
         return 2 * len(self._confirmed) > len(self.participants)
 
 
 class InstallsEarly(Membership):
-    attempt_type = EagerAttempt
+    ballot_type = EagerBallot
 
 
 class ForgetfulParticipant(Participant):
@@ -89,17 +89,17 @@ class CredulousParticipant(Participant):
         return self.closed is not None or super()._close(flush)
 
 
-class UngroupingAttempt(Attempt):
+class UngroupingBallot(Ballot):
     def _make_groups(self, answers: Mapping[MemberId, Answer]) -> None:
         super()._make_groups({member: answer._replace(closed=None) for member, answer in answers.items()})
 
 
 class DoesNotGroupByCut(Membership):
-    attempt_type = UngroupingAttempt
+    ballot_type = UngroupingBallot
     participant_type = CredulousParticipant
 
 
-class OverreachingAttempt(Attempt):
+class OverreachingBallot(Ballot):
     def _adopt(
         self, rank: Rank, member: MemberId, groups: Mapping[ViewId, Group], reports: Mapping[MemberId, Report]
     ) -> bool:
@@ -110,16 +110,16 @@ class OverreachingAttempt(Attempt):
 
 
 class AdoptsUncovered(Membership):
-    attempt_type = OverreachingAttempt
+    ballot_type = OverreachingBallot
 
 
-class VoidingAttempt(Attempt):
+class VoidingBallot(Ballot):
     def _find_bereft(self) -> set[MemberId]:
         return set()
 
 
 class VoidsWhatOthersDelivered(Membership):
-    attempt_type = VoidingAttempt
+    ballot_type = VoidingBallot
 
 
 class LeakyChair(Chair):
@@ -141,7 +141,7 @@ class GullibleContacts(Contacts):
 class GullibleParticipant(Participant):
     def propose(self, sender: MemberId, message: Propose, roll: RollCall | None = None) -> bool:
         lives = {member.address: member for member in message.participants}
-        some = tuple(one for one in message.participants if lives[one.address] == one or one == self.host.id)
+        some = tuple(one for one in message.participants if lives[one.address] == one or one == self._context.id)
         return super().propose(sender, message._replace(participants=some), roll)
 
 
@@ -150,11 +150,11 @@ class TrustsStaleIncarnations(Membership):
 
     def tick(self, now: int) -> None:
         self._contacts.__class__ = GullibleContacts
-        self._known._one_life_each = lambda found: found  # type: ignore[method-assign]
+        self._beliefs._one_life_each = lambda found: found  # type: ignore[method-assign]
         super().tick(now)
 
 
-class ChangingAttempt(Attempt):
+class ChangingBallot(Ballot):
     def tick(self) -> None:
         super().tick()
         if self.phase is Phase.CUT and self.failed:
@@ -171,7 +171,7 @@ class ChangingAttempt(Attempt):
 
 
 class ChangesItsProposal(Membership):
-    attempt_type = ChangingAttempt
+    ballot_type = ChangingBallot
 
 
 class ShortStanding(Participant):
@@ -185,8 +185,8 @@ class ForgetsConfirmedPrimaries(Membership):
 
 
 class Forgetful(Participant):
-    def __init__(self, host: Host, standing: Standing) -> None:
-        super().__init__(host, NOTHING)
+    def __init__(self, context: Context, standing: Standing) -> None:
+        super().__init__(context, NOTHING)
 
 
 class ForgetsTheRecord(Membership):
@@ -209,9 +209,9 @@ class NeverInstallsLate(Membership):
 
 class KeepsItsBallotWhenLeaving(Membership):
     def leave(self) -> None:
-        attempt, confirmed = self._attempt, self._participant.confirmed
+        ballot, confirmed = self._ballot, self._participant.confirmed
         super().leave()
-        self._attempt, self._participant.confirmed = attempt, confirmed
+        self._ballot, self._participant.confirmed = ballot, confirmed
 
 
 class NeverDenies(Membership):

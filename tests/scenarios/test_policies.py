@@ -450,7 +450,7 @@ def test_of_two_that_find_each_other_slow_the_first_accuser_stays() -> None:
     departures, view = a.member._membership.departures, a.member.view
     assert view is not None
     for accuser, accused in ((c, b), (b, c)):
-        other = Departures(accuser.member._membership._host)
+        other = Departures(accuser.member._membership._context)
         other.evict(accused.id, SECOND)
         departures.hear(accuser.id, other.told(()), view)
     assert list(departures.evicting) == [b.id]
@@ -463,7 +463,7 @@ def test_nobody_is_evicted_on_the_word_of_a_third_about_itself_or_me() -> None:
     a, b = world.processes["a"], world.processes["b"]
     departures, view = a.member._membership.departures, a.member.view
     assert view is not None
-    other = Departures(b.member._membership._host)
+    other = Departures(b.member._membership._context)
     for accused in (a.id, b.id, MemberId("x")):
         other.evict(accused, SECOND)
     departures.hear(b.id, other.told(()), view)

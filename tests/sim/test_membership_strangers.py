@@ -209,13 +209,13 @@ def test_a_long_token_of_strangers_takes_no_memory() -> None:
     send(world, "a", STRANGER, token)
     membership = a.member._membership
     assert membership.refused["token of strangers"] == 1
-    assert membership._host.ring._coming is None
+    assert membership._context.ring._coming is None
     send(world, "a", STRANGER, token._replace(total=limit))
-    assert membership._host.ring._coming is not None
+    assert membership._context.ring._coming is not None
     assert a.view is not None
     other = a.view.members[1]
     send(world, "a", other, token._replace(ballot=ViewId(101, other)))
-    assert membership._host.ring._coming.total == limit + 1
+    assert membership._context.ring._coming.total == limit + 1
     assert membership.refused["token of strangers"] == 1
 
 

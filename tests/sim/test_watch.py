@@ -138,10 +138,10 @@ def test_suspicions_and_evictions_of_the_long_gone_are_bounded() -> None:
     for number in range(50):
         ghost = MemberId(f"ghost{number}")
         member._suspect(ghost, Cause.SUSPECTED)
-        member._membership._known.shun(ghost)
+        member._membership._beliefs.shun(ghost)
     assert len(member.suspects) == 4
-    assert len(member._membership._known.suspects) == 4
-    assert len(member._membership._known._shunned) == 4
+    assert len(member._membership._beliefs.suspects) == 4
+    assert len(member._membership._beliefs._shunned) == 4
     assert member.suspects[-1] == MemberId("ghost49"), "the newest stay"
 
 

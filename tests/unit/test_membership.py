@@ -535,9 +535,9 @@ def test_who_is_greeted_from_a_view_that_it_has_left_behind_says_so() -> None:
     mine, higher = a.view.id, ViewId(a.view.id.number + 1, b.id)
     greeting = a.membership._discovery.hello(0)._replace(view=higher, members=(a.id, b.id))
     a.membership.receive(b.id, greeting._replace(members=(b.id,)))
-    assert (b.id, Moved(higher, mine)) not in a.membership._host.out.sends
+    assert (b.id, Moved(higher, mine)) not in a.membership._context.out.sends
     a.membership.receive(b.id, greeting)
-    assert (b.id, Moved(higher, mine)) in a.membership._host.out.sends
+    assert (b.id, Moved(higher, mine)) in a.membership._context.out.sends
 
 
 def test_a_view_goes_on_without_one_that_says_that_it_is_elsewhere() -> None:
@@ -559,9 +559,9 @@ def test_a_view_that_is_about_to_lose_somebody_is_not_merged_with() -> None:
     (a,) = world.group("a")
     greeting = a.membership._discovery.hello(0)._replace(view=ViewId(7, D), members=(D, E), coordinator=D)
     a.membership.receive(D, greeting._replace(suspects=(E, B)))
-    assert a.membership._known.newcomers() == {}
+    assert a.membership._beliefs.newcomers() == {}
     a.membership.receive(D, greeting._replace(suspects=(B,)))  # of those outside of a view nobody has to wait
-    assert set(a.membership._known.newcomers()) == {D, E}
+    assert set(a.membership._beliefs.newcomers()) == {D, E}
 
 
 def test_who_promised_a_ballot_that_its_proposer_has_left_behind_does_not_wait_for_it() -> None:
@@ -588,7 +588,7 @@ def test_explain_says_who_is_waited_for() -> None:
     assert nodes[0].membership.explain() is None
     world.filter = lambda sender, to, message: not isinstance(message, Piece)
     world.crash("c")
-    assert world.run(5, lambda: nodes[0].membership._attempt is not None)
+    assert world.run(5, lambda: nodes[0].membership._ballot is not None)
     world.run(0.5)
     text = nodes[0].membership.explain()
     assert text is not None

@@ -37,7 +37,7 @@ from typing import NamedTuple
 from unisono.core.membership import merge as merging
 from unisono.core.membership import primary
 from unisono.core.membership.chunks import Parcel, pieces
-from unisono.core.membership.context import Host
+from unisono.core.membership.context import Context
 from unisono.core.membership.merge import Group
 from unisono.core.membership.participant import lacking, lacking_count
 from unisono.core.membership.ring import ring_of
@@ -83,26 +83,26 @@ class Request(NamedTuple):
     message: Fetch
 
 
-class Attempt:
+class Ballot:
     """See the module's text. `failed` names participants without whom only another ballot can go on."""
 
     def __init__(
         self,
-        host: Host,
+        context: Context,
         ballot: ViewId,
         bases: Mapping[MemberId, ViewId | None],
         leavers: Iterable[MemberId],
         order: str,
         ring: bool = False,
     ) -> None:
-        self.host = host
-        self.ballot = ballot
+        self._context = context
+        self.id = ballot
         self.bases = dict(sorted(bases.items()))
         self.participants = tuple(self.bases)
         self.leavers = tuple(sorted(set(leavers)))
         self.switch = order  # "": stay with what there is
         self.phase = Phase.COLLECT
-        self.since = host.now
+        self.since = context.now
         self.failed: list[MemberId] = []
         self.charter: Charter | None = None
         self.done = False  # everyone confirmed
@@ -119,10 +119,10 @@ class Attempt:
         self._pulled: dict[MemberId, int] = {}  # how far each has asked for its cut
         self._confirmed: set[MemberId] = set()
         self._retry_ns = self._first_retry_ns
-        self.retry_at = host.now + self._retry_ns
-        self._tell_ns = host.settings.retry_ns  # who has answered is told less and less often that this goes on
-        self._tell_at = host.now + self._tell_ns
-        self._ring = ring_of(self.participants, host.id) if ring and len(self.participants) > 1 else ()
+        self.retry_at = context.now + self._retry_ns
+        self._tell_ns = context.settings.retry_ns  # who has answered is told less and less often that this goes on
+        self._tell_at = context.now + self._tell_ns
+        self._ring = ring_of(self.participants, context.id) if ring and len(self.participants) > 1 else ()
         self._ring_until = 0  # until then the token has time to come around; after that it is the star's turn
         self._enter(Phase.COLLECT)
 
@@ -137,21 +137,21 @@ class Attempt:
 
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
-        self._heard = dict.fromkeys(self.participants, self.host.now)
+        self._heard = dict.fromkeys(self.participants, self._context.now)
         self._retry_ns = self._first_retry_ns
-        self.retry_at = self.host.now + self._retry_ns
-        self._tell_ns = self.host.settings.retry_ns
-        self._tell_at = self.host.now + self._tell_ns
+        self.retry_at = self._context.now + self._retry_ns
+        self._tell_ns = self._context.settings.retry_ns
+        self._tell_at = self._context.now + self._tell_ns
         by_ring = bool(self._ring) and phase is not Phase.FETCH
-        self._ring_until = self.host.now + self.host.settings.answer_wait_ns if by_ring else 0
+        self._ring_until = self._context.now + self._context.settings.answer_wait_ns if by_ring else 0
         if phase is Phase.COLLECT:
             for member, base in self.bases.items():
-                if not by_ring or member == self.host.id:
-                    self.host.send(member, Propose(self.ballot, base, self.participants))
+                if not by_ring or member == self._context.id:
+                    self._context.send(member, Propose(self.id, base, self.participants))
         elif phase is Phase.CUT:
             lackers = {member for group in self._groups for member, slots in group.lacks.items() if slots}
             for member in self.participants:
-                if not by_ring or member == self.host.id or member in lackers:
+                if not by_ring or member == self._context.id or member in lackers:
                     self._push(member)
             if by_ring:
                 self._send_decree()
@@ -160,16 +160,16 @@ class Attempt:
 
     def _call_roll(self) -> None:
         """My own answer is here: it is the first on the roll."""
-        answer = self._answers[self.host.id]
+        answer = self._answers[self._context.id]
         views = () if answer.view is None else ((answer.view, answer.members),)
-        mine = self.host.codec.encode(answer._replace(members=()))
+        mine = self._context.codec.encode(answer._replace(members=()))
         roll = RollCall(tuple(self.bases.items()), views, (mine,))
-        self.host.ring.pass_on(self.ballot, ROLL, self._ring[1], roll)
+        self._context.ring.pass_on(self.id, ROLL, self._ring[1], roll)
 
     def _send_decree(self) -> None:
         assert self.charter is not None
         cuts = tuple((group.view.id, group.cut, tuple(sorted(group.lacks))) for group in self._groups)
-        self.host.ring.pass_on(self.ballot, DECREE, self._ring[1], Decree(self.charter, cuts))
+        self._context.ring.pass_on(self.id, DECREE, self._ring[1], Decree(self.charter, cuts))
 
     def come_around(self, sender: MemberId, token: RollCall | Decree) -> None:
         """The token is back: all have answered, or all have confirmed."""
@@ -178,12 +178,12 @@ class Attempt:
         if isinstance(token, Decree):
             if self.phase is Phase.CUT and token.charter == self.charter:
                 for member in self.participants[:]:
-                    if member != self.host.id:  # I confirm to myself
+                    if member != self._context.id:  # I confirm to myself
                         self.confirm(member)
         elif self.phase is Phase.COLLECT and len(token.answers) == len(self._ring):
             views = dict(token.views)
             for member, data in zip(self._ring, token.answers, strict=True):
-                answer = self.host.codec.read(data)
+                answer = self._context.codec.read(data)
                 if member in self._answers:
                     continue
                 self._hearsay.add(member)
@@ -197,12 +197,12 @@ class Attempt:
     def deadline(self) -> int:
         if self._ring_until:
             return self._ring_until
-        waits = [self._heard[member] + self.host.settings.answer_wait_ns for member in self.awaited()]
+        waits = [self._heard[member] + self._context.settings.answer_wait_ns for member in self.awaited()]
         return min([self.retry_at, *waits])
 
     def tick(self) -> None:
         """Repeat what is not answered; give those up that were silent for too long."""
-        now, settings = self.host.now, self.host.settings
+        now, settings = self._context.now, self._context.settings
         if now < self._ring_until:
             return
         if (
@@ -221,11 +221,11 @@ class Attempt:
             self._tell_ns = min(2 * self._tell_ns, settings.retry_ns_max)
             self._tell_at = now + self._tell_ns
             for member in self.participants:  # who waits for others should know that this goes on
-                if member not in awaited and member != self.host.id:
-                    self.host.send(member, Propose(self.ballot, self.bases[member], self.participants))
+                if member not in awaited and member != self._context.id:
+                    self._context.send(member, Propose(self.id, self.bases[member], self.participants))
         if self.phase is Phase.COLLECT:
             for member in awaited:
-                self._ask_again(member, ANSWER, Propose(self.ballot, self.bases[member], self.participants))
+                self._ask_again(member, ANSWER, Propose(self.id, self.bases[member], self.participants))
         elif self.phase is Phase.FETCH:
             for topic, request in self._requests.items():
                 self._ask_again(request.holder, topic, request.message)
@@ -236,23 +236,23 @@ class Attempt:
     def _ask_again(self, member: MemberId, topic: int, request: Propose | Fetch) -> None:
         parcel = self._parcels.get((member, topic))
         pull = parcel.pull(self._reach, again=True) if parcel is not None else None
-        self.host.send(member, pull if pull is not None else request)
+        self._context.send(member, pull if pull is not None else request)
 
     @property
     def _first_retry_ns(self) -> int:
-        return min(self.host.settings.retry_ns, self._retry_ns_most)
+        return min(self._context.settings.retry_ns, self._retry_ns_most)
 
     @property
     def _retry_ns_most(self) -> int:
-        return max(1, self.host.settings.answer_wait_ns // ASKED_MIN)
+        return max(1, self._context.settings.answer_wait_ns // ASKED_MIN)
 
     @property
     def _reach(self) -> int:
-        return self.host.settings.piece_bytes_max * self.host.settings.pieces_max
+        return self._context.settings.piece_bytes_max * self._context.settings.pieces_max
 
     def _push(self, member: MemberId) -> None:
-        for piece in pieces(self.ballot, CUT, self._flushes[member], 0, self.host.settings.piece_bytes_max, 1):
-            self.host.send(member, piece)
+        for piece in pieces(self.id, CUT, self._flushes[member], 0, self._context.settings.piece_bytes_max, 1):
+            self._context.send(member, piece)
 
     # What comes in.
 
@@ -263,23 +263,23 @@ class Attempt:
             return
         if piece.topic != ANSWER and self._requests[piece.topic].holder != sender:
             return
-        if piece.total > self.host.settings.parcel_bytes_max:
-            self.host.refuse("parcel too large")
+        if piece.total > self._context.settings.parcel_bytes_max:
+            self._context.refuse("parcel too large")
             return
         parcel = self._parcels.get((sender, piece.topic))
         if parcel is None or parcel.total != piece.total:
-            parcel = self._parcels[sender, piece.topic] = Parcel(self.ballot, piece.topic, piece.total)
+            parcel = self._parcels[sender, piece.topic] = Parcel(self.id, piece.topic, piece.total)
         if parcel.add(piece):
-            self._heard[sender] = self.host.now
+            self._heard[sender] = self._context.now
             self._retry_ns = self._first_retry_ns  # it moves: wait for the rest as for the first piece
-            self.retry_at = min(self.retry_at, self.host.now + self._retry_ns)
+            self.retry_at = min(self.retry_at, self._context.now + self._retry_ns)
         if not parcel.is_whole:
             pull = parcel.pull(self._reach)
             if pull is not None:
-                self.host.send(sender, pull)
+                self._context.send(sender, pull)
             return
         del self._parcels[sender, piece.topic]
-        body = self.host.codec.read(parcel.bytes())
+        body = self._context.codec.read(parcel.bytes())
         if isinstance(body, Answer):
             self._take_answer(sender, body)
         elif isinstance(body, Packets) and piece.topic != ANSWER:
@@ -291,24 +291,24 @@ class Attempt:
         if self.phase is Phase.CUT and message.topic == CUT and sender in self._flushes:
             if message.offset > self._pulled.get(sender, -1):  # who asks for the same again and again does not get on
                 self._pulled[sender] = message.offset
-                self._heard[sender] = self.host.now
-            settings = self.host.settings
+                self._heard[sender] = self._context.now
+            settings = self._context.settings
             for piece in pieces(
-                self.ballot, CUT, self._flushes[sender], message.offset, settings.piece_bytes_max, settings.pieces_max
+                self.id, CUT, self._flushes[sender], message.offset, settings.piece_bytes_max, settings.pieces_max
             ):
-                self.host.send(sender, piece)
+                self._context.send(sender, piece)
 
     def confirm(self, sender: MemberId) -> None:
         if self.phase is Phase.CUT and sender in self._flushes:
             self._confirmed.add(sender)
-            self._heard[sender] = self.host.now
+            self._heard[sender] = self._context.now
             self.done = self.is_complete()
 
     def is_complete(self) -> bool:
         return len(self._confirmed) == len(self.participants)
 
     def _fail(self, member: MemberId, reason: str) -> None:
-        self.host.refuse(reason)
+        self._context.refuse(reason)
         self._has_nonsense = True
         if member not in self.failed:
             self.failed.append(member)
@@ -330,12 +330,12 @@ class Attempt:
     # Collect and merge.
 
     def _take_answer(self, sender: MemberId, answer: Answer) -> None:
-        in_view = sender in answer.members and answer.order in self.host.orders
+        in_view = sender in answer.members and answer.order in self._context.orders
         if answer.view != self.bases[sender] or (answer.view is not None and not in_view):
             self._fail(sender, "answer")
             return
         self._answers[sender] = answer
-        if self._ring and self._ring_until and len(self._answers) == 1 and sender == self.host.id:
+        if self._ring and self._ring_until and len(self._answers) == 1 and sender == self._context.id:
             self._call_roll()
         if len(self._answers) == len(self.participants):
             self._group()
@@ -356,11 +356,11 @@ class Attempt:
 
     def _make_groups(self, answers: Mapping[MemberId, Answer]) -> None:
         """The groups of one view: one for each cut that somebody closed with, and one for those that none covers."""
-        some = answers.get(self.host.id) or next(iter(answers.values()))
+        some = answers.get(self._context.id) or next(iter(answers.values()))
         view, order = View(some.view, some.members), some.order  # type: ignore[arg-type]
         reports = self._reports(view, order, answers)
         if not self.failed:
-            for member in merging.find_impossible(self.host, view, reports):
+            for member in merging.find_impossible(self._context, view, reports):
                 self._fail(member, "report")
         if self.failed:
             return
@@ -372,13 +372,13 @@ class Attempt:
                 continue
             group = groups.get(answer.closed.id)
             if group is None:
-                wanted = self.host.order_codec(order).decode(answer.closed.cut, view.rank_of(member), len(view))
-                if type(wanted) is not self.host.orders[order].cut_wire.type:
+                wanted = self._context.order_codec(order).decode(answer.closed.cut, view.rank_of(member), len(view))
+                if type(wanted) is not self._context.orders[order].cut_wire.type:
                     self._fail(member, "cut")
                     return
                 group = groups[answer.closed.id] = Group(view, order, answer.closed, wanted)  # type: ignore[arg-type]
                 most = max(lacking_count(report.held, group.wanted) for report in reports.values())
-                if most > self.host.settings.missing_max:
+                if most > self._context.settings.missing_max:
                     self._fail(member, "cut")
                     return
             group.lacks[member] = []
@@ -391,7 +391,7 @@ class Attempt:
             self._groups.append(merged)
         for group in self._groups:
             if group.view.id == view.id:
-                merging.find_holders(group, self.host.id)
+                merging.find_holders(group, self._context.id)
 
     def _reports(self, view: View, order: str, answers: Mapping[MemberId, Answer]) -> dict[MemberId, Report]:
         reports: dict[MemberId, Report] = {}
@@ -399,8 +399,8 @@ class Attempt:
             if (answer.members, answer.order) != (view.members, order):  # before its rank is asked for
                 self._fail(member, "report")
                 continue
-            report = self.host.order_codec(order).decode(answer.report, view.rank_of(member), len(view))
-            if type(report) is not self.host.orders[order].report_wire.type:
+            report = self._context.order_codec(order).decode(answer.report, view.rank_of(member), len(view))
+            if type(report) is not self._context.orders[order].report_wire.type:
                 self._fail(member, "report")
             else:
                 reports[member] = report  # type: ignore[assignment]
@@ -419,13 +419,13 @@ class Attempt:
 
     def _merge(self, view: View, order: str, reports: Mapping[MemberId, Report]) -> Group | None:
         by_rank = {view.rank_of(member): report for member, report in reports.items()}
-        cut = merging.try_merge(self.host, view, order, by_rank)
+        cut = merging.try_merge(self._context, view, order, by_rank)
         if cut is None:
-            for rank in merging.find_culprits(self.host, view, order, by_rank):
+            for rank in merging.find_culprits(self._context, view, order, by_rank):
                 self._fail(view.members[rank], "report")
             return None
-        data = self.host.order_codec(order).encode(cut)  # type: ignore[arg-type]
-        group = Group(view, order, Closed(self.ballot, tuple(sorted(by_rank)), data), cut)
+        data = self._context.order_codec(order).encode(cut)  # type: ignore[arg-type]
+        group = Group(view, order, Closed(self.id, tuple(sorted(by_rank)), data), cut)
         group.lacks = {member: lacking(report.held, cut) for member, report in reports.items()}
         return group
 
@@ -443,11 +443,11 @@ class Attempt:
                     by_holder.setdefault(holders[0], []).append(slot)
             for holder, slots in sorted(by_holder.items()):
                 some, asked = merging.first_ranges(slots)  # the rest follows when these are here
-                message = Fetch(self.ballot, self._topic, group.view.id, asked)
+                message = Fetch(self.id, self._topic, group.view.id, asked)
                 self._requests[self._topic] = Request(group, holder, some, message)
                 self._topic += 1
-                self._heard[holder] = self.host.now
-                self.host.send(holder, message)
+                self._heard[holder] = self._context.now
+                self._context.send(holder, message)
         if self._requests:
             return
         bereft = self._find_bereft()
@@ -463,11 +463,11 @@ class Attempt:
 
     def _take_packets(self, sender: MemberId, topic: int, body: Packets) -> None:
         group, holder, slots, _ = self._requests.pop(topic)
-        codec, size = self.host.order_codec(group.order), len(group.view)
+        codec, size = self._context.order_codec(group.order), len(group.view)
         came: dict[Slot, Packet | None] = {
             (origin, number): codec.decode(data, origin, size) for origin, number, data in body.packets if origin < size
         }
-        numbered = self.host.orders[group.order].numbered
+        numbered = self._context.orders[group.order].numbered
         if any(type(packet) not in numbered or packet.number != slot[1] for slot, packet in came.items()):  # type: ignore[union-attr]
             self._fail(holder, "packets")  # what a correct member retains is of its slot
             return
@@ -509,9 +509,9 @@ class Attempt:
                 parts.append(Part(group.view.id, group.cut.id, along, leavers))
         judged = self._judge(members, parts)
         order, views = self._choose_order(), [group.view for group in self._groups]
-        gone = self.host.departures.write(views, self.participants, self.leavers)
+        gone = self._context.departures.write(views, self.participants, self.leavers)
         self.charter = Charter(
-            self.ballot,
+            self.id,
             members,
             self.leavers,
             order,
@@ -525,21 +525,21 @@ class Attempt:
             judged.lost,
         )
         for member in self.participants:
-            self._flushes[member] = self.host.codec.encode(self._flush_for(member))
+            self._flushes[member] = self._context.codec.encode(self._flush_for(member))
         self._enter(Phase.CUT)
 
     def _judge(self, members: Sequence[MemberId], parts: Sequence[Part]) -> primary.Judgement:
         """Whether the view is primary, and who carries the state into it."""
-        if self.host.settings.policy != "primary" or not members:
+        if self._context.settings.policy != "primary" or not members:
             return primary.Judgement(False)
-        return primary.judge(members, self._answers, parts, self.host.peers)
+        return primary.judge(members, self._answers, parts, self._context.peers)
 
     def _flush_for(self, member: MemberId) -> Flush:
         assert self.charter is not None
         group = next((group for group in self._groups if member in group.lacks), None)
         if group is None:
             return Flush(self.charter, None, None, ())
-        rank, codec = group.view.rank_of(member), self.host.order_codec(group.order)
+        rank, codec = group.view.rank_of(member), self._context.order_codec(group.order)
         missing = tuple((*slot, codec.encode(packet_for(group.packets[slot], rank))) for slot in group.lacks[member])
         return Flush(self.charter, group.view.id, group.cut, missing)
 
@@ -552,4 +552,4 @@ class Attempt:
             if answer.view is not None:
                 sizes[answer.view] = sizes.get(answer.view, 0) + 1
         seated = [(-sizes[a.view], member, a.order) for member, a in self._answers.items() if a.view is not None]
-        return min(seated)[2] if seated else self.host.order
+        return min(seated)[2] if seated else self._context.order

@@ -10,18 +10,18 @@ from collections.abc import Iterable, Mapping
 
 from unisono.core.departure import Cause
 from unisono.core.membership.contacts import Contacts
-from unisono.core.membership.context import Evicted, Host
+from unisono.core.membership.context import Context, Evicted
 from unisono.core.membership.participant import Participant
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire.control import Dismiss, Hello
 
 
-class Knowledge:
-    def __init__(self, host: Host, participant: Participant) -> None:
-        self._host = host
+class Beliefs:
+    def __init__(self, context: Context, participant: Participant) -> None:
+        self._context = context
         self._participant = participant
-        self._id = host.id
-        self.contacts = Contacts(host.id, host.settings)
+        self._id = context.id
+        self.contacts = Contacts(context.id, context.settings)
         self.suspects: dict[MemberId, None] = {}  # what my failure detector says
         self.departed: dict[MemberId, None] = {}  # members of my view that have moved on without me
         self.complaints: dict[MemberId, frozenset[MemberId]] = {}  # whom others of my view suspect …
@@ -31,7 +31,7 @@ class Knowledge:
             MemberId, tuple[int, int]
         ] = {}  # did not answer: until when, and how often; the latest last
         self._mistrusted: dict[MemberId, None] = {}  # of these: whose cuts could not be
-        self._departures = host.departures
+        self._departures = context.departures
         self._departures.is_stale = self.contacts.is_stale
 
     @property
@@ -73,8 +73,8 @@ class Knowledge:
     def shun(self, member: MemberId) -> None:
         """One that did not answer is not asked for a while, longer each time."""
         times = min(self._shunned.pop(member, (0, 0))[1], 4)
-        self._shunned[member] = (self._host.now + (self._host.settings.shun_ns << times), times + 1)
-        while len(self._shunned) > self._host.config.members_max:  # who failed longest ago is asked again sooner
+        self._shunned[member] = (self._context.now + (self._context.settings.shun_ns << times), times + 1)
+        while len(self._shunned) > self._context.config.members_max:  # who failed longest ago is asked again sooner
             del self._shunned[next(iter(self._shunned))]
         self._departures.note(member, Cause.UNANSWERING)
         self.contacts.forget(member)
@@ -84,7 +84,7 @@ class Knowledge:
         if not self.is_mistrusted(member):
             self._mistrusted[member] = None
             self.shun(member)
-            while len(self._mistrusted) > self._host.config.members_max:
+            while len(self._mistrusted) > self._context.config.members_max:
                 del self._mistrusted[next(iter(self._mistrusted))]
 
     def is_mistrusted(self, member: MemberId) -> bool:
@@ -92,11 +92,11 @@ class Knowledge:
         return member in self._mistrusted and self._is_shunned(member)
 
     def _is_shunned(self, member: MemberId) -> bool:
-        return self._shunned.get(member, (0, 0))[0] > self._host.now
+        return self._shunned.get(member, (0, 0))[0] > self._context.now
 
     def next_pardon(self) -> list[int]:
         """When members will be asked again."""
-        return [until for until, _ in self._shunned.values() if until > self._host.now]
+        return [until for until, _ in self._shunned.values() if until > self._context.now]
 
     def depart(self, member: MemberId) -> None:
         """A member of my view is in another one."""
@@ -106,7 +106,7 @@ class Knowledge:
     def suspect(self, member: MemberId) -> None:
         """At the limit the oldest suspicion goes: it is of someone who is long out of the view."""
         self.suspects[member] = None
-        while len(self.suspects) > self._host.config.members_max:
+        while len(self.suspects) > self._context.config.members_max:
             del self.suspects[next(iter(self.suspects))]
 
     def dismissed(self, sender: MemberId, message: Dismiss) -> None:
@@ -115,7 +115,7 @@ class Knowledge:
         if view is None or (sender in view.members and view.id != message.base):
             return  # of an earlier time: since then we have shared a view
         if self._departures.dismissed(message):
-            self._host.out.events.append(Evicted(message.by, message.lasted_ns, message.rest_ns))
+            self._context.out.events.append(Evicted(message.by, message.lasted_ns, message.rest_ns))
         if view.id == message.base:
             for member in view.members:
                 if member != self._id:
@@ -170,7 +170,7 @@ class Knowledge:
         result = dict(self.suspects)
         for accuser in self._mine:
             result.update(dict.fromkeys(sorted(self.complaints.get(accuser, ()))))
-        return tuple(result)[: self._host.config.members_max]
+        return tuple(result)[: self._context.config.members_max]
 
     # Others.
 
@@ -180,15 +180,15 @@ class Knowledge:
         The lowest coordinator leads; who has a view leads those that have none. If the leader does nothing for
         `merge_wait_ns`, whoever waited for it leads.
         """
-        now = self._host.now
+        now = self._context.now
         result: dict[MemberId, ViewId | None] = {}
         if self._departures.rests:
             return result
         for member, contact in self.contacts.good(now):
             added = self._added_by(member, contact.hello)
-            if not added or len({self._id, *self._mine, *result, *added}) > self._host.config.members_max:
+            if not added or len({self._id, *self._mine, *result, *added}) > self._context.config.members_max:
                 continue  # a merge takes whole views, or nothing
-            if not self._leads(member, contact.hello) and now - contact.since < self._host.settings.merge_wait_ns:
+            if not self._leads(member, contact.hello) and now - contact.since < self._context.settings.merge_wait_ns:
                 return {}
             for one, base in added.items():
                 known = result.get(one)

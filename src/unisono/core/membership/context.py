@@ -118,7 +118,7 @@ class MembershipOut:
         self.events: list[Event] = []
 
 
-class Host:
+class Context:
     """What proposer and participant need to know of the member they work for."""
 
     def __init__(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from unisono.core.waiting import Concern
 
 if TYPE_CHECKING:
-    from unisono.core.membership.ballot import Attempt
-    from unisono.core.membership.context import Host, Refused
+    from unisono.core.membership.ballot import Ballot
+    from unisono.core.membership.context import Context, Refused
     from unisono.core.membership.participant import Participant
 
 ADDRESSES_SAID_MAX = 8
@@ -17,23 +17,23 @@ REASON_CHARACTERS_MAX = 1_000
 """Of what others give as their reason, so much is repeated."""
 
 
-def explain_change(host: Host, participant: Participant, attempt: Attempt | None) -> str | None:
+def explain_change(context: Context, participant: Participant, ballot: Ballot | None) -> str | None:
     """Why a view change has not finished: ballot, phase, for whom it waits, since when; None if none is under way."""
     p = participant
-    if attempt is not None:
-        names = ", ".join(map(str, attempt.awaited()))
-        waited = (host.now - attempt.since) / 1e9
-        what = f"{attempt.phase.value} of {names}"
-        return f"{host.id} has waited {waited:.3f} s with its proposal {attempt.ballot} for {what}."
+    if ballot is not None:
+        names = ", ".join(map(str, ballot.awaited()))
+        waited = (context.now - ballot.since) / 1e9
+        what = f"{ballot.phase.value} of {names}"
+        return f"{context.id} has waited {waited:.3f} s with its proposal {ballot.id} for {what}."
     if not p.engaged:
         return None
     what = "the install" if p.promised in p.confirmed else "the cut"
-    waited = (host.now - p.progress_at) / 1e9
-    return f"{host.id} has waited {waited:.3f} s for {what} of view {p.promised} from {p.promised.proposer}."
+    waited = (context.now - p.progress_at) / 1e9
+    return f"{context.id} has waited {waited:.3f} s for {what} of view {p.promised} from {p.promised.proposer}."
 
 
 def explain_standing(
-    host: Host,
+    context: Context,
     participant: Participant,
     joined_at: int | None,
     leave_at: int | None,
@@ -41,7 +41,7 @@ def explain_standing(
     refusal: Refused | None = None,
 ) -> list[Concern]:
     """What waits beside a view change. `met`: how many others have been met that have no view either."""
-    me, p, settings = host.id, participant, host.settings
+    me, p, settings = context.id, participant, context.settings
     said = []
     if p.view is None and joined_at is not None and leave_at is None:
         if refusal is not None:
@@ -53,18 +53,18 @@ def explain_standing(
         said.append(Concern(("join",), sentence, joined_at))
     if leave_at is not None and not p.gone:
         said.append(Concern(("leave",), f"{me} wants to leave, and the others have not agreed yet", leave_at))
-    if host.departures.rests:
-        rest = host.departures.rest_ns / 1e9
+    if context.departures.rests:
+        rest = context.departures.rest_ns / 1e9
         sentence = f"{me} was evicted, and looks for the others in {rest:.3f} s"
-        if not host.departures.is_drained:
+        if not context.departures.is_drained:
             sentence += " at the latest, or when its application has drained"
         said.append(Concern(("rest",), sentence))
     elif p.charter is not None and settings.policy == "primary" and not p.charter.primary and not p.gone:
-        said.append(Concern(("read-only",), explain_read_only(host, p)))
+        said.append(Concern(("read-only",), explain_read_only(context, p)))
     return said
 
 
-def explain_read_only(host: Host, participant: Participant) -> str:
+def explain_read_only(context: Context, participant: Participant) -> str:
     """Why nothing can be cast in this view, and what would make it primary."""
     charter = participant.charter
     assert charter is not None
@@ -76,7 +76,7 @@ def explain_read_only(host: Host, participant: Participant) -> str:
         )
     what = f"view {charter.id} is not the primary one, so it is read-only"
     last = participant.standing.last
-    owed = host.peers if last is None else tuple(member.address for member in last.members)
+    owed = context.peers if last is None else tuple(member.address for member in last.members)
     present = {member.address for member in charter.members}
     missing = [address for address in owed if address not in present]
     if not owed or 2 * len(missing) < len(owed):  # what is known here is no reason

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from unisono.core.membership.beliefs import Knowledge
-from unisono.core.membership.context import Host
+from unisono.core.membership.beliefs import Beliefs
+from unisono.core.membership.context import Context
 from unisono.core.membership.participant import Participant
 from unisono.core.types import MemberId
 
 
-class Pace:
-    def __init__(self, host: Host, participant: Participant, known: Knowledge) -> None:
-        self._host = host
+class ProposalTiming:
+    def __init__(self, context: Context, participant: Participant, beliefs: Beliefs) -> None:
+        self._context = context
         self._participant = participant
-        self._known = known
+        self._beliefs = beliefs
         self.joined_at: int | None = None
         self.has_seeds = False
         self._outbid = 0  # times in a row
@@ -47,19 +47,19 @@ class Pace:
 
     def abandon(self) -> None:
         """Another ballot is needed, at once; but if several in a row come to nothing, not at once any more."""
-        settings = self._host.settings
+        settings = self._context.settings
         self._abandoned += 1
         if self._abandoned > 3:
             wait = min(settings.backoff_ns << min(self._abandoned - 4, 16), settings.backoff_ns_max)
-            self._backoff_until = self._host.now + wait
+            self._backoff_until = self._context.now + wait
 
     def back_off(self) -> None:
         """Outbid: let the other one finish. The wait differs from member to member, so that two do not meet for ever."""
-        settings = self._host.settings
+        settings = self._context.settings
         wait = min(settings.backoff_ns << min(self._outbid, 16), settings.backoff_ns_max)
-        jitter = crc32(f"{self._host.id}/{self._outbid}".encode()) % 1024 * wait // 1024
+        jitter = crc32(f"{self._context.id}/{self._outbid}".encode()) % 1024 * wait // 1024
         self._outbid += 1
-        self._backoff_until = self._host.now + wait + jitter
+        self._backoff_until = self._context.now + wait + jitter
 
     # When it is time.
 
@@ -75,24 +75,24 @@ class Pace:
         Where all of a view are well, its change waits for a boundary between messages. A crash may block the way there, and who
         sleeps gives no way: so it waits for `takeover_ns` at most, as the next in line does for whoever is to propose.
         """
-        p, now, at = self._participant, self._host.now, self._wanted_at(wish, is_refused, is_renewal)
-        if at is None or at > now or p.view is None or p.engaged or self._known.is_broken():
+        p, now, at = self._participant, self._context.now, self._wanted_at(wish, is_refused, is_renewal)
+        if at is None or at > now or p.view is None or p.engaged or self._beliefs.is_broken():
             if self._approached_at is not None:
                 self._approached_at = None
-                self._host.seat.approach(False)
+                self._context.seat.approach(False)
             return at
         if self._approached_at is None:
             self._approached_at = now
-        return now if self._host.seat.approach(True) else self._approached_at + self._host.settings.takeover_ns
+        return now if self._context.seat.approach(True) else self._approached_at + self._context.settings.takeover_ns
 
     def _wanted_at(self, wish: str, is_refused: bool, is_renewal: bool) -> int | None:
         """When I would propose if there were no messages."""
-        p, now, settings = self._participant, self._host.now, self._host.settings
-        line = self._known.line()
-        patience = settings.takeover_ns * line.index(self._host.id)
+        p, now, settings = self._participant, self._context.now, self._context.settings
+        line = self._beliefs.line()
+        patience = settings.takeover_ns * line.index(self._context.id)
         if p.view is None and is_refused:
             return None
-        newcomers = self._known.newcomers() if line[0] == self._host.id else {}
+        newcomers = self._beliefs.newcomers() if line[0] == self._context.id else {}
         is_enough = p.view is not None or len(newcomers) + 1 >= settings.members_min
         if p.engaged:
             if not is_enough:  # what was begun with more is not finished with fewer
@@ -115,7 +115,7 @@ class Pace:
         if p.view is None:
             founding = self._founding_at()
             times += [] if founding is None or newcomers else [founding]
-        elif self._known.must_shrink() or (line[0] == self._host.id and (wish not in ("", p.order) or is_renewal)):
+        elif self._beliefs.must_shrink() or (line[0] == self._context.id and (wish not in ("", p.order) or is_renewal)):
             self._trouble_at = now if self._trouble_at is None else self._trouble_at
             times.append(self._trouble_at + patience)
         else:
@@ -123,14 +123,14 @@ class Pace:
         return max(min(times), self._backoff_until) if times else None
 
     def _is_waiting_in_vain(self, proposer: MemberId) -> bool:
-        view, known = self._participant.view, self._known
-        if proposer == self._host.id or self._participant.is_forsaken:
+        view, known = self._participant.view, self._beliefs
+        if proposer == self._context.id or self._participant.is_forsaken:
             return True
         is_mine = view is not None and proposer in view.members
         return not known.is_active(proposer) if is_mine else known.is_lost(proposer)
 
     def _founding_at(self) -> int | None:
         assert self.joined_at is not None
-        if self._host.settings.members_min > 1:
+        if self._context.settings.members_min > 1:
             return None
-        return self.joined_at + (self._host.settings.join_wait_ns if self.has_seeds else 0)
+        return self.joined_at + (self._context.settings.join_wait_ns if self.has_seeds else 0)

@@ -325,7 +325,7 @@ class Post:
     def take(self, do: Do, what: Any = None) -> Turn:
         """One turn: an input, and all that follows from it."""
         membership, seat = self.membership, self.chair.seat
-        host = membership._host
+        host = membership._context
         now = host.now
         if do is Do.TICK:
             deadline = membership.deadline
@@ -375,7 +375,7 @@ class Post:
 
     def _end_turn(self, seat_now: int, told: list[ShownAct]) -> Turn:
         out = self.membership.drain()
-        self.membership._host.refused = {}  # counters tell apart what behaves alike
+        self.membership._context.refused = {}  # counters tell apart what behaves alike
         if out.records and self.scope.restarts:
             self.record = out.records[-1]
         sends: list[tuple[int, Letter]] = []
@@ -444,14 +444,14 @@ class Post:
         return Facts(
             participant.view,
             seat is not None and seat._blocked,
-            not participant.engaged and membership._attempt is None,
-            tuple(sorted(numbers[member] for member in membership._known.suspects)),
+            not participant.engaged and membership._ballot is None,
+            tuple(sorted(numbers[member] for member in membership._beliefs.suspects)),
             deadline,
-            deadline is not None and deadline < membership._host.now + SOON_NS,
+            deadline is not None and deadline < membership._context.now + SOON_NS,
             seat is not None and seat._quiet_at is not None and not seat._blocked,
             None if participant.closed is None else participant.closed.id,
             self.knows_all,
-            membership._pace._newcomers_at is not None and not participant.engaged and membership._attempt is None,
+            membership._timing._newcomers_at is not None and not participant.engaged and membership._ballot is None,
             membership.is_primary,
             self.application.is_waiting,
             self.application.holds,
@@ -478,7 +478,7 @@ class Shelf:
 
     def admit(self, post: Post) -> None:
         """Let a new post use what all share."""
-        host = post.membership._host
+        host = post.membership._context
         host.codec, host._codecs = self._shared["codec"], self._shared["codecs"]
 
     def copy(self, post: Post) -> Post:
