@@ -422,6 +422,7 @@ NOT_ALONE = {
     "membership_mutants.ShortStanding": "part of ForgetsConfirmedPrimaries",
     "membership_mutants.Forgetful": "part of ForgetsTheRecord",
     "membership_mutants.PunctualParticipant": "part of NeverInstallsLate",
+    "membership_mutants.LingeringParticipant": "part of KeepsItsBallotWhenLeaving",
     "membership_mutants.FaithfulParticipant": "part of WaitsForTheForsaken",
     "contract_mutants.ForgetfulBallot": "part of AllowsAmnesia",
     "contract_mutants.LowestBallot": "part of LowestViewCarriesTheState",

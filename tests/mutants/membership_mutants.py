@@ -50,13 +50,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.membership_harness import Chair
-from unisono.core.membership.ballot import Ballot, Phase
+from unisono.core.membership.ballot import Ballot
 from unisono.core.membership.contacts import Contacts
 from unisono.core.membership.context import Context
+from unisono.core.membership.departures import Departures
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.merge import Group
 from unisono.core.membership.participant import Participant
 from unisono.core.membership.primary import NOTHING
+from unisono.core.membership.ring import Ring
+from unisono.core.membership.states import BallotState, BallotStep, ParticipantState
 from unisono.core.ordering import Report
 from unisono.core.types import MemberId, Rank, ViewId
 from unisono.core.views.engine import Seat
@@ -156,8 +159,9 @@ class TrustsStaleIncarnations(Membership):
 
 class ChangingBallot(Ballot):
     def tick(self) -> None:
+        before = self._state
         super().tick()
-        if self.phase is Phase.CUT and self.failed:
+        if before is BallotState.CLOSING and self.failed:
             for member in self.failed:
                 del self.bases[member]
                 self._answers.pop(member, None)
@@ -166,8 +170,10 @@ class ChangingBallot(Ballot):
             self.participants = tuple(self.bases)
             self.failed = []
             self._confirmed &= set(self.participants)
+            self._state = BallotState.FETCHING
             self._write()
-            self.done = self.is_complete()
+            if self.is_complete():
+                self._step(BallotStep.FINISH)
 
 
 class ChangesItsProposal(Membership):
@@ -185,8 +191,8 @@ class ForgetsConfirmedPrimaries(Membership):
 
 
 class Forgetful(Participant):
-    def __init__(self, context: Context, standing: Standing) -> None:
-        super().__init__(context, NOTHING)
+    def __init__(self, context: Context, ring: Ring, departures: Departures, standing: Standing) -> None:
+        super().__init__(context, ring, departures, NOTHING)
 
 
 class ForgetsTheRecord(Membership):
@@ -207,7 +213,19 @@ class NeverInstallsLate(Membership):
     participant_type = PunctualParticipant
 
 
+class LingeringParticipant(Participant):
+    def install(self, ballot: ViewId) -> None:
+        was_gone = self.is_gone
+        if was_gone:
+            self._state = ParticipantState.CONFIRMED
+        super().install(ballot)
+        if was_gone:
+            self._state = ParticipantState.GONE
+
+
 class KeepsItsBallotWhenLeaving(Membership):
+    participant_type = LingeringParticipant
+
     def leave(self) -> None:
         ballot, confirmed = self._ballot, self._participant.confirmed
         super().leave()

@@ -88,7 +88,7 @@ def test_a_first_view_has_members_min_however_its_first_ballot_ended(victims: st
     """Whoever had begun with enough went on with whoever was left."""
     world = GroupWorld("fifo", seed=1, settings=with_membership(members_min=3))
     world.start(*"abc", seeds="abc")
-    assert world.run(5, lambda: world.processes["a"].member._membership._ballot is not None)
+    assert world.run(5, lambda: world.processes["a"].member._membership.is_proposing)
     for name in victims:
         world.crash(name)
     world.run(8)

@@ -119,7 +119,7 @@ class Mute(Departures):
 
 
 def test_a_charter_without_reasons_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.membership.context.Departures", Mute)
+    monkeypatch.setattr("unisono.core.membership.membership.Departures", Mute)
     with pytest.raises(AssertionError):
         test_one_that_left_and_one_that_crashed_are_told_apart_by_everyone()
 

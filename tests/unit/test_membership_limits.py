@@ -114,7 +114,9 @@ def test_what_a_refusal_says_is_repeated_without_what_could_harm_a_terminal() ->
     world = World("fifo")
     (a,) = world.start("a", seeds=("b",))
     membership = a.membership
-    (concern,) = explain_standing(membership._context, membership._participant, 0, None, 0, refusal)
+    (concern,) = explain_standing(
+        membership._context, membership._participant, membership.departures, 0, None, 0, refusal
+    )
     assert "because ?[31mno no" in concern.sentence
     assert len(concern.sentence) < REASON_CHARACTERS_MAX + 100
 

@@ -1,10 +1,10 @@
 """One ballot as its proposer sees it: collect answers, merge, fetch what is missing, send the cuts, count confirmations.
 
-| phase   | waits for                                  | then                                                                 |
-|---------|--------------------------------------------|----------------------------------------------------------------------|
-| COLLECT | an answer of every participant             | group the answers and merge each group                               |
-| FETCH   | packets that some member of a group lacks  | write the charter, send each its cut and exactly what it lacks       |
-| CUT     | a confirmation of every participant        | the view is installed                                                |
+| state      | waits for                                  | then                                                              |
+|------------|--------------------------------------------|-------------------------------------------------------------------|
+| COLLECTING | an answer of every participant             | group the answers and merge each group                            |
+| FETCHING   | packets that some member of a group lacks  | write the charter, send each its cut and exactly what it lacks    |
+| CLOSING    | a confirmation of every participant        | the view is installed                                             |
 
 **Groups.** Answers are grouped by previous view *and* by the cut that closed it. One that has not closed yet joins a group
 whose cut *covers* it, which means that its report was counted when that cut was merged: its report has not changed since
@@ -31,25 +31,24 @@ Answers and cuts travel by **star**, or by **ring** first and by star where that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
 from typing import NamedTuple
 
 from unisono.core.membership import merge as merging
 from unisono.core.membership import primary
 from unisono.core.membership.chunks import Parcel, pieces
+from unisono.core.membership.collection import Collection, Star
 from unisono.core.membership.context import Context
+from unisono.core.membership.departures import Departures
 from unisono.core.membership.merge import Group
 from unisono.core.membership.participant import lacking, lacking_count
-from unisono.core.membership.ring import ring_of
+from unisono.core.membership.states import BALLOT, BallotState, BallotStep, advance
 from unisono.core.ordering import Report
 from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View, ViewId
 from unisono.core.views.engine import packet_for
 from unisono.core.wire.control import (
     ANSWER,
     CUT,
-    DECREE,
     FETCHED,
-    ROLL,
     Answer,
     Charter,
     Closed,
@@ -68,12 +67,6 @@ ASKED_MIN = 8
 """A participant that does not answer is asked again this many times before it is given up."""
 
 
-class Phase(Enum):
-    COLLECT = "the answer"
-    FETCH = "missing packets"
-    CUT = "the confirmation"
-
-
 class Request(NamedTuple):
     """A fetch under way."""
 
@@ -89,23 +82,25 @@ class Ballot:
     def __init__(
         self,
         context: Context,
+        departures: Departures,
+        collection: Collection,
         ballot: ViewId,
         bases: Mapping[MemberId, ViewId | None],
         leavers: Iterable[MemberId],
         order: str,
-        ring: bool = False,
     ) -> None:
         self._context = context
+        self._departures = departures
+        self._collection = collection
         self.id = ballot
         self.bases = dict(sorted(bases.items()))
         self.participants = tuple(self.bases)
         self.leavers = tuple(sorted(set(leavers)))
         self.switch = order  # "": stay with what there is
-        self.phase = Phase.COLLECT
+        self._state = BallotState.COLLECTING
         self.since = context.now
         self.failed: list[MemberId] = []
         self.charter: Charter | None = None
-        self.done = False  # everyone confirmed
         self._answers: dict[MemberId, Answer] = {}
         self._hearsay: set[MemberId] = set()  # whose answers came with a token, through the hands of others
         self._has_nonsense = False  # a member has failed because of what it said
@@ -122,97 +117,90 @@ class Ballot:
         self.retry_at = context.now + self._retry_ns
         self._tell_ns = context.settings.retry_ns  # who has answered is told less and less often that this goes on
         self._tell_at = context.now + self._tell_ns
-        self._ring = ring_of(self.participants, context.id) if ring and len(self.participants) > 1 else ()
-        self._ring_until = 0  # until then the token has time to come around; after that it is the star's turn
-        self._enter(Phase.COLLECT)
+        self._begin()
+
+    @property
+    def state(self) -> BallotState:
+        return self._state
+
+    def _step(self, step: BallotStep) -> None:
+        self._state = advance(BALLOT, self._state, step)
 
     # Whom it waits for.
 
     def awaited(self) -> tuple[MemberId, ...]:
-        if self.phase is Phase.COLLECT:
+        if self._state is BallotState.COLLECTING:
             return tuple(member for member in self.participants if member not in self._answers)
-        if self.phase is Phase.FETCH:
+        if self._state is BallotState.FETCHING:
             return tuple(sorted({request.holder for request in self._requests.values()}))
         return tuple(member for member in self.participants if member not in self._confirmed)
 
-    def _enter(self, phase: Phase) -> None:
-        self.phase = phase
+    def _begin(self) -> None:
+        """A state begins: everyone has its time anew."""
         self._heard = dict.fromkeys(self.participants, self._context.now)
         self._retry_ns = self._first_retry_ns
         self.retry_at = self._context.now + self._retry_ns
         self._tell_ns = self._context.settings.retry_ns
         self._tell_at = self._context.now + self._tell_ns
-        by_ring = bool(self._ring) and phase is not Phase.FETCH
-        self._ring_until = self._context.now + self._context.settings.answer_wait_ns if by_ring else 0
-        if phase is Phase.COLLECT:
+        if self._state is BallotState.COLLECTING:
+            self._collection.begin_round()
             for member, base in self.bases.items():
-                if not by_ring or member == self._context.id:
+                if self._collection.is_direct(member):
                     self._context.send(member, Propose(self.id, base, self.participants))
-        elif phase is Phase.CUT:
+        elif self._state is BallotState.FETCHING:
+            self._collection.end_round()
+        else:
+            self._collection.begin_round()
             lackers = {member for group in self._groups for member, slots in group.lacks.items() if slots}
             for member in self.participants:
-                if not by_ring or member == self._context.id or member in lackers:
+                if self._collection.is_direct(member) or member in lackers:
                     self._push(member)
-            if by_ring:
-                self._send_decree()
+            self._collection.announce(self._decree())
 
-    # The ring.
-
-    def _call_roll(self) -> None:
-        """My own answer is here: it is the first on the roll."""
-        answer = self._answers[self._context.id]
-        views = () if answer.view is None else ((answer.view, answer.members),)
-        mine = self._context.codec.encode(answer._replace(members=()))
-        roll = RollCall(tuple(self.bases.items()), views, (mine,))
-        self._context.ring.pass_on(self.id, ROLL, self._ring[1], roll)
-
-    def _send_decree(self) -> None:
+    def _decree(self) -> Decree:
         assert self.charter is not None
         cuts = tuple((group.view.id, group.cut, tuple(sorted(group.lacks))) for group in self._groups)
-        self._context.ring.pass_on(self.id, DECREE, self._ring[1], Decree(self.charter, cuts))
+        return Decree(self.charter, cuts)
 
     def come_around(self, sender: MemberId, token: RollCall | Decree) -> None:
         """The token is back: all have answered, or all have confirmed."""
-        if not self._ring or sender != self._ring[-1]:
-            return
         if isinstance(token, Decree):
-            if self.phase is Phase.CUT and token.charter == self.charter:
+            is_mine = self._state is BallotState.CLOSING and token.charter == self.charter
+            if is_mine and self._collection.is_closed(sender):
                 for member in self.participants[:]:
                     if member != self._context.id:  # I confirm to myself
                         self.confirm(member)
-        elif self.phase is Phase.COLLECT and len(token.answers) == len(self._ring):
-            views = dict(token.views)
-            for member, data in zip(self._ring, token.answers, strict=True):
-                answer = self._context.codec.read(data)
+        elif self._state is BallotState.COLLECTING:
+            for member, answer in self._collection.read_roll(sender, token):
                 if member in self._answers:
                     continue
                 self._hearsay.add(member)
-                if isinstance(answer, Answer):
-                    members = () if answer.view is None else views.get(answer.view, ())
-                    self._take_answer(member, answer._replace(members=members))
-                else:
+                if answer is None:
                     self._fail(member, "answer")
+                else:
+                    self._take_answer(member, answer)
 
     @property
     def deadline(self) -> int:
-        if self._ring_until:
-            return self._ring_until
+        if self._collection.patient_until:
+            return self._collection.patient_until
         waits = [self._heard[member] + self._context.settings.answer_wait_ns for member in self.awaited()]
         return min([self.retry_at, *waits])
 
     def tick(self) -> None:
         """Repeat what is not answered; give those up that were silent for too long."""
         now, settings = self._context.now, self._context.settings
-        if now < self._ring_until:
+        if now < self._collection.patient_until:
             return
         if (
-            self._ring_until
-        ):  # the token is lost or slow: ask those who are left, and give them the time that a star gives
-            self._ring_until = 0
+            self._collection.patient_until
+        ):  # the token is lost or slow: ask the rest, and give them the time that a star gives
+            self._collection.end_round()
             self._heard = dict.fromkeys(self.participants, now)
             self.retry_at = now
         awaited = self.awaited()
-        self.failed += [member for member in awaited if now - self._heard[member] >= settings.answer_wait_ns]
+        silent = [member for member in awaited if now - self._heard[member] >= settings.answer_wait_ns]
+        self._give_up(silent)
         if self.failed or now < self.retry_at:
             return
         self._retry_ns = min(2 * self._retry_ns, settings.retry_ns_max, self._retry_ns_most)
@@ -223,10 +211,10 @@ class Ballot:
             for member in self.participants:  # who waits for others should know that this goes on
                 if member not in awaited and member != self._context.id:
                     self._context.send(member, Propose(self.id, self.bases[member], self.participants))
-        if self.phase is Phase.COLLECT:
+        if self._state is BallotState.COLLECTING:
             for member in awaited:
                 self._ask_again(member, ANSWER, Propose(self.id, self.bases[member], self.participants))
-        elif self.phase is Phase.FETCH:
+        elif self._state is BallotState.FETCHING:
             for topic, request in self._requests.items():
                 self._ask_again(request.holder, topic, request.message)
         else:
@@ -258,7 +246,7 @@ class Ballot:
 
     def piece(self, sender: MemberId, piece: Piece) -> None:
         """A part of an answer, or of packets that were fetched."""
-        expected = sender in self.awaited() and (piece.topic == ANSWER) is (self.phase is Phase.COLLECT)
+        expected = sender in self.awaited() and (piece.topic == ANSWER) is (self._state is BallotState.COLLECTING)
         if not expected or (piece.topic != ANSWER and piece.topic not in self._requests):
             return
         if piece.topic != ANSWER and self._requests[piece.topic].holder != sender:
@@ -288,7 +276,7 @@ class Ballot:
             self._fail(sender, "parcel")
 
     def pull(self, sender: MemberId, message: Pull) -> None:
-        if self.phase is Phase.CUT and message.topic == CUT and sender in self._flushes:
+        if self._state is BallotState.CLOSING and message.topic == CUT and sender in self._flushes:
             if message.offset > self._pulled.get(sender, -1):  # who asks for the same again and again does not get on
                 self._pulled[sender] = message.offset
                 self._heard[sender] = self._context.now
@@ -299,10 +287,11 @@ class Ballot:
                 self._context.send(sender, piece)
 
     def confirm(self, sender: MemberId) -> None:
-        if self.phase is Phase.CUT and sender in self._flushes:
+        if self._state is BallotState.CLOSING and sender in self._flushes:
             self._confirmed.add(sender)
             self._heard[sender] = self._context.now
-            self.done = self.is_complete()
+            if self.is_complete():
+                self._step(BallotStep.FINISH)
 
     def is_complete(self) -> bool:
         return len(self._confirmed) == len(self.participants)
@@ -311,7 +300,12 @@ class Ballot:
         self._context.refuse(reason)
         self._has_nonsense = True
         if member not in self.failed:
-            self.failed.append(member)
+            self._give_up([member])
+
+    def _give_up(self, members: Sequence[MemberId]) -> None:
+        if members:
+            self._step(BallotStep.FAIL)
+            self.failed += members
 
     def begins_anew(self) -> bool:
         """Ask everyone directly if something cannot be that came with the token: anyone on its way may have changed it."""
@@ -323,8 +317,9 @@ class Ballot:
         self.failed.clear()
         self._requests.clear()
         self._has_nonsense = False
-        self._ring = ()
-        self._enter(Phase.COLLECT)
+        self._collection = Star()
+        self._step(BallotStep.ASK_DIRECTLY)
+        self._begin()
         return True
 
     # Collect and merge.
@@ -335,8 +330,8 @@ class Ballot:
             self._fail(sender, "answer")
             return
         self._answers[sender] = answer
-        if self._ring and self._ring_until and len(self._answers) == 1 and sender == self._context.id:
-            self._call_roll()
+        if len(self._answers) == 1 and sender == self._context.id:
+            self._collection.call_roll(answer)
         if len(self._answers) == len(self.participants):
             self._group()
 
@@ -433,8 +428,9 @@ class Ballot:
 
     def _fetch(self) -> None:
         """Ask for all that is still missing; when nothing is, send the cuts, or make the groups again if one must stay apart."""
-        if self.phase is not Phase.FETCH:
-            self._enter(Phase.FETCH)
+        if self._state is not BallotState.FETCHING:
+            self._step(BallotStep.MERGE)
+            self._begin()
         for group in self._groups:
             busy = {request.holder for request in self._requests.values()}  # each is asked for one thing at a time
             by_holder: dict[MemberId, list[Slot]] = {}
@@ -509,7 +505,7 @@ class Ballot:
                 parts.append(Part(group.view.id, group.cut.id, along, leavers))
         judged = self._judge(members, parts)
         order, views = self._choose_order(), [group.view for group in self._groups]
-        gone = self._context.departures.write(views, self.participants, self.leavers)
+        gone = self._departures.write(views, self.participants, self.leavers)
         self.charter = Charter(
             self.id,
             members,
@@ -526,7 +522,8 @@ class Ballot:
         )
         for member in self.participants:
             self._flushes[member] = self._context.codec.encode(self._flush_for(member))
-        self._enter(Phase.CUT)
+        self._step(BallotStep.ANNOUNCE)
+        self._begin()
 
     def _judge(self, members: Sequence[MemberId], parts: Sequence[Part]) -> primary.Judgement:
         """Whether the view is primary, and who carries the state into it."""

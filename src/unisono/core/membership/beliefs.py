@@ -10,18 +10,20 @@ from collections.abc import Iterable, Mapping
 
 from unisono.core.departure import Cause
 from unisono.core.membership.contacts import Contacts
-from unisono.core.membership.context import Context, Evicted
+from unisono.core.membership.context import Context
+from unisono.core.membership.departures import Departures
 from unisono.core.membership.participant import Participant
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire.control import Dismiss, Hello
 
 
 class Beliefs:
-    def __init__(self, context: Context, participant: Participant) -> None:
+    def __init__(self, context: Context, participant: Participant, contacts: Contacts, departures: Departures) -> None:
         self._context = context
         self._participant = participant
+        self._contacts = contacts
+        self._departures = departures
         self._id = context.id
-        self.contacts = Contacts(context.id, context.settings)
         self.suspects: dict[MemberId, None] = {}  # what my failure detector says
         self.departed: dict[MemberId, None] = {}  # members of my view that have moved on without me
         self.complaints: dict[MemberId, frozenset[MemberId]] = {}  # whom others of my view suspect …
@@ -31,8 +33,6 @@ class Beliefs:
             MemberId, tuple[int, int]
         ] = {}  # did not answer: until when, and how often; the latest last
         self._mistrusted: dict[MemberId, None] = {}  # of these: whose cuts could not be
-        self._departures = context.departures
-        self._departures.is_stale = self.contacts.is_stale
 
     @property
     def _view(self) -> View | None:
@@ -45,10 +45,10 @@ class Beliefs:
     def installed(self, view: View) -> None:
         """A view was installed: what was known about the old one is settled."""
         for member in view.members:
-            self.contacts.meet(member)
+            self._contacts.meet(member)
             self._shunned.pop(member, None)
             self._mistrusted.pop(member, None)
-        self.contacts.installed(view)
+        self._contacts.installed(view)
         self.departed = {}
         self.complaints = {}
         self.charges = {}
@@ -65,10 +65,10 @@ class Beliefs:
 
     def is_lost(self, member: MemberId) -> bool:
         """Whether a member is believed to have crashed."""
-        return member in self.suspects or self.contacts.is_stale(member)
+        return member in self.suspects or self._contacts.is_stale(member)
 
     def is_leaving(self, member: MemberId) -> bool:
-        return member in self.leavers or (member == self._id and self._participant.leaving)
+        return member in self.leavers or (member == self._id and self._participant.is_leaving)
 
     def shun(self, member: MemberId) -> None:
         """One that did not answer is not asked for a while, longer each time."""
@@ -77,7 +77,7 @@ class Beliefs:
         while len(self._shunned) > self._context.config.members_max:  # who failed longest ago is asked again sooner
             del self._shunned[next(iter(self._shunned))]
         self._departures.note(member, Cause.UNANSWERING)
-        self.contacts.forget(member)
+        self._contacts.forget(member)
 
     def mistrust(self, member: MemberId) -> None:
         """One whose cuts cannot be: whether it lies or believes one that does, others are to propose for a while."""
@@ -109,24 +109,24 @@ class Beliefs:
         while len(self.suspects) > self._context.config.members_max:
             del self.suspects[next(iter(self.suspects))]
 
-    def dismissed(self, sender: MemberId, message: Dismiss) -> None:
-        """The others have gone on without me: I go on alone, and rest."""
+    def dismissed(self, sender: MemberId, message: Dismiss) -> bool:
+        """The others have gone on without me: I go on alone, and rest. True if that is news."""
         view = self._view
         if view is None or (sender in view.members and view.id != message.base):
-            return  # of an earlier time: since then we have shared a view
-        if self._departures.dismissed(message):
-            self._context.out.events.append(Evicted(message.by, message.lasted_ns, message.rest_ns))
+            return False  # of an earlier time: since then we have shared a view
+        is_news = self._departures.dismissed(message)
         if view.id == message.base:
             for member in view.members:
                 if member != self._id:
                     self.depart(member)
+        return is_news
 
     def moved(self, member: MemberId) -> None:
         """A member is not in the view that I thought; nor is whoever spoke for that view up to date."""
         if member in self._mine:
             self.depart(member)
-        for one in [one for one, c in self.contacts.contacts.items() if member == one or member in c.hello.members]:
-            self.contacts.forget(one)
+        for one in [one for one, c in self._contacts.contacts.items() if member == one or member in c.hello.members]:
+            self._contacts.forget(one)
 
     # My view.
 
@@ -184,7 +184,7 @@ class Beliefs:
         result: dict[MemberId, ViewId | None] = {}
         if self._departures.rests:
             return result
-        for member, contact in self.contacts.good(now):
+        for member, contact in self._contacts.good(now):
             added = self._added_by(member, contact.hello)
             if not added or len({self._id, *self._mine, *result, *added}) > self._context.config.members_max:
                 continue  # a merge takes whole views, or nothing
@@ -209,7 +209,7 @@ class Beliefs:
         added: dict[MemberId, ViewId | None] = {}
         for one in hello.members:
             is_mine = view is not None and one in view.members and hello.view < view.id and self.is_active(one)
-            if one != self._id and not is_mine and not self.contacts.is_stale(one):
+            if one != self._id and not is_mine and not self._contacts.is_stale(one):
                 added[one] = hello.view
         return {} if self._clash(added, hello) else added
 

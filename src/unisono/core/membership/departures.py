@@ -13,16 +13,12 @@ one goes on alone, shows that it was evicted and why, and is mute until its rest
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from unisono.core.departure import Cause, Departure
+from unisono.core.membership.contacts import Contacts
+from unisono.core.membership.context import Context
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire.control import Charter, Control, Dismiss, Hello, Propose
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from unisono.core.membership.context import Context
 
 _DOUBLINGS_MAX = 16
 
@@ -39,12 +35,12 @@ class Evicted:
 
 
 class Departures:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, contacts: Contacts) -> None:
         self._context = context
+        self._contacts = contacts
         self._grounds: dict[MemberId, Departure] = {}  # since the view was installed
         self._evicted: dict[MemberId, Evicted] = {}  # the longest known first
         self.evicting: dict[MemberId, Departure] = {}  # of my view: whom it must lose because they are too slow
-        self.is_stale: Callable[[MemberId], bool] = lambda member: False  # whether a newer life is known
         self.is_drained = True  # whether the application here has room again
         self._rests_until = 0  # I was evicted, and stay away until then …
         self._drains_until = 0  # … or, if the application has not drained, until then
@@ -93,7 +89,7 @@ class Departures:
                 result.append(Departure(member, Cause.LEFT, member))
             elif member in self.evicting:
                 result.append(self.evicting[member])
-            elif member < lives.get(member.address, member) or self.is_stale(member):
+            elif member < lives.get(member.address, member) or self._contacts.is_stale(member):
                 result.append(Departure(member, Cause.RESTARTED, self._context.id))
             else:
                 result.append(self._grounds.get(member) or Departure(member, Cause.LOST, self._context.id))

@@ -10,7 +10,9 @@ from __future__ import annotations
 from unisono.core.departure import Cause
 from unisono.core.membership.agreement import Agreement
 from unisono.core.membership.beliefs import Beliefs
+from unisono.core.membership.contacts import Contacts
 from unisono.core.membership.context import Context, Outlived, Refused
+from unisono.core.membership.departures import Departures
 from unisono.core.membership.participant import Participant
 from unisono.core.types import MemberId
 from unisono.core.wire.control import Hello, Moved, Notice, Outlive, Refuse
@@ -26,9 +28,13 @@ REPEATS_MAX = 6
 
 
 class Discovery:
-    def __init__(self, context: Context, participant: Participant, beliefs: Beliefs) -> None:
+    def __init__(
+        self, context: Context, participant: Participant, contacts: Contacts, departures: Departures, beliefs: Beliefs
+    ) -> None:
         self._context = context
         self._participant = participant
+        self._contacts = contacts
+        self._departures = departures
         self._beliefs = beliefs
         self.agreement = Agreement(context)
         self._greeters: dict[str, None] = {}  # strangers that greeted me, for my coordinator
@@ -67,7 +73,7 @@ class Discovery:
 
     @property
     def deadline(self) -> int:
-        is_telling = self._noticed is not None and not self._participant.engaged
+        is_telling = self._noticed is not None and not self._participant.is_engaged
         return min(self.greet_at, self._notice_at) if is_telling else self.greet_at
 
     def renew(self) -> None:
@@ -97,7 +103,7 @@ class Discovery:
             () if view is None else view.members,
             self.coordinator,
             self._beliefs.accused(),
-            self._beliefs.contacts.firm_addresses[:limit],
+            self._contacts.firm_addresses[:limit],
             nonce is not None,
             self._context.nonces.current(self._context.now) if nonce is None else nonce,
         )
@@ -114,9 +120,9 @@ class Discovery:
         self.greet_at = context.now + (
             context.settings.refused_probe_ns if self.is_refused else context.settings.probe_ns
         )
-        if context.departures.rests:
+        if self._departures.rests:
             return
-        addresses = self._beliefs.contacts.next_addresses(view)
+        addresses = self._contacts.next_addresses(view)
         if view is None or self.coordinator == context.id:
             for address in addresses:
                 context.send(address, self.hello())
@@ -161,7 +167,7 @@ class Discovery:
     def _is_full_for(self, sender: MemberId, hello: Hello) -> bool:
         """Whether somebody without a view cannot be taken in; a new life of a member takes the place of the old one."""
         view = self._participant.view
-        is_joiner = view is not None and hello.view is None and sender.address not in self._beliefs.contacts.inside
+        is_joiner = view is not None and hello.view is None and sender.address not in self._contacts.inside
         return is_joiner and len(view or ()) >= self._context.config.members_max
 
     def _turn_away(self, sender: MemberId, reason: str) -> None:
@@ -193,7 +199,7 @@ class Discovery:
 
         Anyone can send such a message: each whom I may have greeted is heard now and then, all others together more rarely.
         """
-        context, is_known = self._context, self._beliefs.contacts.knows(sender.address)
+        context, is_known = self._context, self._contacts.knows(sender.address)
         if not context.nonces.is_recent(message.nonce, context.now):
             context.refuse("unasked")
             return
@@ -227,7 +233,7 @@ class Discovery:
 
     def hear(self, sender: MemberId, hello: Hello) -> None:
         """Remember a stranger; if I coordinate, see that the link works both ways, and find who speaks for its view."""
-        context, view, contacts = self._context, self._participant.view, self._beliefs.contacts
+        context, view, contacts = self._context, self._participant.view, self._contacts
         hearsay = hello.addresses[: context.settings.probe_addresses_max]
         contacts.learn((sender.address, *hearsay, *(member.address for member in hello.members)))
         contacts.heard_at(sender.address)
@@ -258,12 +264,12 @@ class Discovery:
     def tell(self) -> None:
         """Tell the coordinator whom I suspect, who greeted me and what I want, until it is so."""
         context, view, known = self._context, self._participant.view, self._beliefs
-        if view is None or self._participant.engaged:
+        if view is None or self._participant.is_engaged:
             return
         wish = self.wish if self.wish != self._participant.order else ""
-        leaving = self._participant.leaving
+        leaving = self._participant.is_leaving
         suspects = tuple(sorted(known.suspects))[: context.config.members_max]
-        grounds = context.departures.told(suspects)[: context.config.members_max]
+        grounds = self._departures.told(suspects)[: context.config.members_max]
         renew = self._participant.can_be_primary or self._participant.is_torn
         notice = Notice(view.id, suspects, tuple(self._greeters), leaving, wish, grounds, renew)
         is_news = bool(notice.suspects or grounds or notice.addresses or leaving or wish or renew)
@@ -291,13 +297,13 @@ class Discovery:
             self._context.send(sender, self.hello())  # it does not know yet that I am elsewhere
             return
         addresses = notice.addresses[: self._context.settings.probe_addresses_max]
-        known.contacts.learn(addresses)
+        self._contacts.learn(addresses)
         for address in addresses:
-            if all(contact.address != address for contact in known.contacts.contacts):
+            if all(contact.address != address for contact in self._contacts.contacts):
                 self._context.send(address, self.hello())
         known.complaints[sender] = frozenset(notice.suspects)
         known.charges[sender] = frozenset(one.member for one in notice.grounds if one.cause is Cause.FAULTY)
-        self._context.departures.hear(sender, notice.grounds, view)
+        self._departures.hear(sender, notice.grounds, view)
         if notice.leaving:
             known.leavers[sender] = None
         self._is_renewal = self._is_renewal or notice.renew

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from unisono.core.membership.ballot import Ballot
+from unisono.core.membership.context import Context, Refused
+from unisono.core.membership.departures import Departures
+from unisono.core.membership.participant import Participant
+from unisono.core.membership.states import BallotState, ParticipantState
 from unisono.core.waiting import Concern
 
-if TYPE_CHECKING:
-    from unisono.core.membership.ballot import Ballot
-    from unisono.core.membership.context import Context, Refused
-    from unisono.core.membership.participant import Participant
-
+WAITS_FOR = {
+    BallotState.COLLECTING: "the answer",
+    BallotState.FETCHING: "missing packets",
+    BallotState.CLOSING: "the confirmation",
+}
 ADDRESSES_SAID_MAX = 8
+"""Maximum number of addresses named in one sentence."""
 REASON_CHARACTERS_MAX = 1_000
-"""Of what others give as their reason, so much is repeated."""
+"""Maximum number of characters repeated of a reason that another member gave."""
 
 
 def explain_change(context: Context, participant: Participant, ballot: Ballot | None) -> str | None:
@@ -23,11 +28,11 @@ def explain_change(context: Context, participant: Participant, ballot: Ballot | 
     if ballot is not None:
         names = ", ".join(map(str, ballot.awaited()))
         waited = (context.now - ballot.since) / 1e9
-        what = f"{ballot.phase.value} of {names}"
+        what = f"{WAITS_FOR[ballot.state]} of {names}"
         return f"{context.id} has waited {waited:.3f} s with its proposal {ballot.id} for {what}."
-    if not p.engaged:
+    if not p.is_engaged:
         return None
-    what = "the install" if p.promised in p.confirmed else "the cut"
+    what = "the install" if p.state is ParticipantState.CONFIRMED else "the cut"
     waited = (context.now - p.progress_at) / 1e9
     return f"{context.id} has waited {waited:.3f} s for {what} of view {p.promised} from {p.promised.proposer}."
 
@@ -35,6 +40,7 @@ def explain_change(context: Context, participant: Participant, ballot: Ballot | 
 def explain_standing(
     context: Context,
     participant: Participant,
+    departures: Departures,
     joined_at: int | None,
     leave_at: int | None,
     met: int,
@@ -51,15 +57,15 @@ def explain_standing(
         else:
             sentence = f"{me} has no view: it has met {met} others, and looks for a group"
         said.append(Concern(("join",), sentence, joined_at))
-    if leave_at is not None and not p.gone:
+    if leave_at is not None and not p.is_gone:
         said.append(Concern(("leave",), f"{me} wants to leave, and the others have not agreed yet", leave_at))
-    if context.departures.rests:
-        rest = context.departures.rest_ns / 1e9
+    if departures.rests:
+        rest = departures.rest_ns / 1e9
         sentence = f"{me} was evicted, and looks for the others in {rest:.3f} s"
-        if not context.departures.is_drained:
+        if not departures.is_drained:
             sentence += " at the latest, or when its application has drained"
         said.append(Concern(("rest",), sentence))
-    elif p.charter is not None and settings.policy == "primary" and not p.charter.primary and not p.gone:
+    elif p.charter is not None and settings.policy == "primary" and not p.charter.primary and not p.is_gone:
         said.append(Concern(("read-only",), explain_read_only(context, p)))
     return said
 

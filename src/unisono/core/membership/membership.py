@@ -50,30 +50,39 @@ How answers travel, by star or by ring: `membership_ring`. When somebody propose
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from unisono.core.config import Config
 from unisono.core.departure import Cause
 from unisono.core.errors import Misuse
 from unisono.core.membership.ballot import Ballot
 from unisono.core.membership.beliefs import Beliefs
-from unisono.core.membership.context import Context, Holder, MembershipOut
+from unisono.core.membership.collection import Collection, Star, TokenRound
+from unisono.core.membership.contacts import Contacts
+from unisono.core.membership.context import Context, Evicted, Holder, MembershipOut, Refused
+from unisono.core.membership.departures import Departures
 from unisono.core.membership.discovery import Discovery
 from unisono.core.membership.explain import explain_change, explain_read_only, explain_standing
 from unisono.core.membership.participant import LIES_MAX, Participant
 from unisono.core.membership.primary import restore
+from unisono.core.membership.ring import Ring
 from unisono.core.membership.settings import MembershipSettings
+from unisono.core.membership.states import BallotState, ParticipantState
 from unisono.core.membership.timing import ProposalTiming
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.waiting import Concern
+from unisono.core.wire.codec import Codec
 from unisono.core.wire.control import (
     CUT,
     DECREE,
     ROLL,
     Charter,
+    Closed,
     Confirm,
     Control,
+    ControlCodec,
     Dismiss,
     Fetch,
     Held,
@@ -117,18 +126,25 @@ class Membership:
         self.id = member
         self._settings = settings or MembershipSettings()
         self._context = Context(member, seat, orders, order, config, self._settings, secret)
-        self._participant = self.participant_type(self._context, restore(self._context.codec, record))
-        self._beliefs = Beliefs(self._context, self._participant)
-        self._contacts = self._beliefs.contacts
-        self._discovery = Discovery(self._context, self._participant, self._beliefs)
-        self.departures = self._context.departures
+        self._contacts = Contacts(member, self._settings)
+        self._ring = Ring(self._context)
+        self.departures = Departures(self._context, self._contacts)
+        standing = restore(self._context.codec, record)
+        self._participant = self.participant_type(self._context, self._ring, self.departures, standing)
+        self._beliefs = Beliefs(self._context, self._participant, self._contacts, self.departures)
+        self._discovery = Discovery(self._context, self._participant, self._contacts, self.departures, self._beliefs)
+        self._timing = ProposalTiming(member, self._settings, self._participant, self._beliefs)
         self._ballot: Ballot | None = None
-        self._timing = ProposalTiming(self._context, self._participant, self._beliefs)
         self._leave_at: int | None = None  # when leave() was called
         self._renewed: tuple[tuple[MemberId, ...], tuple[str, ...]] | None = None  # a view, and the peers known then
         self._top = self._participant.promised.number  # the highest ballot number heard of
 
     # Questions.
+
+    @property
+    def now(self) -> int:
+        """The time of this turn."""
+        return self._context.now
 
     @property
     def view(self) -> View | None:
@@ -147,10 +163,69 @@ class Membership:
 
     @property
     def is_gone(self) -> bool:
-        return self._participant.gone
+        return self._participant.is_gone
 
     @property
-    def refused(self) -> Mapping[str, int]:
+    def state(self) -> ParticipantState:
+        """How far this member is with the change of its view."""
+        return self._participant.state
+
+    @property
+    def is_engaged(self) -> bool:
+        """Whether it has answered a ballot, and installed no view since."""
+        return self._participant.is_engaged
+
+    @property
+    def is_proposing(self) -> bool:
+        """Whether it has a ballot of its own."""
+        return self._ballot is not None
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether it has met newcomers, and is about to propose a view with them."""
+        return self._timing.is_gathering and not self.is_engaged and not self.is_proposing
+
+    @property
+    def promised(self) -> ViewId:
+        """The highest ballot that was answered."""
+        return self._participant.promised
+
+    @property
+    def closed(self) -> Closed | None:
+        """The cut that closed the view, if it is closed."""
+        return self._participant.closed
+
+    @property
+    def uninstalled(self) -> ViewId | None:
+        """The last ballot that was confirmed here and not installed."""
+        return self._participant.latest
+
+    @property
+    def holds(self) -> Held | None:
+        """The state of a primary that the application has."""
+        return self._participant.holds
+
+    @property
+    def suspects(self) -> tuple[MemberId, ...]:
+        """Whom this member's failure detector suspects."""
+        return tuple(self._beliefs.suspects)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All addresses that it knows of."""
+        return self._contacts.addresses
+
+    @property
+    def refusal(self) -> Refused | None:
+        """Why a group does not take this member in."""
+        return self._discovery.refusal
+
+    def greeting(self, nonce: int | None = None) -> Hello:
+        """What it would greet with now; with a nonce, its answer to the greeting that had that one."""
+        return self._discovery.hello(nonce)
+
+    @property
+    def refused(self) -> dict[str, int]:
         """What was dropped, by reason."""
         return self._context.refused
 
@@ -178,8 +253,8 @@ class Membership:
     def concerns(self) -> list[Concern]:
         """All that waits here, beside messages."""
         met = len(self._contacts.good(self._context.now))
-        refusal = self._discovery.refusal
-        said = explain_standing(self._context, self._participant, self._timing.joined_at, self._leave_at, met, refusal)
+        since = (self._timing.joined_at, self._leave_at)
+        said = explain_standing(self._context, self._participant, self.departures, *since, met, self.refusal)
         change = self.explain()
         return said if change is None else [Concern(("view change",), change.rstrip(".")), *said]
 
@@ -192,7 +267,7 @@ class Membership:
         """Whether a view change is under way and has not moved for as long as a participant waits."""
         p = self._participant
         since = self._ballot.since if self._ballot is not None else p.progress_at
-        return p.engaged and self._context.now - since >= self._settings.proposal_wait_ns
+        return p.is_engaged and self._context.now - since >= self._settings.proposal_wait_ns
 
     # Inputs.
 
@@ -201,10 +276,18 @@ class Membership:
         seeds = tuple(seeds)
         if self._timing.joined_at is None:
             self._timing.joined_at = self._context.now
-            self._discovery.greet_at = self._context.now
+            self.greet_soon()
         has_seeds = expects_more or any(seed != self.id.address for seed in seeds)
         self._timing.has_seeds = self._timing.has_seeds or has_seeds
         self.heard_of(seeds)
+
+    def greet_soon(self) -> None:
+        """Greet what addresses are known in this turn, although it is not time yet."""
+        self._discovery.greet_at = self._context.now
+
+    def use_codecs(self, control: ControlCodec, by_order: dict[str, Codec]) -> None:
+        """Share codecs with other members that use the same orders and settings."""
+        self._context.use_codecs(control, by_order)
 
     def doubt(self, addresses: Iterable[str]) -> None:
         """Addresses that the operator's names stood for, and do not any more."""
@@ -229,8 +312,8 @@ class Membership:
         """Leave when everything that this member cast is delivered."""
         if self._leave_at is None:
             self._leave_at = self._context.now
-            self._participant.leaving = True
-            if self.view is None:
+            self._participant.is_leaving = True
+            if self.view is None and not self.is_gone:
                 self._ballot = None
                 self._participant.withdraw()
 
@@ -319,70 +402,89 @@ class Membership:
                 self._dispatch(self.id, message)
 
     def _dispatch(self, sender: MemberId, message: Control) -> None:
-        p, ballot = self._participant, self._ballot
         if self.departures.turns_away(sender, message):
             return
-        mine = ballot is not None and getattr(message, "ballot", None) == ballot.id
-        if isinstance(message, Hello):
-            if not p.gone and self._discovery.fits(sender, message):  # who is gone does not pose as a newcomer
-                self._top = max(self._top, 0 if message.view is None else message.view.number)
-                self._notice_view(sender, message.view)
-                self._deny(sender, message)
-                self._discovery.hear(sender, message)
-        elif isinstance(message, Confirm):
-            if mine and ballot is not None:
-                ballot.confirm(sender)
-                self._finish(ballot)
-            else:
-                self._remind(sender, message.ballot)
-        elif p.gone:
-            return
-        elif isinstance(message, Propose):
-            self._proposed(sender, message)
-        elif isinstance(message, Piece):
-            if message.topic == CUT:
-                p.flush(sender, message)
-                if p.nonsense.get(sender, 0) >= LIES_MAX and sender != self.id:
-                    self._beliefs.mistrust(sender)
-            elif message.topic in (ROLL, DECREE):
-                self._take_token(sender, message)
-            elif mine and ballot is not None:
+        if self.is_gone and not isinstance(message, Confirm):
+            return  # only late questions are answered: who is gone does not pose as a newcomer
+        handle = HANDLERS.get(type(message))
+        if handle is not None:
+            handle(self, sender, message)
+
+    def _ballot_of(self, message: Confirm | Piece | Pull | Outbid | Moved) -> Ballot | None:
+        """My ballot, if the message is about it."""
+        ballot = self._ballot
+        return ballot if ballot is not None and message.ballot == ballot.id else None
+
+    def _greeted(self, sender: MemberId, message: Hello) -> None:
+        if self._discovery.fits(sender, message):
+            self._top = max(self._top, 0 if message.view is None else message.view.number)
+            self._notice_view(sender, message.view)
+            self._deny(sender, message)
+            self._discovery.hear(sender, message)
+
+    def _confirmed(self, sender: MemberId, message: Confirm) -> None:
+        ballot = self._ballot_of(message)
+        if ballot is not None:
+            ballot.confirm(sender)
+            self._finish(ballot)
+        else:
+            self._remind(sender, message.ballot)
+
+    def _take_piece(self, sender: MemberId, message: Piece) -> None:
+        if message.topic == CUT:
+            self._participant.flush(sender, message)
+            if self._participant.nonsense.get(sender, 0) >= LIES_MAX and sender != self.id:
+                self._beliefs.mistrust(sender)
+        elif message.topic in (ROLL, DECREE):
+            self._take_token(sender, message)
+        else:
+            ballot = self._ballot_of(message)
+            if ballot is not None:
                 ballot.piece(sender, message)
                 self._give_up(ballot)
-        elif isinstance(message, Pull):
-            if message.topic == CUT and mine and ballot is not None:
+
+    def _pulled(self, sender: MemberId, message: Pull) -> None:
+        if message.topic != CUT:
+            self._participant.pull(sender, message)
+        else:
+            ballot = self._ballot_of(message)
+            if ballot is not None:
                 ballot.pull(sender, message)
-            elif message.topic != CUT:
-                p.pull(sender, message)
-        elif isinstance(message, Fetch):
-            p.fetch(sender, message)
-        elif isinstance(message, Install):
-            if message.ballot == p.latest:
-                self._install(message.ballot)
-        elif isinstance(message, Outbid):
-            self._top = max(self._top, message.promised.number)
-            if mine:
-                self._ballot = None
-                self._timing.back_off()
-        elif isinstance(message, Moved):
-            self._moved(sender, message)
-        elif isinstance(message, Notice):
-            self._notice_view(sender, message.view)
-            self._discovery.noticed(sender, message)
-        elif isinstance(message, Dismiss):
-            self._beliefs.dismissed(sender, message)
-        elif isinstance(message, Outlive):
-            self._discovery.outlived(sender, message)
-        elif isinstance(message, Refuse):
-            self._discovery.refused(sender, message)
-            if self._discovery.is_refused and self._settings.stops_when_refused:
-                self._timing.joined_at = None
+
+    def _fetched(self, sender: MemberId, message: Fetch) -> None:
+        self._participant.fetch(sender, message)
+
+    def _told_to_install(self, sender: MemberId, message: Install) -> None:
+        if message.ballot == self._participant.latest:
+            self._install(message.ballot)
+
+    def _outbid(self, sender: MemberId, message: Outbid) -> None:
+        self._top = max(self._top, message.promised.number)
+        if self._ballot_of(message) is not None:
+            self._ballot = None
+            self._timing.outbid(self._context.now)
+
+    def _noticed(self, sender: MemberId, message: Notice) -> None:
+        self._notice_view(sender, message.view)
+        self._discovery.noticed(sender, message)
+
+    def _dismissed(self, sender: MemberId, message: Dismiss) -> None:
+        if self._beliefs.dismissed(sender, message):
+            self._context.out.events.append(Evicted(message.by, message.lasted_ns, message.rest_ns))
+
+    def _outlived(self, sender: MemberId, message: Outlive) -> None:
+        self._discovery.outlived(sender, message)
+
+    def _refused(self, sender: MemberId, message: Refuse) -> None:
+        self._discovery.refused(sender, message)
+        if self._discovery.is_refused and self._settings.stops_when_refused:
+            self._timing.joined_at = None
 
     def _take_token(self, sender: MemberId, piece: Piece) -> None:
         """A token of the ring comes to me, or back to me."""
-        p, ballot = self._participant, self._ballot
-        if ballot is not None and piece.ballot == ballot.id:
-            token = self._context.ring.take(sender, piece)
+        p, ballot = self._participant, self._ballot_of(piece)
+        if ballot is not None:
+            token = self._ring.take(sender, piece)
             if token is not None:
                 ballot.come_around(sender, token)
                 self._give_up(ballot)
@@ -394,7 +496,7 @@ class Membership:
             ):
                 self._context.refuse("token of strangers")
                 return
-            token = self._context.ring.take(sender, piece)
+            token = self._ring.take(sender, piece)
             if isinstance(token, RollCall):
                 proposal = p.called(sender, piece, token)
                 if proposal is not None:
@@ -426,7 +528,7 @@ class Membership:
         if message.view is not None:
             self._top = max(self._top, message.view.number)
         self._notice_view(sender, message.view)
-        if self._ballot is not None and message.ballot == self._ballot.id and sender != self.id:
+        if self._ballot_of(message) is not None and sender != self.id:
             self._beliefs.moved(sender)
             self._abandon()
             return
@@ -450,7 +552,7 @@ class Membership:
             self._context.send(sender, Moved(ballot, p.view.id))
 
     def _finish(self, ballot: Ballot) -> None:
-        if not ballot.done:
+        if ballot.state is not BallotState.DONE:
             return
         self._install(ballot.id)
         for member in ballot.participants:
@@ -465,7 +567,7 @@ class Membership:
         """A view was installed: what was known about the old one is settled."""
         self._ballot = None
         view = self.view
-        if self._participant.gone or view is None:
+        if self._participant.is_gone or view is None:
             return
         self._top = max(self._top, view.id.number)
         self._beliefs.installed(view)
@@ -486,7 +588,7 @@ class Membership:
     def _plan(self) -> None:
         """Start, repeat or give up whatever is due. Called once a turn."""
         p, now = self._participant, self._context.now
-        if self._timing.joined_at is None or p.gone:
+        if self._timing.joined_at is None or p.is_gone:
             return
         self._discovery.greet()
         self._discovery.tell()
@@ -523,10 +625,23 @@ class Membership:
 
     def _abandon(self) -> None:
         self._ballot = None
-        self._timing.abandon()
+        self._timing.abandoned(self._context.now)
 
     def _due(self) -> int | None:
-        return self._timing.due(self._discovery.wish, self._discovery.is_refused, self._discovery.is_renewal)
+        """When I am to propose, if I am.
+
+        Where all of a view are well, its change waits for a boundary between messages. A crash may block the way there, and who
+        sleeps gives no way: so it waits for `takeover_ns` at most, as the next in line does for whoever is to propose.
+        """
+        p, now, engine, discovery = self._participant, self._context.now, self._context.engine, self._discovery
+        at = self._timing.due(now, discovery.wish, discovery.is_refused, discovery.is_renewal)
+        if at is None or at > now or p.view is None or p.is_engaged or self._beliefs.is_broken():
+            if self._timing.is_approaching:
+                self._timing.stop_approaching()
+                engine.approach(False)
+            return at
+        until = self._timing.approach(now)
+        return now if engine.approach(True) else until
 
     def _propose(self) -> None:
         view = self.view
@@ -543,10 +658,22 @@ class Membership:
         self._top += 1
         leavers = [member for member in bases if self._beliefs.is_leaving(member)]
         self._timing.proposed()
-        collect = self._settings.collect or self._context.orders[self._participant.order].collect
+        ballot = ViewId(self._top, self.id)
         self._ballot = self.ballot_type(
-            self._context, ViewId(self._top, self.id), bases, leavers, self._discovery.wish, collect == "ring"
+            self._context,
+            self.departures,
+            self._collection(ballot, bases),
+            ballot,
+            bases,
+            leavers,
+            self._discovery.wish,
         )
+
+    def _collection(self, ballot: ViewId, bases: Mapping[MemberId, ViewId | None]) -> Collection:
+        collect = self._settings.collect or self._context.orders[self._participant.order].collect
+        if collect == "ring" and len(bases) > 1:
+            return TokenRound(self._context, self._ring, ballot, bases)
+        return Star()
 
     def _has_waited_to_leave(self) -> bool:
         return self._leave_at is not None and self._context.now - self._leave_at >= self._settings.leave_wait_ns
@@ -559,7 +686,7 @@ class Membership:
     @property
     def deadline(self) -> int | None:
         """By when `tick` must be called."""
-        if self._timing.joined_at is None or self._participant.gone:
+        if self._timing.joined_at is None or self._participant.is_gone:
             return None
         times = [self._discovery.deadline]
         if self._ballot is not None:
@@ -567,6 +694,24 @@ class Membership:
         else:
             due = self._due()
             times += [] if due is None else [due]
-        if self._participant.engaged:
+        if self._participant.is_engaged:
             times.append(self._participant.repeat_at)
         return min([*times, *self._beliefs.next_pardon()])
+
+
+HANDLERS: Mapping[type, Callable[[Membership, MemberId, Any], None]] = {
+    Hello: Membership._greeted,
+    Refuse: Membership._refused,
+    Outlive: Membership._outlived,
+    Notice: Membership._noticed,
+    Propose: Membership._proposed,
+    Piece: Membership._take_piece,
+    Pull: Membership._pulled,
+    Fetch: Membership._fetched,
+    Confirm: Membership._confirmed,
+    Install: Membership._told_to_install,
+    Outbid: Membership._outbid,
+    Moved: Membership._moved,
+    Dismiss: Membership._dismissed,
+}
+"""What each control message leads to. What is none of them is ignored."""

@@ -63,7 +63,7 @@ def find_impossible(context: Context, view: View, reports: Mapping[MemberId, Rep
 
 def _lacks_acknowledged(context: Context, report: Report, mine: Report | None) -> bool:
     nexts = enumerate(zip(report.held, () if mine is None else mine.held, strict=False))
-    return any(lacks < held and context.seat.retained((origin, lacks + 1)) is None for origin, (lacks, held) in nexts)
+    return any(lacks < held and context.engine.retained((origin, lacks + 1)) is None for origin, (lacks, held) in nexts)
 
 
 def try_merge(context: Context, view: View, order: str, reports: Mapping[Rank, Report]) -> Cut | None:

@@ -1,4 +1,7 @@
-"""A participant of view changes: promises ballots, reports, closes, confirms, installs. See `membership` for the argument."""
+"""A participant of view changes: promises ballots, reports, closes, confirms, installs.
+
+Its states and steps are those of `states.PARTICIPANT`. See `membership` for the argument.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from unisono.core.errors import PeerFault
 from unisono.core.membership import primary
 from unisono.core.membership.chunks import Parcel, pieces
 from unisono.core.membership.context import Context, Installed, Left
-from unisono.core.membership.ring import after, before, ring_of
+from unisono.core.membership.departures import Departures
+from unisono.core.membership.ring import Ring, after, before, ring_of
+from unisono.core.membership.states import PARTICIPANT, ParticipantState, ParticipantStep, advance
 from unisono.core.ordering import Cut
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
 from unisono.core.wire.control import (
@@ -40,19 +45,23 @@ from unisono.core.wire.control import (
 LIES_MAX = 2
 """A proposer whose cuts cannot be is not followed any more after this number of ballots in a view."""
 
+UNENGAGED = (ParticipantState.IDLE, ParticipantState.GONE)
+
 
 class Participant:
     """The state of one member in its view and, while that is flushed, in the ballots that want to end it."""
 
-    def __init__(self, context: Context, standing: Standing) -> None:
+    def __init__(self, context: Context, ring: Ring, departures: Departures, standing: Standing) -> None:
         self._context = context
+        self._ring = ring
+        self._departures = departures
+        self._state = ParticipantState.IDLE
         self.view: View | None = None
         self.order = context.order
         self.charter: Charter | None = None  # of the view
         known = (standing.last, *standing.attempts)  # of an earlier life too: later primaries have higher numbers
         self._floor = max((quorum.view.number for quorum in known if quorum is not None), default=0)
         self.promised = ViewId(self._floor, context.id)  # the highest ballot answered; lower ones are refused
-        self.engaged = False  # answered a ballot, and no view was installed since
         self.progress_at = 0  # when the promised ballot moved last
         self.repeat_at = 0  # when to ask again
         self._repeats = 0
@@ -64,8 +73,7 @@ class Participant:
         view is known here first, and a ballot may ask for it in the same turn."""
         self.is_torn = False
         """What came here in this view cannot all be true; with the next view everything begins anew."""
-        self.leaving = False
-        self.gone = False
+        self.is_leaving = False
         self._report: bytes | None = None  # made once a view (I1)
         self._held: tuple[int, ...] = ()
         self._handed: dict[Slot, Packet] = {}  # what the cut brought, for others who still miss it
@@ -76,6 +84,22 @@ class Participant:
         self.nonsense: dict[MemberId, int] = {}  # by proposer: how many of its cuts could not be, in this view
         self._decree: Decree | None = None  # waits here until I have closed
         self._served: dict[MemberId, tuple[ViewId, int, bytes]] = {}  # the last fetch of each proposer
+
+    @property
+    def state(self) -> ParticipantState:
+        return self._state
+
+    @property
+    def is_engaged(self) -> bool:
+        """Whether a ballot was answered, and no view was installed since."""
+        return self._state not in UNENGAGED
+
+    @property
+    def is_gone(self) -> bool:
+        return self._state is ParticipantState.GONE
+
+    def _step(self, step: ParticipantStep) -> None:
+        self._state = advance(PARTICIPANT, self._state, step)
 
     @property
     def base(self) -> ViewId | None:
@@ -123,24 +147,24 @@ class Participant:
             return False
         if message.base != self.base and message.base in self.confirmed:
             self.install(message.base)  # the proposer knows it as somebody's view, so it was installed
-            if self.gone:
+            if self.is_gone:
                 return False
         if message.base != self.base:
             context.send(sender, Moved(ballot, self.base))
             return False
-        is_new = ballot > self.promised or not self.engaged
+        is_new = ballot > self.promised or not self.is_engaged
         if ballot < self.promised or (is_new and ballot.number <= self._floor):
             context.send(sender, Outbid(ballot, self.promised))
             return False
         if is_new:
+            self._step(ParticipantStep.ANSWER)
             self.promised = ballot
-            self.engaged = True
             self._advance()
             self._flush = None
             self._decree = None
-            self._context.ring.stop(ballot)
+            self._ring.stop(ballot)
             self._answer = context.codec.encode(self._make_answer())
-        elif self.engaged:
+        else:
             self._advance()  # the proposer is at work, for instance with fetching much from others
         if roll is None:
             self._send_pieces(sender, ballot, ANSWER, self._answer, 0, 1)
@@ -171,14 +195,14 @@ class Participant:
             views.setdefault(answer.view, answer.members)
         mine = self._context.codec.encode(answer._replace(members=()))
         to = after(ring_of(dict(roll.bases), ballot.proposer), self._context.id)
-        self._context.ring.pass_on(ballot, ROLL, to, RollCall(roll.bases, tuple(views.items()), (*roll.answers, mine)))
+        self._ring.pass_on(ballot, ROLL, to, RollCall(roll.bases, tuple(views.items()), (*roll.answers, mine)))
 
     def _make_answer(self) -> Answer:
         members: tuple[MemberId, ...] = ()
         if self.view is not None:
             members = self.view.members
             if self._report is None:
-                report = self._context.seat.block()
+                report = self._context.engine.block()
                 self._held = report.held
                 self._report = self._context.order_codec(self.order).encode(report)  # type: ignore[arg-type]
         return Answer(
@@ -187,7 +211,7 @@ class Participant:
             self.order,
             self._report or b"",
             self.closed,
-            self.leaving,
+            self.is_leaving,
             self._context.settings.bootstrap,
             self.standing,
             self._context.settings.has_state,
@@ -202,7 +226,7 @@ class Participant:
     def pull(self, sender: MemberId, message: Pull) -> None:
         """Go on with the answer, with a token, or with packets that were fetched."""
         if message.topic in (ROLL, DECREE):
-            self._context.ring.pull(sender, message)
+            self._ring.pull(sender, message)
             return
         if message.topic == ANSWER and message.ballot == self.promised and sender == message.ballot.proposer:
             data = self._answer
@@ -244,7 +268,7 @@ class Participant:
 
     def _packet(self, slot: Slot) -> Packet | None:
         handed = self._handed.get(slot)
-        return handed if handed is not None else self._context.seat.retained(slot)
+        return handed if handed is not None else self._context.engine.retained(slot)
 
     def _send_pieces(self, to: MemberId, ballot: ViewId, topic: int, data: bytes, offset: int, count: int) -> None:
         for piece in pieces(ballot, topic, data, offset, self._context.settings.piece_bytes_max, count):
@@ -264,7 +288,7 @@ class Participant:
             return
         if piece.ballot == self._refused:
             return
-        if not self.engaged:
+        if not self.is_engaged:
             context.send(sender, Moved(piece.ballot, self.base))  # a view was installed since the answer
             return
         if piece.total > settings.parcel_bytes_max:
@@ -296,9 +320,9 @@ class Participant:
         if ballot < self.promised:
             self._context.send(ballot.proposer, Outbid(ballot, self.promised))
             return True
-        if piece.topic == DECREE and (ballot != self.promised or not self.engaged):
+        if piece.topic == DECREE and (ballot != self.promised or not self.is_engaged):
             return True
-        return ballot == self.promised and self._context.ring.has_passed(ballot, piece.topic)
+        return ballot == self.promised and self._ring.has_passed(ballot, piece.topic)
 
     def decree(self, sender: MemberId, ballot: ViewId, decree: Decree) -> None:
         """Close as the decree says; what I lack for it is on its way to me from the proposer."""
@@ -323,7 +347,7 @@ class Participant:
         assert decree is not None
         charter = decree.charter
         ring = ring_of(charter.members + charter.leavers, charter.id.proposer)
-        self._context.ring.pass_on(charter.id, DECREE, after(ring, self._context.id), decree)
+        self._ring.pass_on(charter.id, DECREE, after(ring, self._context.id), decree)
 
     def _close(self, flush: Flush) -> bool:
         """Close the view as the cut says; if it is closed, only check that this is the same cut. False: it does not fit."""
@@ -351,7 +375,7 @@ class Participant:
         if len(missing) != lacking_count(self._held, cut) or missing.keys() != set(lacking(self._held, cut)):  # type: ignore[arg-type]
             return False
         try:
-            self._context.seat.close(cut, missing)  # type: ignore[arg-type]
+            self._context.engine.close(cut, missing)  # type: ignore[arg-type]
         except PeerFault:  # nothing has changed; the proposer lied, or it believes one that lied
             return False
         self.closed = flush.cut
@@ -377,6 +401,7 @@ class Participant:
 
     def _confirm(self, charter: Charter) -> None:
         context = self._context
+        self._step(ParticipantStep.CONFIRM)
         if charter.primary:
             self.standing = primary.confirmed(self.standing, quorum_of(charter))
             context.out.records.append(context.codec.encode(self.standing))
@@ -397,12 +422,12 @@ class Participant:
     def tick(self) -> None:
         """Ask again: for the rest of the cut, or for the install; after some tries everyone, not the proposer alone."""
         context = self._context
-        if not self.engaged or context.now < self.repeat_at:
+        if not self.is_engaged or context.now < self.repeat_at:
             return
         self._repeats += 1
         wait = min(context.settings.retry_ns << min(self._repeats, 10), context.settings.retry_ns_max)
         self.repeat_at = context.now + wait
-        context.ring.repeat()
+        self._ring.repeat()
         if self._flush is not None:
             pull = self._flush.pull(context.settings.piece_bytes_max * context.settings.pieces_max, again=True)
             if pull is not None:
@@ -428,8 +453,7 @@ class Participant:
 
     def withdraw(self) -> None:
         """Go before there was a view: whatever was promised or confirmed, nothing is installed here any more (I4)."""
-        self.gone = True
-        self.engaged = False
+        self._step(ParticipantStep.LEAVE)
         self.confirmed = {}
         self._context.out.events.append(Left())
 
@@ -437,20 +461,20 @@ class Participant:
         context, charter = self._context, self.confirmed[ballot]
         previous, part = self.view, part_of(charter, context.id)
         assert previous is None or ballot.number > previous.id.number, "view numbers rise (I5)"
+        is_leaver = context.id in charter.leavers
+        self._step(ParticipantStep.LEAVE if is_leaver else ParticipantStep.INSTALL)
         self.confirmed = {}
-        self.engaged = False
         self._flush = None
         self._decree = None
-        context.ring.stop(ballot)
+        self._ring.stop(ballot)
         self._answer = b""
         self.promised = max(self.promised, ballot)
         self._advance()
         self.charter = charter
-        if context.id in charter.leavers:
-            self.gone = True
+        if is_leaver:
             along = next((part.members for part in charter.parts if context.id in part.leavers), ())
             if previous is not None:
-                context.seat.depart((context.id, *along), charter.primary or context.settings.policy != "primary")
+                context.engine.depart((context.id, *along), charter.primary or context.settings.policy != "primary")
             context.out.events.append(Left())
             return
         is_kept = True
@@ -462,7 +486,7 @@ class Participant:
             self.standing = primary.installed(self.standing, quorum_of(charter))
             context.out.records.append(context.codec.encode(self.standing))
         self.view = View(charter.id, charter.members)
-        context.departures.installed(charter, None if previous is None else previous.id)
+        self._departures.installed(charter, None if previous is None else previous.id)
         self._floor = ballot.number
         self.order = charter.order
         self.is_torn = False
@@ -485,7 +509,7 @@ class Participant:
             if charter.primary and context.settings.has_state:
                 attributes |= _state_attributes(charter, context.id) | {"carries": is_kept}
         parts = tuple(dict.fromkeys(part.view for part in charter.parts))
-        context.seat.install(self.view, previous, transitional, parts, self.order, attributes)
+        context.engine.install(self.view, previous, transitional, parts, self.order, attributes)
         context.out.events.append(Installed(charter))
 
 

@@ -31,14 +31,11 @@ somebody lacks of them goes to it directly, in a flush of its own, which the pro
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from unisono.core.membership.chunks import Parcel, pieces
+from unisono.core.membership.context import Context
 from unisono.core.types import MemberId, ViewId
 from unisono.core.wire.control import DECREE, Decree, Piece, Pull, RollCall
-
-if TYPE_CHECKING:
-    from unisono.core.membership.context import Context
 
 
 def ring_of(participants: Iterable[MemberId], proposer: MemberId) -> tuple[MemberId, ...]:
