@@ -51,7 +51,7 @@ How answers travel, by star or by ring: `membership_ring`. When somebody propose
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from unisono.core.config import Config
 from unisono.core.departure import Cause
@@ -406,7 +406,7 @@ class Membership:
             return
         if self.is_gone and not isinstance(message, Confirm):
             return  # only late questions are answered: who is gone does not pose as a newcomer
-        handle = HANDLERS.get(type(message))
+        handle = self.handlers.get(type(message))
         if handle is not None:
             handle(self, sender, message)
 
@@ -583,6 +583,23 @@ class Membership:
         if view is not None and member in view.members and theirs is not None and theirs > view.id:
             self._beliefs.depart(member)
 
+    handlers: ClassVar[Mapping[type, Callable[[Any, MemberId, Any], None]]] = {
+        Hello: _greeted,
+        Refuse: _refused,
+        Outlive: _outlived,
+        Notice: _noticed,
+        Propose: _proposed,
+        Piece: _take_piece,
+        Pull: _pulled,
+        Fetch: _fetched,
+        Confirm: _confirmed,
+        Install: _told_to_install,
+        Outbid: _outbid,
+        Moved: _moved,
+        Dismiss: _dismissed,
+    }
+    """What takes each control message. What is none of them is ignored."""
+
     # Planning.
 
     def _plan(self) -> None:
@@ -697,21 +714,3 @@ class Membership:
         if self._participant.is_engaged:
             times.append(self._participant.repeat_at)
         return min([*times, *self._beliefs.next_pardon()])
-
-
-HANDLERS: Mapping[type, Callable[[Membership, MemberId, Any], None]] = {
-    Hello: Membership._greeted,
-    Refuse: Membership._refused,
-    Outlive: Membership._outlived,
-    Notice: Membership._noticed,
-    Propose: Membership._proposed,
-    Piece: Membership._take_piece,
-    Pull: Membership._pulled,
-    Fetch: Membership._fetched,
-    Confirm: Membership._confirmed,
-    Install: Membership._told_to_install,
-    Outbid: Membership._outbid,
-    Moved: Membership._moved,
-    Dismiss: Membership._dismissed,
-}
-"""What each control message leads to. What is none of them is ignored."""
