@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from unisono.core.config import Config
 from unisono.core.member.member import Member, Settings
-from unisono.core.membership.participant import Participant
+from unisono.core.membership.membership import Membership
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.tickets import PAIR
 from unisono.core.streams.settings import StreamSettings
@@ -67,9 +67,9 @@ def with_streams(config: Config | None = None, **changes: Any) -> Settings:
     return Settings(config or QUICK.config, StreamSettings(**values | changes), QUICK.detector, QUICK.membership)
 
 
-def participant(process: Process) -> Participant:
+def membership(process: Process) -> Membership:
     """The part of a member that answers, closes and confirms."""
-    return process.member._membership._participant
+    return process.member._membership
 
 
 def control_in(datagram: bytes) -> Control | None:

@@ -112,7 +112,7 @@ class Liar(Member):
         self.count = 0
         self.told: tuple[Packet, Packet] | None = None
         super().__init__(*arguments)
-        host = self._membership._host
+        host = self._membership._context
         honest = host.order_codec
         host.order_codec = lambda order: LyingCodec(honest(order), self.falsify)  # type: ignore[method-assign]
         host.codec = self._control = LyingControlCodec(self.settings.config, self.falsify)

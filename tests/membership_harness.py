@@ -233,7 +233,7 @@ class World:
         return (
             len(views) == 1
             and all(node.view is not None and sorted(node.view.members) == ids for node in nodes)
-            and not any(node.membership._participant.engaged for node in nodes)
+            and not any(node.membership.is_engaged for node in nodes)
         )
 
     def crash(self, *names: str) -> None:
@@ -370,10 +370,10 @@ class World:
         """I3, which a trace cannot show: whoever is named as coming along has closed with that cut, or is further."""
         for part in charter.parts:
             for node in self.lives:
-                p = node.membership._participant
-                if node.id in part.members and p.base == part.view:
-                    assert p.closed is not None, f"{node.id} has not closed {part.view}, but {charter.id} is installed"
-                    assert p.closed.id == part.cut, (
+                view, closed = node.membership.view, node.membership.closed
+                if node.id in part.members and view is not None and view.id == part.view:
+                    assert closed is not None, f"{node.id} has not closed {part.view}, but {charter.id} is installed"
+                    assert closed.id == part.cut, (
                         f"{node.id} closed {part.view} with another cut than {charter.id} says"
                     )
 

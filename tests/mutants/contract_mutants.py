@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 
 from unisono.core.events import Entered, Happening
 from unisono.core.member.member import Member
-from unisono.core.membership.ballot import Attempt
+from unisono.core.membership.ballot import Ballot
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.primary import Judgement
 from unisono.core.streams.streams import Streams
@@ -43,7 +43,7 @@ class StableWhenReceived(Member):
         super()._forget(streams)
 
 
-class ForgetfulAttempt(Attempt):
+class ForgetfulBallot(Ballot):
     def _judge(self, members: Sequence[MemberId], parts: Sequence[Part]) -> Judgement:
         judged = super()._judge(members, parts)
         if judged.is_primary or judged.lost is None:
@@ -52,10 +52,10 @@ class ForgetfulAttempt(Attempt):
 
 
 class AllowsAmnesia(Membership):
-    attempt_type = ForgetfulAttempt
+    ballot_type = ForgetfulBallot
 
 
-class LowestAttempt(Attempt):
+class LowestBallot(Ballot):
     def _judge(self, members: Sequence[MemberId], parts: Sequence[Part]) -> Judgement:
         judged = super()._judge(members, parts)
         if not judged.holders:
@@ -64,7 +64,7 @@ class LowestAttempt(Attempt):
 
 
 class LowestViewCarriesTheState(Membership):
-    attempt_type = LowestAttempt
+    ballot_type = LowestBallot
 
 
 class DropsABatch(Inbox):

@@ -49,25 +49,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from unisono.core.membership.ballot import Attempt, Phase
+from unisono.core.membership.ballot import Ballot
 from unisono.core.membership.contacts import Contacts
-from unisono.core.membership.context import Host
+from unisono.core.membership.context import Context
+from unisono.core.membership.departures import Departures
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.merge import Group
 from unisono.core.membership.participant import Participant
 from unisono.core.membership.primary import NOTHING
+from unisono.core.membership.ring import Ring
+from unisono.core.membership.states import BallotState, BallotStep, ParticipantState
 from unisono.core.ordering import Report
 from unisono.core.types import MemberId, Rank, ViewId
 from unisono.core.wire.control import Answer, Control, Flush, Hello, Propose, RollCall, Standing
 
 
-class EagerAttempt(Attempt):
+class EagerBallot(Ballot):
     def is_complete(self) -> bool:
         return 2 * len(self._confirmed) > len(self.participants)
 
 
 class InstallsEarly(Membership):
-    attempt_type = EagerAttempt
+    ballot_type = EagerBallot
 
 
 class ForgetfulParticipant(Participant):
@@ -87,17 +90,17 @@ class CredulousParticipant(Participant):
         return self.closed is not None or super()._close(flush)
 
 
-class UngroupingAttempt(Attempt):
+class UngroupingBallot(Ballot):
     def _make_groups(self, answers: Mapping[MemberId, Answer]) -> None:
         super()._make_groups({member: answer._replace(closed=None) for member, answer in answers.items()})
 
 
 class DoesNotGroupByCut(Membership):
-    attempt_type = UngroupingAttempt
+    ballot_type = UngroupingBallot
     participant_type = CredulousParticipant
 
 
-class OverreachingAttempt(Attempt):
+class OverreachingBallot(Ballot):
     def _adopt(
         self, rank: Rank, member: MemberId, groups: Mapping[ViewId, Group], reports: Mapping[MemberId, Report]
     ) -> bool:
@@ -108,16 +111,16 @@ class OverreachingAttempt(Attempt):
 
 
 class AdoptsUncovered(Membership):
-    attempt_type = OverreachingAttempt
+    ballot_type = OverreachingBallot
 
 
-class VoidingAttempt(Attempt):
+class VoidingBallot(Ballot):
     def _find_bereft(self) -> set[MemberId]:
         return set()
 
 
 class VoidsWhatOthersDelivered(Membership):
-    attempt_type = VoidingAttempt
+    ballot_type = VoidingBallot
 
 
 class GullibleContacts(Contacts):
@@ -131,7 +134,7 @@ class GullibleContacts(Contacts):
 class GullibleParticipant(Participant):
     def propose(self, sender: MemberId, message: Propose, roll: RollCall | None = None) -> bool:
         lives = {member.address: member for member in message.participants}
-        some = tuple(one for one in message.participants if lives[one.address] == one or one == self.host.id)
+        some = tuple(one for one in message.participants if lives[one.address] == one or one == self._context.id)
         return super().propose(sender, message._replace(participants=some), roll)
 
 
@@ -140,14 +143,15 @@ class TrustsStaleIncarnations(Membership):
 
     def tick(self, now: int) -> None:
         self._contacts.__class__ = GullibleContacts
-        self._known._one_life_each = lambda found: found  # type: ignore[method-assign]
+        self._beliefs._one_life_each = lambda found: found  # type: ignore[method-assign]
         super().tick(now)
 
 
-class ChangingAttempt(Attempt):
+class ChangingBallot(Ballot):
     def tick(self) -> None:
+        before = self._state
         super().tick()
-        if self.phase is Phase.CUT and self.failed:
+        if before is BallotState.CLOSING and self.failed:
             for member in self.failed:
                 del self.bases[member]
                 self._answers.pop(member, None)
@@ -156,12 +160,14 @@ class ChangingAttempt(Attempt):
             self.participants = tuple(self.bases)
             self.failed = []
             self._confirmed &= set(self.participants)
+            self._state = BallotState.FETCHING
             self._write()
-            self.done = self.is_complete()
+            if self.is_complete():
+                self._step(BallotStep.FINISH)
 
 
 class ChangesItsProposal(Membership):
-    attempt_type = ChangingAttempt
+    ballot_type = ChangingBallot
 
 
 class ShortStanding(Participant):
@@ -175,8 +181,8 @@ class ForgetsConfirmedPrimaries(Membership):
 
 
 class Forgetful(Participant):
-    def __init__(self, host: Host, standing: Standing) -> None:
-        super().__init__(host, NOTHING)
+    def __init__(self, context: Context, ring: Ring, departures: Departures, standing: Standing) -> None:
+        super().__init__(context, ring, departures, NOTHING)
 
 
 class ForgetsTheRecord(Membership):
@@ -197,11 +203,23 @@ class NeverInstallsLate(Membership):
     participant_type = PunctualParticipant
 
 
+class LingeringParticipant(Participant):
+    def install(self, ballot: ViewId) -> None:
+        was_gone = self.is_gone
+        if was_gone:
+            self._state = ParticipantState.CONFIRMED
+        super().install(ballot)
+        if was_gone:
+            self._state = ParticipantState.GONE
+
+
 class KeepsItsBallotWhenLeaving(Membership):
+    participant_type = LingeringParticipant
+
     def leave(self) -> None:
-        attempt, confirmed = self._attempt, self._participant.confirmed
+        ballot, confirmed = self._ballot, self._participant.confirmed
         super().leave()
-        self._attempt, self._participant.confirmed = attempt, confirmed
+        self._ballot, self._participant.confirmed = ballot, confirmed
 
 
 class NeverDenies(Membership):

@@ -36,7 +36,7 @@ class OnceRing(Ring):
 
 class PassesOnOnce(Membership):
     def tick(self, now: int) -> None:
-        self._host.ring.__class__ = OnceRing
+        self._ring.__class__ = OnceRing
         super().tick(now)
 
 
@@ -48,5 +48,5 @@ class ForgetfulRing(Ring):
 
 class TakesTokensTwice(Membership):
     def tick(self, now: int) -> None:
-        self._host.ring.__class__ = ForgetfulRing
+        self._ring.__class__ = ForgetfulRing
         super().tick(now)

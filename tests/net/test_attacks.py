@@ -203,7 +203,7 @@ async def test_f11_without_a_key_a_group_sends_an_address_no_more_than_came_in_i
             view = siege.views[0]
             assert view is not None
             me = MemberId(address, 5)
-            settings = siege.groups[0]._driver.member._membership._discovery.agreement.settings
+            settings = siege.groups[0]._driver.member._membership.greeting().settings
             ballot = ViewId(view.number + 50, me)
             named = tuple(f"127.9.{number // 250}.{number % 250}:9" for number in range(3_900))
             messages: list[tuple[object, ...] | None] = [
@@ -239,7 +239,7 @@ async def test_f11_without_a_key_a_group_sends_an_address_no_more_than_came_in_i
 @live
 async def test_f11_a_stranger_that_proves_itself_makes_the_group_greet_few_addresses_and_not_for_ever() -> None:
     async with besieged() as siege:
-        settings = siege.groups[0]._driver.member._membership._discovery.agreement.settings
+        settings = siege.groups[0]._driver.member._membership.greeting().settings
         me = MemberId(free_addresses(1)[0], 5)
         named = tuple(f"127.9.{number // 250}.{number % 250}:9" for number in range(3_900))
         for number in range(3):
@@ -263,7 +263,7 @@ async def test_f19_a_life_from_the_future_that_receives_nowhere_shuts_nobody_out
     from unisono.runtime.seal import Seal, read_key
 
     async with besieged(key=key) as siege:
-        settings = siege.groups[0]._driver.member._membership._discovery.agreement.settings
+        settings = siege.groups[0]._driver.member._membership.greeting().settings
         views = list(siege.views)
         for incarnation in (2**64 - 1, time_ns() + YEAR_NS):
             liar = MemberId(siege.groups[2].id.address, incarnation)

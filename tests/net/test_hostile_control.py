@@ -94,7 +94,7 @@ def rogue(siege: Besieged) -> Iterator[bytes]:
     view = siege.views[0]
     assert view is not None
     membership = siege.groups[1]._driver.member._membership
-    settings = membership._discovery.agreement.settings
+    settings = membership.greeting().settings
     stranger = MemberId("127.0.0.1:9", 5)
     for number in HUGE:
         for proposer in (member, victim, stranger):
@@ -244,7 +244,7 @@ def test_f15_the_search_can_fail(line: str) -> None:
 @live
 async def test_f16_a_member_of_another_version_of_the_wire_is_refused_with_a_reason() -> None:
     async with besieged() as siege:
-        settings = siege.groups[1]._driver.member._membership._discovery.agreement.settings
+        settings = siege.groups[1]._driver.member._membership.greeting().settings
         (address,) = free_addresses(1)
         newer = MemberId(address, 1)
         hello = Hello(settings._replace(version=99), None, "sequencer", (), newer, (), (), False)

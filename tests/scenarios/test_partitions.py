@@ -15,7 +15,7 @@ from tests.group_tools import (
     cut_both,
     load,
     lose_control,
-    participant,
+    membership,
     passes,
     settles,
     texts,
@@ -113,7 +113,7 @@ def test_d6_the_merge_leader_crashes(order: str) -> None:
     split(world, "ab", "cd")
     c = world.processes["c"]
     world.network.partition(())
-    assert world.run(10, lambda: participant(c).promised.proposer.address == "a" and participant(c).engaged)
+    assert world.run(10, lambda: membership(c).promised.proposer.address == "a" and membership(c).is_engaged)
     world.crash("a")
     settles(world, "bcd")
     passes(world)

@@ -15,6 +15,7 @@ from unisono.core.events import Effects, Entered
 from unisono.core.member.member import Member, Settings
 from unisono.core.member.settings import FlowSettings, Slow
 from unisono.core.member.watchdog import Watch
+from unisono.core.membership.contacts import Contacts
 from unisono.core.membership.context import Evicted
 from unisono.core.membership.departures import Departures
 from unisono.core.streams.pacing import Slowness
@@ -304,7 +305,7 @@ class Unshielded(Departures):
 
 
 def test_an_eviction_that_does_not_point_one_way_hits_the_accuser(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.membership.context.Departures", Unshielded)
+    monkeypatch.setattr("unisono.core.membership.membership.Departures", Unshielded)
     with pytest.raises(AssertionError):
         test_whoever_is_slow_goes_and_whoever_says_so_stays("b")
 
@@ -349,7 +350,7 @@ class Restless(Departures):
 
 
 def test_without_a_rest_join_and_evict_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.membership.context.Departures", Restless)
+    monkeypatch.setattr("unisono.core.membership.membership.Departures", Restless)
     world, reader, caster = one_slow_reader(Slow.EVICT, 6)
     told = evictions(world.processes["c"])
     reader.gap_ns, caster.gap_ns = 10**15, 50 * MILLISECOND
@@ -450,7 +451,7 @@ def test_of_two_that_find_each_other_slow_the_first_accuser_stays() -> None:
     departures, view = a.member._membership.departures, a.member.view
     assert view is not None
     for accuser, accused in ((c, b), (b, c)):
-        other = Departures(accuser.member._membership._host)
+        other = Departures(accuser.member._membership._context, Contacts(accuser.id, QUICK.membership))
         other.evict(accused.id, SECOND)
         departures.hear(accuser.id, other.told(()), view)
     assert list(departures.evicting) == [b.id]
@@ -463,7 +464,7 @@ def test_nobody_is_evicted_on_the_word_of_a_third_about_itself_or_me() -> None:
     a, b = world.processes["a"], world.processes["b"]
     departures, view = a.member._membership.departures, a.member.view
     assert view is not None
-    other = Departures(b.member._membership._host)
+    other = Departures(b.member._membership._context, Contacts(b.id, QUICK.membership))
     for accused in (a.id, b.id, MemberId("x")):
         other.evict(accused, SECOND)
     departures.hear(b.id, other.told(()), view)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.group_tools import is_cut, load, lose_casts, lose_control, participant, passes, settles, texts
+from tests.group_tools import is_cut, load, lose_casts, lose_control, membership, passes, settles, texts
 from tests.mutants.explore_mutants import FirstReportWins
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import PeerFault
@@ -80,7 +80,7 @@ def test_c3_the_coordinator_crashes_after_its_cut_reached_one(order: str) -> Non
     world.run(0.01)
     world.crash("e")
     lose_control(world, lambda src, dst, message: src == "a" and dst in "cd" and is_cut(message))
-    assert world.run(5, lambda: participant(b).closed is not None), world.story()
+    assert world.run(5, lambda: membership(b).closed is not None), world.story()
     world.crash("a")
     settles(world, "bcd")
     agree(b, c, d)
@@ -94,7 +94,7 @@ def test_c4_the_proposal_reached_a_majority_and_its_proposer_crashes(order: str)
     load(world, 5, 0.002)
     world.crash("e")
     lose_control(world, lambda src, dst, message: src == "a" and dst == "d" and isinstance(message, Propose))
-    assert world.run(5, lambda: participant(b).engaged and participant(c).engaged), world.story()
+    assert world.run(5, lambda: membership(b).is_engaged and membership(c).is_engaged), world.story()
     world.crash("a")
     settles(world, "bcd")
     passes(world)
@@ -107,7 +107,7 @@ def test_c5_one_then_two_participants_crash_during_the_flush(order: str, victims
     processes = world.gather("abcdef")
     load(world, 5, 0.002)
     world.crash("f")
-    assert world.run(5, lambda: participant(processes[2]).engaged), world.story()
+    assert world.run(5, lambda: membership(processes[2]).is_engaged), world.story()
     for victim in victims:
         world.crash(victim)
         world.run(0.002)

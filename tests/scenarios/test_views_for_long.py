@@ -88,7 +88,7 @@ def test_a_first_view_has_members_min_however_its_first_ballot_ended(victims: st
     """Whoever had begun with enough went on with whoever was left."""
     world = GroupWorld("fifo", seed=1, settings=with_membership(members_min=3))
     world.start(*"abc", seeds="abc")
-    assert world.run(5, lambda: world.processes["a"].member._membership._attempt is not None)
+    assert world.run(5, lambda: world.processes["a"].member._membership.is_proposing)
     for name in victims:
         world.crash(name)
     world.run(8)
@@ -122,7 +122,7 @@ def test_one_that_cannot_close_is_left_behind(piece_bytes_max: int) -> None:
     world.gather("abc")
     world.has_liars = True  # to c, the cut of an order that it does not know is one
     c = world.processes["c"].member
-    c._membership._host.orders = {name: order for name, order in ORDERS.items() if name != "toto"}
+    c._membership._context.orders = {name: order for name, order in ORDERS.items() if name != "toto"}
     a = world.processes["a"]
     a.member.switch("toto")
     a.turn()

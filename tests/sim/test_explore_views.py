@@ -14,8 +14,8 @@ from tests.mutants.core_mutants import LeakyEngine
 from tests.mutants.shown_mutants import RemainderFirst
 from unisono.cli import app
 from unisono.core.errors import Misuse
-from unisono.core.membership.ballot import Attempt
-from unisono.core.membership.beliefs import Knowledge
+from unisono.core.membership.ballot import Ballot
+from unisono.core.membership.beliefs import Beliefs
 from unisono.core.membership.membership import Membership
 from unisono.sim.explore.views import Search, ViewsReport, explore_views
 from unisono.sim.explore.views_judge import Judge
@@ -150,7 +150,7 @@ def test_a_primary_of_second_lives_without_a_state_is_found() -> None:
     assert steps[-1].endswith("into which nobody carries a state.")
 
 
-class ForgetsTheMissing(Attempt):
+class ForgetsTheMissing(Ballot):
     """The cut is sent without the packets that somebody lacks."""
 
     def _fetch(self) -> None:
@@ -161,10 +161,10 @@ class ForgetsTheMissing(Attempt):
 
 
 class MembershipWithoutFetch(Membership):
-    attempt_type = ForgetsTheMissing
+    ballot_type = ForgetsTheMissing
 
 
-class ForgetsToConfirm(Attempt):
+class ForgetsToConfirm(Ballot):
     """Never believes that all have confirmed."""
 
     def is_complete(self) -> bool:
@@ -172,7 +172,7 @@ class ForgetsToConfirm(Attempt):
 
 
 class NeverFinishes(Membership):
-    attempt_type = ForgetsToConfirm
+    ballot_type = ForgetsToConfirm
 
 
 def test_a_cut_without_what_somebody_lacks_is_found() -> None:
@@ -181,7 +181,7 @@ def test_a_cut_without_what_somebody_lacks_is_found() -> None:
 
 
 def test_survivors_that_do_not_act_on_a_suspicion_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Knowledge, "must_shrink", lambda self: False)
+    monkeypatch.setattr(Beliefs, "must_shrink", lambda self: False)
     steps = found(replace(CRASH, casts=0))
     assert steps[0] == "a crashes"
     assert steps[-1].startswith("P22: ")
@@ -267,7 +267,7 @@ def test_the_command() -> None:
 
 
 def test_the_command_tells_a_way_to_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Knowledge, "must_shrink", lambda self: False)
+    monkeypatch.setattr(Beliefs, "must_shrink", lambda self: False)
     done = CliRunner().invoke(app, ["sim", "explore-views", "--casts", "0", "--joins", "0", "--ticks", "0"])
     assert done.exit_code == 1
     assert "1. a crashes" in done.stdout

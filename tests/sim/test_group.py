@@ -173,7 +173,7 @@ def test_c8_one_that_leaves_before_it_has_a_view_takes_nothing_in(leaver: str, c
     world = GroupWorld("causal", seed=18, settings=with_membership(collect=collect))
     world.start("a", "b", seeds="ab")
     gone = world.processes[leaver]
-    assert world.run(5, lambda: bool(gone.member._membership._participant.confirmed)), world.story()
+    assert world.run(5, lambda: gone.member._membership.uninstalled is not None), world.story()
     world.leave(leaver)
     assert gone.ended
     load(world, 200, options=CastOptions(safe=True))

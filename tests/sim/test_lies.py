@@ -22,7 +22,7 @@ import pytest
 from tests.lies import NAMES, LyingWorld, Witness
 from unisono.core.config import SECOND
 from unisono.core.member.member import Member
-from unisono.core.membership.beliefs import Knowledge
+from unisono.core.membership.beliefs import Beliefs
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, Rank
 from unisono.core.views.engine import ViewEngine
@@ -243,13 +243,13 @@ def test_blaming_the_origin_of_what_another_handed_on_is_caught(monkeypatch: pyt
 
 
 def test_letting_the_higher_one_go_whoever_lied_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = Knowledge.compatible
+    installed = Beliefs.compatible
 
-    def compatible(self: Knowledge, members: Any) -> list[MemberId]:
+    def compatible(self: Beliefs, members: Any) -> list[MemberId]:
         self.charges.clear()
         return installed(self, members)
 
-    monkeypatch.setattr(Knowledge, "compatible", compatible)
+    monkeypatch.setattr(Beliefs, "compatible", compatible)
     with pytest.raises(AssertionError):
         test_what_only_one_member_can_see_to_be_a_lie_costs_the_liar_its_place_all_the_same()
 

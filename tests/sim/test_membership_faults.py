@@ -92,13 +92,13 @@ def test_c3_the_coordinator_crashes_after_sending_one_cut(order: str) -> None:
     world.run(0.004)
     world.crash("e")
     world.filter = losing(lambda s, to, m: is_cut(m) and s.address == "a" and to.address in "cd")
-    b = nodes[1].membership._participant
+    b = nodes[1].membership
     assert world.run(5, lambda: b.closed is not None)
     world.crash("a")
     cut = b.closed
     settle(world, "bcd")
     assert cut is not None
-    assert all(node.membership._participant.charter.parts[0].cut == cut.id for node in nodes[1:4])  # type: ignore[union-attr]
+    assert all(node.membership.charter.parts[0].cut == cut.id for node in nodes[1:4])  # type: ignore[union-attr]
     judged(world)
 
 
@@ -113,7 +113,7 @@ def test_c3_the_coordinator_forwards_to_one_member_and_crashes(order: str) -> No
     world.run(0.02)
     world.crash("e")
     world.filter = losing(lambda s, to, m: is_cut(m) and s.address == "a" and to.address in "cd")
-    assert world.run(5, lambda: nodes[1].membership._participant.closed is not None)
+    assert world.run(5, lambda: nodes[1].membership.closed is not None)
     world.crash("a")
     settle(world, "bcd")
     assert payloads(nodes[1]) == payloads(nodes[2]) == payloads(nodes[3]) == [b"forwarded"]
@@ -129,10 +129,10 @@ def test_one_that_comes_back_in_mid_flush_keeps_what_the_others_cut_off(order: s
     for name in "abc":
         world.cut("d", name, both=False)
     nodes[3].cast(b"only d has it")
-    parts = [node.membership._participant for node in nodes]
+    parts = [node.membership for node in nodes]
     world.filter = losing(lambda _, __, m: isinstance(m, Confirm))
     assert world.run(5, lambda: all(p.closed is not None for p in parts[:3]))
-    assert not parts[3].engaged
+    assert not parts[3].is_engaged
     world.crash("a")
     world.heal()
     world.filter = None
@@ -150,7 +150,7 @@ def test_a_payload_is_void_for_all_who_close_with_a_cut_or_for_none(order: str) 
     world = World(order)
     nodes = world.group("abcd")
     a, b, c, d = nodes
-    parts = [node.membership._participant for node in nodes]
+    parts = [node.membership for node in nodes]
     world.cut("d", "b", both=False)
     d.cast(b"for a and b", CastOptions((a.id, b.id)))
     world.run(0.02)
@@ -187,7 +187,7 @@ def test_what_is_void_for_one_who_closed_is_void_for_those_who_follow(order: str
     world.run(0.02)
     world.crash("d")
     world.filter = losing(lambda s, to, m: is_cut(m) and s.address == "a" and to.address == "c")
-    b = nodes[1].membership._participant
+    b = nodes[1].membership
     assert world.run(5, lambda: b.closed is not None)
     world.crash("a")
     cut = b.closed
@@ -233,8 +233,8 @@ def test_c4_the_proposal_reached_a_majority_and_its_proposer_crashes(order: str)
     nodes[1].cast(b"m")
     world.crash("e")
     world.filter = losing(lambda s, to, m: is_proposal(m) and s.address == "a" and to.address == "d")
-    engaged = [nodes[n].membership._participant for n in (1, 2)]
-    assert world.run(5, lambda: all(p.engaged for p in engaged))
+    engaged = [nodes[n].membership for n in (1, 2)]
+    assert world.run(5, lambda: all(p.is_engaged for p in engaged))
     world.crash("a")
     settle(world, "bcd")
     judged(world)
@@ -249,7 +249,7 @@ def test_c5_participants_crash_during_the_flush(order: str, victims: str) -> Non
         node.cast(b"m")
     world.run(0.003)
     world.crash("f")
-    assert world.run(5, lambda: nodes[2].membership._participant.engaged)
+    assert world.run(5, lambda: nodes[2].membership.is_engaged)
     world.crash(*victims)
     settle(world, "".join(sorted(set("abcde") - set(victims))))
     judged(world)
@@ -312,7 +312,7 @@ def test_c8_one_that_leaves_before_it_has_a_view_installs_none(leaver: str) -> N
     world = World("fifo")
     world.start("a", "b", seeds=("a", "b"))
     node = world.nodes[leaver]
-    assert world.run(5, lambda: bool(node.membership._participant.confirmed)), world.story()
+    assert world.run(5, lambda: node.membership.uninstalled is not None), world.story()
     node.turn(node.membership.leave)
     assert node.ended
     settle(world, "b" if leaver == "a" else "a")
@@ -383,7 +383,7 @@ def test_c11_c13_casts_during_a_change_belong_to_exactly_one_view(order: str) ->
         for node in nodes[:3]:
             payload = f"{node.id}/{number}".encode()
             sent.append(payload)
-            blocked_casts += node.membership._participant.engaged
+            blocked_casts += node.membership.is_engaged
             node.cast(payload)
         world.run(0.005)
     settle(world, "abc")

@@ -103,7 +103,7 @@ def test_d4_two_halves_with_unstable_messages_and_a_merge(order: str) -> None:
     world.heal()
     talk(world, 20)
     settle(world, "abcd")
-    view = world.nodes["a"].membership._participant.charter
+    view = world.nodes["a"].membership.charter
     assert view is not None
     assert [part.members for part in view.parts] == [
         (MemberId("a"), MemberId("b")),
@@ -122,7 +122,7 @@ def test_d4_a_partition_in_mid_flush_closes_one_view_twice(order: str) -> None:
     nodes[4].cast(b"unstable")
     world.run(0.003)
     world.crash("e")
-    assert world.run(5, lambda: nodes[0].membership._participant.closed is not None)
+    assert world.run(5, lambda: nodes[0].membership.closed is not None)
     world.partition("ab", "cd")
     world.run(0.7)
     world.heal()
@@ -137,9 +137,9 @@ def test_d6_the_merge_leader_crashes(order: str) -> None:
     world.partition("ab", "cd")
     assert world.run(10, lambda: is_split(world, "ab", "cd"))
     talk(world)
-    c = world.nodes["c"].membership._participant
+    c = world.nodes["c"].membership
     world.heal()
-    assert world.run(10, lambda: c.promised.proposer.address == "a" and c.engaged)
+    assert world.run(10, lambda: c.promised.proposer.address == "a" and c.is_engaged)
     world.crash("a")
     settle(world, "bcd")
     judged(world)
@@ -278,7 +278,7 @@ def test_a_primary_that_was_only_confirmed_counts() -> None:
         return not (to.address == "c" and type(message).__name__ == "Install")
 
     world.filter = confirms
-    assert world.run(10, lambda: c.membership._participant.latest is not None)
+    assert world.run(10, lambda: c.membership.uninstalled is not None)
     world.run(0.05)
     world.partition("ab", "cde")
     world.filter = None

@@ -239,7 +239,7 @@ def test_parts_of_a_partition_merge_by_ring_each_with_its_own_cut() -> None:
         node.cast(str(node.id).encode())
     world.heal()
     settle(world, "abcd")
-    charter = nodes[0].membership._participant.charter
+    charter = nodes[0].membership.charter
     assert charter is not None
     assert len(charter.parts) == 2
     judged(world)
@@ -284,7 +284,7 @@ def test_tokens_that_cannot_be_are_refused_and_change_nothing() -> None:
         (A, Piece(ViewId(15, A), ROLL, 0, 3, b"xyz")),
     ):
         b.turn(lambda sender=sender, piece=piece: b.membership.receive(sender, piece))  # type: ignore[misc]
-        assert not b.membership._participant.engaged
+        assert not b.membership.is_engaged
     refused = b.membership.refused
     assert (refused["roll call"], refused["parcel too large"], refused["token"]) == (5, 1, 1)
     judged(world)

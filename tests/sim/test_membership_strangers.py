@@ -32,8 +32,8 @@ def settled() -> tuple[GroupWorld, Process]:
 
 
 def greeting(process: Process, sender: MemberId, **changes: object) -> Hello:
-    discovery = process.member._membership._discovery
-    hello = discovery.hello(discovery.hello().nonce)
+    membership = process.member._membership
+    hello = membership.greeting(membership.greeting().nonce)
     nothing = {"view": None, "members": (), "coordinator": sender, "suspects": (), "addresses": ()}
     return hello._replace(**nothing | changes)  # type: ignore[arg-type]
 
@@ -44,7 +44,7 @@ def test_addresses_that_no_member_can_have_are_not_passed_on() -> None:
     for number in (1, 2):
         sender = MemberId("stranger", number)
         send(world, "a", sender, greeting(a, sender, addresses=(str(number) * 60_000, "")))
-    assert all(0 < len(one) <= ADDRESS_BYTES_MAX for one in a.member._membership._contacts.addresses)
+    assert all(0 < len(one) <= ADDRESS_BYTES_MAX for one in a.member._membership.addresses)
     world.network.fails = lambda source, to, datagram: 90 if len(datagram) > 65_507 else 0
     world.start("d", seeds="a")
     assert world.run(20, lambda: world.is_one("abcd"))
@@ -57,7 +57,7 @@ def test_a_notice_of_another_view_sends_nobody_anywhere() -> None:
     notice = Notice(ViewId(1, STRANGER), (), tuple(f"10.0.{i // 250}.{i % 250}:9" for i in range(4_000)), False, "", ())
     send(world, "a", STRANGER, notice)
     assert world.network.sent - before <= 2
-    assert len(a.member._membership._contacts.addresses) < 10
+    assert len(a.member._membership.addresses) < 10
 
 
 def test_a_notice_sends_members_to_a_few_addresses_at_most() -> None:
@@ -86,7 +86,7 @@ def test_refusals_are_heard_now_and_then() -> None:
     shown: list[Refused] = []
 
     def hear(sender: MemberId) -> None:
-        nonce = z.member._membership._discovery.hello().nonce
+        nonce = z.member._membership.greeting().nonce
         pair = PAIR.pack(1, z.member.tickets.ticket(sender.address))
         frame = Frames("simulated", sender).control(pair + z.member._control.encode(Refuse("no" * 30_000, None, nonce)))
         z.member.receive([frame], z.clock())
@@ -176,13 +176,13 @@ def test_an_answer_or_a_refusal_to_a_greeting_of_long_ago_counts_for_nothing() -
     z = world.processes["z"]
     world.run(0.05)
     a, membership = MemberId("a", 1), z.member._membership
-    stale = membership._discovery.hello().nonce
+    stale = membership.greeting().nonce
     world.run(20)
     unasked = membership.refused.get("unasked", 0)
     send(world, "z", a, greeting(z, a)._replace(nonce=stale))
     send(world, "z", a, Refuse("no", ViewId(1, a), stale))
     assert membership.refused["unasked"] == unasked + 2
-    assert membership._discovery.refusal is None
+    assert membership.refusal is None
     assert not membership._contacts.contacts
 
 
@@ -191,14 +191,14 @@ def test_a_refusal_expires_unless_it_is_repeated() -> None:
     world.start("z", seeds=["a", "z"])
     z = world.processes["z"]
     world.run(0.05)
-    discovery = z.member._membership._discovery
+    membership = z.member._membership
     a = MemberId("a", 1)
-    send(world, "z", a, Refuse("no", ViewId(1, a), discovery.hello().nonce))
+    send(world, "z", a, Refuse("no", ViewId(1, a), membership.greeting().nonce))
     pause = z.member.settings.membership.refused_probe_ns / SECOND
     world.run((REFUSAL_PROBES - 1) * pause)
-    assert discovery.is_refused
+    assert membership.refusal is not None
     world.run(2 * pause)
-    assert not discovery.is_refused
+    assert membership.refusal is None
 
 
 def test_a_long_token_of_strangers_takes_no_memory() -> None:
@@ -209,13 +209,13 @@ def test_a_long_token_of_strangers_takes_no_memory() -> None:
     send(world, "a", STRANGER, token)
     membership = a.member._membership
     assert membership.refused["token of strangers"] == 1
-    assert membership._host.ring._coming is None
+    assert membership._ring._coming is None
     send(world, "a", STRANGER, token._replace(total=limit))
-    assert membership._host.ring._coming is not None
+    assert membership._ring._coming is not None
     assert a.view is not None
     other = a.view.members[1]
     send(world, "a", other, token._replace(ballot=ViewId(101, other)))
-    assert membership._host.ring._coming.total == limit + 1
+    assert membership._ring._coming.total == limit + 1
     assert membership.refused["token of strangers"] == 1
 
 
@@ -238,7 +238,7 @@ def test_an_old_life_that_greets_is_told_the_number_to_begin_above() -> None:
 def test_nobody_is_outlived_by_what_it_did_not_ask_for() -> None:
     world, a = settled()
     membership = a.member._membership
-    nonce = membership._discovery.hello().nonce
+    nonce = membership.greeting().nonce
     for lie in (
         Outlive(a.id, 2**62, nonce + 1),
         Outlive(a.id, a.id.incarnation, nonce),

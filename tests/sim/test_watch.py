@@ -119,7 +119,7 @@ class Mute(Departures):
 
 
 def test_a_charter_without_reasons_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.membership.context.Departures", Mute)
+    monkeypatch.setattr("unisono.core.membership.membership.Departures", Mute)
     with pytest.raises(AssertionError):
         test_one_that_left_and_one_that_crashed_are_told_apart_by_everyone()
 
@@ -138,10 +138,10 @@ def test_suspicions_and_evictions_of_the_long_gone_are_bounded() -> None:
     for number in range(50):
         ghost = MemberId(f"ghost{number}")
         member._suspect(ghost, Cause.SUSPECTED)
-        member._membership._known.shun(ghost)
+        member._membership._beliefs.shun(ghost)
     assert len(member.suspects) == 4
-    assert len(member._membership._known.suspects) == 4
-    assert len(member._membership._known._shunned) == 4
+    assert len(member._membership._beliefs.suspects) == 4
+    assert len(member._membership._beliefs._shunned) == 4
     assert member.suspects[-1] == MemberId("ghost49"), "the newest stay"
 
 

@@ -274,7 +274,7 @@ def test_observers_come_and_go_in_a_group_with_hooks() -> None:
 @pytest.mark.parametrize("joiner", [STATE, NO_HOOKS, ANSWER], ids=["state", "none", "answer"])
 def test_an_observer_that_coordinates_refuses_other_hooks_than_its_members_give(joiner: MembershipSettings) -> None:
     world = gathered(a=OBSERVER, b=MERGE)
-    assert world.nodes["b"].membership._discovery.coordinator.address == "a"
+    assert world.nodes["b"].membership.coordinator.address == "a"
     come(world, c=joiner)
     assert world.nodes["c"].view is None
     assert world.is_one("ab")
@@ -286,7 +286,7 @@ def test_an_observer_that_coordinates_only_because_a_member_crashed_knows_the_ho
     world = gathered(m=OBSERVER, n=OBSERVER, z=MERGE, y=MERGE)
     world.crash("m", "z")
     assert world.run(10, lambda: world.is_one("ny"))
-    assert world.nodes["n"].membership._discovery.coordinator.address == "n"
+    assert world.nodes["n"].membership.coordinator.address == "n"
     come(world, x=STATE)
     assert world.nodes["x"].view is None
     assert any("no `merge` hook" in reason for reason in world.nodes["x"].refusals)

@@ -262,7 +262,7 @@ async def test_a_peer_that_is_not_known_yet_is_found_when_its_name_appears(names
 @real
 async def test_one_whose_peers_are_not_known_yet_waits_for_them_as_long_as_for_others(names: Names) -> None:
     joined = await unisono.join("g", listen="127.0.0.1:0", peers=["beta:1"], timeout=20, pace=0.3)
-    view = joined._driver.member._membership._pace
+    view = joined._driver.member._membership._timing
     assert view.has_seeds, "or it would have founded its group at once"
     await joined.leave()
 
@@ -285,7 +285,7 @@ async def test_an_own_name_is_not_greeted_and_not_missed(names: Names) -> None:
     async with unisono.join("g", listen=f"self:{port}", peers=[f"self:{port}", f"everyone:{port}"], pace=0.1) as a:
         assert a._driver.peers is not None
         assert not a._driver.peers.is_watching
-        assert a._driver.member._membership._contacts.addresses == ()
+        assert a._driver.member._membership.addresses == ()
     everywhere, seen = f"0.0.0.0:{port}", "127.0.0.2:0"
     async with unisono.join("g", listen=everywhere, advertise=seen, peers=[f"self:{port}"], insecure=True) as a:
         assert a.id.address == f"127.0.0.2:{port}"
@@ -305,7 +305,7 @@ async def test_without_a_key_a_name_that_leads_outside_is_not_used(names: Names)
     async with unisono.join("g", listen="127.0.0.1:0", peers=["beta:7400"], pace=0.1) as a:
         names.records = {"beta": ["192.0.2.7"]}
         await until(lambda: "it is at 192.0.2.7, outside of this machine" in str(a.explain()), "it says so")
-        assert "192.0.2.7:7400" not in a._driver.member._membership._contacts.addresses
+        assert "192.0.2.7:7400" not in a._driver.member._membership.addresses
 
 
 @real

@@ -382,21 +382,20 @@ def test_a_holder_that_installs_a_primary_because_it_is_asked_from_there_says_th
     a, b, c = world.group("abc")
     assert c.view is not None
     first = c.view.id
-    assert c.membership._participant.holds == Held(first), "of the first primary everyone has everything"
+    assert c.membership.holds == Held(first), "of the first primary everyone has everything"
     world.filter = lambda _, to, message: to != c.id or isinstance(message, control.Propose | Piece)
     (d,) = world.start("d", seeds=("a",))
-    participant = c.membership._participant
     assert world.run(5, lambda: d.view is not None and first == c.view.id != d.view.id), world.story()  # type: ignore[union-attr]
     assert d.view is not None
     second = d.view.id
-    assert second in participant.confirmed
+    assert second == c.membership.uninstalled
     ballot = ViewId(second.number + 1, b.id)
     c.turn(lambda: c.membership.receive(b.id, control.Propose(ballot, second, d.view.members)))  # type: ignore[union-attr]
-    answer = ControlCodec(Config()).read(participant._answer)
+    answer = ControlCodec(Config()).read(c.membership._participant._answer)
     assert isinstance(answer, Answer)
     assert answer.view == second
     assert answer.holds == (Held(second),)
-    assert (a.membership._participant.holds, d.membership._participant.holds) == (Held(second), None)
+    assert (a.membership.holds, d.membership.holds) == (Held(second), None)
 
 
 def test_answers_that_cannot_be_are_judged_without_an_error() -> None:
@@ -464,7 +463,7 @@ class Watched(Membership):
     def drain(self) -> MembershipOut:
         out = super().drain()
         for _, message in out.sends:
-            if isinstance(message, Confirm) and message.ballot in self._participant.confirmed:
+            if isinstance(message, Confirm) and message.ballot == self.uninstalled:
                 self.persisted += bool(out.records)
                 assert out.records or self.persisted
         return out
@@ -531,11 +530,11 @@ def test_who_is_greeted_from_a_view_that_it_has_left_behind_says_so() -> None:
     a, b = world.group("ab")
     assert a.view is not None
     mine, higher = a.view.id, ViewId(a.view.id.number + 1, b.id)
-    greeting = a.membership._discovery.hello(0)._replace(view=higher, members=(a.id, b.id))
+    greeting = a.membership.greeting(0)._replace(view=higher, members=(a.id, b.id))
     a.membership.receive(b.id, greeting._replace(members=(b.id,)))
-    assert (b.id, Moved(higher, mine)) not in a.membership._host.out.sends
+    assert (b.id, Moved(higher, mine)) not in a.membership._context.out.sends
     a.membership.receive(b.id, greeting)
-    assert (b.id, Moved(higher, mine)) in a.membership._host.out.sends
+    assert (b.id, Moved(higher, mine)) in a.membership._context.out.sends
 
 
 def test_a_view_goes_on_without_one_that_says_that_it_is_elsewhere() -> None:
@@ -555,11 +554,11 @@ def test_a_view_that_is_about_to_lose_somebody_is_not_merged_with() -> None:
     going on without it."""
     world = World("fifo")
     (a,) = world.group("a")
-    greeting = a.membership._discovery.hello(0)._replace(view=ViewId(7, D), members=(D, E), coordinator=D)
+    greeting = a.membership.greeting(0)._replace(view=ViewId(7, D), members=(D, E), coordinator=D)
     a.membership.receive(D, greeting._replace(suspects=(E, B)))
-    assert a.membership._known.newcomers() == {}
+    assert a.membership._beliefs.newcomers() == {}
     a.membership.receive(D, greeting._replace(suspects=(B,)))  # of those outside of a view nobody has to wait
-    assert set(a.membership._known.newcomers()) == {D, E}
+    assert set(a.membership._beliefs.newcomers()) == {D, E}
 
 
 def test_who_promised_a_ballot_that_its_proposer_has_left_behind_does_not_wait_for_it() -> None:
@@ -586,7 +585,7 @@ def test_explain_says_who_is_waited_for() -> None:
     assert nodes[0].membership.explain() is None
     world.filter = lambda sender, to, message: not isinstance(message, Piece)
     world.crash("c")
-    assert world.run(5, lambda: nodes[0].membership._attempt is not None)
+    assert world.run(5, lambda: nodes[0].membership.is_proposing)
     world.run(0.5)
     text = nodes[0].membership.explain()
     assert text is not None
@@ -644,12 +643,12 @@ def test_of_two_wishes_for_an_order_one_wins_and_they_do_not_take_turns() -> Non
 def test_strangers_take_no_more_memory_than_allowed() -> None:
     world = World("fifo", settings=MembershipSettings(addresses_max=5))
     (a,) = world.start("a")
-    hello = a.membership._discovery.hello()
+    hello = a.membership.greeting()
     for number in range(50):
         stranger = MemberId(f"s{number}")
         a.membership.receive(
             stranger, hello._replace(view=ViewId(1, stranger), members=(stranger,), coordinator=stranger)
         )
     assert len(a.membership._contacts.contacts) <= 5
-    assert len(a.membership._contacts.addresses) <= 5
+    assert len(a.membership.addresses) <= 5
     assert a.membership.refused["too many contacts"] == 45

@@ -114,7 +114,9 @@ def test_what_a_refusal_says_is_repeated_without_what_could_harm_a_terminal() ->
     world = World("fifo")
     (a,) = world.start("a", seeds=("b",))
     membership = a.membership
-    (concern,) = explain_standing(membership._host, membership._participant, 0, None, 0, refusal)
+    (concern,) = explain_standing(
+        membership._context, membership._participant, membership.departures, 0, None, 0, refusal
+    )
     assert "because ?[31mno no" in concern.sentence
     assert len(concern.sentence) < REASON_CHARACTERS_MAX + 100
 
@@ -127,10 +129,10 @@ class Liar(Participant):
 
     def _make_answer(self) -> Answer:
         answer = super()._make_answer()
-        if self.host.id.address != "c" or answer.view is None or len(answer.members) < 4:
+        if self._context.id.address != "c" or answer.view is None or len(answer.members) < 4:
             return answer
-        codec = self.host.order_codec(self.order)
-        report = codec.decode(answer.report, answer.members.index(self.host.id), len(answer.members))
+        codec = self._context.order_codec(self.order)
+        report = codec.decode(answer.report, answer.members.index(self._context.id), len(answer.members))
         assert report is not None
         return answer._replace(report=codec.encode(type(self).lie(report)))  # type: ignore[attr-defined]
 
@@ -253,7 +255,7 @@ def test_suspects_and_those_who_did_not_answer_are_limited() -> None:
     world = World("fifo")
     world.config = Config(members_max=8)
     (a,) = world.group("a")
-    known = a.membership._known
+    known = a.membership._beliefs
     for number in range(100):
         member = MemberId(f"x{number}")
         a.membership.suspect(member)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from itertools import compress
 
 from unisono.core.config import describe_numbers
-from unisono.core.membership.context import Host
+from unisono.core.membership.context import Context
 from unisono.core.types import MemberId, View
 from unisono.core.wire.control import Hello, HookSet, Settings
 
@@ -29,9 +29,9 @@ TEXT_LETTERS_MAX = 40
 class Agreement:
     """What one member compares greetings with."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._own: Settings = host.settings.agreed(host.order, host.config)
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._own: Settings = context.settings.agreed(context.order, context.config)
         self._told: dict[MemberId, Settings] = {}  # an observer's: by whom, in this view or since
         self._hooks: HookSet | None = self._own.hooks  # of the group
         self._is_told = not self._own.is_observer  # by a member of the view; else they are what was last known
@@ -46,7 +46,7 @@ class Agreement:
     def difference(self, theirs: Settings) -> str:
         """Why a greeting with these settings is refused; "": it is not."""
         mine = self.settings
-        if mine.hooks is None and self._host.now < self._awaited_until:
+        if mine.hooks is None and self._context.now < self._awaited_until:
             mine = mine._replace(hooks=self._awaited)
         return describe_difference(mine, theirs)
 
@@ -54,20 +54,20 @@ class Agreement:
         """A greeting fits. An observer remembers who gives which hooks."""
         if not self._own.is_observer:
             return
-        theirs, host = hello.settings, self._host
+        theirs, context = hello.settings, self._context
         self._told.pop(sender, None)
         self._told[sender] = theirs
-        while len(self._told) > host.settings.addresses_max:
+        while len(self._told) > context.settings.addresses_max:
             del self._told[next(iter(self._told))]
         if theirs.hooks is not None:
-            self._awaited, self._awaited_until = theirs.hooks, host.now + host.settings.contact_ns
+            self._awaited, self._awaited_until = theirs.hooks, context.now + context.settings.contact_ns
         self.enter(view)
 
     def enter(self, view: View | None) -> None:
         """Find the hooks of the view that this member is in."""
         if not self._own.is_observer:
             return
-        others = () if view is None else tuple(member for member in view.members if member != self._host.id)
+        others = () if view is None else tuple(member for member in view.members if member != self._context.id)
         told = [self._told[member] for member in others if member in self._told]
         by_members = [settings.hooks for settings in told if not settings.is_observer]
         self._is_told = bool(by_members)
@@ -82,7 +82,7 @@ class Agreement:
         """The members to ask before a stranger's hooks can be compared; none, if this member knows the group's."""
         if self._is_told or view is None:
             return []
-        return [member for member in view.members if member != self._host.id and member not in self._told]
+        return [member for member in view.members if member != self._context.id and member not in self._told]
 
 
 def describe_difference(group: Settings, joiner: Settings) -> str:

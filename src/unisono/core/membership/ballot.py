@@ -1,10 +1,10 @@
 """One ballot as its proposer sees it: collect answers, merge, fetch what is missing, send the cuts, count confirmations.
 
-| phase   | waits for                                  | then                                                                 |
-|---------|--------------------------------------------|----------------------------------------------------------------------|
-| COLLECT | an answer of every participant             | group the answers and merge each group                               |
-| FETCH   | packets that some member of a group lacks  | write the charter, send each its cut and exactly what it lacks       |
-| CUT     | a confirmation of every participant        | the view is installed                                                |
+| state      | waits for                                  | then                                                              |
+|------------|--------------------------------------------|-------------------------------------------------------------------|
+| COLLECTING | an answer of every participant             | group the answers and merge each group                            |
+| FETCHING   | packets that some member of a group lacks  | write the charter, send each its cut and exactly what it lacks    |
+| CLOSING    | a confirmation of every participant        | the view is installed                                             |
 
 **Groups.** Answers are grouped by previous view *and* by the cut that closed it. One that has not closed yet joins a group
 whose cut *covers* it, which means that its report was counted when that cut was merged: its report has not changed since
@@ -31,25 +31,24 @@ Answers and cuts travel by **star**, or by **ring** first and by star where that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
 from typing import NamedTuple
 
 from unisono.core.membership import merge as merging
 from unisono.core.membership import primary
 from unisono.core.membership.chunks import Parcel, pieces
-from unisono.core.membership.context import Host
+from unisono.core.membership.collection import Collection, Star
+from unisono.core.membership.context import Context
+from unisono.core.membership.departures import Departures
 from unisono.core.membership.merge import Group
 from unisono.core.membership.participant import lacking, lacking_count
-from unisono.core.membership.ring import ring_of
+from unisono.core.membership.states import BALLOT, BallotState, BallotStep, advance
 from unisono.core.ordering import Report
 from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View, ViewId
 from unisono.core.views.engine import packet_for
 from unisono.core.wire.control import (
     ANSWER,
     CUT,
-    DECREE,
     FETCHED,
-    ROLL,
     Answer,
     Charter,
     Closed,
@@ -68,12 +67,6 @@ ASKED_MIN = 8
 """A participant that does not answer is asked again this many times before it is given up."""
 
 
-class Phase(Enum):
-    COLLECT = "the answer"
-    FETCH = "missing packets"
-    CUT = "the confirmation"
-
-
 class Request(NamedTuple):
     """A fetch under way."""
 
@@ -83,29 +76,31 @@ class Request(NamedTuple):
     message: Fetch
 
 
-class Attempt:
+class Ballot:
     """See the module's text. `failed` names participants without whom only another ballot can go on."""
 
     def __init__(
         self,
-        host: Host,
+        context: Context,
+        departures: Departures,
+        collection: Collection,
         ballot: ViewId,
         bases: Mapping[MemberId, ViewId | None],
         leavers: Iterable[MemberId],
         order: str,
-        ring: bool = False,
     ) -> None:
-        self.host = host
-        self.ballot = ballot
+        self._context = context
+        self._departures = departures
+        self._collection = collection
+        self.id = ballot
         self.bases = dict(sorted(bases.items()))
         self.participants = tuple(self.bases)
         self.leavers = tuple(sorted(set(leavers)))
         self.switch = order  # "": stay with what there is
-        self.phase = Phase.COLLECT
-        self.since = host.now
+        self._state = BallotState.COLLECTING
+        self.since = context.now
         self.failed: list[MemberId] = []
         self.charter: Charter | None = None
-        self.done = False  # everyone confirmed
         self._answers: dict[MemberId, Answer] = {}
         self._hearsay: set[MemberId] = set()  # whose answers came with a token, through the hands of others
         self._has_nonsense = False  # a member has failed because of what it said
@@ -119,100 +114,93 @@ class Attempt:
         self._pulled: dict[MemberId, int] = {}  # how far each has asked for its cut
         self._confirmed: set[MemberId] = set()
         self._retry_ns = self._first_retry_ns
-        self.retry_at = host.now + self._retry_ns
-        self._tell_ns = host.settings.retry_ns  # who has answered is told less and less often that this goes on
-        self._tell_at = host.now + self._tell_ns
-        self._ring = ring_of(self.participants, host.id) if ring and len(self.participants) > 1 else ()
-        self._ring_until = 0  # until then the token has time to come around; after that it is the star's turn
-        self._enter(Phase.COLLECT)
+        self.retry_at = context.now + self._retry_ns
+        self._tell_ns = context.settings.retry_ns  # who has answered is told less and less often that this goes on
+        self._tell_at = context.now + self._tell_ns
+        self._begin()
+
+    @property
+    def state(self) -> BallotState:
+        return self._state
+
+    def _step(self, step: BallotStep) -> None:
+        self._state = advance(BALLOT, self._state, step)
 
     # Whom it waits for.
 
     def awaited(self) -> tuple[MemberId, ...]:
-        if self.phase is Phase.COLLECT:
+        if self._state is BallotState.COLLECTING:
             return tuple(member for member in self.participants if member not in self._answers)
-        if self.phase is Phase.FETCH:
+        if self._state is BallotState.FETCHING:
             return tuple(sorted({request.holder for request in self._requests.values()}))
         return tuple(member for member in self.participants if member not in self._confirmed)
 
-    def _enter(self, phase: Phase) -> None:
-        self.phase = phase
-        self._heard = dict.fromkeys(self.participants, self.host.now)
+    def _begin(self) -> None:
+        """A state begins: everyone has its time anew."""
+        self._heard = dict.fromkeys(self.participants, self._context.now)
         self._retry_ns = self._first_retry_ns
-        self.retry_at = self.host.now + self._retry_ns
-        self._tell_ns = self.host.settings.retry_ns
-        self._tell_at = self.host.now + self._tell_ns
-        by_ring = bool(self._ring) and phase is not Phase.FETCH
-        self._ring_until = self.host.now + self.host.settings.answer_wait_ns if by_ring else 0
-        if phase is Phase.COLLECT:
+        self.retry_at = self._context.now + self._retry_ns
+        self._tell_ns = self._context.settings.retry_ns
+        self._tell_at = self._context.now + self._tell_ns
+        if self._state is BallotState.COLLECTING:
+            self._collection.begin_round()
             for member, base in self.bases.items():
-                if not by_ring or member == self.host.id:
-                    self.host.send(member, Propose(self.ballot, base, self.participants))
-        elif phase is Phase.CUT:
+                if self._collection.is_direct(member):
+                    self._context.send(member, Propose(self.id, base, self.participants))
+        elif self._state is BallotState.FETCHING:
+            self._collection.end_round()
+        else:
+            self._collection.begin_round()
             lackers = {member for group in self._groups for member, slots in group.lacks.items() if slots}
             for member in self.participants:
-                if not by_ring or member == self.host.id or member in lackers:
+                if self._collection.is_direct(member) or member in lackers:
                     self._push(member)
-            if by_ring:
-                self._send_decree()
+            self._collection.announce(self._decree())
 
-    # The ring.
-
-    def _call_roll(self) -> None:
-        """My own answer is here: it is the first on the roll."""
-        answer = self._answers[self.host.id]
-        views = () if answer.view is None else ((answer.view, answer.members),)
-        mine = self.host.codec.encode(answer._replace(members=()))
-        roll = RollCall(tuple(self.bases.items()), views, (mine,))
-        self.host.ring.pass_on(self.ballot, ROLL, self._ring[1], roll)
-
-    def _send_decree(self) -> None:
+    def _decree(self) -> Decree:
         assert self.charter is not None
         cuts = tuple((group.view.id, group.cut, tuple(sorted(group.lacks))) for group in self._groups)
-        self.host.ring.pass_on(self.ballot, DECREE, self._ring[1], Decree(self.charter, cuts))
+        return Decree(self.charter, cuts)
 
     def come_around(self, sender: MemberId, token: RollCall | Decree) -> None:
         """The token is back: all have answered, or all have confirmed."""
-        if not self._ring or sender != self._ring[-1]:
-            return
         if isinstance(token, Decree):
-            if self.phase is Phase.CUT and token.charter == self.charter:
+            is_mine = self._state is BallotState.CLOSING and token.charter == self.charter
+            if is_mine and self._collection.is_closed(sender):
                 for member in self.participants[:]:
-                    if member != self.host.id:  # I confirm to myself
+                    if member != self._context.id:  # I confirm to myself
                         self.confirm(member)
-        elif self.phase is Phase.COLLECT and len(token.answers) == len(self._ring):
-            views = dict(token.views)
-            for member, data in zip(self._ring, token.answers, strict=True):
-                answer = self.host.codec.read(data)
+        elif self._state is BallotState.COLLECTING:
+            for member, answer in self._collection.read_roll(sender, token):
                 if member in self._answers:
                     continue
                 self._hearsay.add(member)
-                if isinstance(answer, Answer):
-                    members = () if answer.view is None else views.get(answer.view, ())
-                    self._take_answer(member, answer._replace(members=members))
-                else:
+                if answer is None:
                     self._fail(member, "answer")
+                else:
+                    self._take_answer(member, answer)
 
     @property
     def deadline(self) -> int:
-        if self._ring_until:
-            return self._ring_until
-        waits = [self._heard[member] + self.host.settings.answer_wait_ns for member in self.awaited()]
+        if self._collection.patient_until:
+            return self._collection.patient_until
+        waits = [self._heard[member] + self._context.settings.answer_wait_ns for member in self.awaited()]
         return min([self.retry_at, *waits])
 
     def tick(self) -> None:
         """Repeat what is not answered; give those up that were silent for too long."""
-        now, settings = self.host.now, self.host.settings
-        if now < self._ring_until:
+        now, settings = self._context.now, self._context.settings
+        if now < self._collection.patient_until:
             return
         if (
-            self._ring_until
-        ):  # the token is lost or slow: ask those who are left, and give them the time that a star gives
-            self._ring_until = 0
+            self._collection.patient_until
+        ):  # the token is lost or slow: ask the rest, and give them the time that a star gives
+            self._collection.end_round()
             self._heard = dict.fromkeys(self.participants, now)
             self.retry_at = now
         awaited = self.awaited()
-        self.failed += [member for member in awaited if now - self._heard[member] >= settings.answer_wait_ns]
+        silent = [member for member in awaited if now - self._heard[member] >= settings.answer_wait_ns]
+        self._give_up(silent)
         if self.failed or now < self.retry_at:
             return
         self._retry_ns = min(2 * self._retry_ns, settings.retry_ns_max, self._retry_ns_most)
@@ -221,12 +209,12 @@ class Attempt:
             self._tell_ns = min(2 * self._tell_ns, settings.retry_ns_max)
             self._tell_at = now + self._tell_ns
             for member in self.participants:  # who waits for others should know that this goes on
-                if member not in awaited and member != self.host.id:
-                    self.host.send(member, Propose(self.ballot, self.bases[member], self.participants))
-        if self.phase is Phase.COLLECT:
+                if member not in awaited and member != self._context.id:
+                    self._context.send(member, Propose(self.id, self.bases[member], self.participants))
+        if self._state is BallotState.COLLECTING:
             for member in awaited:
-                self._ask_again(member, ANSWER, Propose(self.ballot, self.bases[member], self.participants))
-        elif self.phase is Phase.FETCH:
+                self._ask_again(member, ANSWER, Propose(self.id, self.bases[member], self.participants))
+        elif self._state is BallotState.FETCHING:
             for topic, request in self._requests.items():
                 self._ask_again(request.holder, topic, request.message)
         else:
@@ -236,50 +224,50 @@ class Attempt:
     def _ask_again(self, member: MemberId, topic: int, request: Propose | Fetch) -> None:
         parcel = self._parcels.get((member, topic))
         pull = parcel.pull(self._reach, again=True) if parcel is not None else None
-        self.host.send(member, pull if pull is not None else request)
+        self._context.send(member, pull if pull is not None else request)
 
     @property
     def _first_retry_ns(self) -> int:
-        return min(self.host.settings.retry_ns, self._retry_ns_most)
+        return min(self._context.settings.retry_ns, self._retry_ns_most)
 
     @property
     def _retry_ns_most(self) -> int:
-        return max(1, self.host.settings.answer_wait_ns // ASKED_MIN)
+        return max(1, self._context.settings.answer_wait_ns // ASKED_MIN)
 
     @property
     def _reach(self) -> int:
-        return self.host.settings.piece_bytes_max * self.host.settings.pieces_max
+        return self._context.settings.piece_bytes_max * self._context.settings.pieces_max
 
     def _push(self, member: MemberId) -> None:
-        for piece in pieces(self.ballot, CUT, self._flushes[member], 0, self.host.settings.piece_bytes_max, 1):
-            self.host.send(member, piece)
+        for piece in pieces(self.id, CUT, self._flushes[member], 0, self._context.settings.piece_bytes_max, 1):
+            self._context.send(member, piece)
 
     # What comes in.
 
     def piece(self, sender: MemberId, piece: Piece) -> None:
         """A part of an answer, or of packets that were fetched."""
-        expected = sender in self.awaited() and (piece.topic == ANSWER) is (self.phase is Phase.COLLECT)
+        expected = sender in self.awaited() and (piece.topic == ANSWER) is (self._state is BallotState.COLLECTING)
         if not expected or (piece.topic != ANSWER and piece.topic not in self._requests):
             return
         if piece.topic != ANSWER and self._requests[piece.topic].holder != sender:
             return
-        if piece.total > self.host.settings.parcel_bytes_max:
-            self.host.refuse("parcel too large")
+        if piece.total > self._context.settings.parcel_bytes_max:
+            self._context.refuse("parcel too large")
             return
         parcel = self._parcels.get((sender, piece.topic))
         if parcel is None or parcel.total != piece.total:
-            parcel = self._parcels[sender, piece.topic] = Parcel(self.ballot, piece.topic, piece.total)
+            parcel = self._parcels[sender, piece.topic] = Parcel(self.id, piece.topic, piece.total)
         if parcel.add(piece):
-            self._heard[sender] = self.host.now
+            self._heard[sender] = self._context.now
             self._retry_ns = self._first_retry_ns  # it moves: wait for the rest as for the first piece
-            self.retry_at = min(self.retry_at, self.host.now + self._retry_ns)
+            self.retry_at = min(self.retry_at, self._context.now + self._retry_ns)
         if not parcel.is_whole:
             pull = parcel.pull(self._reach)
             if pull is not None:
-                self.host.send(sender, pull)
+                self._context.send(sender, pull)
             return
         del self._parcels[sender, piece.topic]
-        body = self.host.codec.read(parcel.bytes())
+        body = self._context.codec.read(parcel.bytes())
         if isinstance(body, Answer):
             self._take_answer(sender, body)
         elif isinstance(body, Packets) and piece.topic != ANSWER:
@@ -288,30 +276,36 @@ class Attempt:
             self._fail(sender, "parcel")
 
     def pull(self, sender: MemberId, message: Pull) -> None:
-        if self.phase is Phase.CUT and message.topic == CUT and sender in self._flushes:
+        if self._state is BallotState.CLOSING and message.topic == CUT and sender in self._flushes:
             if message.offset > self._pulled.get(sender, -1):  # who asks for the same again and again does not get on
                 self._pulled[sender] = message.offset
-                self._heard[sender] = self.host.now
-            settings = self.host.settings
+                self._heard[sender] = self._context.now
+            settings = self._context.settings
             for piece in pieces(
-                self.ballot, CUT, self._flushes[sender], message.offset, settings.piece_bytes_max, settings.pieces_max
+                self.id, CUT, self._flushes[sender], message.offset, settings.piece_bytes_max, settings.pieces_max
             ):
-                self.host.send(sender, piece)
+                self._context.send(sender, piece)
 
     def confirm(self, sender: MemberId) -> None:
-        if self.phase is Phase.CUT and sender in self._flushes:
+        if self._state is BallotState.CLOSING and sender in self._flushes:
             self._confirmed.add(sender)
-            self._heard[sender] = self.host.now
-            self.done = self.is_complete()
+            self._heard[sender] = self._context.now
+            if self.is_complete():
+                self._step(BallotStep.FINISH)
 
     def is_complete(self) -> bool:
         return len(self._confirmed) == len(self.participants)
 
     def _fail(self, member: MemberId, reason: str) -> None:
-        self.host.refuse(reason)
+        self._context.refuse(reason)
         self._has_nonsense = True
         if member not in self.failed:
-            self.failed.append(member)
+            self._give_up([member])
+
+    def _give_up(self, members: Sequence[MemberId]) -> None:
+        if members:
+            self._step(BallotStep.FAIL)
+            self.failed += members
 
     def begins_anew(self) -> bool:
         """Ask everyone directly if something cannot be that came with the token: anyone on its way may have changed it."""
@@ -323,20 +317,21 @@ class Attempt:
         self.failed.clear()
         self._requests.clear()
         self._has_nonsense = False
-        self._ring = ()
-        self._enter(Phase.COLLECT)
+        self._collection = Star()
+        self._step(BallotStep.ASK_DIRECTLY)
+        self._begin()
         return True
 
     # Collect and merge.
 
     def _take_answer(self, sender: MemberId, answer: Answer) -> None:
-        in_view = sender in answer.members and answer.order in self.host.orders
+        in_view = sender in answer.members and answer.order in self._context.orders
         if answer.view != self.bases[sender] or (answer.view is not None and not in_view):
             self._fail(sender, "answer")
             return
         self._answers[sender] = answer
-        if self._ring and self._ring_until and len(self._answers) == 1 and sender == self.host.id:
-            self._call_roll()
+        if len(self._answers) == 1 and sender == self._context.id:
+            self._collection.call_roll(answer)
         if len(self._answers) == len(self.participants):
             self._group()
 
@@ -356,11 +351,11 @@ class Attempt:
 
     def _make_groups(self, answers: Mapping[MemberId, Answer]) -> None:
         """The groups of one view: one for each cut that somebody closed with, and one for those that none covers."""
-        some = answers.get(self.host.id) or next(iter(answers.values()))
+        some = answers.get(self._context.id) or next(iter(answers.values()))
         view, order = View(some.view, some.members), some.order  # type: ignore[arg-type]
         reports = self._reports(view, order, answers)
         if not self.failed:
-            for member in merging.find_impossible(self.host, view, reports):
+            for member in merging.find_impossible(self._context, view, reports):
                 self._fail(member, "report")
         if self.failed:
             return
@@ -372,13 +367,13 @@ class Attempt:
                 continue
             group = groups.get(answer.closed.id)
             if group is None:
-                wanted = self.host.order_codec(order).decode(answer.closed.cut, view.rank_of(member), len(view))
-                if type(wanted) is not self.host.orders[order].cut_wire.type:
+                wanted = self._context.order_codec(order).decode(answer.closed.cut, view.rank_of(member), len(view))
+                if type(wanted) is not self._context.orders[order].cut_wire.type:
                     self._fail(member, "cut")
                     return
                 group = groups[answer.closed.id] = Group(view, order, answer.closed, wanted)  # type: ignore[arg-type]
                 most = max(lacking_count(report.held, group.wanted) for report in reports.values())
-                if most > self.host.settings.missing_max:
+                if most > self._context.settings.missing_max:
                     self._fail(member, "cut")
                     return
             group.lacks[member] = []
@@ -391,7 +386,7 @@ class Attempt:
             self._groups.append(merged)
         for group in self._groups:
             if group.view.id == view.id:
-                merging.find_holders(group, self.host.id)
+                merging.find_holders(group, self._context.id)
 
     def _reports(self, view: View, order: str, answers: Mapping[MemberId, Answer]) -> dict[MemberId, Report]:
         reports: dict[MemberId, Report] = {}
@@ -399,8 +394,8 @@ class Attempt:
             if (answer.members, answer.order) != (view.members, order):  # before its rank is asked for
                 self._fail(member, "report")
                 continue
-            report = self.host.order_codec(order).decode(answer.report, view.rank_of(member), len(view))
-            if type(report) is not self.host.orders[order].report_wire.type:
+            report = self._context.order_codec(order).decode(answer.report, view.rank_of(member), len(view))
+            if type(report) is not self._context.orders[order].report_wire.type:
                 self._fail(member, "report")
             else:
                 reports[member] = report  # type: ignore[assignment]
@@ -419,13 +414,13 @@ class Attempt:
 
     def _merge(self, view: View, order: str, reports: Mapping[MemberId, Report]) -> Group | None:
         by_rank = {view.rank_of(member): report for member, report in reports.items()}
-        cut = merging.try_merge(self.host, view, order, by_rank)
+        cut = merging.try_merge(self._context, view, order, by_rank)
         if cut is None:
-            for rank in merging.find_culprits(self.host, view, order, by_rank):
+            for rank in merging.find_culprits(self._context, view, order, by_rank):
                 self._fail(view.members[rank], "report")
             return None
-        data = self.host.order_codec(order).encode(cut)  # type: ignore[arg-type]
-        group = Group(view, order, Closed(self.ballot, tuple(sorted(by_rank)), data), cut)
+        data = self._context.order_codec(order).encode(cut)  # type: ignore[arg-type]
+        group = Group(view, order, Closed(self.id, tuple(sorted(by_rank)), data), cut)
         group.lacks = {member: lacking(report.held, cut) for member, report in reports.items()}
         return group
 
@@ -433,8 +428,9 @@ class Attempt:
 
     def _fetch(self) -> None:
         """Ask for all that is still missing; when nothing is, send the cuts, or make the groups again if one must stay apart."""
-        if self.phase is not Phase.FETCH:
-            self._enter(Phase.FETCH)
+        if self._state is not BallotState.FETCHING:
+            self._step(BallotStep.MERGE)
+            self._begin()
         for group in self._groups:
             busy = {request.holder for request in self._requests.values()}  # each is asked for one thing at a time
             by_holder: dict[MemberId, list[Slot]] = {}
@@ -443,11 +439,11 @@ class Attempt:
                     by_holder.setdefault(holders[0], []).append(slot)
             for holder, slots in sorted(by_holder.items()):
                 some, asked = merging.first_ranges(slots)  # the rest follows when these are here
-                message = Fetch(self.ballot, self._topic, group.view.id, asked)
+                message = Fetch(self.id, self._topic, group.view.id, asked)
                 self._requests[self._topic] = Request(group, holder, some, message)
                 self._topic += 1
-                self._heard[holder] = self.host.now
-                self.host.send(holder, message)
+                self._heard[holder] = self._context.now
+                self._context.send(holder, message)
         if self._requests:
             return
         bereft = self._find_bereft()
@@ -463,11 +459,11 @@ class Attempt:
 
     def _take_packets(self, sender: MemberId, topic: int, body: Packets) -> None:
         group, holder, slots, _ = self._requests.pop(topic)
-        codec, size = self.host.order_codec(group.order), len(group.view)
+        codec, size = self._context.order_codec(group.order), len(group.view)
         came: dict[Slot, Packet | None] = {
             (origin, number): codec.decode(data, origin, size) for origin, number, data in body.packets if origin < size
         }
-        numbered = self.host.orders[group.order].numbered
+        numbered = self._context.orders[group.order].numbered
         if any(type(packet) not in numbered or packet.number != slot[1] for slot, packet in came.items()):  # type: ignore[union-attr]
             self._fail(holder, "packets")  # what a correct member retains is of its slot
             return
@@ -509,9 +505,9 @@ class Attempt:
                 parts.append(Part(group.view.id, group.cut.id, along, leavers))
         judged = self._judge(members, parts)
         order, views = self._choose_order(), [group.view for group in self._groups]
-        gone = self.host.departures.write(views, self.participants, self.leavers)
+        gone = self._departures.write(views, self.participants, self.leavers)
         self.charter = Charter(
-            self.ballot,
+            self.id,
             members,
             self.leavers,
             order,
@@ -525,21 +521,22 @@ class Attempt:
             judged.lost,
         )
         for member in self.participants:
-            self._flushes[member] = self.host.codec.encode(self._flush_for(member))
-        self._enter(Phase.CUT)
+            self._flushes[member] = self._context.codec.encode(self._flush_for(member))
+        self._step(BallotStep.ANNOUNCE)
+        self._begin()
 
     def _judge(self, members: Sequence[MemberId], parts: Sequence[Part]) -> primary.Judgement:
         """Whether the view is primary, and who carries the state into it."""
-        if self.host.settings.policy != "primary" or not members:
+        if self._context.settings.policy != "primary" or not members:
             return primary.Judgement(False)
-        return primary.judge(members, self._answers, parts, self.host.peers)
+        return primary.judge(members, self._answers, parts, self._context.peers)
 
     def _flush_for(self, member: MemberId) -> Flush:
         assert self.charter is not None
         group = next((group for group in self._groups if member in group.lacks), None)
         if group is None:
             return Flush(self.charter, None, None, ())
-        rank, codec = group.view.rank_of(member), self.host.order_codec(group.order)
+        rank, codec = group.view.rank_of(member), self._context.order_codec(group.order)
         missing = tuple((*slot, codec.encode(packet_for(group.packets[slot], rank))) for slot in group.lacks[member])
         return Flush(self.charter, group.view.id, group.cut, missing)
 
@@ -552,4 +549,4 @@ class Attempt:
             if answer.view is not None:
                 sizes[answer.view] = sizes.get(answer.view, 0) + 1
         seated = [(-sizes[a.view], member, a.order) for member, a in self._answers.items() if a.view is not None]
-        return min(seated)[2] if seated else self.host.order
+        return min(seated)[2] if seated else self._context.order

@@ -10,18 +10,20 @@ from collections.abc import Iterable, Mapping
 
 from unisono.core.departure import Cause
 from unisono.core.membership.contacts import Contacts
-from unisono.core.membership.context import Evicted, Host
+from unisono.core.membership.context import Context
+from unisono.core.membership.departures import Departures
 from unisono.core.membership.participant import Participant
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire.control import Dismiss, Hello
 
 
-class Knowledge:
-    def __init__(self, host: Host, participant: Participant) -> None:
-        self._host = host
+class Beliefs:
+    def __init__(self, context: Context, participant: Participant, contacts: Contacts, departures: Departures) -> None:
+        self._context = context
         self._participant = participant
-        self._id = host.id
-        self.contacts = Contacts(host.id, host.settings)
+        self._contacts = contacts
+        self._departures = departures
+        self._id = context.id
         self.suspects: dict[MemberId, None] = {}  # what my failure detector says
         self.departed: dict[MemberId, None] = {}  # members of my view that have moved on without me
         self.complaints: dict[MemberId, frozenset[MemberId]] = {}  # whom others of my view suspect …
@@ -31,8 +33,6 @@ class Knowledge:
             MemberId, tuple[int, int]
         ] = {}  # did not answer: until when, and how often; the latest last
         self._mistrusted: dict[MemberId, None] = {}  # of these: whose cuts could not be
-        self._departures = host.departures
-        self._departures.is_stale = self.contacts.is_stale
 
     @property
     def _view(self) -> View | None:
@@ -45,10 +45,10 @@ class Knowledge:
     def installed(self, view: View) -> None:
         """A view was installed: what was known about the old one is settled."""
         for member in view.members:
-            self.contacts.meet(member)
+            self._contacts.meet(member)
             self._shunned.pop(member, None)
             self._mistrusted.pop(member, None)
-        self.contacts.installed(view)
+        self._contacts.installed(view)
         self.departed = {}
         self.complaints = {}
         self.charges = {}
@@ -65,26 +65,26 @@ class Knowledge:
 
     def is_lost(self, member: MemberId) -> bool:
         """Whether a member is believed to have crashed."""
-        return member in self.suspects or self.contacts.is_stale(member)
+        return member in self.suspects or self._contacts.is_stale(member)
 
     def is_leaving(self, member: MemberId) -> bool:
-        return member in self.leavers or (member == self._id and self._participant.leaving)
+        return member in self.leavers or (member == self._id and self._participant.is_leaving)
 
     def shun(self, member: MemberId) -> None:
         """One that did not answer is not asked for a while, longer each time."""
         times = min(self._shunned.pop(member, (0, 0))[1], 4)
-        self._shunned[member] = (self._host.now + (self._host.settings.shun_ns << times), times + 1)
-        while len(self._shunned) > self._host.config.members_max:  # who failed longest ago is asked again sooner
+        self._shunned[member] = (self._context.now + (self._context.settings.shun_ns << times), times + 1)
+        while len(self._shunned) > self._context.config.members_max:  # who failed longest ago is asked again sooner
             del self._shunned[next(iter(self._shunned))]
         self._departures.note(member, Cause.UNANSWERING)
-        self.contacts.forget(member)
+        self._contacts.forget(member)
 
     def mistrust(self, member: MemberId) -> None:
         """One whose cuts cannot be: whether it lies or believes one that does, others are to propose for a while."""
         if not self.is_mistrusted(member):
             self._mistrusted[member] = None
             self.shun(member)
-            while len(self._mistrusted) > self._host.config.members_max:
+            while len(self._mistrusted) > self._context.config.members_max:
                 del self._mistrusted[next(iter(self._mistrusted))]
 
     def is_mistrusted(self, member: MemberId) -> bool:
@@ -92,11 +92,11 @@ class Knowledge:
         return member in self._mistrusted and self._is_shunned(member)
 
     def _is_shunned(self, member: MemberId) -> bool:
-        return self._shunned.get(member, (0, 0))[0] > self._host.now
+        return self._shunned.get(member, (0, 0))[0] > self._context.now
 
     def next_pardon(self) -> list[int]:
         """When members will be asked again."""
-        return [until for until, _ in self._shunned.values() if until > self._host.now]
+        return [until for until, _ in self._shunned.values() if until > self._context.now]
 
     def depart(self, member: MemberId) -> None:
         """A member of my view is in another one."""
@@ -106,27 +106,27 @@ class Knowledge:
     def suspect(self, member: MemberId) -> None:
         """At the limit the oldest suspicion goes: it is of someone who is long out of the view."""
         self.suspects[member] = None
-        while len(self.suspects) > self._host.config.members_max:
+        while len(self.suspects) > self._context.config.members_max:
             del self.suspects[next(iter(self.suspects))]
 
-    def dismissed(self, sender: MemberId, message: Dismiss) -> None:
-        """The others have gone on without me: I go on alone, and rest."""
+    def dismissed(self, sender: MemberId, message: Dismiss) -> bool:
+        """The others have gone on without me: I go on alone, and rest. True if that is news."""
         view = self._view
         if view is None or (sender in view.members and view.id != message.base):
-            return  # of an earlier time: since then we have shared a view
-        if self._departures.dismissed(message):
-            self._host.out.events.append(Evicted(message.by, message.lasted_ns, message.rest_ns))
+            return False  # of an earlier time: since then we have shared a view
+        is_news = self._departures.dismissed(message)
         if view.id == message.base:
             for member in view.members:
                 if member != self._id:
                     self.depart(member)
+        return is_news
 
     def moved(self, member: MemberId) -> None:
         """A member is not in the view that I thought; nor is whoever spoke for that view up to date."""
         if member in self._mine:
             self.depart(member)
-        for one in [one for one, c in self.contacts.contacts.items() if member == one or member in c.hello.members]:
-            self.contacts.forget(one)
+        for one in [one for one, c in self._contacts.contacts.items() if member == one or member in c.hello.members]:
+            self._contacts.forget(one)
 
     # My view.
 
@@ -170,7 +170,7 @@ class Knowledge:
         result = dict(self.suspects)
         for accuser in self._mine:
             result.update(dict.fromkeys(sorted(self.complaints.get(accuser, ()))))
-        return tuple(result)[: self._host.config.members_max]
+        return tuple(result)[: self._context.config.members_max]
 
     # Others.
 
@@ -180,15 +180,15 @@ class Knowledge:
         The lowest coordinator leads; who has a view leads those that have none. If the leader does nothing for
         `merge_wait_ns`, whoever waited for it leads.
         """
-        now = self._host.now
+        now = self._context.now
         result: dict[MemberId, ViewId | None] = {}
         if self._departures.rests:
             return result
-        for member, contact in self.contacts.good(now):
+        for member, contact in self._contacts.good(now):
             added = self._added_by(member, contact.hello)
-            if not added or len({self._id, *self._mine, *result, *added}) > self._host.config.members_max:
+            if not added or len({self._id, *self._mine, *result, *added}) > self._context.config.members_max:
                 continue  # a merge takes whole views, or nothing
-            if not self._leads(member, contact.hello) and now - contact.since < self._host.settings.merge_wait_ns:
+            if not self._leads(member, contact.hello) and now - contact.since < self._context.settings.merge_wait_ns:
                 return {}
             for one, base in added.items():
                 known = result.get(one)
@@ -209,7 +209,7 @@ class Knowledge:
         added: dict[MemberId, ViewId | None] = {}
         for one in hello.members:
             is_mine = view is not None and one in view.members and hello.view < view.id and self.is_active(one)
-            if one != self._id and not is_mine and not self.contacts.is_stale(one):
+            if one != self._id and not is_mine and not self._contacts.is_stale(one):
                 added[one] = hello.view
         return {} if self._clash(added, hello) else added
 

@@ -1,4 +1,4 @@
-"""What the parts of membership share: the seat below it, the outputs, and the services that they ask of each other."""
+"""What the parts of membership share: who this member is, the engine of its view, the time of the turn, and its outputs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from unisono.core.config import Config
-from unisono.core.membership.departures import Departures
-from unisono.core.membership.ring import Ring
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.tickets import Nonces
 from unisono.core.ordering import AnyOrdering, Cut, Report
@@ -118,13 +116,13 @@ class MembershipOut:
         self.events: list[Event] = []
 
 
-class Host:
-    """What proposer and participant need to know of the member they work for."""
+class Context:
+    """One member as the parts of its membership see it. They share nothing else that changes, and ask each other."""
 
     def __init__(
         self,
         member: MemberId,
-        seat: Holder,
+        engine: Holder,
         orders: Mapping[str, type[AnyOrdering]],
         order: str,
         config: Config,
@@ -132,7 +130,7 @@ class Host:
         secret: bytes = b"",
     ) -> None:
         self.id = member
-        self.seat = seat
+        self.engine = engine
         self.orders = orders
         self.order = order  # as configured
         self.config = config
@@ -144,9 +142,7 @@ class Host:
         self.out = MembershipOut()
         self.loop: list[Control] = []  # to myself
         self.refused: dict[str, int] = {}  # what was dropped, by reason
-        self.departures = Departures(self)
         self._codecs: dict[str, Codec] = {}
-        self.ring = Ring(self)
 
     def send(self, to: Receiver, message: Control) -> None:
         if to == self.id:
@@ -156,6 +152,10 @@ class Host:
 
     def refuse(self, reason: str) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def use_codecs(self, control: ControlCodec, by_order: dict[str, Codec]) -> None:
+        """Share codecs with other members that use the same orders and settings."""
+        self.codec, self._codecs = control, by_order
 
     def order_codec(self, order: str) -> Codec:
         """For reports, cuts and packets of an order."""

@@ -13,16 +13,12 @@ one goes on alone, shows that it was evicted and why, and is mute until its rest
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from unisono.core.departure import Cause, Departure
+from unisono.core.membership.contacts import Contacts
+from unisono.core.membership.context import Context
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire.control import Charter, Control, Dismiss, Hello, Propose
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from unisono.core.membership.context import Host
 
 _DOUBLINGS_MAX = 16
 
@@ -39,12 +35,12 @@ class Evicted:
 
 
 class Departures:
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, context: Context, contacts: Contacts) -> None:
+        self._context = context
+        self._contacts = contacts
         self._grounds: dict[MemberId, Departure] = {}  # since the view was installed
         self._evicted: dict[MemberId, Evicted] = {}  # the longest known first
         self.evicting: dict[MemberId, Departure] = {}  # of my view: whom it must lose because they are too slow
-        self.is_stale: Callable[[MemberId], bool] = lambda member: False  # whether a newer life is known
         self.is_drained = True  # whether the application here has room again
         self._rests_until = 0  # I was evicted, and stay away until then …
         self._drains_until = 0  # … or, if the application has not drained, until then
@@ -54,7 +50,7 @@ class Departures:
 
     def note(self, member: MemberId, cause: Cause, lasted_ns: int = 0) -> None:
         """I have seen why a member has to go. The first reason stands: later ones often follow from it."""
-        self._grounds.setdefault(member, Departure(member, cause, self._host.id, lasted_ns))
+        self._grounds.setdefault(member, Departure(member, cause, self._context.id, lasted_ns))
 
     def forgive(self, member: MemberId) -> None:
         """What spoke against a member is refuted."""
@@ -62,18 +58,18 @@ class Departures:
 
     def evict(self, member: MemberId, lasted_ns: int) -> None:
         """A member of my view is too slow, I say."""
-        self.evicting.setdefault(member, Departure(member, Cause.SLOW, self._host.id, lasted_ns))
+        self.evicting.setdefault(member, Departure(member, Cause.SLOW, self._context.id, lasted_ns))
 
     def told(self, suspects: Iterable[MemberId]) -> tuple[Departure, ...]:
         """What the coordinator should know of my reasons."""
         mine = [self._grounds[one] for one in suspects if one in self._grounds]
-        return (*(one for one in self.evicting.values() if one.by == self._host.id), *mine)
+        return (*(one for one in self.evicting.values() if one.by == self._context.id), *mine)
 
     def hear(self, sender: MemberId, grounds: Iterable[Departure], view: View) -> None:
         """Another member of my view has told me its reasons."""
         for ground in grounds:
             known = ground._replace(by=sender)
-            if ground.member not in view.members or ground.member in (self._host.id, sender):
+            if ground.member not in view.members or ground.member in (self._context.id, sender):
                 continue
             if ground.cause is not Cause.SLOW:
                 self._grounds.setdefault(ground.member, known)
@@ -88,15 +84,15 @@ class Departures:
         gone = {member: None for view in views for member in view.members if member in leaving or member not in stay}
         lives = {member.address: member for member in stay}
         result = []
-        for member in sorted(gone)[: self._host.config.members_max]:
+        for member in sorted(gone)[: self._context.config.members_max]:
             if member in leaving:
                 result.append(Departure(member, Cause.LEFT, member))
             elif member in self.evicting:
                 result.append(self.evicting[member])
-            elif member < lives.get(member.address, member) or self.is_stale(member):
-                result.append(Departure(member, Cause.RESTARTED, self._host.id))
+            elif member < lives.get(member.address, member) or self._contacts.is_stale(member):
+                result.append(Departure(member, Cause.RESTARTED, self._context.id))
             else:
-                result.append(self._grounds.get(member) or Departure(member, Cause.LOST, self._host.id))
+                result.append(self._grounds.get(member) or Departure(member, Cause.LOST, self._context.id))
         return tuple(result)
 
     # Turning away.
@@ -106,25 +102,25 @@ class Departures:
         self._grounds = {}
         self.evicting = {}
         for departure in charter.departures:
-            if departure.cause is Cause.SLOW and departure.member != self._host.id:
+            if departure.cause is Cause.SLOW and departure.member != self._context.id:
                 self._turn_out(departure, charter, previous)
 
     def _turn_out(self, departure: Departure, charter: Charter, previous: ViewId | None) -> None:
-        settings, member = self._host.settings, departure.member
+        settings, member = self._context.settings, departure.member
         known = self._evicted.pop(member, None)
         times = 0 if known is None else known.times
         rest = min(settings.rest_ns << times, settings.rest_ns_max)
         dismissal = Dismiss(charter.id, previous, departure.by, departure.lasted_ns, rest)
-        self._evicted[member] = Evicted(dismissal, self._host.now + rest, min(times + 1, _DOUBLINGS_MAX))
-        while len(self._evicted) > self._host.config.members_max:
+        self._evicted[member] = Evicted(dismissal, self._context.now + rest, min(times + 1, _DOUBLINGS_MAX))
+        while len(self._evicted) > self._context.config.members_max:
             del self._evicted[next(iter(self._evicted))]
-        if charter.id.proposer == self._host.id:
-            self._host.send(member, dismissal)
+        if charter.id.proposer == self._context.id:
+            self._context.send(member, dismissal)
 
     def is_resting(self, member: MemberId) -> bool:
         """Whether a member was evicted too short a time ago."""
         evicted = self._evicted.get(member)
-        return evicted is not None and evicted.until > self._host.now
+        return evicted is not None and evicted.until > self._context.now
 
     def turns_away(self, sender: MemberId, message: Control) -> bool:
         """Whether a greeting or a proposal goes unheard: one of us two was evicted a short time ago."""
@@ -132,8 +128,8 @@ class Departures:
             return False
         if self.is_resting(sender):
             evicted = self._evicted[sender]
-            rest = evicted.until - self._host.now
-            self._host.send(sender, evicted.dismissal._replace(rest_ns=rest))
+            rest = evicted.until - self._context.now
+            self._context.send(sender, evicted.dismissal._replace(rest_ns=rest))
             return True
         return self.rests and isinstance(message, Hello)
 
@@ -142,17 +138,17 @@ class Departures:
     @property
     def rests(self) -> bool:
         """Whether I was evicted and must not look for the others yet."""
-        now = self._host.now
+        now = self._context.now
         return now < self._rests_until or (not self.is_drained and now < self._drains_until)
 
     @property
     def rest_ns(self) -> int:
         """How long at most I still stay away."""
-        return max(0, (self._rests_until if self.is_drained else self._drains_until) - self._host.now)
+        return max(0, (self._rests_until if self.is_drained else self._drains_until) - self._context.now)
 
     def dismissed(self, message: Dismiss) -> bool:
         """I was evicted. True if that is news."""
-        settings, now = self._host.settings, self._host.now
+        settings, now = self._context.settings, self._context.now
         self._rests_until = now + min(message.rest_ns, settings.rest_ns_max)
         if message.view == self._told:
             return False

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from unisono.core.departure import Cause
 from unisono.core.membership.agreement import Agreement
-from unisono.core.membership.beliefs import Knowledge
-from unisono.core.membership.context import Host, Outlived, Refused
+from unisono.core.membership.beliefs import Beliefs
+from unisono.core.membership.contacts import Contacts
+from unisono.core.membership.context import Context, Outlived, Refused
+from unisono.core.membership.departures import Departures
 from unisono.core.membership.participant import Participant
 from unisono.core.types import MemberId
 from unisono.core.wire.control import Hello, Moved, Notice, Outlive, Refuse
@@ -26,11 +28,15 @@ REPEATS_MAX = 6
 
 
 class Discovery:
-    def __init__(self, host: Host, participant: Participant, known: Knowledge) -> None:
-        self._host = host
+    def __init__(
+        self, context: Context, participant: Participant, contacts: Contacts, departures: Departures, beliefs: Beliefs
+    ) -> None:
+        self._context = context
         self._participant = participant
-        self._known = known
-        self.agreement = Agreement(host)
+        self._contacts = contacts
+        self._departures = departures
+        self._beliefs = beliefs
+        self.agreement = Agreement(context)
         self._greeters: dict[str, None] = {}  # strangers that greeted me, for my coordinator
         self._noticed: Notice | None = None  # what my coordinator was told last, if it was news
         self._notice_at = 0
@@ -49,8 +55,8 @@ class Discovery:
     @property
     def refusal(self) -> Refused | None:
         """Why the group does not take me. It expires unless it is repeated: I ask again every `refused_probe_ns`."""
-        limit = REFUSAL_PROBES * self._host.settings.refused_probe_ns
-        return None if self._host.now - self._refusal_at > limit else self._refusal
+        limit = REFUSAL_PROBES * self._context.settings.refused_probe_ns
+        return None if self._context.now - self._refusal_at > limit else self._refusal
 
     @property
     def is_refused(self) -> bool:
@@ -63,11 +69,11 @@ class Discovery:
 
     @property
     def coordinator(self) -> MemberId:
-        return self._known.line()[0]
+        return self._beliefs.line()[0]
 
     @property
     def deadline(self) -> int:
-        is_telling = self._noticed is not None and not self._participant.engaged
+        is_telling = self._noticed is not None and not self._participant.is_engaged
         return min(self.greet_at, self._notice_at) if is_telling else self.greet_at
 
     def renew(self) -> None:
@@ -89,17 +95,17 @@ class Discovery:
 
     def hello(self, nonce: int | None = None) -> Hello:
         """A greeting, or the answer to the one that had this nonce."""
-        view, limit = self._participant.view, self._host.settings.probe_addresses_max
+        view, limit = self._participant.view, self._context.settings.probe_addresses_max
         return Hello(
             self.agreement.settings,
             self._participant.base,
             self._participant.order,
             () if view is None else view.members,
             self.coordinator,
-            self._known.accused(),
-            self._known.contacts.firm_addresses[:limit],
+            self._beliefs.accused(),
+            self._contacts.firm_addresses[:limit],
             nonce is not None,
-            self._host.nonces.current(self._host.now) if nonce is None else nonce,
+            self._context.nonces.current(self._context.now) if nonce is None else nonce,
         )
 
     def greet(self) -> None:
@@ -108,50 +114,52 @@ class Discovery:
         Two that suspect each other keep their groups apart, and coordinators talk only to each other: so suspects must be
         given the chance to refute it.
         """
-        host, view = self._host, self._participant.view
-        if host.now < self.greet_at:
+        context, view = self._context, self._participant.view
+        if context.now < self.greet_at:
             return
-        self.greet_at = host.now + (host.settings.refused_probe_ns if self.is_refused else host.settings.probe_ns)
-        if host.departures.rests:
+        self.greet_at = context.now + (
+            context.settings.refused_probe_ns if self.is_refused else context.settings.probe_ns
+        )
+        if self._departures.rests:
             return
-        addresses = self._known.contacts.next_addresses(view)
-        if view is None or self.coordinator == host.id:
+        addresses = self._contacts.next_addresses(view)
+        if view is None or self.coordinator == context.id:
             for address in addresses:
-                host.send(address, self.hello())
+                context.send(address, self.hello())
             return
-        suspects = self._known.suspects
-        for member in [one for one in suspects if one not in view.members][: host.settings.probe_addresses_max]:
+        suspects = self._beliefs.suspects
+        for member in [one for one in suspects if one not in view.members][: context.settings.probe_addresses_max]:
             suspects[member] = suspects.pop(member)  # to the end of the line
-            host.send(member.address, self.hello())
+            context.send(member.address, self.hello())
 
     def fits(self, sender: MemberId, hello: Hello) -> bool:
         """Answer a greeting; False if its settings are not ours, which a joiner is told."""
-        host, view = self._host, self._participant.view
-        if hello.answer and not host.nonces.is_recent(hello.nonce, host.now):
-            host.refuse("unasked")
+        context, view = self._context, self._participant.view
+        if hello.answer and not context.nonces.is_recent(hello.nonce, context.now):
+            context.refuse("unasked")
             return False
         if (view is None or sender not in view.members) and (unknown := self.agreement.unknown(view)):
-            for member in unknown[: host.settings.probe_addresses_max]:
-                host.send(member, self.hello())
+            for member in unknown[: context.settings.probe_addresses_max]:
+                context.send(member, self.hello())
             return False
         refusal = self.agreement.difference(hello.settings)
-        if not refusal and hello.order not in host.orders:
+        if not refusal and hello.order not in context.orders:
             refusal = f"the joiner's group has switched to {hello.order}, which is not known here."
         if refusal:
-            host.refuse("settings")
+            context.refuse("settings")
             self._turn_away(sender, refusal)
             if not hello.answer:
-                host.send(sender, Refuse(refusal, self._participant.base, hello.nonce))
+                context.send(sender, Refuse(refusal, self._participant.base, hello.nonce))
             return False
         if not hello.answer and self._is_full_for(sender, hello):
-            host.refuse("full")
-            reason = f"the group is full: {host.config.members_max} members, as members_max says, can be in a view."
+            context.refuse("full")
+            reason = f"the group is full: {context.config.members_max} members, as members_max says, can be in a view."
             self._turn_away(sender, reason)
-            host.send(sender, Refuse(reason, self._participant.base, hello.nonce))
+            context.send(sender, Refuse(reason, self._participant.base, hello.nonce))
             return False
         self.agreement.hear(sender, hello, view)
         if not hello.answer:
-            host.send(sender, self.hello(hello.nonce))
+            context.send(sender, self.hello(hello.nonce))
         if hello.view is not None:
             self._refusal = None
         return True
@@ -159,15 +167,15 @@ class Discovery:
     def _is_full_for(self, sender: MemberId, hello: Hello) -> bool:
         """Whether somebody without a view cannot be taken in; a new life of a member takes the place of the old one."""
         view = self._participant.view
-        is_joiner = view is not None and hello.view is None and sender.address not in self._known.contacts.inside
-        return is_joiner and len(view or ()) >= self._host.config.members_max
+        is_joiner = view is not None and hello.view is None and sender.address not in self._contacts.inside
+        return is_joiner and len(view or ()) >= self._context.config.members_max
 
     def _turn_away(self, sender: MemberId, reason: str) -> None:
         if self._participant.view is None:
             return  # I am the one that is not taken in
         self.turned_away.pop(sender.address, None)
         self.turned_away[sender.address] = reason
-        if len(self.turned_away) > self._host.settings.probe_addresses_max:
+        if len(self.turned_away) > self._context.settings.probe_addresses_max:
             del self.turned_away[next(iter(self.turned_away))]
 
     def _show_refusal(self, refusal: Refused) -> None:
@@ -182,118 +190,122 @@ class Discovery:
         if key in shown:
             return
         shown[key] = None
-        if len(shown) > self._host.settings.probe_addresses_max:
+        if len(shown) > self._context.settings.probe_addresses_max:
             del shown[next(iter(shown))]
-        self._host.out.events.append(refusal)
+        self._context.out.events.append(refusal)
 
     def refused(self, sender: MemberId, message: Refuse) -> None:
         """A group does not take me. Whoever has no view founds none of its own then, or there would be two under one name.
 
         Anyone can send such a message: each whom I may have greeted is heard now and then, all others together more rarely.
         """
-        host, is_known = self._host, self._known.contacts.knows(sender.address)
-        if not host.nonces.is_recent(message.nonce, host.now):
-            host.refuse("unasked")
+        context, is_known = self._context, self._contacts.knows(sender.address)
+        if not context.nonces.is_recent(message.nonce, context.now):
+            context.refuse("unasked")
             return
-        whose, pause = (sender.address, host.settings.probe_ns) if is_known else ("", host.settings.refused_probe_ns)
-        if host.now - self._refused_at.get(whose, -pause) < pause:
-            host.refuse("refusal")
+        whose, pause = (
+            (sender.address, context.settings.probe_ns) if is_known else ("", context.settings.refused_probe_ns)
+        )
+        if context.now - self._refused_at.get(whose, -pause) < pause:
+            context.refuse("refusal")
             return
         self._refused_at.pop(whose, None)
-        self._refused_at[whose] = host.now
-        while len(self._refused_at) > host.settings.probe_addresses_max:
+        self._refused_at[whose] = context.now
+        while len(self._refused_at) > context.settings.probe_addresses_max:
             del self._refused_at[next(iter(self._refused_at))]
         refusal = Refused(sender, message.reason[:REASON_LETTERS_MAX])
         self._show_refusal(refusal)
         if self._participant.view is None and message.view is not None and is_known:
-            self._refusal, self._refusal_at = refusal, host.now
-            self.greet_at = host.now + host.settings.refused_probe_ns
+            self._refusal, self._refusal_at = refusal, context.now
+            self.greet_at = context.now + context.settings.refused_probe_ns
 
     def outlived(self, sender: MemberId, message: Outlive) -> None:
         """A group knows a later life at my address."""
-        host = self._host
-        is_mine = message.life == host.id and message.newest > host.id.incarnation
-        if not is_mine or not host.nonces.is_recent(message.nonce, host.now):
-            host.refuse("unasked")
+        context = self._context
+        is_mine = message.life == context.id and message.newest > context.id.incarnation
+        if not is_mine or not context.nonces.is_recent(message.nonce, context.now):
+            context.refuse("unasked")
         elif self._participant.view is None or len(self._participant.view) == 1:
-            host.out.events.append(Outlived(sender, message.newest))
+            context.out.events.append(Outlived(sender, message.newest))
         else:  # the others of my view know better
-            reason = f"it has met a later life of the process at {host.id.address}, so the two groups stay apart."
+            reason = f"it has met a later life of the process at {context.id.address}, so the two groups stay apart."
             self._show_once(Refused(sender, reason))
 
     def hear(self, sender: MemberId, hello: Hello) -> None:
         """Remember a stranger; if I coordinate, see that the link works both ways, and find who speaks for its view."""
-        host, view, contacts = self._host, self._participant.view, self._known.contacts
-        hearsay = hello.addresses[: host.settings.probe_addresses_max]
+        context, view, contacts = self._context, self._participant.view, self._contacts
+        hearsay = hello.addresses[: context.settings.probe_addresses_max]
         contacts.learn((sender.address, *hearsay, *(member.address for member in hello.members)))
         contacts.heard_at(sender.address)
         if view is not None and sender in view.members and (hello.view is None or hello.view <= view.id):
             return
         if view is not None and hello.view is not None and hello.view > view.id:
             for member in hello.members:  # has one of mine moved on? It will answer with the view that it is in
-                if member not in (sender, host.id) and member in view.members and self._known.is_active(member):
-                    host.send(member, self.hello())
-        contact = contacts.hear(sender, hello, host.now)
+                if member not in (sender, context.id) and member in view.members and self._beliefs.is_active(member):
+                    context.send(member, self.hello())
+        contact = contacts.hear(sender, hello, context.now)
         if contact is None:
-            host.refuse("too many contacts")
+            context.refuse("too many contacts")
             return
-        if view is not None and self.coordinator != host.id:
-            if len(self._greeters) < host.settings.probe_addresses_max:
+        if view is not None and self.coordinator != context.id:
+            if len(self._greeters) < context.settings.probe_addresses_max:
                 self._greeters[sender.address] = None
             return
-        if not contact.answered and (contact.greeted_at < 0 or host.now - contact.greeted_at >= host.settings.retry_ns):
-            contact.greeted_at = host.now
-            host.send(sender, self.hello())
-        if hello.coordinator not in (sender, host.id) and hello.coordinator not in contacts.contacts:
-            host.send(hello.coordinator, self.hello())
+        if not contact.answered and (
+            contact.greeted_at < 0 or context.now - contact.greeted_at >= context.settings.retry_ns
+        ):
+            contact.greeted_at = context.now
+            context.send(sender, self.hello())
+        if hello.coordinator not in (sender, context.id) and hello.coordinator not in contacts.contacts:
+            context.send(hello.coordinator, self.hello())
 
     # Notices.
 
     def tell(self) -> None:
         """Tell the coordinator whom I suspect, who greeted me and what I want, until it is so."""
-        host, view, known = self._host, self._participant.view, self._known
-        if view is None or self._participant.engaged:
+        context, view, known = self._context, self._participant.view, self._beliefs
+        if view is None or self._participant.is_engaged:
             return
         wish = self.wish if self.wish != self._participant.order else ""
-        leaving = self._participant.leaving
-        suspects = tuple(sorted(known.suspects))[: host.config.members_max]
-        grounds = host.departures.told(suspects)[: host.config.members_max]
+        leaving = self._participant.is_leaving
+        suspects = tuple(sorted(known.suspects))[: context.config.members_max]
+        grounds = self._departures.told(suspects)[: context.config.members_max]
         renew = self._participant.can_be_primary or self._participant.is_torn
         notice = Notice(view.id, suspects, tuple(self._greeters), leaving, wish, grounds, renew)
         is_news = bool(notice.suspects or grounds or notice.addresses or leaving or wish or renew)
-        if (notice == self._noticed and host.now < self._notice_at) or (not is_news and self._noticed is None):
+        if (notice == self._noticed and context.now < self._notice_at) or (not is_news and self._noticed is None):
             return
         # That somebody outside is suspected may stay so for ever: it is said again, because it may be lost, but ever more rarely.
         accused = {*suspects, *(ground.member for ground in grounds)}
         is_settled = notice == self._noticed and not (leaving or wish or accused.intersection(view.members))
         self._repeats = min(self._repeats + 1, REPEATS_MAX) if is_settled else 0
         self._noticed = notice if is_news else None
-        self._notice_at = host.now + (host.settings.probe_ns << self._repeats)
+        self._notice_at = context.now + (context.settings.probe_ns << self._repeats)
         self._greeters = {}
         # Whoever leaves tells everyone, so that all agree who is next in line.
         for member in view.members if leaving else (self.coordinator,):
-            if member != host.id and known.is_active(member):
-                host.send(member, notice)
+            if member != context.id and known.is_active(member):
+                context.send(member, notice)
 
     def noticed(self, sender: MemberId, notice: Notice) -> None:
         """A member of my view told me something."""
-        view, known = self._participant.view, self._known
+        view, known = self._participant.view, self._beliefs
         if view is not None and notice.view > view.id:  # it lists me, and I have left it behind
-            self._host.send(sender, Moved(notice.view, view.id))
+            self._context.send(sender, Moved(notice.view, view.id))
             return
         if view is None or notice.view != view.id or sender not in view.members:
-            self._host.send(sender, self.hello())  # it does not know yet that I am elsewhere
+            self._context.send(sender, self.hello())  # it does not know yet that I am elsewhere
             return
-        addresses = notice.addresses[: self._host.settings.probe_addresses_max]
-        known.contacts.learn(addresses)
+        addresses = notice.addresses[: self._context.settings.probe_addresses_max]
+        self._contacts.learn(addresses)
         for address in addresses:
-            if all(contact.address != address for contact in known.contacts.contacts):
-                self._host.send(address, self.hello())
+            if all(contact.address != address for contact in self._contacts.contacts):
+                self._context.send(address, self.hello())
         known.complaints[sender] = frozenset(notice.suspects)
         known.charges[sender] = frozenset(one.member for one in notice.grounds if one.cause is Cause.FAULTY)
-        self._host.departures.hear(sender, notice.grounds, view)
+        self._departures.hear(sender, notice.grounds, view)
         if notice.leaving:
             known.leavers[sender] = None
         self._is_renewal = self._is_renewal or notice.renew
-        if notice.order in self._host.orders:
+        if notice.order in self._context.orders:
             self.wish = notice.order

@@ -3,45 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from unisono.core.membership.ballot import Ballot
+from unisono.core.membership.context import Context, Refused
+from unisono.core.membership.departures import Departures
+from unisono.core.membership.participant import Participant
+from unisono.core.membership.states import BallotState, ParticipantState
 from unisono.core.waiting import Concern
 
-if TYPE_CHECKING:
-    from unisono.core.membership.ballot import Attempt
-    from unisono.core.membership.context import Host, Refused
-    from unisono.core.membership.participant import Participant
-
+WAITS_FOR = {
+    BallotState.COLLECTING: "the answer",
+    BallotState.FETCHING: "missing packets",
+    BallotState.CLOSING: "the confirmation",
+}
 ADDRESSES_SAID_MAX = 8
+"""Maximum number of addresses named in one sentence."""
 REASON_CHARACTERS_MAX = 1_000
-"""Of what others give as their reason, so much is repeated."""
+"""Maximum number of characters repeated of a reason that another member gave."""
 
 
-def explain_change(host: Host, participant: Participant, attempt: Attempt | None) -> str | None:
+def explain_change(context: Context, participant: Participant, ballot: Ballot | None) -> str | None:
     """Why a view change has not finished: ballot, phase, for whom it waits, since when; None if none is under way."""
     p = participant
-    if attempt is not None:
-        names = ", ".join(map(str, attempt.awaited()))
-        waited = (host.now - attempt.since) / 1e9
-        what = f"{attempt.phase.value} of {names}"
-        return f"{host.id} has waited {waited:.3f} s with its proposal {attempt.ballot} for {what}."
-    if not p.engaged:
+    if ballot is not None:
+        names = ", ".join(map(str, ballot.awaited()))
+        waited = (context.now - ballot.since) / 1e9
+        what = f"{WAITS_FOR[ballot.state]} of {names}"
+        return f"{context.id} has waited {waited:.3f} s with its proposal {ballot.id} for {what}."
+    if not p.is_engaged:
         return None
-    what = "the install" if p.promised in p.confirmed else "the cut"
-    waited = (host.now - p.progress_at) / 1e9
-    return f"{host.id} has waited {waited:.3f} s for {what} of view {p.promised} from {p.promised.proposer}."
+    what = "the install" if p.state is ParticipantState.CONFIRMED else "the cut"
+    waited = (context.now - p.progress_at) / 1e9
+    return f"{context.id} has waited {waited:.3f} s for {what} of view {p.promised} from {p.promised.proposer}."
 
 
 def explain_standing(
-    host: Host,
+    context: Context,
     participant: Participant,
+    departures: Departures,
     joined_at: int | None,
     leave_at: int | None,
     met: int,
     refusal: Refused | None = None,
 ) -> list[Concern]:
     """What waits beside a view change. `met`: how many others have been met that have no view either."""
-    me, p, settings = host.id, participant, host.settings
+    me, p, settings = context.id, participant, context.settings
     said = []
     if p.view is None and joined_at is not None and leave_at is None:
         if refusal is not None:
@@ -51,20 +57,20 @@ def explain_standing(
         else:
             sentence = f"{me} has no view: it has met {met} others, and looks for a group"
         said.append(Concern(("join",), sentence, joined_at))
-    if leave_at is not None and not p.gone:
+    if leave_at is not None and not p.is_gone:
         said.append(Concern(("leave",), f"{me} wants to leave, and the others have not agreed yet", leave_at))
-    if host.departures.rests:
-        rest = host.departures.rest_ns / 1e9
+    if departures.rests:
+        rest = departures.rest_ns / 1e9
         sentence = f"{me} was evicted, and looks for the others in {rest:.3f} s"
-        if not host.departures.is_drained:
+        if not departures.is_drained:
             sentence += " at the latest, or when its application has drained"
         said.append(Concern(("rest",), sentence))
-    elif p.charter is not None and settings.policy == "primary" and not p.charter.primary and not p.gone:
-        said.append(Concern(("read-only",), explain_read_only(host, p)))
+    elif p.charter is not None and settings.policy == "primary" and not p.charter.primary and not p.is_gone:
+        said.append(Concern(("read-only",), explain_read_only(context, p)))
     return said
 
 
-def explain_read_only(host: Host, participant: Participant) -> str:
+def explain_read_only(context: Context, participant: Participant) -> str:
     """Why nothing can be cast in this view, and what would make it primary."""
     charter = participant.charter
     assert charter is not None
@@ -76,7 +82,7 @@ def explain_read_only(host: Host, participant: Participant) -> str:
         )
     what = f"view {charter.id} is not the primary one, so it is read-only"
     last = participant.standing.last
-    owed = host.peers if last is None else tuple(member.address for member in last.members)
+    owed = context.peers if last is None else tuple(member.address for member in last.members)
     present = {member.address for member in charter.members}
     missing = [address for address in owed if address not in present]
     if not owed or 2 * len(missing) < len(owed):  # what is known here is no reason

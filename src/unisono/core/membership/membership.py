@@ -50,30 +50,39 @@ How answers travel, by star or by ring: `membership_ring`. When somebody propose
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from unisono.core.config import Config
 from unisono.core.departure import Cause
 from unisono.core.errors import Misuse
-from unisono.core.membership.ballot import Attempt
-from unisono.core.membership.beliefs import Knowledge
-from unisono.core.membership.context import Holder, Host, MembershipOut
+from unisono.core.membership.ballot import Ballot
+from unisono.core.membership.beliefs import Beliefs
+from unisono.core.membership.collection import Collection, Star, TokenRound
+from unisono.core.membership.contacts import Contacts
+from unisono.core.membership.context import Context, Evicted, Holder, MembershipOut, Refused
+from unisono.core.membership.departures import Departures
 from unisono.core.membership.discovery import Discovery
 from unisono.core.membership.explain import explain_change, explain_read_only, explain_standing
 from unisono.core.membership.participant import LIES_MAX, Participant
 from unisono.core.membership.primary import restore
+from unisono.core.membership.ring import Ring
 from unisono.core.membership.settings import MembershipSettings
-from unisono.core.membership.timing import Pace
+from unisono.core.membership.states import BallotState, ParticipantState
+from unisono.core.membership.timing import ProposalTiming
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.waiting import Concern
+from unisono.core.wire.codec import Codec
 from unisono.core.wire.control import (
     CUT,
     DECREE,
     ROLL,
     Charter,
+    Closed,
     Confirm,
     Control,
+    ControlCodec,
     Dismiss,
     Fetch,
     Held,
@@ -98,7 +107,7 @@ NUMBER_MAX = 2**62
 class Membership:
     """One member's membership. A turn is `tick(now)`, then any inputs, then one `drain`."""
 
-    attempt_type: type[Attempt] = Attempt
+    ballot_type: type[Ballot] = Ballot
     participant_type: type[Participant] = Participant
 
     def __init__(
@@ -116,19 +125,26 @@ class Membership:
             raise Misuse(f"there is no order {order!r}: choose among {', '.join(orders)}.")
         self.id = member
         self._settings = settings or MembershipSettings()
-        self._host = Host(member, seat, orders, order, config, self._settings, secret)
-        self._participant = self.participant_type(self._host, restore(self._host.codec, record))
-        self._known = Knowledge(self._host, self._participant)
-        self._contacts = self._known.contacts
-        self._discovery = Discovery(self._host, self._participant, self._known)
-        self.departures = self._host.departures
-        self._attempt: Attempt | None = None
-        self._pace = Pace(self._host, self._participant, self._known)
+        self._context = Context(member, seat, orders, order, config, self._settings, secret)
+        self._contacts = Contacts(member, self._settings)
+        self._ring = Ring(self._context)
+        self.departures = Departures(self._context, self._contacts)
+        standing = restore(self._context.codec, record)
+        self._participant = self.participant_type(self._context, self._ring, self.departures, standing)
+        self._beliefs = Beliefs(self._context, self._participant, self._contacts, self.departures)
+        self._discovery = Discovery(self._context, self._participant, self._contacts, self.departures, self._beliefs)
+        self._timing = ProposalTiming(member, self._settings, self._participant, self._beliefs)
+        self._ballot: Ballot | None = None
         self._leave_at: int | None = None  # when leave() was called
         self._renewed: tuple[tuple[MemberId, ...], tuple[str, ...]] | None = None  # a view, and the peers known then
         self._top = self._participant.promised.number  # the highest ballot number heard of
 
     # Questions.
+
+    @property
+    def now(self) -> int:
+        """The time of this turn."""
+        return self._context.now
 
     @property
     def view(self) -> View | None:
@@ -147,12 +163,71 @@ class Membership:
 
     @property
     def is_gone(self) -> bool:
-        return self._participant.gone
+        return self._participant.is_gone
 
     @property
-    def refused(self) -> Mapping[str, int]:
+    def state(self) -> ParticipantState:
+        """How far this member is with the change of its view."""
+        return self._participant.state
+
+    @property
+    def is_engaged(self) -> bool:
+        """Whether it has answered a ballot, and installed no view since."""
+        return self._participant.is_engaged
+
+    @property
+    def is_proposing(self) -> bool:
+        """Whether it has a ballot of its own."""
+        return self._ballot is not None
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether it has met newcomers, and is about to propose a view with them."""
+        return self._timing.is_gathering and not self.is_engaged and not self.is_proposing
+
+    @property
+    def promised(self) -> ViewId:
+        """The highest ballot that was answered."""
+        return self._participant.promised
+
+    @property
+    def closed(self) -> Closed | None:
+        """The cut that closed the view, if it is closed."""
+        return self._participant.closed
+
+    @property
+    def uninstalled(self) -> ViewId | None:
+        """The last ballot that was confirmed here and not installed."""
+        return self._participant.latest
+
+    @property
+    def holds(self) -> Held | None:
+        """The state of a primary that the application has."""
+        return self._participant.holds
+
+    @property
+    def suspects(self) -> tuple[MemberId, ...]:
+        """Whom this member's failure detector suspects."""
+        return tuple(self._beliefs.suspects)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All addresses that it knows of."""
+        return self._contacts.addresses
+
+    @property
+    def refusal(self) -> Refused | None:
+        """Why a group does not take this member in."""
+        return self._discovery.refusal
+
+    def greeting(self, nonce: int | None = None) -> Hello:
+        """What it would greet with now; with a nonce, its answer to the greeting that had that one."""
+        return self._discovery.hello(nonce)
+
+    @property
+    def refused(self) -> dict[str, int]:
         """What was dropped, by reason."""
-        return self._host.refused
+        return self._context.refused
 
     @property
     def turned_away(self) -> Mapping[str, str]:
@@ -162,49 +237,57 @@ class Membership:
     @property
     def is_lied_to(self) -> bool:
         """Whether a report, a packet or a cut came here that no correct member sends."""
-        return bool(self._participant.nonsense) or not self._host.refused.keys().isdisjoint(
+        return bool(self._participant.nonsense) or not self._context.refused.keys().isdisjoint(
             ("report", "packets", "cut")
         )
 
     @property
     def coordinator(self) -> MemberId:
         """Who proposes the next view, as far as I know."""
-        return self._known.line()[0]
+        return self._beliefs.line()[0]
 
     def explain(self) -> str | None:
         """Why a view change has not finished, in one sentence; None if none is under way."""
-        return explain_change(self._host, self._participant, self._attempt)
+        return explain_change(self._context, self._participant, self._ballot)
 
     def concerns(self) -> list[Concern]:
         """All that waits here, beside messages."""
-        met = len(self._contacts.good(self._host.now))
-        refusal = self._discovery.refusal
-        said = explain_standing(self._host, self._participant, self._pace.joined_at, self._leave_at, met, refusal)
+        met = len(self._contacts.good(self._context.now))
+        since = (self._timing.joined_at, self._leave_at)
+        said = explain_standing(self._context, self._participant, self.departures, *since, met, self.refusal)
         change = self.explain()
         return said if change is None else [Concern(("view change",), change.rstrip(".")), *said]
 
     def explain_read_only(self) -> str:
         """Why the installed view is not primary, without a full stop."""
-        return explain_read_only(self._host, self._participant)
+        return explain_read_only(self._context, self._participant)
 
     @property
     def stalled(self) -> bool:
         """Whether a view change is under way and has not moved for as long as a participant waits."""
         p = self._participant
-        since = self._attempt.since if self._attempt is not None else p.progress_at
-        return p.engaged and self._host.now - since >= self._settings.proposal_wait_ns
+        since = self._ballot.since if self._ballot is not None else p.progress_at
+        return p.is_engaged and self._context.now - since >= self._settings.proposal_wait_ns
 
     # Inputs.
 
     def join(self, seeds: Iterable[str] = (), expects_more: bool = False) -> None:
         """Look for the group at these addresses; without any, and if no more are to come, found one."""
         seeds = tuple(seeds)
-        if self._pace.joined_at is None:
-            self._pace.joined_at = self._host.now
-            self._discovery.greet_at = self._host.now
+        if self._timing.joined_at is None:
+            self._timing.joined_at = self._context.now
+            self.greet_soon()
         has_seeds = expects_more or any(seed != self.id.address for seed in seeds)
-        self._pace.has_seeds = self._pace.has_seeds or has_seeds
+        self._timing.has_seeds = self._timing.has_seeds or has_seeds
         self.heard_of(seeds)
+
+    def greet_soon(self) -> None:
+        """Greet what addresses are known in this turn, although it is not time yet."""
+        self._discovery.greet_at = self._context.now
+
+    def use_codecs(self, control: ControlCodec, by_order: dict[str, Codec]) -> None:
+        """Share codecs with other members that use the same orders and settings."""
+        self._context.use_codecs(control, by_order)
 
     def doubt(self, addresses: Iterable[str]) -> None:
         """Addresses that the operator's names stood for, and do not any more."""
@@ -215,12 +298,12 @@ class Membership:
 
         If the view that this member coordinates has that majority after all, it is formed anew.
         """
-        self._host.peers = tuple(peers)
+        self._context.peers = tuple(peers)
         view, p = self.view, self._participant
         if view is None or self.is_primary or p.standing.last is not None or self.coordinator != self.id:
             return
         present = {member.address for member in view.members}
-        tried = (view.members, self._host.peers)
+        tried = (view.members, self._context.peers)
         if 2 * len(present.intersection(peers)) > len(peers) and tried != self._renewed:
             self._renewed = tried  # once: something else may keep it from being primary
             self._discovery.renew()
@@ -228,16 +311,16 @@ class Membership:
     def leave(self) -> None:
         """Leave when everything that this member cast is delivered."""
         if self._leave_at is None:
-            self._leave_at = self._host.now
-            self._participant.leaving = True
-            if self.view is None:
-                self._attempt = None
+            self._leave_at = self._context.now
+            self._participant.is_leaving = True
+            if self.view is None and not self.is_gone:
+                self._ballot = None
                 self._participant.withdraw()
 
     def switch(self, order: str) -> None:
         """Ask for another order; it takes effect with the next view."""
-        if order not in self._host.orders:
-            raise Misuse(f"there is no order {order!r}: choose among {', '.join(self._host.orders)}.")
+        if order not in self._context.orders:
+            raise Misuse(f"there is no order {order!r}: choose among {', '.join(self._context.orders)}.")
         self._discovery.wish = order
 
     def hold(self, state: Held | None) -> None:
@@ -267,25 +350,25 @@ class Membership:
 
     def suspect(self, member: MemberId, cause: Cause = Cause.SUSPECTED, lasted_ns: int = 0) -> None:
         if member != self.id:
-            self._known.suspect(member)
+            self._beliefs.suspect(member)
             self.departures.note(member, cause, lasted_ns)
 
     def unsuspect(self, member: MemberId) -> None:
-        self._known.suspects.pop(member, None)
+        self._beliefs.suspects.pop(member, None)
         self.departures.forgive(member)
 
     def receive(self, sender: MemberId, message: Control) -> None:
         """Take a control message. Those of an older life of the process at an address are dropped, and it is told so."""
         if not self._contacts.meet(sender) or sender == self.id:
-            self._host.refuse("stale incarnation")
+            self._context.refuse("stale incarnation")
             if isinstance(message, Hello) and not message.answer and sender.address != self.id.address:
                 newest = self._contacts.newest(sender.address)
-                self._host.send(sender, Outlive(sender, newest, message.nonce))
+                self._context.send(sender, Outlive(sender, newest, message.nonce))
             return
-        if self._pace.joined_at is None:
+        if self._timing.joined_at is None:
             return
         if self._leaps(message):
-            self._host.refuse("number")
+            self._context.refuse("number")
             return
         self._dispatch(sender, message)
         self._work_off()
@@ -298,103 +381,122 @@ class Membership:
 
     def tick(self, now: int) -> None:
         """Time has passed. Call it first in every turn, and by `deadline` at the latest."""
-        self._host.now = max(now, self._host.now)
+        self._context.now = max(now, self._context.now)
         self._work_off()
 
     def drain(self) -> MembershipOut:
         """End the turn: what is to be persisted, sent and shown, in this order."""
         self._plan()
-        host = self._host
-        out, host.out = host.out, MembershipOut()
+        context = self._context
+        out, context.out = context.out, MembershipOut()
         return out
 
     # Messages.
 
     def _work_off(self) -> None:
         """Deliver what I sent to myself."""
-        loop = self._host.loop
+        loop = self._context.loop
         while loop:
             batch, loop[:] = list(loop), []
             for message in batch:
                 self._dispatch(self.id, message)
 
     def _dispatch(self, sender: MemberId, message: Control) -> None:
-        p, attempt = self._participant, self._attempt
         if self.departures.turns_away(sender, message):
             return
-        mine = attempt is not None and getattr(message, "ballot", None) == attempt.ballot
-        if isinstance(message, Hello):
-            if not p.gone and self._discovery.fits(sender, message):  # who is gone does not pose as a newcomer
-                self._top = max(self._top, 0 if message.view is None else message.view.number)
-                self._notice_view(sender, message.view)
-                self._deny(sender, message)
-                self._discovery.hear(sender, message)
-        elif isinstance(message, Confirm):
-            if mine and attempt is not None:
-                attempt.confirm(sender)
-                self._finish(attempt)
-            else:
-                self._remind(sender, message.ballot)
-        elif p.gone:
-            return
-        elif isinstance(message, Propose):
-            self._proposed(sender, message)
-        elif isinstance(message, Piece):
-            if message.topic == CUT:
-                p.flush(sender, message)
-                if p.nonsense.get(sender, 0) >= LIES_MAX and sender != self.id:
-                    self._known.mistrust(sender)
-            elif message.topic in (ROLL, DECREE):
-                self._take_token(sender, message)
-            elif mine and attempt is not None:
-                attempt.piece(sender, message)
-                self._give_up(attempt)
-        elif isinstance(message, Pull):
-            if message.topic == CUT and mine and attempt is not None:
-                attempt.pull(sender, message)
-            elif message.topic != CUT:
-                p.pull(sender, message)
-        elif isinstance(message, Fetch):
-            p.fetch(sender, message)
-        elif isinstance(message, Install):
-            if message.ballot == p.latest:
-                self._install(message.ballot)
-        elif isinstance(message, Outbid):
-            self._top = max(self._top, message.promised.number)
-            if mine:
-                self._attempt = None
-                self._pace.back_off()
-        elif isinstance(message, Moved):
-            self._moved(sender, message)
-        elif isinstance(message, Notice):
+        if self.is_gone and not isinstance(message, Confirm):
+            return  # only late questions are answered: who is gone does not pose as a newcomer
+        handle = self.handlers.get(type(message))
+        if handle is not None:
+            handle(self, sender, message)
+
+    def _ballot_of(self, message: Confirm | Piece | Pull | Outbid | Moved) -> Ballot | None:
+        """My ballot, if the message is about it."""
+        ballot = self._ballot
+        return ballot if ballot is not None and message.ballot == ballot.id else None
+
+    def _greeted(self, sender: MemberId, message: Hello) -> None:
+        if self._discovery.fits(sender, message):
+            self._top = max(self._top, 0 if message.view is None else message.view.number)
             self._notice_view(sender, message.view)
-            self._discovery.noticed(sender, message)
-        elif isinstance(message, Dismiss):
-            self._known.dismissed(sender, message)
-        elif isinstance(message, Outlive):
-            self._discovery.outlived(sender, message)
-        elif isinstance(message, Refuse):
-            self._discovery.refused(sender, message)
-            if self._discovery.is_refused and self._settings.stops_when_refused:
-                self._pace.joined_at = None
+            self._deny(sender, message)
+            self._discovery.hear(sender, message)
+
+    def _confirmed(self, sender: MemberId, message: Confirm) -> None:
+        ballot = self._ballot_of(message)
+        if ballot is not None:
+            ballot.confirm(sender)
+            self._finish(ballot)
+        else:
+            self._remind(sender, message.ballot)
+
+    def _take_piece(self, sender: MemberId, message: Piece) -> None:
+        if message.topic == CUT:
+            self._participant.flush(sender, message)
+            if self._participant.nonsense.get(sender, 0) >= LIES_MAX and sender != self.id:
+                self._beliefs.mistrust(sender)
+        elif message.topic in (ROLL, DECREE):
+            self._take_token(sender, message)
+        else:
+            ballot = self._ballot_of(message)
+            if ballot is not None:
+                ballot.piece(sender, message)
+                self._give_up(ballot)
+
+    def _pulled(self, sender: MemberId, message: Pull) -> None:
+        if message.topic != CUT:
+            self._participant.pull(sender, message)
+        else:
+            ballot = self._ballot_of(message)
+            if ballot is not None:
+                ballot.pull(sender, message)
+
+    def _fetched(self, sender: MemberId, message: Fetch) -> None:
+        self._participant.fetch(sender, message)
+
+    def _told_to_install(self, sender: MemberId, message: Install) -> None:
+        if message.ballot == self._participant.latest:
+            self._install(message.ballot)
+
+    def _outbid(self, sender: MemberId, message: Outbid) -> None:
+        self._top = max(self._top, message.promised.number)
+        if self._ballot_of(message) is not None:
+            self._ballot = None
+            self._timing.outbid(self._context.now)
+
+    def _noticed(self, sender: MemberId, message: Notice) -> None:
+        self._notice_view(sender, message.view)
+        self._discovery.noticed(sender, message)
+
+    def _dismissed(self, sender: MemberId, message: Dismiss) -> None:
+        if self._beliefs.dismissed(sender, message):
+            self._context.out.events.append(Evicted(message.by, message.lasted_ns, message.rest_ns))
+
+    def _outlived(self, sender: MemberId, message: Outlive) -> None:
+        self._discovery.outlived(sender, message)
+
+    def _refused(self, sender: MemberId, message: Refuse) -> None:
+        self._discovery.refused(sender, message)
+        if self._discovery.is_refused and self._settings.stops_when_refused:
+            self._timing.joined_at = None
 
     def _take_token(self, sender: MemberId, piece: Piece) -> None:
         """A token of the ring comes to me, or back to me."""
-        p, attempt = self._participant, self._attempt
-        if attempt is not None and piece.ballot == attempt.ballot:
-            token = self._host.ring.take(sender, piece)
+        p, ballot = self._participant, self._ballot_of(piece)
+        if ballot is not None:
+            token = self._ring.take(sender, piece)
             if token is not None:
-                attempt.come_around(sender, token)
-                self._give_up(attempt)
-                self._finish(attempt)
+                ballot.come_around(sender, token)
+                self._give_up(ballot)
+                self._finish(ballot)
         elif piece.ballot.proposer != self.id and not p.has_seen(piece):
             settings = self._settings
             if piece.total > settings.piece_bytes_max * settings.pieces_max and not self._knows(
                 sender, piece.ballot.proposer
             ):
-                self._host.refuse("token of strangers")
+                self._context.refuse("token of strangers")
                 return
-            token = self._host.ring.take(sender, piece)
+            token = self._ring.take(sender, piece)
             if isinstance(token, RollCall):
                 proposal = p.called(sender, piece, token)
                 if proposal is not None:
@@ -408,16 +510,16 @@ class Membership:
         return any(member in mine or member in self._contacts.contacts for member in members)
 
     def _proposed(self, sender: MemberId, message: Propose, roll: RollCall | None = None) -> None:
-        if self._known.is_mistrusted(sender):
-            self._host.refuse("proposal")
+        if self._beliefs.is_mistrusted(sender):
+            self._context.refuse("proposal")
             return
         self._top = max(self._top, message.ballot.number)
         self._contacts.learn(member.address for member in message.participants)
         p, before = self._participant, self._participant.base
         if p.propose(sender, message, roll):
-            self._pace.promised()
-            if self._attempt is not None and self._attempt.ballot != message.ballot:
-                self._attempt = None  # outbid: take part in the other one
+            self._timing.promised()
+            if self._ballot is not None and self._ballot.id != message.ballot:
+                self._ballot = None  # outbid: take part in the other one
         if p.base != before:
             self._entered()
 
@@ -426,36 +528,36 @@ class Membership:
         if message.view is not None:
             self._top = max(self._top, message.view.number)
         self._notice_view(sender, message.view)
-        if self._attempt is not None and message.ballot == self._attempt.ballot and sender != self.id:
-            self._known.moved(sender)
+        if self._ballot_of(message) is not None and sender != self.id:
+            self._beliefs.moved(sender)
             self._abandon()
             return
         view = self.view
         is_mine = view is not None and message.ballot == view.id and sender in view.members
         if is_mine and message.view != message.ballot:
-            self._known.depart(sender)
+            self._beliefs.depart(sender)
 
     def _deny(self, sender: MemberId, hello: Hello) -> None:
         """Somebody is in a higher view that lists me. All had confirmed it, so I would be in it, had I not left it behind."""
         view = self.view
         if view is not None and hello.view is not None and hello.view > view.id and self.id in hello.members:
-            self._host.send(sender, Moved(hello.view, view.id))
+            self._context.send(sender, Moved(hello.view, view.id))
 
     def _remind(self, sender: MemberId, ballot: ViewId) -> None:
         """Somebody waits for an install: it is mine too, or I have moved on."""
         p = self._participant
         if p.charter is not None and p.charter.id == ballot:
-            self._host.send(sender, Install(ballot))
+            self._context.send(sender, Install(ballot))
         elif p.view is not None and p.view.id > ballot:
-            self._host.send(sender, Moved(ballot, p.view.id))
+            self._context.send(sender, Moved(ballot, p.view.id))
 
-    def _finish(self, attempt: Attempt) -> None:
-        if not attempt.done:
+    def _finish(self, ballot: Ballot) -> None:
+        if ballot.state is not BallotState.DONE:
             return
-        self._install(attempt.ballot)
-        for member in attempt.participants:
+        self._install(ballot.id)
+        for member in ballot.participants:
             if member != self.id:
-                self._host.send(member, Install(attempt.ballot))
+                self._context.send(member, Install(ballot.id))
 
     def _install(self, ballot: ViewId) -> None:
         self._participant.install(ballot)
@@ -463,13 +565,13 @@ class Membership:
 
     def _entered(self) -> None:
         """A view was installed: what was known about the old one is settled."""
-        self._attempt = None
+        self._ballot = None
         view = self.view
-        if self._participant.gone or view is None:
+        if self._participant.is_gone or view is None:
             return
         self._top = max(self._top, view.id.number)
-        self._known.installed(view)
-        self._pace.installed()
+        self._beliefs.installed(view)
+        self._timing.installed()
         self._discovery.installed()
 
     def _notice_view(self, member: MemberId, theirs: ViewId | None) -> None:
@@ -479,94 +581,136 @@ class Membership:
         self._participant.notice(member, theirs)
         view = self.view
         if view is not None and member in view.members and theirs is not None and theirs > view.id:
-            self._known.depart(member)
+            self._beliefs.depart(member)
+
+    handlers: ClassVar[Mapping[type, Callable[[Any, MemberId, Any], None]]] = {
+        Hello: _greeted,
+        Refuse: _refused,
+        Outlive: _outlived,
+        Notice: _noticed,
+        Propose: _proposed,
+        Piece: _take_piece,
+        Pull: _pulled,
+        Fetch: _fetched,
+        Confirm: _confirmed,
+        Install: _told_to_install,
+        Outbid: _outbid,
+        Moved: _moved,
+        Dismiss: _dismissed,
+    }
+    """What takes each control message. What is none of them is ignored."""
 
     # Planning.
 
     def _plan(self) -> None:
         """Start, repeat or give up whatever is due. Called once a turn."""
-        p, now = self._participant, self._host.now
-        if self._pace.joined_at is None or p.gone:
+        p, now = self._participant, self._context.now
+        if self._timing.joined_at is None or p.is_gone:
             return
         self._discovery.greet()
         self._discovery.tell()
         for _ in range(len(self.view or ()) + len(self._contacts.contacts) + 2):
-            if self._attempt is not None:
-                self._attempt.tick()
-                self._watch(self._attempt)
-            if self._attempt is None:
+            if self._ballot is not None:
+                self._ballot.tick()
+                self._watch(self._ballot)
+            if self._ballot is None:
                 due = self._due()
                 if due is None or due > now:
                     break
                 self._propose()
             self._work_off()
-            if self._attempt is not None and not self._attempt.failed:
+            if self._ballot is not None and not self._ballot.failed:
                 break
         p.tick()
         self._work_off()
 
-    def _watch(self, attempt: Attempt) -> None:
+    def _watch(self, ballot: Ballot) -> None:
         """A ballot whose participant is suspected cannot be finished: another one is needed."""
-        if any(member != self.id and self._known.is_lost(member) for member in attempt.participants):
+        if any(member != self.id and self._beliefs.is_lost(member) for member in ballot.participants):
             self._abandon()
         else:
-            self._give_up(attempt)
+            self._give_up(ballot)
 
-    def _give_up(self, attempt: Attempt) -> None:
+    def _give_up(self, ballot: Ballot) -> None:
         """Go on without those that were silent or sent nonsense."""
-        if not attempt.failed or attempt.begins_anew():
+        if not ballot.failed or ballot.begins_anew():
             return
-        for member in attempt.failed:
+        for member in ballot.failed:
             if member != self.id:
-                self._known.shun(member)
+                self._beliefs.shun(member)
         self._abandon()
 
     def _abandon(self) -> None:
-        self._attempt = None
-        self._pace.abandon()
+        self._ballot = None
+        self._timing.abandoned(self._context.now)
 
     def _due(self) -> int | None:
-        return self._pace.due(self._discovery.wish, self._discovery.is_refused, self._discovery.is_renewal)
+        """When I am to propose, if I am.
+
+        Where all of a view are well, its change waits for a boundary between messages. A crash may block the way there, and who
+        sleeps gives no way: so it waits for `takeover_ns` at most, as the next in line does for whoever is to propose.
+        """
+        p, now, engine, discovery = self._participant, self._context.now, self._context.engine, self._discovery
+        at = self._timing.due(now, discovery.wish, discovery.is_refused, discovery.is_renewal)
+        if at is None or at > now or p.view is None or p.is_engaged or self._beliefs.is_broken():
+            if self._timing.is_approaching:
+                self._timing.stop_approaching()
+                engine.approach(False)
+            return at
+        until = self._timing.approach(now)
+        return now if engine.approach(True) else until
 
     def _propose(self) -> None:
         view = self.view
         bases: dict[MemberId, ViewId | None] = {self.id: None}
         if view is not None:
-            line = self._known.line()
+            line = self._beliefs.line()
             if self._has_waited_to_leave():
                 line = [self.id]
-            bases = dict.fromkeys(self._known.compatible(line), view.id)
-        for member, base in self._known.newcomers().items():
+            bases = dict.fromkeys(self._beliefs.compatible(line), view.id)
+        for member, base in self._beliefs.newcomers().items():
             if member not in bases or base != bases[member]:
                 bases[member] = base
         bases[self.id] = None if view is None else view.id
         self._top += 1
-        leavers = [member for member in bases if self._known.is_leaving(member)]
-        self._pace.proposed()
-        collect = self._settings.collect or self._host.orders[self._participant.order].collect
-        self._attempt = self.attempt_type(
-            self._host, ViewId(self._top, self.id), bases, leavers, self._discovery.wish, collect == "ring"
+        leavers = [member for member in bases if self._beliefs.is_leaving(member)]
+        self._timing.proposed()
+        ballot = ViewId(self._top, self.id)
+        self._ballot = self.ballot_type(
+            self._context,
+            self.departures,
+            self._collection(ballot, bases),
+            ballot,
+            bases,
+            leavers,
+            self._discovery.wish,
         )
 
+    def _collection(self, ballot: ViewId, bases: Mapping[MemberId, ViewId | None]) -> Collection:
+        collect = self._settings.collect or self._context.orders[self._participant.order].collect
+        if collect == "ring" and len(bases) > 1:
+            return TokenRound(self._context, self._ring, ballot, bases)
+        return Star()
+
     def _has_waited_to_leave(self) -> bool:
-        return self._leave_at is not None and self._host.now - self._leave_at >= self._settings.leave_wait_ns
+        return self._leave_at is not None and self._context.now - self._leave_at >= self._settings.leave_wait_ns
 
     @property
     def is_approaching(self) -> bool:
         """Whether `deadline` may change with the seat's turn: I want to propose, and wait for a boundary between messages."""
-        return self._pace.is_approaching
+        return self._timing.is_approaching
 
     @property
     def deadline(self) -> int | None:
         """By when `tick` must be called."""
-        if self._pace.joined_at is None or self._participant.gone:
+        if self._timing.joined_at is None or self._participant.is_gone:
             return None
         times = [self._discovery.deadline]
-        if self._attempt is not None:
-            times.append(self._attempt.deadline)
+        if self._ballot is not None:
+            times.append(self._ballot.deadline)
         else:
             due = self._due()
             times += [] if due is None else [due]
-        if self._participant.engaged:
+        if self._participant.is_engaged:
             times.append(self._participant.repeat_at)
-        return min([*times, *self._known.next_pardon()])
+        return min([*times, *self._beliefs.next_pardon()])

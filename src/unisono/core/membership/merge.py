@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from unisono.core.errors import Misuse, PeerFault
-from unisono.core.membership.context import Host
+from unisono.core.membership.context import Context
 from unisono.core.ordering import Cut, Report
 from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View
 from unisono.core.wire.control import Closed
@@ -29,7 +29,7 @@ class Group:
         self.asking: dict[Slot, list[MemberId]] = {}  # slots to fetch, and who may have them
 
 
-def find_impossible(host: Host, view: View, reports: Mapping[MemberId, Report]) -> list[MemberId]:
+def find_impossible(context: Context, view: View, reports: Mapping[MemberId, Report]) -> list[MemberId]:
     """Whose report cannot be: nobody holds more of a member than it cast itself, nor is anyone so far from the others.
 
     How far is measured from my own report, which I trust, or from the middle of them. Nor does anyone lack what I keep no more,
@@ -40,11 +40,11 @@ def find_impossible(host: Host, view: View, reports: Mapping[MemberId, Report]) 
         sorted(report.held[origin] for report in reports.values())[(len(reports) - 1) // 2]
         for origin in range(len(view))
     ]
-    usual = reports[host.id].held if host.id in reports else middle
+    usual = reports[context.id].held if context.id in reports else middle
     found = []
     for origin, count in list(own.items()):
         more = [member for member, report in reports.items() if report.held[origin] > count]
-        if len(more) > 1 or host.id in more:
+        if len(more) > 1 or context.id in more:
             found.append(view.members[origin])
             del own[origin]
     for member, report in reports.items():
@@ -52,38 +52,42 @@ def find_impossible(host: Host, view: View, reports: Mapping[MemberId, Report]) 
             continue
         beyond = any(report.held[origin] > count for origin, count in own.items())
         distance = sum(abs(count - usual[origin]) for origin, count in enumerate(report.held))
-        if beyond or distance > host.settings.missing_max or _lacks_acknowledged(host, report, reports.get(host.id)):
+        if (
+            beyond
+            or distance > context.settings.missing_max
+            or _lacks_acknowledged(context, report, reports.get(context.id))
+        ):
             found.append(member)
     return found
 
 
-def _lacks_acknowledged(host: Host, report: Report, mine: Report | None) -> bool:
+def _lacks_acknowledged(context: Context, report: Report, mine: Report | None) -> bool:
     nexts = enumerate(zip(report.held, () if mine is None else mine.held, strict=False))
-    return any(lacks < held and host.seat.retained((origin, lacks + 1)) is None for origin, (lacks, held) in nexts)
+    return any(lacks < held and context.engine.retained((origin, lacks + 1)) is None for origin, (lacks, held) in nexts)
 
 
-def try_merge(host: Host, view: View, order: str, reports: Mapping[Rank, Report]) -> Cut | None:
+def try_merge(context: Context, view: View, order: str, reports: Mapping[Rank, Report]) -> Cut | None:
     """The cut that follows from the reports; None if they cannot all be true, or if it could not be sent."""
     try:
-        cut: Cut = host.orders[order].merge(view, host.config.fitted(len(view)), reports)
-        host.order_codec(order).encode(cut)  # type: ignore[arg-type]
+        cut: Cut = context.orders[order].merge(view, context.config.fitted(len(view)), reports)
+        context.order_codec(order).encode(cut)  # type: ignore[arg-type]
     except (PeerFault, Misuse):
         return None
     held = [max(report.held[origin] for report in reports.values()) for origin in range(len(view))]
     return cut if all(wanted <= count for wanted, count in zip(cut.wanted, held, strict=True)) else None
 
 
-def find_culprits(host: Host, view: View, order: str, reports: Mapping[Rank, Report]) -> list[Rank]:
+def find_culprits(context: Context, view: View, order: str, reports: Mapping[Rank, Report]) -> list[Rank]:
     """Whose report makes the merge impossible: by itself, or without which it is possible; else everyone's but mine."""
-    alone = [rank for rank in reports if try_merge(host, view, order, {rank: reports[rank]}) is None]
+    alone = [rank for rank in reports if try_merge(context, view, order, {rank: reports[rank]}) is None]
     if alone:
         return alone
     found = []
     for rank in reports:
         rest = {other: report for other, report in reports.items() if other != rank}
-        if rest and try_merge(host, view, order, rest) is not None:
+        if rest and try_merge(context, view, order, rest) is not None:
             found.append(rank)
-    return [rank for rank in found or reports if view.members[rank] != host.id] or list(reports)
+    return [rank for rank in found or reports if view.members[rank] != context.id] or list(reports)
 
 
 def find_holders(group: Group, me: MemberId) -> None:

@@ -1,4 +1,7 @@
-"""A participant of view changes: promises ballots, reports, closes, confirms, installs. See `membership` for the argument."""
+"""A participant of view changes: promises ballots, reports, closes, confirms, installs.
+
+Its states and steps are those of `states.PARTICIPANT`. See `membership` for the argument.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from collections.abc import Sequence
 from unisono.core.errors import PeerFault
 from unisono.core.membership import primary
 from unisono.core.membership.chunks import Parcel, pieces
-from unisono.core.membership.context import Host, Installed, Left
-from unisono.core.membership.ring import after, before, ring_of
+from unisono.core.membership.context import Context, Installed, Left
+from unisono.core.membership.departures import Departures
+from unisono.core.membership.ring import Ring, after, before, ring_of
+from unisono.core.membership.states import PARTICIPANT, ParticipantState, ParticipantStep, advance
 from unisono.core.ordering import Cut
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
 from unisono.core.wire.control import (
@@ -40,19 +45,23 @@ from unisono.core.wire.control import (
 LIES_MAX = 2
 """A proposer whose cuts cannot be is not followed any more after this number of ballots in a view."""
 
+UNENGAGED = (ParticipantState.IDLE, ParticipantState.GONE)
+
 
 class Participant:
     """The state of one member in its view and, while that is flushed, in the ballots that want to end it."""
 
-    def __init__(self, host: Host, standing: Standing) -> None:
-        self.host = host
+    def __init__(self, context: Context, ring: Ring, departures: Departures, standing: Standing) -> None:
+        self._context = context
+        self._ring = ring
+        self._departures = departures
+        self._state = ParticipantState.IDLE
         self.view: View | None = None
-        self.order = host.order
+        self.order = context.order
         self.charter: Charter | None = None  # of the view
         known = (standing.last, *standing.attempts)  # of an earlier life too: later primaries have higher numbers
         self._floor = max((quorum.view.number for quorum in known if quorum is not None), default=0)
-        self.promised = ViewId(self._floor, host.id)  # the highest ballot answered; lower ones are refused
-        self.engaged = False  # answered a ballot, and no view was installed since
+        self.promised = ViewId(self._floor, context.id)  # the highest ballot answered; lower ones are refused
         self.progress_at = 0  # when the promised ballot moved last
         self.repeat_at = 0  # when to ask again
         self._repeats = 0
@@ -64,8 +73,7 @@ class Participant:
         view is known here first, and a ballot may ask for it in the same turn."""
         self.is_torn = False
         """What came here in this view cannot all be true; with the next view everything begins anew."""
-        self.leaving = False
-        self.gone = False
+        self.is_leaving = False
         self._report: bytes | None = None  # made once a view (I1)
         self._held: tuple[int, ...] = ()
         self._handed: dict[Slot, Packet] = {}  # what the cut brought, for others who still miss it
@@ -76,6 +84,22 @@ class Participant:
         self.nonsense: dict[MemberId, int] = {}  # by proposer: how many of its cuts could not be, in this view
         self._decree: Decree | None = None  # waits here until I have closed
         self._served: dict[MemberId, tuple[ViewId, int, bytes]] = {}  # the last fetch of each proposer
+
+    @property
+    def state(self) -> ParticipantState:
+        return self._state
+
+    @property
+    def is_engaged(self) -> bool:
+        """Whether a ballot was answered, and no view was installed since."""
+        return self._state not in UNENGAGED
+
+    @property
+    def is_gone(self) -> bool:
+        return self._state is ParticipantState.GONE
+
+    def _step(self, step: ParticipantStep) -> None:
+        self._state = advance(PARTICIPANT, self._state, step)
 
     @property
     def base(self) -> ViewId | None:
@@ -99,7 +123,7 @@ class Participant:
     def give_up(self, state: ViewId) -> None:
         """An operator gives up the state of a primary that nobody here has."""
         self.standing = self.standing._replace(given_up=state)
-        self.host.out.records.append(self.host.codec.encode(self.standing))
+        self._context.out.records.append(self._context.codec.encode(self.standing))
 
     @property
     def can_be_primary(self) -> bool:
@@ -113,30 +137,34 @@ class Participant:
 
     def propose(self, sender: MemberId, message: Propose, roll: RollCall | None = None) -> bool:
         """Answer a proposal, to its proposer or on the roll call that brought it; True if a new ballot was promised."""
-        host, ballot = self.host, message.ballot
-        if ballot.proposer != sender or host.id not in message.participants or not one_life_each(message.participants):
-            host.refuse("proposal")
+        context, ballot = self._context, message.ballot
+        if (
+            ballot.proposer != sender
+            or context.id not in message.participants
+            or not one_life_each(message.participants)
+        ):
+            context.refuse("proposal")
             return False
         if message.base != self.base and message.base in self.confirmed:
             self.install(message.base)  # the proposer knows it as somebody's view, so it was installed
-            if self.gone:
+            if self.is_gone:
                 return False
         if message.base != self.base:
-            host.send(sender, Moved(ballot, self.base))
+            context.send(sender, Moved(ballot, self.base))
             return False
-        is_new = ballot > self.promised or not self.engaged
+        is_new = ballot > self.promised or not self.is_engaged
         if ballot < self.promised or (is_new and ballot.number <= self._floor):
-            host.send(sender, Outbid(ballot, self.promised))
+            context.send(sender, Outbid(ballot, self.promised))
             return False
         if is_new:
+            self._step(ParticipantStep.ANSWER)
             self.promised = ballot
-            self.engaged = True
             self._advance()
             self._flush = None
             self._decree = None
-            self.host.ring.stop(ballot)
-            self._answer = host.codec.encode(self._make_answer())
-        elif self.engaged:
+            self._ring.stop(ballot)
+            self._answer = context.codec.encode(self._make_answer())
+        else:
             self._advance()  # the proposer is at work, for instance with fetching much from others
         if roll is None:
             self._send_pieces(sender, ballot, ANSWER, self._answer, 0, 1)
@@ -148,12 +176,16 @@ class Participant:
         """What a roll call proposes; None if it is not my turn on it."""
         bases = dict(roll.bases)
         proposer = piece.ballot.proposer
-        if proposer in bases and self.host.id in bases:
+        if proposer in bases and self._context.id in bases:
             ring = ring_of(bases, proposer)
-            mine = ring.index(self.host.id)
-            if len(bases) == len(roll.bases) and 0 < mine == len(roll.answers) and sender == before(ring, self.host.id):
-                return Propose(piece.ballot, bases[self.host.id], tuple(bases))
-        self.host.refuse("roll call")
+            mine = ring.index(self._context.id)
+            if (
+                len(bases) == len(roll.bases)
+                and 0 < mine == len(roll.answers)
+                and sender == before(ring, self._context.id)
+            ):
+                return Propose(piece.ballot, bases[self._context.id], tuple(bases))
+        self._context.refuse("roll call")
         return None
 
     def _pass_roll(self, ballot: ViewId, roll: RollCall) -> None:
@@ -161,40 +193,40 @@ class Participant:
         views = dict(roll.views)
         if answer.view is not None:
             views.setdefault(answer.view, answer.members)
-        mine = self.host.codec.encode(answer._replace(members=()))
-        to = after(ring_of(dict(roll.bases), ballot.proposer), self.host.id)
-        self.host.ring.pass_on(ballot, ROLL, to, RollCall(roll.bases, tuple(views.items()), (*roll.answers, mine)))
+        mine = self._context.codec.encode(answer._replace(members=()))
+        to = after(ring_of(dict(roll.bases), ballot.proposer), self._context.id)
+        self._ring.pass_on(ballot, ROLL, to, RollCall(roll.bases, tuple(views.items()), (*roll.answers, mine)))
 
     def _make_answer(self) -> Answer:
         members: tuple[MemberId, ...] = ()
         if self.view is not None:
             members = self.view.members
             if self._report is None:
-                report = self.host.seat.block()
+                report = self._context.engine.block()
                 self._held = report.held
-                self._report = self.host.order_codec(self.order).encode(report)  # type: ignore[arg-type]
+                self._report = self._context.order_codec(self.order).encode(report)  # type: ignore[arg-type]
         return Answer(
             self.base,
             members,
             self.order,
             self._report or b"",
             self.closed,
-            self.leaving,
-            self.host.settings.bootstrap,
+            self.is_leaving,
+            self._context.settings.bootstrap,
             self.standing,
-            self.host.settings.has_state,
+            self._context.settings.has_state,
             self._held_states(),
         )
 
     def _held_states(self) -> tuple[Held, ...]:
         """The states of primaries that the application has here: of installed ones, and of those confirmed as a holder."""
-        states = [Held(one.id) for one in self.confirmed.values() if one.primary and self.host.id in one.holders]
+        states = [Held(one.id) for one in self.confirmed.values() if one.primary and self._context.id in one.holders]
         return tuple(states) if self.holds is None else (self.holds, *states)
 
     def pull(self, sender: MemberId, message: Pull) -> None:
         """Go on with the answer, with a token, or with packets that were fetched."""
         if message.topic in (ROLL, DECREE):
-            self.host.ring.pull(sender, message)
+            self._ring.pull(sender, message)
             return
         if message.topic == ANSWER and message.ballot == self.promised and sender == message.ballot.proposer:
             data = self._answer
@@ -203,19 +235,21 @@ class Participant:
             if (ballot, topic) != (message.ballot, message.topic):
                 return
         self._advance()
-        self._send_pieces(sender, message.ballot, message.topic, data, message.offset, self.host.settings.pieces_max)
+        self._send_pieces(
+            sender, message.ballot, message.topic, data, message.offset, self._context.settings.pieces_max
+        )
 
     def fetch(self, sender: MemberId, message: Fetch) -> None:
         """Send the proposer packets of the view that is being flushed."""
-        view, host = self.view, self.host
+        view, context = self.view, self._context
         if view is None or message.view != view.id or message.ballot != self.promised or message.topic < FETCHED:
             return
         if sender != message.ballot.proposer:  # a payload is nobody else's
             return
         self._advance()
-        codec = host.order_codec(self.order)
+        codec = context.order_codec(self.order)
         found: list[tuple[int, int, bytes]] = []
-        room = host.settings.parcel_bytes_max - 64
+        room = context.settings.parcel_bytes_max - 64
         for origin, first, last in message.ranges:
             if origin >= len(view):
                 continue
@@ -228,37 +262,37 @@ class Participant:
                 if room < 0 and found:
                     break
                 found.append((origin, number, data))
-        data = host.codec.encode(Packets(tuple(found)))
+        data = context.codec.encode(Packets(tuple(found)))
         self._served[sender] = (message.ballot, message.topic, data)
-        self._send_pieces(sender, message.ballot, message.topic, data, 0, host.settings.pieces_max)
+        self._send_pieces(sender, message.ballot, message.topic, data, 0, context.settings.pieces_max)
 
     def _packet(self, slot: Slot) -> Packet | None:
         handed = self._handed.get(slot)
-        return handed if handed is not None else self.host.seat.retained(slot)
+        return handed if handed is not None else self._context.engine.retained(slot)
 
     def _send_pieces(self, to: MemberId, ballot: ViewId, topic: int, data: bytes, offset: int, count: int) -> None:
-        for piece in pieces(ballot, topic, data, offset, self.host.settings.piece_bytes_max, count):
-            self.host.send(to, piece)
+        for piece in pieces(ballot, topic, data, offset, self._context.settings.piece_bytes_max, count):
+            self._context.send(to, piece)
 
     # Close and confirm.
 
     def flush(self, sender: MemberId, piece: Piece) -> None:
         """Take in what closes the view, and confirm when it is whole."""
-        host, settings = self.host, self.host.settings
+        context, settings = self._context, self._context.settings
         if piece.ballot < self.promised:
-            host.send(sender, Outbid(piece.ballot, self.promised))
+            context.send(sender, Outbid(piece.ballot, self.promised))
         if piece.ballot != self.promised or sender != piece.ballot.proposer:
             return
         if piece.ballot in self.confirmed:
-            host.send(sender, Confirm(piece.ballot))
+            context.send(sender, Confirm(piece.ballot))
             return
         if piece.ballot == self._refused:
             return
-        if not self.engaged:
-            host.send(sender, Moved(piece.ballot, self.base))  # a view was installed since the answer
+        if not self.is_engaged:
+            context.send(sender, Moved(piece.ballot, self.base))  # a view was installed since the answer
             return
         if piece.total > settings.parcel_bytes_max:
-            host.refuse("parcel too large")
+            context.refuse("parcel too large")
             return
         if self._flush is None or self._flush.total != piece.total:
             self._flush = Parcel(piece.ballot, CUT, piece.total)
@@ -268,15 +302,15 @@ class Participant:
         if not parcel.is_whole:
             pull = parcel.pull(settings.piece_bytes_max * settings.pieces_max)
             if pull is not None:
-                host.send(sender, pull)
+                context.send(sender, pull)
             return
         self._flush = None
-        flush = host.codec.read(parcel.bytes())
+        flush = context.codec.read(parcel.bytes())
         if isinstance(flush, Flush) and self._close(flush):
             self._confirm(flush.charter)
         else:
             self._refused = piece.ballot  # once is enough: it would not fit the next time either
-            host.refuse("flush")
+            context.refuse("flush")
             if not isinstance(flush, Flush) or (flush.view, self.closed) == (self.base, None):
                 self.nonsense[sender] = self.nonsense.get(sender, 0) + 1
 
@@ -284,26 +318,26 @@ class Participant:
         """Whether a token is nothing for me: it is of a ballot that I have left behind, or I have passed it on."""
         ballot = piece.ballot
         if ballot < self.promised:
-            self.host.send(ballot.proposer, Outbid(ballot, self.promised))
+            self._context.send(ballot.proposer, Outbid(ballot, self.promised))
             return True
-        if piece.topic == DECREE and (ballot != self.promised or not self.engaged):
+        if piece.topic == DECREE and (ballot != self.promised or not self.is_engaged):
             return True
-        return ballot == self.promised and self.host.ring.has_passed(ballot, piece.topic)
+        return ballot == self.promised and self._ring.has_passed(ballot, piece.topic)
 
     def decree(self, sender: MemberId, ballot: ViewId, decree: Decree) -> None:
         """Close as the decree says; what I lack for it is on its way to me from the proposer."""
-        charter, host = decree.charter, self.host
+        charter, context = decree.charter, self._context
         everyone = charter.members + charter.leavers
-        fits = charter.id == ballot and {host.id, ballot.proposer} <= set(everyone)
-        if not fits or sender != before(ring_of(everyone, ballot.proposer), host.id):
-            host.refuse("decree")
+        fits = charter.id == ballot and {context.id, ballot.proposer} <= set(everyone)
+        if not fits or sender != before(ring_of(everyone, ballot.proposer), context.id):
+            context.refuse("decree")
             return
         self._advance()
         self._decree = decree
         if ballot in self.confirmed:
             self._pass_decree()
             return
-        view, cut = next(((view, cut) for view, cut, members in decree.cuts if host.id in members), (None, None))
+        view, cut = next(((view, cut) for view, cut, members in decree.cuts if context.id in members), (None, None))
         if self._close(Flush(charter, view, cut, ())):
             self._confirm(charter)
 
@@ -313,24 +347,24 @@ class Participant:
         assert decree is not None
         charter = decree.charter
         ring = ring_of(charter.members + charter.leavers, charter.id.proposer)
-        self.host.ring.pass_on(charter.id, DECREE, after(ring, self.host.id), decree)
+        self._ring.pass_on(charter.id, DECREE, after(ring, self._context.id), decree)
 
     def _close(self, flush: Flush) -> bool:
         """Close the view as the cut says; if it is closed, only check that this is the same cut. False: it does not fit."""
         charter = flush.charter
         mine = charter.members + charter.leavers
-        if flush.view != self.base or charter.id != self.promised or self.host.id not in mine:
+        if flush.view != self.base or charter.id != self.promised or self._context.id not in mine:
             return False
-        if charter.order not in self.host.orders or not self._is_sound(flush):
+        if charter.order not in self._context.orders or not self._is_sound(flush):
             return False
         if self.view is None or flush.cut is None:
             return self.view is None and flush.cut is None
         if self.closed is not None:
             return self.closed.id == flush.cut.id
-        rank, size = self.view.rank_of(self.host.id), len(self.view)
-        codec = self.host.order_codec(self.order)
+        rank, size = self.view.rank_of(self._context.id), len(self.view)
+        codec = self._context.order_codec(self.order)
         cut = codec.decode(flush.cut.cut, rank, size)
-        if type(cut) is not self.host.orders[self.order].cut_wire.type or rank not in flush.cut.covered:
+        if type(cut) is not self._context.orders[self.order].cut_wire.type or rank not in flush.cut.covered:
             return False
         missing: dict[Slot, Packet] = {}
         for origin, number, data in flush.missing:
@@ -341,7 +375,7 @@ class Participant:
         if len(missing) != lacking_count(self._held, cut) or missing.keys() != set(lacking(self._held, cut)):  # type: ignore[arg-type]
             return False
         try:
-            self.host.seat.close(cut, missing)  # type: ignore[arg-type]
+            self._context.engine.close(cut, missing)  # type: ignore[arg-type]
         except PeerFault:  # nothing has changed; the proposer lied, or it believes one that lied
             return False
         self.closed = flush.cut
@@ -353,12 +387,12 @@ class Participant:
         charter = flush.charter
         if not one_life_each(charter.members + charter.leavers):
             return False
-        if self.host.id in charter.members:
-            part = part_of(charter, self.host.id)
+        if self._context.id in charter.members:
+            part = part_of(charter, self._context.id)
             mine = None if part is None else (part.view, part.cut)
             if mine != (None if flush.view is None or flush.cut is None else (flush.view, flush.cut.id)):
                 return False
-        if charter.primary and self.host.settings.policy != "primary":
+        if charter.primary and self._context.settings.policy != "primary":
             return False
         if not charter.holders:
             return True
@@ -366,46 +400,47 @@ class Participant:
         return charter.primary and brought is not None and set(charter.holders) <= set(brought.members)
 
     def _confirm(self, charter: Charter) -> None:
-        host = self.host
+        context = self._context
+        self._step(ParticipantStep.CONFIRM)
         if charter.primary:
             self.standing = primary.confirmed(self.standing, quorum_of(charter))
-            host.out.records.append(host.codec.encode(self.standing))
+            context.out.records.append(context.codec.encode(self.standing))
         self.confirmed[charter.id] = charter
         self._floor = charter.id.number  # the next view has a higher number than any that may exist by now
         self._advance()
         if self._decree is not None:
             self._pass_decree()  # that it goes on says that I have confirmed
         else:
-            host.send(charter.id.proposer, Confirm(charter.id))
+            context.send(charter.id.proposer, Confirm(charter.id))
 
     def _advance(self) -> None:
         """The ballot moves."""
-        self.progress_at = self.host.now
+        self.progress_at = self._context.now
         self._repeats = 0
-        self.repeat_at = self.host.now + self.host.settings.retry_ns
+        self.repeat_at = self._context.now + self._context.settings.retry_ns
 
     def tick(self) -> None:
         """Ask again: for the rest of the cut, or for the install; after some tries everyone, not the proposer alone."""
-        host = self.host
-        if not self.engaged or host.now < self.repeat_at:
+        context = self._context
+        if not self.is_engaged or context.now < self.repeat_at:
             return
         self._repeats += 1
-        wait = min(host.settings.retry_ns << min(self._repeats, 10), host.settings.retry_ns_max)
-        self.repeat_at = host.now + wait
-        host.ring.repeat()
+        wait = min(context.settings.retry_ns << min(self._repeats, 10), context.settings.retry_ns_max)
+        self.repeat_at = context.now + wait
+        self._ring.repeat()
         if self._flush is not None:
-            pull = self._flush.pull(host.settings.piece_bytes_max * host.settings.pieces_max, again=True)
+            pull = self._flush.pull(context.settings.piece_bytes_max * context.settings.pieces_max, again=True)
             if pull is not None:
-                host.send(self.promised.proposer, pull)
+                context.send(self.promised.proposer, pull)
         elif self._decree is not None:
-            host.send(self.promised.proposer, Pull(self.promised, CUT, 0))
+            context.send(self.promised.proposer, Pull(self.promised, CUT, 0))
         latest = self.latest
         if latest is not None:
             charter = self.confirmed[latest]
             everyone = dict.fromkeys((latest.proposer, *charter.members)) if self._repeats > 2 else (latest.proposer,)
             for member in everyone:
-                if member != host.id:
-                    host.send(member, Confirm(latest))
+                if member != context.id:
+                    context.send(member, Confirm(latest))
 
     # Install.
 
@@ -418,41 +453,40 @@ class Participant:
 
     def withdraw(self) -> None:
         """Go before there was a view: whatever was promised or confirmed, nothing is installed here any more (I4)."""
-        self.gone = True
-        self.engaged = False
+        self._step(ParticipantStep.LEAVE)
         self.confirmed = {}
-        self.host.out.events.append(Left())
+        self._context.out.events.append(Left())
 
     def install(self, ballot: ViewId) -> None:
-        host, charter = self.host, self.confirmed[ballot]
-        previous, part = self.view, part_of(charter, host.id)
+        context, charter = self._context, self.confirmed[ballot]
+        previous, part = self.view, part_of(charter, context.id)
         assert previous is None or ballot.number > previous.id.number, "view numbers rise (I5)"
+        is_leaver = context.id in charter.leavers
+        self._step(ParticipantStep.LEAVE if is_leaver else ParticipantStep.INSTALL)
         self.confirmed = {}
-        self.engaged = False
         self._flush = None
         self._decree = None
-        host.ring.stop(ballot)
+        self._ring.stop(ballot)
         self._answer = b""
         self.promised = max(self.promised, ballot)
         self._advance()
         self.charter = charter
-        if host.id in charter.leavers:
-            self.gone = True
-            along = next((part.members for part in charter.parts if host.id in part.leavers), ())
+        if is_leaver:
+            along = next((part.members for part in charter.parts if context.id in part.leavers), ())
             if previous is not None:
-                host.seat.depart((host.id, *along), charter.primary or host.settings.policy != "primary")
-            host.out.events.append(Left())
+                context.engine.depart((context.id, *along), charter.primary or context.settings.policy != "primary")
+            context.out.events.append(Left())
             return
         is_kept = True
-        if host.settings.has_state:
+        if context.settings.has_state:
             is_first = charter.primary and not charter.holders  # each member has all there is
-            is_kept = is_first or primary.is_carried(charter, host.id, self.holds)
-            self.holds = primary.carry(charter, host.id, self.holds) if is_kept else None
+            is_kept = is_first or primary.is_carried(charter, context.id, self.holds)
+            self.holds = primary.carry(charter, context.id, self.holds) if is_kept else None
         if charter.primary:
             self.standing = primary.installed(self.standing, quorum_of(charter))
-            host.out.records.append(host.codec.encode(self.standing))
+            context.out.records.append(context.codec.encode(self.standing))
         self.view = View(charter.id, charter.members)
-        host.departures.installed(charter, None if previous is None else previous.id)
+        self._departures.installed(charter, None if previous is None else previous.id)
         self._floor = ballot.number
         self.order = charter.order
         self.is_torn = False
@@ -462,21 +496,21 @@ class Participant:
         self._handed = {}
         self._served = {}
         attributes: dict[str, object] = {}
-        transitional: Sequence[MemberId] = (host.id,)
+        transitional: Sequence[MemberId] = (context.id,)
         if part is not None:
             attributes["cut"] = str(part.cut)
             transitional = part.members
-        if charter.order != host.order:
+        if charter.order != context.order:
             attributes["order"] = charter.order
-        if host.settings.policy == "primary":
+        if context.settings.policy == "primary":
             attributes["primary"] = charter.primary
             if charter.primary and charter.supersedes:
                 attributes["previous_primary"] = ",".join(map(str, charter.supersedes))
-            if charter.primary and host.settings.has_state:
-                attributes |= _state_attributes(charter, host.id) | {"carries": is_kept}
+            if charter.primary and context.settings.has_state:
+                attributes |= _state_attributes(charter, context.id) | {"carries": is_kept}
         parts = tuple(dict.fromkeys(part.view for part in charter.parts))
-        host.seat.install(self.view, previous, transitional, parts, self.order, attributes)
-        host.out.events.append(Installed(charter))
+        context.engine.install(self.view, previous, transitional, parts, self.order, attributes)
+        context.out.events.append(Installed(charter))
 
 
 def quorum_of(charter: Charter) -> Quorum:

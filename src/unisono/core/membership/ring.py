@@ -31,14 +31,11 @@ somebody lacks of them goes to it directly, in a flush of its own, which the pro
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from unisono.core.membership.chunks import Parcel, pieces
+from unisono.core.membership.context import Context
 from unisono.core.types import MemberId, ViewId
 from unisono.core.wire.control import DECREE, Decree, Piece, Pull, RollCall
-
-if TYPE_CHECKING:
-    from unisono.core.membership.context import Host
 
 
 def ring_of(participants: Iterable[MemberId], proposer: MemberId) -> tuple[MemberId, ...]:
@@ -59,8 +56,8 @@ def after(ring: tuple[MemberId, ...], member: MemberId) -> MemberId:
 class Ring:
     """One member's place in the ring: the token that is on its way to it, and the one that it passed on."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._coming: Parcel | None = None
         self._from: MemberId | None = None
         self._taken: tuple[ViewId, int] | None = (
@@ -70,9 +67,9 @@ class Ring:
 
     def take(self, sender: MemberId, piece: Piece) -> RollCall | Decree | None:
         """A piece of a token; the token when it is whole."""
-        host, settings = self._host, self._host.settings
+        context, settings = self._context, self._context.settings
         if piece.total > settings.parcel_bytes_max:
-            host.refuse("parcel too large")
+            context.refuse("parcel too large")
             return None
         coming, which = self._coming, (piece.ballot, piece.topic)
         if self._taken is not None and self._taken[0] == piece.ballot and which <= self._taken:
@@ -87,15 +84,15 @@ class Ring:
             self._pull(again=False)
             return None
         self._coming, self._taken = None, which
-        token = host.codec.read(coming.bytes())
+        token = context.codec.read(coming.bytes())
         if isinstance(token, Decree if piece.topic == DECREE else RollCall):
             return token
-        host.refuse("token")
+        context.refuse("token")
         return None
 
     def pass_on(self, ballot: ViewId, topic: int, to: MemberId, token: RollCall | Decree) -> None:
         """Hand a token to the next one, and keep it until something newer comes."""
-        self._passed = (ballot, topic, to, self._host.codec.encode(token))
+        self._passed = (ballot, topic, to, self._context.codec.encode(token))
         self._push()
 
     def has_passed(self, ballot: ViewId, topic: int) -> bool:
@@ -105,11 +102,11 @@ class Ring:
         """The next one wants the rest of the token."""
         if self._passed is None or self._passed[:3] != (message.ballot, message.topic, sender):
             return
-        settings = self._host.settings
+        settings = self._context.settings
         for piece in pieces(
             *self._passed[:2], self._passed[3], message.offset, settings.piece_bytes_max, settings.pieces_max
         ):
-            self._host.send(sender, piece)
+            self._context.send(sender, piece)
 
     def repeat(self) -> None:
         """Nothing newer has come for a while: what I passed on may be lost, or what comes to me."""
@@ -126,12 +123,12 @@ class Ring:
     def _push(self) -> None:
         assert self._passed is not None
         ballot, topic, to, data = self._passed
-        for piece in pieces(ballot, topic, data, 0, self._host.settings.piece_bytes_max, 1):
-            self._host.send(to, piece)
+        for piece in pieces(ballot, topic, data, 0, self._context.settings.piece_bytes_max, 1):
+            self._context.send(to, piece)
 
     def _pull(self, again: bool) -> None:
         if self._coming is not None and self._from is not None:
-            settings = self._host.settings
+            settings = self._context.settings
             pull = self._coming.pull(settings.piece_bytes_max * settings.pieces_max, again)
             if pull is not None:
-                self._host.send(self._from, pull)
+                self._context.send(self._from, pull)

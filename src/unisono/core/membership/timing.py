@@ -1,23 +1,30 @@
-"""When a member is to propose a view: how long it waits for others and for a boundary between messages, and how it gives way.
+"""When a member proposes a view: how long it waits for others and for a boundary between messages, and how it gives way.
 
-Nothing here is needed for safety: a ballot too early costs messages, one too late costs time.
+Nothing here is needed for safety: a ballot too early costs messages, one too late costs time. It is told the time and what has
+happened, and asks what the participant has promised and what is believed of the others; it does nothing itself.
 """
 
 from __future__ import annotations
 
 from zlib import crc32
 
-from unisono.core.membership.beliefs import Knowledge
-from unisono.core.membership.context import Host
+from unisono.core.membership.beliefs import Beliefs
 from unisono.core.membership.participant import Participant
+from unisono.core.membership.settings import MembershipSettings
 from unisono.core.types import MemberId
 
+FREE_BALLOTS = 3
+"""This number of ballots in a row may come to nothing before the next one waits."""
 
-class Pace:
-    def __init__(self, host: Host, participant: Participant, known: Knowledge) -> None:
-        self._host = host
+
+class ProposalTiming:
+    def __init__(
+        self, member: MemberId, settings: MembershipSettings, participant: Participant, beliefs: Beliefs
+    ) -> None:
+        self._id = member
+        self._settings = settings
         self._participant = participant
-        self._known = known
+        self._beliefs = beliefs
         self.joined_at: int | None = None
         self.has_seeds = False
         self._outbid = 0  # times in a row
@@ -42,59 +49,58 @@ class Pace:
         self._trouble_at = self._lost_at = self._approached_at = None
 
     def promised(self) -> None:
-        """Somebody proposes, and lives."""
+        """Another member proposes, and lives."""
         self._lost_at = None
 
-    def abandon(self) -> None:
+    def abandoned(self, now: int) -> None:
         """Another ballot is needed, at once; but if several in a row come to nothing, not at once any more."""
-        settings = self._host.settings
         self._abandoned += 1
-        if self._abandoned > 3:
-            wait = min(settings.backoff_ns << min(self._abandoned - 4, 16), settings.backoff_ns_max)
-            self._backoff_until = self._host.now + wait
+        if self._abandoned > FREE_BALLOTS:
+            doublings = min(self._abandoned - FREE_BALLOTS - 1, 16)
+            self._backoff_until = now + min(self._settings.backoff_ns << doublings, self._settings.backoff_ns_max)
 
-    def back_off(self) -> None:
-        """Outbid: let the other one finish. The wait differs from member to member, so that two do not meet for ever."""
-        settings = self._host.settings
-        wait = min(settings.backoff_ns << min(self._outbid, 16), settings.backoff_ns_max)
-        jitter = crc32(f"{self._host.id}/{self._outbid}".encode()) % 1024 * wait // 1024
+    def outbid(self, now: int) -> None:
+        """Let the other one finish. The wait differs from member to member, so that two do not meet for ever."""
+        wait = min(self._settings.backoff_ns << min(self._outbid, 16), self._settings.backoff_ns_max)
+        jitter = crc32(f"{self._id}/{self._outbid}".encode()) % 1024 * wait // 1024
         self._outbid += 1
-        self._backoff_until = self._host.now + wait + jitter
+        self._backoff_until = now + wait + jitter
 
     # When it is time.
 
     @property
     def is_approaching(self) -> bool:
-        """Whether the seat may reach a boundary in any turn, and then I am to propose."""
+        """Whether the view may reach a boundary between messages in any turn, and then I am to propose."""
         return self._approached_at is not None
 
-    def due(self, wish: str, is_refused: bool, is_renewal: bool) -> int | None:
-        """When I am to propose, if I am; `wish` is the order that somebody asked for. One that was refused founds nothing.
-        `is_renewal`: a state was given up that the view lacks to be primary.
+    @property
+    def is_gathering(self) -> bool:
+        """Whether there are newcomers, and I wait for more of them."""
+        return self._newcomers_at is not None
 
-        Where all of a view are well, its change waits for a boundary between messages. A crash may block the way there, and who
-        sleeps gives no way: so it waits for `takeover_ns` at most, as the next in line does for whoever is to propose.
-        """
-        p, now, at = self._participant, self._host.now, self._wanted_at(wish, is_refused, is_renewal)
-        if at is None or at > now or p.view is None or p.engaged or self._known.is_broken():
-            if self._approached_at is not None:
-                self._approached_at = None
-                self._host.seat.approach(False)
-            return at
+    def approach(self, now: int) -> int:
+        """I wait for a boundary between messages: until when at most."""
         if self._approached_at is None:
             self._approached_at = now
-        return now if self._host.seat.approach(True) else self._approached_at + self._host.settings.takeover_ns
+        return self._approached_at + self._settings.takeover_ns
 
-    def _wanted_at(self, wish: str, is_refused: bool, is_renewal: bool) -> int | None:
-        """When I would propose if there were no messages."""
-        p, now, settings = self._participant, self._host.now, self._host.settings
-        line = self._known.line()
-        patience = settings.takeover_ns * line.index(self._host.id)
+    def stop_approaching(self) -> None:
+        self._approached_at = None
+
+    def due(self, now: int, wish: str, is_refused: bool, is_renewal: bool) -> int | None:
+        """When I would propose if there were no messages; None: I would not.
+
+        `wish` is the order that a member asked for. A member that was refused founds nothing. `is_renewal`: the view is to be
+        formed anew, because a state that it lacks was given up or is here after all.
+        """
+        p, settings = self._participant, self._settings
+        line = self._beliefs.line()
+        patience = settings.takeover_ns * line.index(self._id)
         if p.view is None and is_refused:
             return None
-        newcomers = self._known.newcomers() if line[0] == self._host.id else {}
+        newcomers = self._beliefs.newcomers() if line[0] == self._id else {}
         is_enough = p.view is not None or len(newcomers) + 1 >= settings.members_min
-        if p.engaged:
+        if p.is_engaged:
             if not is_enough:  # what was begun with more is not finished with fewer
                 return None
             if self._is_waiting_in_vain(p.promised.proposer):
@@ -115,7 +121,7 @@ class Pace:
         if p.view is None:
             founding = self._founding_at()
             times += [] if founding is None or newcomers else [founding]
-        elif self._known.must_shrink() or (line[0] == self._host.id and (wish not in ("", p.order) or is_renewal)):
+        elif self._beliefs.must_shrink() or (line[0] == self._id and (wish not in ("", p.order) or is_renewal)):
             self._trouble_at = now if self._trouble_at is None else self._trouble_at
             times.append(self._trouble_at + patience)
         else:
@@ -123,14 +129,14 @@ class Pace:
         return max(min(times), self._backoff_until) if times else None
 
     def _is_waiting_in_vain(self, proposer: MemberId) -> bool:
-        view, known = self._participant.view, self._known
-        if proposer == self._host.id or self._participant.is_forsaken:
+        view, beliefs = self._participant.view, self._beliefs
+        if proposer == self._id or self._participant.is_forsaken:
             return True
         is_mine = view is not None and proposer in view.members
-        return not known.is_active(proposer) if is_mine else known.is_lost(proposer)
+        return not beliefs.is_active(proposer) if is_mine else beliefs.is_lost(proposer)
 
     def _founding_at(self) -> int | None:
         assert self.joined_at is not None
-        if self._host.settings.members_min > 1:
+        if self._settings.members_min > 1:
             return None
-        return self.joined_at + (self._host.settings.join_wait_ns if self.has_seeds else 0)
+        return self.joined_at + (self._settings.join_wait_ns if self.has_seeds else 0)

@@ -281,8 +281,7 @@ class Post:
     def take(self, do: Do, what: Any = None) -> Turn:
         """One turn: an input, and all that follows from it."""
         membership, engine = self.membership, self.engine
-        host = membership._host
-        now = host.now
+        now = membership.now
         if do is Do.TICK:
             deadline = membership.deadline
             now = max(now + 1, deadline if deadline is not None else 0)
@@ -303,7 +302,7 @@ class Post:
             membership.join(what.seeds)
         elif do is Do.HEAR:
             membership.heard_of(what)
-            membership._discovery.greet_at = now
+            membership.greet_soon()
             self.knows_all = True
         elif do is Do.TAKE:
             self._take_in(what)
@@ -328,7 +327,7 @@ class Post:
 
     def _end_turn(self, engine_now: int, told: list[ShownAct]) -> Turn:
         out = self.membership.drain()
-        self.membership._host.refused = {}  # counters tell apart what behaves alike
+        self.membership.refused.clear()  # counters tell apart what behaves alike
         if out.records and self.scope.restarts:
             self.record = out.records[-1]
         sends: list[tuple[int, Letter]] = []
@@ -391,19 +390,19 @@ class Post:
 
     def facts(self) -> Facts:
         membership, engine = self.membership, self.engine
-        participant, deadline = membership._participant, membership.deadline
+        deadline = membership.deadline
         numbers = {member: number for number, member in enumerate(self.scope.ids)}
         return Facts(
-            participant.view,
+            membership.view,
             engine.is_blocked,
-            not participant.engaged and membership._attempt is None,
-            tuple(sorted(numbers[member] for member in membership._known.suspects)),
+            not membership.is_engaged and not membership.is_proposing,
+            tuple(sorted(numbers[member] for member in membership.suspects)),
             deadline,
-            deadline is not None and deadline < membership._host.now + SOON_NS,
+            deadline is not None and deadline < membership.now + SOON_NS,
             engine.quiet_at is not None and engine.phase is Phase.RUNNING,
-            None if participant.closed is None else participant.closed.id,
+            None if membership.closed is None else membership.closed.id,
             self.knows_all,
-            membership._pace._newcomers_at is not None and not participant.engaged and membership._attempt is None,
+            membership.is_gathering,
             membership.is_primary,
             self.application.is_waiting,
             self.application.holds,
@@ -430,8 +429,7 @@ class Shelf:
 
     def admit(self, post: Post) -> None:
         """Let a new post use what all share."""
-        host = post.membership._host
-        host.codec, host._codecs = self._shared["codec"], self._shared["codecs"]
+        post.membership.use_codecs(self._shared["codec"], self._shared["codecs"])
 
     def copy(self, post: Post) -> Post:
         """A post that can go on by itself. What is immutable or shared is not copied."""
