@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from unisono.core.config import Config
-from unisono.core.member.member import Settings
+from unisono.core.member.member import Member, Settings
 from unisono.core.membership.participant import Participant
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.tickets import PAIR
@@ -48,6 +48,13 @@ def settles(world: GroupWorld, names: Sequence[str], seconds: float = 10) -> Non
 def texts(process: Process) -> list[bytes]:
     """What the application was shown."""
     return [payload for _, payload in process.delivered]
+
+
+def retained_packets(member: Member) -> list[Packet]:
+    """What a member keeps of the packets of its view, for others that may miss them."""
+    engine = member._engine
+    slots = [(origin, number) for origin in range(len(engine.view)) for number in range(1, engine.slots(origin) + 1)]
+    return [packet for slot in slots if (packet := engine.retained(slot)) is not None]
 
 
 def with_membership(**changes: Any) -> Settings:

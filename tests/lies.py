@@ -122,8 +122,8 @@ class Liar(Member):
         if cause is not Cause.FAULTY:
             super()._suspect(member, cause, lasted_ns)
 
-    def _install(self, *arguments: Any) -> None:
-        super()._install(*arguments)
+    def install(self, *arguments: Any) -> None:
+        super().install(*arguments)
         self._codec = LyingCodec(self._codec, self.falsify)
 
     def falsify(self, packet: Packet) -> Packet:

@@ -1,4 +1,4 @@
-"""Members with real seats and real orders in virtual time: a network that loses, repeats and reorders control messages.
+"""Members with real engines and real orders in virtual time: a network that loses, repeats and reorders control messages.
 
 Control messages are encoded and decoded on their way. Packets of a view travel on streams that are in order and reliable between
 members that live and reach each other; a crash cuts a random suffix of each stream of the victim. Whoever does
@@ -17,9 +17,9 @@ from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.membership.context import Installed, Left, Refused
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.settings import MembershipSettings
-from unisono.core.ordering import AnyOrdering, Cut, Report
-from unisono.core.types import CastOptions, MemberId, Packet, Slot, View, ViewId
-from unisono.core.views.engine import Seat, packet_for
+from unisono.core.ordering import AnyOrdering
+from unisono.core.types import CastOptions, MemberId, Packet, View, ViewId
+from unisono.core.views.engine import ViewEngine, packet_for
 from unisono.core.wire.control import Charter, Control, ControlCodec
 from unisono.orders.registry import ORDERS
 from unisono.trace.checks import Observer, Verdict
@@ -31,59 +31,15 @@ BOUND_NS = 20 * SECOND
 MESSAGES_MAX = 30_000  # of one run; a hard one of the swarm takes 11,000
 
 
-class Chair:
-    """The seat of a node: a `Seat` from its first view on."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self.member: Seat | None = None
-
-    def approach(self, wanted: bool) -> bool:
-        assert self.member is not None
-        return self.member.approach(wanted)
-
-    def block(self) -> Report:
-        assert self.member is not None
-        return self.member.block()
-
-    def retained(self, slot: Slot) -> Packet | None:
-        assert self.member is not None
-        return self.member.retained(slot)
-
-    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
-        assert self.member is not None
-        self.member.close(cut, missing)
-
-    def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
-        assert self.member is not None
-        self.member.depart(together, is_primary)
-
-    def install(
-        self,
-        view: View,
-        previous: View | None,
-        transitional: Sequence[MemberId],
-        parts: Sequence[ViewId],
-        order: str,
-        attributes: Mapping[str, object],
-    ) -> None:
-        node = self._node
-        kind = node.world.orders[order]
-        if self.member is None:
-            self.member = Seat(node.id, kind, node.world.config, view, True, parts, attributes)
-        else:
-            self.member.install(view, previous, transitional, parts, kind, attributes)
-
-
 class Node:
     """One life of a process."""
 
     def __init__(self, world: World, member: MemberId, record: bytes | None = None) -> None:
         self.world = world
         self.id = member
-        self.seat = Chair(self)
+        self.engine = ViewEngine(member, world.orders, world.config, noting=True)
         self.membership = world.kind(
-            member, self.seat, world.orders, world.order, world.config, world.settings_of(member), record
+            member, self.engine, world.orders, world.order, world.config, world.settings_of(member), record
         )
         self.recorder = Recorder("run", "group", world.order, member, "simulated", world.observer)
         self.alive = True
@@ -116,7 +72,7 @@ class Node:
             work()
         out = self.membership.drain()
         self.records += out.records
-        self._drain_seat()
+        self._drain_engine()
         for to, message in out.sends:
             world.send(self, to, message)
         for event in out.events:
@@ -135,16 +91,16 @@ class Node:
     def _stop(self) -> None:
         self.alive = False
 
-    def _drain_seat(self) -> None:
-        member, world = self.seat.member, self.world
-        if member is None or self.ended:
+    def _drain_engine(self) -> None:
+        engine, world = self.engine, self.world
+        if not engine.has_view or self.ended:
             return
-        effects = member.drain(world.now)
+        effects = engine.drain(world.now)
         assert not effects.faults, f"{self.id} refuses a packet: {effects.faults}"
         assert world.has_liars or not self.membership.is_lied_to, f"{self.id} takes another member for a liar"
         self.recorder.turn(world.now, effects.notes)
         self.shown += effects.events
-        view = member.view
+        view = engine.view
         for packet in effects.casts:
             for rank, other in enumerate(view.members):
                 if other != self.id:
@@ -167,21 +123,21 @@ class Node:
             self.turn()
 
     def cast(self, payload: bytes, options: CastOptions | None = None) -> None:
-        member = self.seat.member
-        if member is None or not self.alive or self.ended or self.paused:
+        engine = self.engine
+        if not engine.has_view or not self.alive or self.ended or self.paused:
             return
         if options is not None and options.to is not None:
-            options = CastOptions(tuple(m for m in options.to if m in member.view.members) or None)
-        self.turn(lambda: member.cast(payload, options or CastOptions()) and None)
+            options = CastOptions(tuple(m for m in options.to if m in engine.view.members) or None)
+        self.turn(lambda: engine.cast(payload, options or CastOptions()) and None)
 
     def receive(self, sender: MemberId, view: ViewId, packet: Packet) -> bool:
         """A packet of a view; False: that view is not installed here yet."""
-        member = self.seat.member
-        if member is None or member.view.id < view:
+        engine = self.engine
+        if not engine.has_view or engine.view.id < view:
             return False
-        if member.view.id == view:
-            rank = member.view.rank_of(sender)
-            self.turn(lambda: member.receive(rank, packet) if member.view.id == view else None)
+        if engine.view.id == view:
+            rank = engine.view.rank_of(sender)
+            self.turn(lambda: engine.receive(rank, packet) if engine.view.id == view else None)
         return True
 
 

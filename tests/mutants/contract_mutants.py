@@ -27,7 +27,6 @@ from unisono.core.membership.membership import Membership
 from unisono.core.membership.primary import Judgement
 from unisono.core.streams.streams import Streams
 from unisono.core.types import Batch, MemberId
-from unisono.core.views.engine import Seat
 from unisono.core.wire.control import Part
 from unisono.runtime.events import View
 from unisono.runtime.inbox import Inbox, Shown
@@ -37,11 +36,11 @@ EVERY = 10
 
 
 class StableWhenReceived(Member):
-    def _forget(self, seat: Seat, streams: Streams) -> None:
+    def _forget(self, streams: Streams) -> None:
         marks = self._own_casts._marks
         for place, (taken, spans) in enumerate(marks):
-            marks[place] = ([slots if rank == seat.rank else 0 for rank, slots in enumerate(taken)], spans)
-        super()._forget(seat, streams)
+            marks[place] = ([slots if rank == self._engine.rank else 0 for rank, slots in enumerate(taken)], spans)
+        super()._forget(streams)
 
 
 class ForgetfulAttempt(Attempt):

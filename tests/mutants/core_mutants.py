@@ -12,7 +12,7 @@ from __future__ import annotations
 from unisono.core.ordering import Report
 from unisono.core.streams.streams import Streams
 from unisono.core.types import Rank
-from unisono.sim.explore.views_post import Chair
+from unisono.core.views.engine import Phase, ViewEngine
 
 
 class CountsDepartedAsStable(Streams):
@@ -22,9 +22,12 @@ class CountsDepartedAsStable(Streams):
         floors[origin] = max(floors[origin], row[1] if len(row) > 2 else row[0])
 
 
-class LeakyViewsChair(Chair):
+class LeakyEngine(ViewEngine):
     def block(self) -> Report:
         report = super().block()
-        assert self.seat is not None
-        self.seat._blocked = False
+        self.phase = Phase.RUNNING
         return report
+
+
+class LeakyEngineOfSwarm(LeakyEngine):
+    """The same, for the swarm of memberships."""

@@ -12,10 +12,10 @@ from typing import Any
 from unisono.core.member.member import Member
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch
-from unisono.core.views.engine import Seat
+from unisono.core.views.engine import ViewEngine
 
 
-class _Tampers(Seat):
+class _Tampers(ViewEngine):
     """Does something to one batch to all, from the `tampers_from`-th on."""
 
     tampers_from = 20
@@ -78,7 +78,6 @@ MUTANTS: tuple[type[Any], ...] = (DropsADelivery, DoublesADelivery, AltersADeliv
 
 def plant(member: Member, mutant: type[Any], tampers_from: int = 20) -> None:
     """Make a running member one that shows something else, once it has shown that much more."""
-    seat = member._seat
-    assert seat is not None, "it has a view"
-    seat.__class__ = mutant
-    seat.tampers_from = tampers_from  # type: ignore[attr-defined]
+    engine = member._engine
+    engine.__class__ = mutant
+    engine.tampers_from = tampers_from  # type: ignore[attr-defined]

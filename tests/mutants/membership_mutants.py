@@ -49,7 +49,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.membership_harness import Chair
 from unisono.core.membership.ballot import Attempt, Phase
 from unisono.core.membership.contacts import Contacts
 from unisono.core.membership.context import Host
@@ -59,7 +58,6 @@ from unisono.core.membership.participant import Participant
 from unisono.core.membership.primary import NOTHING
 from unisono.core.ordering import Report
 from unisono.core.types import MemberId, Rank, ViewId
-from unisono.core.views.engine import Seat
 from unisono.core.wire.control import Answer, Control, Flush, Hello, Propose, RollCall, Standing
 
 
@@ -120,14 +118,6 @@ class VoidingAttempt(Attempt):
 
 class VoidsWhatOthersDelivered(Membership):
     attempt_type = VoidingAttempt
-
-
-class LeakyChair(Chair):
-    def block(self) -> Report:
-        report = super().block()
-        assert isinstance(self.member, Seat)
-        self.member._blocked = False  # goes on taking packets in
-        return report
 
 
 class GullibleContacts(Contacts):

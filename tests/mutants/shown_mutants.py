@@ -21,7 +21,7 @@ from typing import Any
 
 from unisono.core.events import Entered
 from unisono.core.types import Batch, MemberId, Transition, View
-from unisono.core.views.engine import Seat
+from unisono.core.views.engine import ViewEngine
 from unisono.core.views.own_casts import OwnCasts, Span
 from unisono.core.wire.control import Charter
 from unisono.sim.group_world import Process
@@ -30,7 +30,7 @@ EVERY = 40
 """One event in so many is lost or altered."""
 
 
-class NamesEverybody(Seat):
+class NamesEverybody(ViewEngine):
     _coming: View | None = None
 
     def install(self, view: View, *args: Any, **options: Any) -> None:
@@ -61,7 +61,7 @@ class StableOnReceipt(OwnCasts):
         self.safe(spans)
 
 
-class RemainderFirst(Seat):
+class RemainderFirst(ViewEngine):
     def _show_remainder(self, together: Sequence[MemberId], is_primary: bool) -> None:
         super()._show_remainder(together, is_primary)
         at = max(at for at, event in enumerate(self._events) if isinstance(event, Transition))

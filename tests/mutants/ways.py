@@ -17,12 +17,13 @@ from typing import Any, Protocol
 
 from unisono.core.member import member
 from unisono.core.membership.membership import Membership
+from unisono.core.views.engine import ViewEngine
 from unisono.orders.registry import ORDERS
 from unisono.sim import group_world
 from unisono.sim.explore.case import Case
 from unisono.sim.explore.search import explore
 from unisono.sim.explore.views import explore_views
-from unisono.sim.explore.views_post import Chair, Scope
+from unisono.sim.explore.views_post import Scope
 from unisono.sim.group_swarm import run_outing, try_outing
 from unisono.sim.run import failure_of
 from unisono.sim.swarm import scenario_of
@@ -129,11 +130,12 @@ class GroupsOfOrder:
 
 @dataclass(frozen=True)
 class Memberships:
-    """Random faults on membership over seats, without streams and detectors."""
+    """Random faults on membership over engines, without streams and detectors."""
 
     order: str
     tries: int = 40
-    chair: bool = False
+    engine: bool = False
+    """Whether the mutant stands for the engine of each view, not for membership."""
 
     @property
     def name(self) -> str:
@@ -149,9 +151,9 @@ class Memberships:
         from tests import membership_harness
         from tests.membership_swarm import run
 
-        chair = mutant if self.chair and mutant is not None else membership_harness.Chair
-        kind = Membership if self.chair or mutant is None else mutant
-        with replaced(membership_harness, "Chair", chair):
+        engine = mutant if self.engine and mutant is not None else ViewEngine
+        kind = Membership if self.engine or mutant is None else mutant
+        with replaced(membership_harness, "ViewEngine", engine):
             try:
                 return run(seed, self.order, kind).go().result is not Result.PASS
             except AssertionError:
@@ -217,9 +219,9 @@ class Views:
         return "explorer of views"
 
     def scope(self, mutant: Any = Membership) -> Scope:
-        kind, chair = (Membership, mutant) if issubclass(mutant, Chair) else (mutant, Chair)
+        kind, engine = (Membership, mutant) if issubclass(mutant, ViewEngine) else (mutant, ViewEngine)
         limits = (self.casts, self.crashes, self.joins, self.suspicions, self.ticks)
-        return Scope(self.order, 3, *limits, kind=kind, chair=chair)
+        return Scope(self.order, 3, *limits, kind=kind, engine=engine)
 
     def catch(self, mutant: Any) -> int | None:
         return None if explore_views(self.scope(mutant), VIEWS_STATES_MAX).violation is None else 1

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.group_tools import load, lose_control, passes, settles, texts, with_streams
+from tests.group_tools import load, lose_control, passes, retained_packets, settles, texts, with_streams
 from tests.transfer_world import TransferWorld
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import Misuse
@@ -24,7 +24,7 @@ from unisono.core.member.explain import REACHES_KEPT
 from unisono.core.member.member import Member
 from unisono.core.ordering import AnyOrdering, weigh
 from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId
-from unisono.core.views import engine as seat_module
+from unisono.core.views import engine as engine_module
 from unisono.orders.registry import ORDERS
 from unisono.orders.rmp import Rmp
 from unisono.sim.group_world import ALSO_OWED, QUICK, GroupWorld, Process
@@ -333,15 +333,13 @@ def flood(world: GroupWorld, casts: int, a_turn: int, size: int = 64) -> tuple[i
 def kept_bytes(member: Member) -> int:
     """What a member keeps of payloads: not yet in a batch, on its streams, retained for the others, or in its ordering, which
     lets some wait to be cast and holds others back."""
-    streams, seat = member._streams, member._seat
+    streams, engine = member._streams, member._engine
     assert streams is not None
-    assert seat is not None
-    waiting = sum(len(payload) for _, payloads in seat._casting for payload in payloads)
-    packets = [packet for packets in seat._retained for packet in packets] + list(seat._ordering.unsent())
-    batches = [getattr(packet, "batch", None) for packet in packets] + [wait.batch for wait in seat.waits()]
+    packets = retained_packets(member) + list(engine.ordering.unsent())
+    batches = [getattr(packet, "batch", None) for packet in packets] + [wait.batch for wait in engine.waits()]
     shared = {id(batch): batch for batch in batches if isinstance(batch, Batch)}  # many are in several of these
     held = sum(len(payload) for batch in shared.values() for payload in batch.payloads or ())
-    return waiting + streams.kept_bytes + held
+    return engine.waiting_bytes + streams.kept_bytes + held
 
 
 def check_flood(order: str, casts: int, stopped: bool) -> None:
@@ -479,7 +477,7 @@ def test_e9_a_small_message_counts_with_what_is_written_around_it(like: bool, he
 @SMALL
 def test_e9_heads_that_do_not_count_are_caught(like: bool, head: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = gather_tight("fifo")
-    monkeypatch.setattr(seat_module, head, 0)
+    monkeypatch.setattr(engine_module, head, 0)
     with pytest.raises(Misuse, match="more is kept"):
         cast_small(world, like)
 
@@ -487,14 +485,13 @@ def test_e9_heads_that_do_not_count_are_caught(like: bool, head: str, monkeypatc
 def test_e9_messages_count_alike_one_by_one_and_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What they count before they form batches is what the batches weigh."""
     member = gather_tight("fifo").processes["a"].member
-    seat, some = member._seat, CastOptions(to=member._members[1:])
-    assert seat is not None
+    engine, some = member._engine, CastOptions(to=member._members[1:])
     for options in (DEFAULT, DEFAULT, some, some, CastOptions(safe=True)):
         member.cast(b"one", options)
     member.cast_many([b"two", b"", b"three"])
     member.cast_many([b"four"])
-    counted = seat._casting_bytes
+    counted = engine.waiting_bytes
     submitted: list[Batch] = []
-    monkeypatch.setattr(seat._ordering, "submit", lambda batch, out: submitted.append(batch))
-    seat._submit(seat._out)
+    monkeypatch.setattr(engine.ordering, "submit", lambda batch, out: submitted.append(batch))
+    engine.drain(0)
     assert counted == sum(map(weigh, submitted))

@@ -18,7 +18,7 @@ from unisono.core.member import member as member_module
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Effects
 from unisono.core.types import Batch, CastOptions, Packet, Rank, Service, View
-from unisono.core.views.engine import Seat
+from unisono.core.views.engine import Phase, ViewEngine
 from unisono.core.wire.control import Notice
 from unisono.orders.fifo import Fifo
 from unisono.orders.holdback import longest_held
@@ -319,15 +319,14 @@ def test_b9_a_suspicion_that_no_view_confirms_changes_nothing() -> None:
 
 def test_b9_whoever_acts_on_a_suspicion_alone_is_caught() -> None:
     def deaf(process: Process) -> None:
-        seat = process.member._seat
-        assert seat is not None
-        take = seat.receive
+        engine = process.member._engine
+        take = engine.receive
 
         def receive(sender: Rank, packet: Packet) -> None:
-            if seat.view.members[sender] not in process.member.suspects:
+            if engine.view.members[sender] not in process.member.suspects:
                 take(sender, packet)
 
-        seat.receive = receive  # type: ignore[method-assign]
+        engine.receive = receive  # type: ignore[method-assign]
 
     with pytest.raises((AssertionError, PeerFault)):
         passes(suspicion_without_a_view(deaf))
@@ -380,18 +379,18 @@ def test_b10_casts_from_inside_a_delivery_while_a_view_change_waits(order: str) 
         assert len(shown) == len(set(shown))
 
 
-class SubmitsWhileBlocked(Seat):
+class SubmitsWhileBlocked(ViewEngine):
     """Hands casts to an ordering that has given its report."""
 
     def drain(self, now: int) -> Effects:
-        blocked, self._blocked = self._blocked, False
+        phase, self.phase = self.phase, Phase.RUNNING
         effects = super().drain(now)
-        self._blocked = blocked
+        self.phase = phase
         return effects
 
 
 def test_b10_casts_into_a_view_that_is_being_closed_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member_module, "Seat", SubmitsWhileBlocked)
+    monkeypatch.setattr(member_module, "ViewEngine", SubmitsWhileBlocked)
     with pytest.raises((AssertionError, PeerFault)):
         passes(casts_inside_deliveries("sequencer")[0])
 

@@ -19,7 +19,7 @@ from unisono.core.incarnation import begin_life
 from unisono.core.member import member as member_module
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import Batch, CastOptions, MemberId, View
-from unisono.core.views.engine import Seat
+from unisono.core.views.engine import ViewEngine
 from unisono.core.wire.control import Install, Propose
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_world import GroupWorld, Process
@@ -410,11 +410,11 @@ def test_lectures_b_both_deliver_m_and_then_the_view(order: str, reached: str) -
     passes(world)
 
 
-class ViewFirst(Seat):
+class ViewFirst(ViewEngine):
     """Shows the next view, and then the rest of the old one."""
 
     def install(self, view: View, *rest: Any, **more: Any) -> None:
-        events, notes = len(getattr(self, "_events", ())), len(self._out.notes)
+        events, notes = len(self._events), len(self._out.notes)
         super().install(view, *rest, **more)
         for shown, before in ((self._events, events), (self._out.notes, notes)):
             shown.insert(before, shown.pop())  # type: ignore[arg-type]
@@ -422,7 +422,7 @@ class ViewFirst(Seat):
 
 def test_lectures_c_the_view_and_then_m_is_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours never shows it (b); one that does is caught."""
-    monkeypatch.setattr(member_module, "Seat", ViewFirst)
+    monkeypatch.setattr(member_module, "ViewEngine", ViewFirst)
     world, shown = crash_of_p("fifo", reached="q")
     assert shown["r"] == ["view", "m"]
     assert world.finish().result == "FAIL"

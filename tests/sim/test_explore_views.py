@@ -10,14 +10,13 @@ from typer.testing import CliRunner
 
 from tests.mutants import membership_mutants as mutants
 from tests.mutants.contract_mutants import AllowsAmnesia
-from tests.mutants.core_mutants import LeakyViewsChair
+from tests.mutants.core_mutants import LeakyEngine
 from tests.mutants.shown_mutants import RemainderFirst
 from unisono.cli import app
 from unisono.core.errors import Misuse
 from unisono.core.membership.ballot import Attempt
 from unisono.core.membership.beliefs import Knowledge
 from unisono.core.membership.membership import Membership
-from unisono.sim.explore import views_post as explore_views_post
 from unisono.sim.explore.views import Search, ViewsReport, explore_views
 from unisono.sim.explore.views_judge import Judge
 from unisono.sim.explore.views_post import Scope, Shelf
@@ -133,14 +132,13 @@ def test_installing_without_all_confirmations_is_found() -> None:
 
 
 def test_taking_packets_in_after_the_report_is_found() -> None:
-    steps = found(replace(CRASH, chair=LeakyViewsChair))
+    steps = found(replace(CRASH, engine=LeakyEngine))
     assert "receives Data 1 of view 1@a" in steps[-2]
     assert steps[-1].startswith("PeerFault "), "the cut has brought it already"
 
 
-def test_a_remainder_that_is_shown_before_the_transition_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explore_views_post, "Seat", RemainderFirst)
-    steps = found(replace(CUT, casts=1, safe=True))
+def test_a_remainder_that_is_shown_before_the_transition_is_found() -> None:
+    steps = found(replace(CUT, casts=1, safe=True, engine=RemainderFirst))
     assert steps[:2] == ("a casts", "a is cut off")
     assert steps[-1].startswith("P25: ")
 

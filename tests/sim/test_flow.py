@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tests.group_tools import retained_packets
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import Misuse
 from unisono.core.member.member import Settings
@@ -21,19 +22,22 @@ SMALL = replace(QUICK.streams, window_bytes=64 * KIB, window_packets=500, window
 def held_bytes(process: Process) -> int:
     """All that a member holds of its own casts and of others': queue, streams, retained slots, early datagrams."""
     member = process.member
-    seat, streams = member._seat, member._streams
-    assert seat is not None
+    engine, streams = member._engine, member._streams
     assert streams is not None
-    queued = sum(len(payload) for payload, _ in seat._casting)
     retained = sum(
         len(payload)
-        for packets in seat._retained
-        for packet in packets
+        for packet in retained_packets(member)
         for payload in getattr(packet, "batch").payloads or ()  # noqa: B009
     )
     memory = streams._memory
     return (
-        queued + retained + streams.kept_bytes + memory.ahead + memory.kept + memory.reassembly + member._early._bytes
+        engine.waiting_bytes
+        + retained
+        + streams.kept_bytes
+        + memory.ahead
+        + memory.kept
+        + memory.reassembly
+        + member._early._bytes
     )
 
 
@@ -94,8 +98,7 @@ def test_without_the_limit_the_turn_fails() -> None:
     world = GroupWorld("fifo", 2)
     world.gather("ab")
     member = world.processes["a"].member
-    assert member._seat is not None
-    member._seat.casting_bytes_max = 1 << 62
+    member._engine.casting_bytes_max = 1 << 62
     for _ in range(20_000):
         assert member.cast(bytes(16_000)) is not None
     with pytest.raises(Misuse, match="more is kept"):

@@ -12,6 +12,7 @@ from unisono.core.member.member import Member
 from unisono.core.member.watchdog import Watch
 from unisono.core.ordering import AnyOrdering, Ordering
 from unisono.core.types import CastOptions
+from unisono.core.views.engine import Phase
 from unisono.orders import sequencer, stamps
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_swarm import try_outing
@@ -68,9 +69,9 @@ def test_who_forgets_before_all_have_delivered_is_caught(
     tests/unit/test_orders_sequencer.py."""
 
     def look_back(self: Watch) -> None:
-        seat = self._member._seat
-        if seat is not None and not self._member._is_blocked and (mark := seat.mark()) is not None:
-            seat.forget(mark)
+        engine = self._member._engine
+        if engine.phase is Phase.RUNNING and (mark := engine.mark()) is not None:
+            engine.forget(mark)
 
     assert try_outing(order, seeds[0], kind=Forgetful).sentence is None
     monkeypatch.setattr(Watch, "_look_back", look_back)
@@ -78,7 +79,7 @@ def test_who_forgets_before_all_have_delivered_is_caught(
 
 
 def kept(process: Any) -> int:
-    ordering = process.member._seat._ordering
+    ordering = process.member._engine.ordering
     return len(getattr(ordering, "_order", ()) or getattr(ordering, "_finals", ()))
 
 
@@ -107,8 +108,7 @@ def test_whom_messages_were_for_is_forgotten_when_they_are_stable() -> None:
         world.run(0.005)
     world.run(1)
     assert a.member.settled_index == 200
-    assert a.member._seat is not None
-    assert not a.member._seat._own_addressed
+    assert not a.member._engine._own_addressed
     assert world.finish().result == "PASS"
 
 

@@ -25,7 +25,7 @@ from unisono.core.member.member import Member
 from unisono.core.membership.beliefs import Knowledge
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, Rank
-from unisono.core.views.engine import Seat
+from unisono.core.views.engine import ViewEngine
 from unisono.core.wire.envelope import BODY, CAST, make_plain, take_plain
 from unisono.orders import abcast, agreed, causal, fifo, rmp, sequencer, tomp
 from unisono.orders.holdback import VectorHoldback
@@ -217,7 +217,7 @@ def test_without_a_check_a_lie_does_harm(
 
 def test_without_a_check_a_liar_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     expelled = count_expelled("fifo", fifo.Data, "d")
-    monkeypatch.setattr(Seat, "_demand", nothing)
+    monkeypatch.setattr(ViewEngine, "_demand", nothing)
     assert count_expelled("fifo", fifo.Data, "d") < expelled
 
 
@@ -233,9 +233,9 @@ def test_a_lock_that_takes_any_stamp_is_caught(monkeypatch: pytest.MonkeyPatch) 
 def test_blaming_the_origin_of_what_another_handed_on_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     distrust = Member._distrust
 
-    def blame(self: Member, rank: Rank, seat: Seat, streams: Any, is_certain: bool = True) -> None:
+    def blame(self: Member, rank: Rank, streams: Any, is_certain: bool = True) -> None:
         streams.relayed.clear()
-        distrust(self, rank, seat, streams, is_certain)
+        distrust(self, rank, streams, is_certain)
 
     monkeypatch.setattr(Member, "_distrust", blame)
     with pytest.raises(AssertionError):

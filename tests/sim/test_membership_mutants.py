@@ -10,6 +10,7 @@ from tests import membership_harness
 from tests.membership_harness import World
 from tests.membership_swarm import run
 from tests.mutants import membership_mutants as mutants
+from tests.mutants.core_mutants import LeakyEngine
 from tests.sim import test_membership_faults as faults
 from tests.sim import test_membership_partitions as partitions
 from tests.unit import test_membership as pieces
@@ -89,6 +90,6 @@ def test_the_story_passes_without_the_mutant(
     assert not caught_by_story(Membership, story, monkeypatch)
 
 
-def test_a_seat_that_takes_packets_in_after_its_report_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership_harness, "Chair", mutants.LeakyChair)
+def test_an_engine_that_takes_packets_in_after_its_report_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership_harness, "ViewEngine", LeakyEngine)
     assert caught_by_swarm(Membership, range(20), "fifo")

@@ -18,7 +18,7 @@ from unisono.orders.fifo import Fifo
 
 FOLDER = Path(__file__).resolve().parents[1] / "mutants"
 QUICK = (  # seconds each at most; `./dev mutants` runs all
-    "LeakyViewsChair",
+    "LeakyEngine",
     "CountsDepartedAsStable",
     "AbcastCounterStays",
     "NothingAnew",

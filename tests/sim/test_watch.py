@@ -238,9 +238,8 @@ def test_the_watchdog_speaks_at_growing_intervals_and_tells_when_it_moves() -> N
     world = gathered("sequencer", 12, settings=watched(stall_ns=100 * MILLISECOND))
     b = world.processes["b"]
     seen = events(b, Stalled, Moving)
-    ordering = world.processes["a"].member._seat
-    assert ordering is not None
-    ordering._ordering.end_turn = lambda out: None  # type: ignore[method-assign]  # the sequencer numbers nothing
+    ordering = world.processes["a"].member._engine.ordering
+    ordering.end_turn = lambda out: None  # type: ignore[method-assign]  # the sequencer numbers nothing
     b.cast(b"x")
     world.run(2)
     stalls = [event for event in seen if isinstance(event, Stalled)]
@@ -249,7 +248,7 @@ def test_the_watchdog_speaks_at_growing_intervals_and_tells_when_it_moves() -> N
     waits = [seconds(stalled.sentences[0]) for stalled in stalls]
     assert all(later >= 1.8 * earlier for earlier, later in pairwise(waits)), waits
     assert not any(isinstance(event, Moving) for event in seen)
-    del ordering._ordering.end_turn
+    del ordering.end_turn
     world.processes["a"].turn()
     world.run(1)
     assert isinstance(seen[-1], Moving)

@@ -7,14 +7,15 @@ import pytest
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.types import CastOptions, MemberId, View, ViewId
-from unisono.core.views.engine import Seat
+from unisono.core.views.engine import ViewEngine
 from unisono.orders.registry import ORDERS
 
 
 def test_lists_of_one_turn_are_not_touched_by_the_next() -> None:
     """Empty lists used to be handed out and then filled in the next turn, under the hands of a driver that kept them."""
     view = View(ViewId(1, MemberId("a")), (MemberId("a"), MemberId("b")))
-    member = Seat(MemberId("a"), ORDERS["fifo"], Config(), view)
+    member = ViewEngine(MemberId("a"), ORDERS, Config())
+    member.install(view, order="fifo")
     member.drain(0)
     effects = member.drain(0)
     kept = (effects.casts, effects.sends, effects.events, effects.notes)
@@ -25,6 +26,7 @@ def test_lists_of_one_turn_are_not_touched_by_the_next() -> None:
 
 def test_a_message_to_nobody_is_misuse() -> None:
     view = View(ViewId(1, MemberId("a")), (MemberId("a"), MemberId("b")))
-    member = Seat(MemberId("a"), ORDERS["causal"], Config(), view)
+    member = ViewEngine(MemberId("a"), ORDERS, Config())
+    member.install(view, order="causal")
     with pytest.raises(Misuse, match="addressed to nobody"):
         member.cast(b"x", CastOptions(to=()))

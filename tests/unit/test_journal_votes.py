@@ -286,10 +286,10 @@ def unwritten_sends(tmp_path: Path, kind: type[Journal]) -> int:
 
             def checked(datagrams: Any) -> None:
                 nonlocal found
-                seat = group._driver.member._seat
+                engine = group._driver.member._engine
                 written = journal._records._pledge
-                if seat is not None and isinstance(seat._ordering, Rmp) and seat._ordering._voted:
-                    in_time = written is not None and written[:2] == (seat.view.id, seat._ordering._voted)
+                if engine.has_view and isinstance(engine.ordering, Rmp) and engine.ordering._voted:
+                    in_time = written is not None and written[:2] == (engine.view.id, engine.ordering._voted)
                     found += not in_time
                 send(datagrams)
 

@@ -158,8 +158,7 @@ def test_reports_and_cuts_of_every_order_travel(name: str) -> None:
     world.run(0.004)
     reports = {}
     for rank, node in enumerate(nodes):
-        assert node.seat.member is not None
-        report: Any = node.seat.member.block()
+        report: Any = node.engine.block()
         data = codec.encode(report)
         assert codec.decode(data, rank, 3) == report
         reports[rank] = report
@@ -510,12 +509,11 @@ def test_switching_the_order_takes_effect_with_the_next_view() -> None:
     nodes = world.group("abc")
     nodes[1].cast(b"before")
     nodes[2].turn(lambda: nodes[2].membership.switch("causal"))
-    kinds = [node.seat.member for node in nodes]
-    assert world.run(5, lambda: all(type(m._ordering) is ORDERS["causal"] for m in kinds if m is not None))
+    assert world.run(5, lambda: all(type(node.engine.ordering) is ORDERS["causal"] for node in nodes))
     nodes[1].cast(b"after")
     (d,) = world.start("d", seeds=("a",))  # configured as the group once was: it learns the order with its first view
     assert world.run(5, lambda: world.is_one("abcd"))
-    assert type(d.seat.member._ordering) is ORDERS["causal"]  # type: ignore[union-attr]
+    assert type(d.engine.ordering) is ORDERS["causal"]
     assert world.finish().result is Result.PASS
 
 

@@ -12,7 +12,7 @@ from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Effects, NoteKind
 from unisono.core.types import Batch, CastOptions, Key, MemberId, Packet, Service
-from unisono.core.views.engine import Seat, packet_for
+from unisono.core.views.engine import ViewEngine, packet_for
 from unisono.orders import abcast, agreed, causal, fifo, sequencer
 from unisono.orders.abcast import Abcast
 from unisono.orders.all_ack import AllAck
@@ -26,10 +26,11 @@ NOW = 1_000
 
 def make_member(
     order: type[AnyOrdering] = Fifo, rank: int = A, size: int = 3, *, noting: bool = False, **settings: Any
-) -> Seat:
+) -> ViewEngine:
     """A member that has shown its first view already."""
     view = make_view(size)
-    member = Seat(view.members[rank], order, Config(**settings), view, noting)
+    member = ViewEngine(view.members[rank], {"order": order}, Config(**settings), noting)
+    member.install(view, order="order")
     assert member.drain(NOW).events == [view]
     return member
 
@@ -366,7 +367,8 @@ def test_nothing_is_noted_unless_someone_records() -> None:
 
 def test_the_notes_of_a_turn_are_in_the_order_in_which_things_happened() -> None:
     view = make_view(3)
-    member = Seat(ID_A, Sequencer, Config(), view, noting=True)
+    member = ViewEngine(ID_A, {"sequencer": Sequencer}, Config(), noting=True)
+    member.install(view, order="sequencer")
     (first,) = member.drain(NOW).notes
     assert (first.kind, first.view) == (NoteKind.VIEW, view)
     member.cast(b"x")

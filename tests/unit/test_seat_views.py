@@ -143,7 +143,7 @@ def test_a_threshold_gives_way_to_the_default_when_the_view_shrinks() -> None:
     previous = member.view
     member.block()
     member.install(make_view(2, 2), previous)
-    ordering: Any = member._ordering
+    ordering: Any = member.ordering
     assert ordering._phi == 1
     assert member.config.phi == 2.5
     with pytest.raises(ConfigError, match="phi = 5 is out of range for 3 members"):

@@ -264,8 +264,8 @@ class Program:
                 for number in range(event.first, event.first + event.count):
                     name = self._people.name_of(member._members[event.origin])
                     self._keyboard.say(f"[causal] delivered {name}:{number}")
-        if any(isinstance(event, Batch) for event in events) and member._seat is not None:
-            ordering = member._seat._ordering
+        if any(isinstance(event, Batch) for event in events):
+            ordering = member._engine.ordering
             if isinstance(ordering, Causal):
                 self._keyboard.say(f"[causal] vector here {self._vector(ordering._holdback.taken)}")
             waits = [

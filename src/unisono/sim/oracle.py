@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from unisono.core.ordering import Cut, Report
 from unisono.core.types import Packet, Rank, Slot, View, ViewId
-from unisono.core.views.engine import Seat, packet_for
+from unisono.core.views.engine import ViewEngine, packet_for
 
 if TYPE_CHECKING:
     from unisono.sim.world import World
@@ -72,7 +72,7 @@ class ViewChange:
         return True
 
 
-def missing_of(rank: Rank, report: Report, cut: Cut, members: Mapping[Rank, Seat]) -> dict[Slot, Packet]:
+def missing_of(rank: Rank, report: Report, cut: Cut, members: Mapping[Rank, ViewEngine]) -> dict[Slot, Packet]:
     """What one survivor lacks of the cut, fetched from the others.
 
     Payloads go to addressees only. A payload that no survivor holds is void: everyone gets the placeholder that is left of it.

@@ -15,7 +15,7 @@ from unisono.core.errors import PeerFault
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Effects
 from unisono.core.types import Batch, MemberId, Packet, Rank, View, ViewId
-from unisono.core.views.engine import Seat, packet_for
+from unisono.core.views.engine import ViewEngine, packet_for
 from unisono.orders.registry import find_order
 from unisono.sim.network import CAST, UNICAST, Network
 from unisono.sim.oracle import ViewChange
@@ -43,7 +43,7 @@ class Host:
         "number", "paused_until", "sent_bytes", "sent_packets",
     )  # fmt: skip
 
-    def __init__(self, number: int, member: Seat) -> None:
+    def __init__(self, number: int, member: ViewEngine) -> None:
         self.number = number
         self.member = member
         self.alive = True
@@ -106,7 +106,10 @@ class World:
         members = tuple(MemberId(name_of(number)) for number in range(scenario.members))
         self.view = View(ViewId(1, members[0]), members)
         noting = bool(self._watchers)
-        self.hosts = [Host(i, Seat(m, self.order, self.config, self.view, noting)) for i, m in enumerate(members)]
+        orders = {scenario.order: self.order}
+        self.hosts = [Host(i, ViewEngine(m, orders, self.config, noting)) for i, m in enumerate(members)]
+        for host in self.hosts:
+            host.member.install(self.view, order=scenario.order)
         self.change = ViewChange(self)
         self._enter_view(self.view, self.hosts)
 

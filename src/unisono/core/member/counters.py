@@ -65,7 +65,7 @@ class Totals:
 
 def tally(member: Member) -> Tally:
     """Costs something only when it is asked for: what is counted all the time is counted by turn or by batch."""
-    seat, streams = member._seat, member._streams
+    engine, streams = member._engine, member._streams
     sums, refused = member._totals.with_current(None if streams is None else streams.counters)
     dropped = dict(member.dropped)
     layers: dict[str, Mapping[Any, int]] = {
@@ -80,15 +80,15 @@ def tally(member: Member) -> Tally:
     use = {} if streams is None else streams.window_use()
     return Tally(
         member._views,
-        0 if seat is None else seat.accepted,
+        engine.accepted,
         member._watch.refused,
-        0 if seat is None else seat.given,
+        engine.given,
         member._suspicions,
         member._detector.pauses,
         sums,
         dropped,
-        0 if seat is None else seat.unfinished,
-        0 if seat is None else len(seat.waits()) + len(seat.gated()),
+        engine.unfinished,
+        len(engine.waits()) + len(engine.gated()),
         {member._members[rank]: count for rank, count in use.items()},
         0 if streams is None else streams.kept_bytes,
         member._comparer.divergences,

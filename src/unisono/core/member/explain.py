@@ -30,30 +30,30 @@ class Reach(NamedTuple):
 
 def message_concerns(member: Member) -> Iterator[Concern]:
     """What the ordering holds back, what is not yet safe, and what was cast and has not left; each said only when asked for."""
-    seat, streams = member._seat, member._streams
-    if seat is None or streams is None:
+    engine, streams = member._engine, member._streams
+    if streams is None:
         return
-    names = seat.view.members
-    for wait in seat.waits()[:SAID_MAX]:
+    names = engine.view.members
+    for wait in engine.waits()[:SAID_MAX]:
         whom = _names(names, wait.waits_for) or "nobody in particular"
         sentence = f"{_name(names, wait.batch)} is held back at {member.id}: {wait.reason}; it waits for {whom}"
         yield Concern(_key(names, wait.batch), sentence)
-    for batch, needed in islice(seat.gated(), SAID_MAX):
+    for batch, needed in islice(engine.gated(), SAID_MAX):
         lacking = dict.fromkeys(
             rank for origin, count in enumerate(needed or ()) for rank in streams.behind(origin, count)
         )
         whom = f"{_names(names, lacking)} to take it in" if lacking else "others before it"
         yield Concern(_key(names, batch), f"{_name(names, batch)} is not yet safe at {member.id}: it waits for {whom}")
-    if member._is_blocked and seat.accepted > seat.submitted:
-        count = seat.accepted - seat.submitted
-        key = ("queue", seat.submitted)
-        yield Concern(key, f"{count} messages of {member.id} wait for the next view, from {seat.submitted} on")
+    if member.is_blocked and engine.accepted > engine.submitted:
+        count = engine.accepted - engine.submitted
+        key = ("queue", engine.submitted)
+        yield Concern(key, f"{count} messages of {member.id} wait for the next view, from {engine.submitted} on")
 
 
 def stream_concerns(member: Member) -> list[Concern]:
     """Gaps in what others cast: something is lost, and has not come again."""
     streams = member._streams
-    if streams is None or member._is_blocked:
+    if streams is None or member.is_blocked:
         return []
     return [
         Concern(("gap", origin, kind, number), f"{member.id} lacks a datagram of {member._members[origin]}")
@@ -65,22 +65,22 @@ def explain_key(member: Member, key: Key, reaches: Sequence[Reach], now: int) ->
     """Why one message is not delivered here: a concern, or a whole sentence."""
     if not isinstance(key, Key):
         raise Misuse(f"{key!r} is no key of a message: give that of its receipt, as in `explain(receipt.key)`.")
-    seat = member._seat
+    engine = member._engine
     name, here = f"{key.origin}:{key.index}", member.id
-    if seat is None:
+    if not engine.has_view:
         return f"{name} is not known at {here}, which has no view yet."
     for batch, concern in _concerns_of_batches(member):
-        if seat.view.members[batch.origin] == key.origin and batch.first <= key.index < batch.first + batch.count:
+        if engine.view.members[batch.origin] == key.origin and batch.first <= key.index < batch.first + batch.count:
             return concern
-    if key.origin == here and key.index >= seat.accepted:
-        return f"{name} is not known at {here}: the next message cast here gets the number {seat.accepted}."
-    if key.origin == here and key.index >= seat.submitted:
-        what = "the view changes, and it belongs to the next one" if member._is_blocked else "it leaves with this turn"
-        return Concern(("queue", seat.submitted), f"{name} waits in the queue of {here}: {what}")
-    if key.index < seat.reaches().get(key.origin, 0):
+    if key.origin == here and key.index >= engine.accepted:
+        return f"{name} is not known at {here}: the next message cast here gets the number {engine.accepted}."
+    if key.origin == here and key.index >= engine.submitted:
+        what = "the view changes, and it belongs to the next one" if member.is_blocked else "it leaves with this turn"
+        return Concern(("queue", engine.submitted), f"{name} waits in the queue of {here}: {what}")
+    if key.index < engine.reaches().get(key.origin, 0):
         return f"{name} is delivered at {here}{_when(key, reaches, now)}.{_elsewhere(member, key)}"
-    if key.origin not in seat.view.members:
-        return f"{name} is not known at {here}, and {key.origin} is not in view {seat.view.id}."
+    if key.origin not in engine.view.members:
+        return f"{name} is not known at {here}, and {key.origin} is not in view {engine.view.id}."
     for concern in stream_concerns(member):
         if member._members[concern.key[1]] == key.origin:  # type: ignore[call-overload]
             return concern._replace(sentence=f"{name} is not known at {here}: {concern.sentence}")
@@ -90,9 +90,8 @@ def explain_key(member: Member, key: Key, reaches: Sequence[Reach], now: int) ->
 
 
 def _concerns_of_batches(member: Member) -> Iterable[tuple[Batch, Concern]]:
-    assert member._seat is not None
-    batches = [wait.batch for wait in member._seat.waits()[:SAID_MAX]]
-    batches += [batch for batch, _ in member._seat.gated()[:SAID_MAX]]
+    batches = [wait.batch for wait in member._engine.waits()[:SAID_MAX]]
+    batches += [batch for batch, _ in member._engine.gated()[:SAID_MAX]]
     return zip(batches, message_concerns(member), strict=False)
 
 

@@ -1,7 +1,7 @@
 """One member of a group, whole: streams, failure detector, membership and ordering in one object without I/O.
 
-    datagrams ─▶ frame ─▶ streams ─▶ decode ─▶ seat (batches, ordering) ─▶ gate ─▶ events
-                     └──▶ membership ─▶ block · close · install of the seat, and new streams with each view
+    datagrams ─▶ frame ─▶ streams ─▶ decode ─▶ engine (batches, ordering) ─▶ gate ─▶ events
+                     └──▶ membership ─▶ block · close · install of the engine, and new streams with each view
 
 A **turn** is any number of inputs (`cast`, `receive`, `tick`, …), then exactly one `drain(now)`, whose effects the driver
 performs strictly top to bottom. Same inputs in the same order, same outputs.
@@ -22,7 +22,6 @@ from unisono.core.departure import Cause
 from unisono.core.errors import NotPrimary
 from unisono.core.events import Aside, Effects, Entered, Happening
 from unisono.core.incarnation import INCARNATION_MAX
-from unisono.core.member.chair import Chair
 from unisono.core.member.comparison import TAG as COMPARING
 from unisono.core.member.comparison import Checking, Comparer
 from unisono.core.member.counters import Tally, Totals, tally
@@ -34,7 +33,7 @@ from unisono.core.membership.context import Installed
 from unisono.core.membership.detector import Detector
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.tickets import SECRET_BYTES, Tickets
-from unisono.core.ordering import AnyOrdering
+from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.outbox import Fault, Note, NoteKind
 from unisono.core.streams.streams import Streams
 from unisono.core.types import (
@@ -44,13 +43,15 @@ from unisono.core.types import (
     Key,
     Marker,
     MemberId,
+    Packet,
     Rank,
     Service,
+    Slot,
     Transition,
     View,
     ViewId,
 )
-from unisono.core.views.engine import Seat
+from unisono.core.views.engine import Phase, ViewEngine
 from unisono.core.views.own_casts import OwnCasts
 from unisono.core.wire.codec import Codec
 from unisono.core.wire.control import Charter, ControlCodec, Held
@@ -98,8 +99,8 @@ class Member(MemberQuestions):
         secret = random.randbytes(SECRET_BYTES)
         self.tickets = Tickets(member.address, secret, settings.membership.addresses_max)
         self._control = ControlCodec(settings.config)
-        self._seat: Seat | None = None  # from the first view on
-        self._streams: Streams | None = None
+        self._engine = self._make_engine()
+        self._streams: Streams | None = None  # from the first view on
         self._codec = Codec((), settings.config)
         self._room: int | None = None  # of the application
         self._room_most = 1  # that it ever had
@@ -121,11 +122,10 @@ class Member(MemberQuestions):
         self._quiet_at: int | None = None  # when the ordering may owe an acknowledgement
         self._members: tuple[MemberId, ...] = ()
         self._rank: Rank = -1
-        self._is_blocked = False
         self._own_casts = OwnCasts()
         self._comparer = Comparer(member, settings.config)
-        self._notes: list[Note] = []  # before the seat's
-        self._events: list[Happening] = []  # after the seat's
+        self._notes: list[Note] = []  # before the engine's
+        self._events: list[Happening] = []  # after the engine's
         self._suspected: dict[MemberId, None] = {}
         self._forgive_at: dict[MemberId, int] = {}  # who sent what no correct member sends
         self._detect_at = NEVER  # when the detector must be asked
@@ -138,15 +138,23 @@ class Member(MemberQuestions):
         self._totals = Totals()
         self._views = self._suspicions = 0
         self._watch = Watch(self, now)
-        self._membership = Membership(
-            member, Chair(self), orders, order, settings.config, settings.membership, record, secret
-        )
+        self._membership = Membership(member, self, orders, order, settings.config, settings.membership, record, secret)
         self._membership.tick(now)
 
     @property
     def tally(self) -> Tally:
         """What happened so far, in numbers. What else can be asked is in `MemberQuestions`."""
         return tally(self)
+
+    def _make_engine(self) -> ViewEngine:
+        settings = self.settings.streams
+        engine = ViewEngine(self.id, self._orders, self.settings.config, self._noting)
+        engine.casting_bytes_max = settings.window_bytes
+        engine.copies_bytes_max = settings.kept_bytes_max - 2 * settings.window_bytes
+        if settings.datagram_bytes >= LARGE_DATAGRAM_BYTES:  # a batch a datagram: nothing to cut and rebuild
+            room = settings.datagram_bytes - BATCH_HEAD_BYTES
+            engine.batch_bytes_max = min(self.settings.config.batch_bytes_max, room)
+        return engine
 
     # The inputs of a turn.
 
@@ -193,11 +201,11 @@ class Member(MemberQuestions):
 
         Under the policy `shed` a full window raises `Shed` instead.
         """
-        seat, streams = self._seat, self._streams
-        if seat is None or streams is None or self.is_gone:
+        engine, streams = self._engine, self._streams
+        if streams is None or self.is_gone:
             return None
         self._demand_primary()
-        key = seat.cast(payload, options) if self._is_blocked or streams.writable() else None
+        key = engine.cast(payload, options) if engine.phase is not Phase.RUNNING or streams.writable() else None
         if key is None:
             self._watch.refuse()
         return key
@@ -211,15 +219,14 @@ class Member(MemberQuestions):
 
     def room_messages(self) -> int:
         """How many messages without options `cast_many` takes now, whatever their size: as many as the window has room for."""
-        return self._seat.room_messages if self._seat is not None and self.is_writable and self.is_primary else 0
+        return self._engine.room_messages if self.is_writable and self.is_primary else 0
 
     def cast_many(self, payloads: list[bytes]) -> None:
         """Accept messages without options, of which there are no more than `room_messages` and none is too large.
 
         For a driver that has asked at the end of the last turn: nothing but a turn changes the answer.
         """
-        assert self._seat is not None
-        self._seat.cast_many(payloads)
+        self._engine.cast_many(payloads)
 
     def check(self) -> Checking | None:
         """Begin to compare what the members of the view have delivered. None: not now, because a window is full, or a view change
@@ -250,14 +257,13 @@ class Member(MemberQuestions):
     @property
     def can_check(self) -> bool:
         """Whether there is room for the markers of a check, and no view change under way."""
-        if self._seat is None or self._is_blocked or not self.is_writable:
+        if self._engine.phase is not Phase.RUNNING or not self.is_writable:
             return False
-        return self._seat.room_messages >= len(self._compared_services())
+        return self._engine.room_messages >= len(self._compared_services())
 
     def _cast_markers(self, asks: bool, services: Sequence[Service]) -> None:
-        assert self._seat is not None
         for service in services:
-            self._seat.cast_marker(asks, service)
+            self._engine.cast_marker(asks, service)
 
     def send(self, to: MemberId, data: bytes) -> bool:
         """Send bytes to one member of the view, reliably and in order while the view lasts. False: it is not in the view."""
@@ -318,11 +324,11 @@ class Member(MemberQuestions):
             self._plan(effects)  # may block, close and install
         for address, written in self.tickets.drain():
             effects.datagrams.append(((address,), self._frames.control(written)))
-        seat, streams = self._seat, self._streams
-        if seat is not None and streams is not None:
+        streams = self._streams
+        if streams is not None:
             if streams.arrivals:
-                self._hand_over(seat, streams)
-            self._take_seat_turn(seat, streams, effects)
+                self._hand_over(streams)
+            self._take_engine_turn(streams, effects)
             if self._comparer.has_work:
                 self._compare()
             self._drain_streams(streams, effects)
@@ -336,12 +342,12 @@ class Member(MemberQuestions):
     def settle(self) -> int | None:
         """The other half: what can wait until the effects are performed, but not until the next input. Returns the deadline."""
         self._tell_detector()
-        seat, streams = self._seat, self._streams
+        streams = self._streams
         if self._comparer.waiting:
             self._comparer.settle()
-        if seat is not None and streams is not None:
-            if not self._is_blocked:
-                self._forget(seat, streams)
+        if streams is not None:
+            if self._engine.phase is Phase.RUNNING:
+                self._forget(streams)
             streams.settle(self._now)
         if self._membership.is_approaching:
             self._plan_at = _or_never(self._membership.deadline)  # this turn may have got there
@@ -456,15 +462,15 @@ class Member(MemberQuestions):
 
     def _keep_early(self, view: int, datagram: memoryview, sealed_by: MemberId | None) -> None:
         """Of another view: perhaps of the next one, which others have installed a little earlier."""
-        if not self._is_blocked and self._seat is not None:
+        if self._engine.phase is Phase.RUNNING:
             self._drop("other view")
             return
         for _ in range(self._early.keep(view, bytes(datagram), sealed_by)):
             self._drop("early datagrams")
 
-    def _hand_over(self, seat: Seat, streams: Streams) -> None:
+    def _hand_over(self, streams: Streams) -> None:
         """What has arrived on the streams goes to the ordering, unless the view is being closed."""
-        members = len(self._members)
+        engine, members = self._engine, len(self._members)
         for sender, data in streams.arrived():
             if data[:1] == ASIDE:
                 if data[1:2] == COMPARING:
@@ -472,31 +478,31 @@ class Member(MemberQuestions):
                 else:
                     self._events.append(Aside(self._members[sender], bytes(data[1:])))
                 continue
-            if self._is_blocked or sender in seat.faulty:
+            if engine.phase is not Phase.RUNNING or sender in engine.faulty:
                 continue
             packet = self._codec.decode(data, sender, members)
             if packet is None:
                 self._drop("packet")
-                self._distrust(sender, seat, streams)
+                self._distrust(sender, streams)
                 continue
-            seat.receive(sender, packet)
+            engine.receive(sender, packet)
         if streams.broken:
-            for sender in streams.broken - seat.faulty:
-                self._distrust(sender, seat, streams)
+            for sender in streams.broken - engine.faulty:
+                self._distrust(sender, streams)
 
-    def _refuse(self, faults: Sequence[Fault], seat: Seat, streams: Streams) -> None:
+    def _refuse(self, faults: Sequence[Fault], streams: Streams) -> None:
         """The ordering has refused packets that no correct member sends at that point."""
         for fault in faults:
             self.lie = f"{self._members[fault.sender]}: {fault.reason}"
             self._drop("impossible packet" if fault.is_certain else "contradiction")
-            self._distrust(fault.sender, seat, streams, fault.is_certain)
+            self._distrust(fault.sender, streams, fault.is_certain)
 
-    def _distrust(self, rank: Rank, seat: Seat, streams: Streams, is_certain: bool = True) -> None:
+    def _distrust(self, rank: Rank, streams: Streams, is_certain: bool = True) -> None:
         """What came in a member's name cannot be. It is blamed if all of it came from itself, sealed by it where there is a key.
 
         Otherwise it cannot be told who lied: no member is blamed, and the view is formed anew, with fresh streams.
         """
-        seat.faulty.add(rank)
+        self._engine.faulty.add(rank)
         if is_certain and rank not in streams.relayed:
             self._suspect(self._members[rank], Cause.FAULTY)
         else:
@@ -504,10 +510,11 @@ class Member(MemberQuestions):
         self._is_planning = True
         self._plan_at = self._now  # at once, not with the next datagram
 
-    def _take_seat_turn(self, seat: Seat, streams: Streams, effects: Effects) -> None:
-        turn = seat.drain(self._now)
+    def _take_engine_turn(self, streams: Streams, effects: Effects) -> None:
+        engine = self._engine
+        turn = engine.drain(self._now)
         if turn.faults:
-            self._refuse(turn.faults, seat, streams)
+            self._refuse(turn.faults, streams)
         if turn.events:
             effects.events += self._happenings(turn.events)
         effects.notes = turn.notes
@@ -523,23 +530,23 @@ class Member(MemberQuestions):
                 streams.cast_parts(encode(header), encode(packet), batch.to)
         for rank, packet in turn.sends:
             streams.send(rank, encode(packet))
-        if self._is_blocked:
+        if engine.phase is not Phase.RUNNING:
             return
-        streams.take_all(seat.faulty)
-        if seat.is_gated:
+        streams.take_all(engine.faulty)
+        if engine.is_gated:
             streams.hurry()  # everyone gates it, and waits for everyone
-            seat.release(streams.held(), streams.taken_by_all)
-            released = seat.shown()
+            engine.release(streams.held(), streams.taken_by_all)
+            released = engine.shown()
             effects.events += self._happenings(released.events)
             effects.notes += released.notes
-        if seat.own_shown:
-            safe = seat.own_safe
+        if engine.own_shown:
+            safe = engine.own_safe
             self._own_casts.safe(safe)
-            shown = [span for span in seat.own_shown if span not in safe] if safe else seat.own_shown
+            shown = [span for span in engine.own_shown if span not in safe] if safe else engine.own_shown
             self._own_casts.delivered(shown, streams.held())
 
     def _happenings(self, events: Sequence[Batch | Marker | Transition | View]) -> list[Happening]:
-        """What the seat shows, with all that is known about a view. All of it is compared with what others deliver."""
+        """What the engine shows, with all that is known about a view. All of it is compared with what others deliver."""
         happened: list[Happening] = []
         comparer = self._comparer
         for event in events:
@@ -571,21 +578,22 @@ class Member(MemberQuestions):
         charter = self._charters.pop(view.id)
         return Entered.of(view, charter, previous, self._together, charter.primary or self.is_partitionable)
 
-    def _forget(self, seat: Seat, streams: Streams) -> None:
+    def _forget(self, streams: Streams) -> None:
         """Forget the packets that every member's ordering has taken in."""
+        engine = self._engine
         held, settled = streams.held(), streams.taken_by_all
         if self._own_casts.is_waiting:
             self._own_casts.taken(settled)
-            seat.settle_own(self._own_casts.settled_index)
+            engine.settle_own(self._own_casts.settled_index)
         for origin, marks in enumerate(self._marks):
-            slots = seat.slots(origin)
+            slots = engine.slots(origin)
             if not marks or marks[-1][1] < slots:
                 marks.append((held[origin], slots))
             enough = 0
             while marks and marks[0][0] <= settled[origin]:
                 enough = marks.popleft()[1]
             if enough:
-                seat.trim(origin, enough)
+                engine.trim(origin, enough)
 
     def _drain_streams(self, streams: Streams, effects: Effects) -> None:
         if self._detect_at <= self._now and self._detector.wants_heartbeat(self._now):  # never earlier
@@ -611,23 +619,39 @@ class Member(MemberQuestions):
     def _drop(self, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
-    # What membership asks for.
+    # What membership asks for: the view that it holds (`Holder`).
 
-    def _renew_own_casts(self, seat: Seat, previous: View | None) -> None:
+    def approach(self, wanted: bool) -> bool:
+        """A view change is planned here, or is not any more: whether it may begin."""
+        return self._engine.approach(wanted)
+
+    def block(self) -> Report:
+        """Stop the view, and say what is held of it."""
+        return self._engine.block()
+
+    def retained(self, slot: Slot) -> Packet | None:
+        """The packet of a slot of the view, if it is held."""
+        return self._engine.retained(slot)
+
+    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
+        """Take the agreed remainder of the view."""
+        self._engine.close(cut, missing)
+
+    def _renew_own_casts(self, previous: View | None) -> None:
         """The last view is over: tell which members are known to have everything that this one cast in it."""
         charter = self._membership.charter
         parts = () if charter is None else charter.parts
         alike = (part.members + part.leavers for part in parts)
         known = next((members for members in alike if self.id in members), (self.id,))
         is_everyone = previous is None or set(previous.members) <= set(known)
-        self._own_casts.renew(seat.submitted, known, is_everyone, seat.ended_addressed)
+        self._own_casts.renew(self._engine.submitted, known, is_everyone, self._engine.ended_addressed)
 
-    def _depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
-        assert self._seat is not None
-        self._seat.depart(together, is_primary)
-        self._renew_own_casts(self._seat, self._seat.view)
+    def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
+        """Show the remainder of the view: this member leaves."""
+        self._engine.depart(together, is_primary)
+        self._renew_own_casts(self._engine.view)
 
-    def _install(
+    def install(
         self,
         view: View,
         previous: View | None,
@@ -636,21 +660,13 @@ class Member(MemberQuestions):
         order: str,
         attributes: Mapping[str, object],
     ) -> None:
-        kind, self._order = self._orders[order], order
-        if self._seat is None:
-            self._seat = Seat(
-                self.id, kind, self.settings.config, view, self._noting, parts=parts, attributes=attributes
-            )
-        else:
-            self._seat.install(view, previous, transitional, parts, kind, attributes)
-            self._renew_own_casts(self._seat, previous)
-        self._seat.casting_bytes_max = self.settings.streams.window_bytes
-        self._seat.copies_bytes_max = self.settings.streams.kept_bytes_max - 2 * self.settings.streams.window_bytes
-        datagram_bytes = self.settings.streams.datagram_bytes
-        if datagram_bytes >= LARGE_DATAGRAM_BYTES:  # a batch a datagram: nothing to cut and rebuild
-            room = datagram_bytes - BATCH_HEAD_BYTES
-            self._seat.batch_bytes_max = min(self.settings.config.batch_bytes_max, room)
-        self._codec = Codec(kind.wire, self.settings.config)
+        """Start a view, with streams of its own."""
+        engine, self._order = self._engine, order
+        is_first = not engine.has_view
+        engine.install(view, previous, transitional, parts, order, attributes)
+        if not is_first:
+            self._renew_own_casts(previous)
+        self._codec = Codec(self._orders[order].wire, self.settings.config)
         if self._streams is not None:
             self._totals.add(self._streams.counters)
         self._views += 1
@@ -667,7 +683,6 @@ class Member(MemberQuestions):
         self._streams.set_free_room(self._room)
         self._tag = view_tag(view)
         self._marks = [deque() for _ in view.members]
-        self._is_blocked = False
         self._detector.watch([member for member in view.members if member != self.id], self._now)
         self._detect_at = self._now
         addresses = {member.address for member in view.members}

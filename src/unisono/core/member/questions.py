@@ -10,7 +10,7 @@ from unisono.core.membership.membership import Membership
 from unisono.core.membership.settings import Policy
 from unisono.core.streams.streams import Streams
 from unisono.core.types import Key, MemberId, View, ViewId
-from unisono.core.views.engine import Seat
+from unisono.core.views.engine import Phase, ViewEngine
 from unisono.core.views.own_casts import Doubt, OwnCasts
 
 
@@ -22,17 +22,16 @@ class MemberQuestions:
     settings: Settings
     _now: int
     _order: str
-    _seat: Seat | None
+    _engine: ViewEngine
     _streams: Streams | None
     _membership: Membership
     _watch: Watch
     _suspected: dict[MemberId, None]
     _own_casts: OwnCasts
-    _is_blocked: bool
 
     @property
     def view(self) -> View | None:
-        return None if self._seat is None else self._seat.view
+        return self._engine.view if self._engine.has_view else None
 
     @property
     def order(self) -> str:
@@ -42,7 +41,7 @@ class MemberQuestions:
     @property
     def is_blocked(self) -> bool:
         """Whether a view change is under way: casts wait for the next view."""
-        return self._is_blocked
+        return self._engine.is_blocked
 
     @property
     def is_changing(self) -> bool:
@@ -90,12 +89,12 @@ class MemberQuestions:
     @property
     def unfinished(self) -> int:
         """How many own messages are cast and not yet delivered here."""
-        return 0 if self._seat is None else self._seat.unfinished
+        return self._engine.unfinished
 
     @property
     def cast_index(self) -> int:
         """The index of the next own message."""
-        return 0 if self._seat is None else self._seat.accepted
+        return self._engine.accepted
 
     @property
     def is_partitionable(self) -> bool:
@@ -104,18 +103,18 @@ class MemberQuestions:
     @property
     def is_writable(self) -> bool:
         """Whether a cast would be accepted now."""
-        seat, streams = self._seat, self._streams
-        if seat is None or streams is None or self.is_gone:
+        engine, streams = self._engine, self._streams
+        if streams is None or self.is_gone:
             return False
-        return seat.has_room and (self._is_blocked or streams.writable())
+        return engine.has_room and (engine.phase is not Phase.RUNNING or streams.writable())
 
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing waits here: no view change, no suspicion, no message held back, nothing owed on a stream."""
-        seat, streams = self._seat, self._streams
-        idle = seat is None or (not seat.unfinished and not seat.is_gated and not seat.waits())
+        engine, streams = self._engine, self._streams
+        idle = not engine.unfinished and not engine.is_gated and not engine.waits()
         owes = streams is not None and streams.deadline is not None
-        return idle and not owes and not self._is_blocked and not self._suspected
+        return idle and not owes and not engine.is_blocked and not self._suspected
 
     def explain(self, key: Key | None = None, most: int | None = None) -> list[str]:
         """Why something waits here, for whom and since when, at most `most` sentences; with a key, of that message alone."""

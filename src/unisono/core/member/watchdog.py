@@ -118,7 +118,7 @@ class Watch:
         culprit = self.slowest()
         said = member._membership.concerns()
         streams = member._streams
-        if streams is not None and not member._is_blocked and not streams.writable():
+        if streams is not None and not member.is_blocked and not streams.writable():
             whose = "its own rate limit holds them" if culprit is None else culprit.blame
             said.append(Concern(("window", streams.stable[member._rank]), f"casts wait at {member.id}: {whose}"))
         return said + stream_concerns(member)
@@ -146,7 +146,7 @@ class Watch:
         """Who holds the window shut."""
         member, hold = self._member, self._hold
         streams = member._streams
-        if streams is None or member._is_blocked or streams.is_paced or streams.writable():
+        if streams is None or member.is_blocked or streams.is_paced or streams.writable():
             return None
         found = streams.slowest()
         if found is None:
@@ -173,11 +173,11 @@ class Watch:
         self._looks += 1
         self._look_at_window(now)
         self._look_back()
-        seat = self._member._seat
-        delivered = 0 if seat is None else seat.delivered
+        engine = self._member._engine
+        delivered = engine.delivered
         is_moving, self._delivered = delivered != self._delivered, delivered
-        if seat is not None and is_moving:
-            self._reaches.append(Reach(self._looked_at, now, seat.reaches()))
+        if is_moving:
+            self._reaches.append(Reach(self._looked_at, now, engine.reaches()))
             del self._reaches[:-REACHES_KEPT]
         self._looked_at = now
         is_due = self._settings.stall_ns is not None and self._looks % _FULL_LOOKS == 0
@@ -225,7 +225,7 @@ class Watch:
         member, settings = self._member, self._settings
         was_refused, self._was_refused = self._was_refused, False
         streams = member._streams
-        if streams is None or member._is_blocked or streams.is_paced:
+        if streams is None or member.is_blocked or streams.is_paced:
             self._hold = None
             return
         is_shut = not streams.writable()
@@ -251,13 +251,13 @@ class Watch:
 
     def _look_back(self) -> None:
         """Let the ordering forget what nobody can lack."""
-        seat, streams = self._member._seat, self._member._streams
-        if seat is None or streams is None or self._member._is_blocked:
+        engine, streams = self._member._engine, self._member._streams
+        if streams is None or engine.is_blocked:
             return
         if self._marked is not None:
             mark, arrived = self._marked
             if any(count > taken for count, taken in zip(arrived, streams.taken_by_all, strict=True)):
                 return
-            seat.forget(mark)
-        mark = seat.mark()
+            engine.forget(mark)
+        mark = engine.mark()
         self._marked = None if mark is None else (mark, streams.held())

@@ -1,13 +1,13 @@
-"""A member's seat in a group: the part that casts, orders and delivers, in views and on streams that are given to it.
+"""The engine of one view after another: it casts, orders and delivers, on streams that are given to it.
 
-A deterministic object without I/O: same inputs in the same order, same outputs. A `Member` has one below its membership; the
-simulator and the explorer of orders drive seats alone.
+A deterministic object without I/O: same inputs in the same order, same outputs. A `Member` has one below its membership, from
+its beginning on; the simulator and the explorers drive engines alone.
 
 A **turn** is any number of inputs (`cast`, `receive`, or just that time has passed), then exactly one `drain(now)`, whose effects
 the driver performs. The turn is the unit of batching: everything cast since the last one leaves as one batch, without a timer,
 so a message alone leaves at once and a thousand leave together.
 
-The view is given to it (`install`), and whoever feeds it keeps the streams in order. A view change is three
+Views are given to it (`install`), the first one too, and its driver keeps the streams in order. A view change is three
 calls: `block` returns the report and stops everything of the old view, `close` fixes the agreed remainder, `install` shows it
 behind a `Transition` and starts the next view. Casts that arrive in between wait, and belong to the next view. A member that
 leaves is shown the remainder by `depart` instead.
@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from itertools import accumulate
 from operator import attrgetter
 
@@ -48,21 +49,34 @@ INDEX_MAX = 2**63 - 1
 """More messages than a member casts in its life."""
 
 
-class Seat:
-    """See the module's text. `order` is the class of the ordering, handed in so that the core knows none."""
+class Phase(Enum):
+    """What the engine does with the inputs of a view."""
+
+    IDLE = "before the first view"
+    RUNNING = "takes them"
+    BLOCKED = "takes nothing more: the report is out"
+    CLOSED = "takes nothing more: the agreed remainder is known"
+
+
+class ViewEngine:
+    """See the module's text. Orders are handed in by name, so that the core knows none."""
 
     def __init__(
         self,
         member: MemberId,
-        order: type[AnyOrdering],
+        orders: Mapping[str, type[AnyOrdering]],
         config: Config,
-        view: View,
         noting: bool = False,
-        parts: Sequence[ViewId] = (),
-        attributes: Mapping[str, object] | None = None,
     ) -> None:
         self.id = member
         self.config = config
+        self.phase = Phase.IDLE
+        self.view = View(ViewId(0, member), ())
+        """The one installed last; before the first one, a view without members."""
+        self.rank: Rank = -1
+        self.ordering: AnyOrdering
+        """The ordering of the view, from the first one on: for its questions."""
+        self._orders = orders
         self._out = Outbox(noting)
         self._noting = noting
         self._effects = Effects()
@@ -103,8 +117,12 @@ class Seat:
         """Own messages of the last view that were not for everyone and not settled before it ended, and whom they were for."""
         self.own_safe: list[tuple[int, int]] = []
         """Those of them that the gate for safe messages has let pass."""
-        self._quiet_at: int | None = None
-        self.install(view, parts=parts, order=order, attributes=attributes)
+        self.quiet_at: int | None = None
+        """When the ordering may owe an acknowledgement."""
+        self._retained: list[list[Packet]] = []  # by origin: its numbered packets, in order
+        self._trimmed: list[int] = []  # by origin: how many before those are not kept any more
+        # In their order, but not yet safe; and what each needs.
+        self._gate: list[tuple[Batch, tuple[int, ...] | None]] = []
 
     # The inputs of a turn.
 
@@ -170,7 +188,7 @@ class Seat:
 
     def receive(self, sender: Rank, packet: Packet) -> None:
         """Take a packet of the current view. Once blocked, nothing of the old view is wanted any more."""
-        if not self._blocked:
+        if self.phase is Phase.RUNNING:
             self._inbox.append((sender, packet))
 
     def drain(self, now: int) -> Effects:
@@ -178,7 +196,7 @@ class Seat:
         out, effects = self._out, self._effects
         if self.own_shown:
             self.own_shown, self.own_safe = [], []
-        if not self._blocked:
+        if self.phase is Phase.RUNNING:
             self._take_turn(now, out)
             if out.deliver and not self._noting:
                 self._pass_gate(0)
@@ -194,24 +212,24 @@ class Seat:
         effects.notes, out.notes = out.notes, []
         if self._faults or effects.faults:
             effects.faults, self._faults = self._faults, []
-        effects.deadline = self._quiet_at
+        effects.deadline = self.quiet_at
         return effects
 
     # The view change.
 
     def approach(self, wanted: bool) -> bool:
         """Somebody here plans a view change, or does not any more: whether it may begin."""
-        return self._blocked or self._ordering.approach(wanted)
+        return self.phase is not Phase.RUNNING or self.ordering.approach(wanted)
 
     def block(self) -> Report:
         """Stop the view: nothing more of it is submitted or taken in. What is cast from now on waits for the next view."""
-        self._blocked = True
+        self.phase = Phase.BLOCKED
         self._inbox.clear()
-        self._quiet_at = None
+        self.quiet_at = None
         if self._noting:
             self._out.notes.append(Note(NoteKind.BLOCK))
-        report: Report = self._ordering.report()
-        self._retain_own(self._ordering.unsent())
+        report: Report = self.ordering.report()
+        self._retain_own(self.ordering.unsent())
         return report
 
     def retained(self, slot: Slot) -> Packet | None:
@@ -232,11 +250,11 @@ class Seat:
             for slot in sorted(missing):
                 self._note_receive(missing[slot])
         try:
-            self._ordering.close(cut, missing, self._out)
+            self.ordering.close(cut, missing, self._out)
         except PeerFault:
             del self._out.notes[mark:]
             raise
-        self._is_closed = True
+        self.phase = Phase.CLOSED
         assert not self._out.to_all, "a view that is closed casts nothing"
         assert not self._out.to_one
         closing, self._out.deliver = self._out.deliver, []
@@ -262,10 +280,10 @@ class Seat:
         previous: View | None = None,
         transitional: Sequence[MemberId] = (),
         parts: Sequence[ViewId] = (),
-        order: type[AnyOrdering] | None = None,
+        order: str | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> None:
-        """Start a view: a fresh ordering, perhaps another order, and whatever was cast meanwhile.
+        """Start a view: a fresh ordering, perhaps of another order, and what was cast meanwhile.
 
         `parts` and `attributes` are what membership agreed on: the views that were merged, the cut that closed the previous
         one, whether this one is primary.
@@ -276,10 +294,10 @@ class Seat:
             raise Misuse(f"view {view.id} has {len(view)} members, over the limit of {self.config.members_max}.")
         # Under the primary policy, casts accepted so far wait for a view that is primary.
         self._is_read_only = attributes is not None and attributes.get("primary") is False
-        if self._reach:
+        if self.has_view:
             is_carried = attributes is None or attributes.get("carries") is not False
             self._show_remainder(transitional or (self.id,), is_carried and not self._is_read_only)
-        known = self.reaches() if self._reach else {}
+        known = self.reaches()
         self._reach = [known.get(member, 0) for member in view.members]
         self._indexed: list[dict[Service, int]] = [
             dict.fromkeys(Service, index) for index in self._reach
@@ -288,19 +306,18 @@ class Seat:
         self.faulty = set()
         self.rank = view.rank_of(self.id)
         if order is not None:
-            self._order = order
-            self._ack_delay = self.config.ack_delay_ns if order.acknowledges else None
-            self._numbered = frozenset(order.numbered)
+            kind = self._orders[order]
+            self._order = kind
+            self._ack_delay = self.config.ack_delay_ns if kind.acknowledges else None
+            self._numbered = frozenset(kind.numbered)
         chosen = previous is None and attributes is None  # by a person, so settings that do not fit are refused
         config = self.config if chosen else self.config.fitted(len(view))
-        self._ordering = self._order(view, self.rank, config)
-        self._retained: list[list[Packet]] = [[] for _ in view.members]  # by origin: its numbered packets, in order
-        self._trimmed = [0] * len(view)  # by origin: how many before those are not kept any more
-        self._gate: list[
-            tuple[Batch, tuple[int, ...] | None]
-        ] = []  # in their order, but not yet safe; and what each needs
-        self._quiet_at = None
-        self._blocked = self._is_closed = False
+        self.ordering = self._order(view, self.rank, config)
+        self._retained = [[] for _ in view.members]
+        self._trimmed = [0] * len(view)
+        self._gate = []
+        self.quiet_at = None
+        self.phase = Phase.RUNNING
         self._events.append(view)
         if self._noting:
             origin: dict[str, object] = dict(attributes or {})
@@ -331,11 +348,11 @@ class Seat:
 
     def mark(self) -> object:
         """How far the ordering has delivered, if what lies before that is worth forgetting."""
-        return self._ordering.mark()
+        return self.ordering.mark()
 
     def forget(self, mark: object) -> None:
         """Every member's ordering has taken in all that this one had at that mark."""
-        self._ordering.forget(mark)
+        self.ordering.forget(mark)
 
     @property
     def is_gated(self) -> bool:
@@ -374,7 +391,7 @@ class Seat:
 
     def waits(self) -> Sequence[Wait]:
         """What is held back here, for what, and for whom. A view that is closed has delivered all that it will."""
-        return () if self._is_closed else self._ordering.waits()
+        return () if self.phase in (Phase.IDLE, Phase.CLOSED) else self.ordering.waits()
 
     def gated(self) -> Sequence[tuple[Batch, tuple[int, ...] | None]]:
         """What is ordered here and waits to be safe, and how many packets of each origin all must have taken in for it."""
@@ -385,15 +402,32 @@ class Seat:
         return dict(zip(self.view.members, self._reach, strict=True))
 
     @property
+    def has_view(self) -> bool:
+        """Whether any view was installed."""
+        return self.phase is not Phase.IDLE
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a view change is under way that began with a report of this member."""
+        return self.phase in (Phase.BLOCKED, Phase.CLOSED)
+
+    @property
     def has_input(self) -> bool:
         """Whether something waits for the next turn."""
         return bool(self._casting or self._inbox)
 
     @property
     def has_room(self) -> bool:
-        """Whether the window takes another message."""
-        waiting_bytes = self._casting_bytes + self._ordering.unsent_bytes
+        """Whether the window takes another message. Before the first view it takes none."""
+        if self.phase is Phase.IDLE:
+            return False
+        waiting_bytes = self._casting_bytes + self.ordering.unsent_bytes
         return self._unfinished < self._window and waiting_bytes < self.casting_bytes_max
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What is accepted and not yet submitted, as the streams will count it."""
+        return self._casting_bytes
 
     @property
     def accepted(self) -> int:
@@ -417,14 +451,14 @@ class Seat:
             self._submit(out)
         if self._inbox:
             self._hand_over(now, out)
-        if self._quiet_at is not None and now >= self._quiet_at:
-            self._quiet_at = None
+        if self.quiet_at is not None and now >= self.quiet_at:
+            self.quiet_at = None
             delivered = len(out.deliver)
-            self._ordering.quiet(out)
+            self.ordering.quiet(out)
             if self._noting:
                 self._pass_gate(delivered)
         delivered = len(out.deliver)
-        self._ordering.end_turn(out)
+        self.ordering.end_turn(out)
         if self._noting:
             self._pass_gate(delivered)
 
@@ -438,10 +472,10 @@ class Seat:
                 batch = self._batch(first, some, options)
                 first += len(some)
                 mark, delivered = len(out.notes), len(out.deliver)
-                self._ordering.submit(batch, out)
+                self.ordering.submit(batch, out)
                 if self._noting:
                     self._note_cast(batch, mark, delivered)
-        self._quiet_at = None  # an own cast acknowledges whatever was received before this turn
+        self.quiet_at = None  # an own cast acknowledges whatever was received before this turn
 
     def _cut(self, payloads: list[bytes]) -> list[list[bytes]]:
         """Cut one run of messages where the limits of a batch are."""
@@ -469,7 +503,7 @@ class Seat:
 
     def _hand_over(self, now: int, out: Outbox) -> None:
         inbox, self._inbox = self._inbox, []
-        receive, numbered, retained = self._ordering.receive, self._numbered, self._retained
+        receive, numbered, retained = self.ordering.receive, self._numbered, self._retained
         for sender, packet in inbox:
             if self.faulty and sender in self.faulty:
                 continue
@@ -492,8 +526,8 @@ class Seat:
                 retained[sender].append(packet)
             if self._noting:
                 self._pass_gate(delivered)
-        if self._quiet_at is None and self._ack_delay is not None:
-            self._quiet_at = now + self._ack_delay
+        if self.quiet_at is None and self._ack_delay is not None:
+            self.quiet_at = now + self._ack_delay
 
     def _demand(self, sender: Rank, batch: Batch) -> None:
         """Raise `PeerFault` if no correct member casts this batch, whatever the order."""

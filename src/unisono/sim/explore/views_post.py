@@ -1,4 +1,4 @@
-"""One member as the explorer of views drives it: a real membership over a real seat, and its state as a value.
+"""One member as the explorer of views drives it: a real membership over a real engine, and its state as a value.
 
 Time is taken out. A **post** has a clock of its own, which stands still until a tick moves it to that membership's next
 deadline; so between two inputs any or no time may have passed, and no two clocks are related. Settings count waits in units so
@@ -8,7 +8,7 @@ small that a few ticks lead through all of them (`PATIENCE`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import cache
@@ -22,10 +22,10 @@ from unisono.core.errors import Misuse, PeerFault
 from unisono.core.membership.context import Installed
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.settings import MembershipSettings, Policy
-from unisono.core.ordering import AnyOrdering, Cut, Report
+from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Effects, Note, NoteKind
-from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Packet, Slot, View, ViewId
-from unisono.core.views.engine import Seat, packet_for
+from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Packet, View, ViewId
+from unisono.core.views.engine import Phase, ViewEngine, packet_for
 from unisono.core.wire.codec import Codec
 from unisono.core.wire.control import Charter, Control, ControlCodec, Held
 from unisono.orders.registry import ORDERS
@@ -55,50 +55,6 @@ SOON_NS = 100
 
 SEEDS = ("a",)
 """Whom a joiner knows. If that one has crashed, it hears of the others before all comes to rest."""
-
-
-class Chair:
-    """What membership holds on to: a `Seat`, from the first view on."""
-
-    def __init__(self, member: MemberId, scope: Scope) -> None:
-        self._id = member
-        self._scope = scope
-        self.seat: Seat | None = None
-
-    def approach(self, wanted: bool) -> bool:
-        assert self.seat is not None
-        return self.seat.approach(wanted)
-
-    def block(self) -> Report:
-        assert self.seat is not None
-        return self.seat.block()
-
-    def retained(self, slot: Slot) -> Packet | None:
-        assert self.seat is not None
-        return self.seat.retained(slot)
-
-    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
-        assert self.seat is not None
-        self.seat.close(cut, missing)
-
-    def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
-        assert self.seat is not None
-        self.seat.depart(together, is_primary)
-
-    def install(
-        self,
-        view: View,
-        previous: View | None,
-        transitional: Sequence[MemberId],
-        parts: Sequence[ViewId],
-        order: str,
-        attributes: Mapping[str, object],
-    ) -> None:
-        kind = self._scope.orders[order]
-        if self.seat is None:
-            self.seat = Seat(self._id, kind, self._scope.config, view, True, parts, attributes)
-        else:
-            self.seat.install(view, previous, transitional, parts, kind, attributes)
 
 
 class Shared(dict[str, Any]):
@@ -143,7 +99,7 @@ class Scope:
     has_state: bool = False
     """Whether applications have a state, as simple as `explore_views_app` makes it."""
     kind: type[Membership] = Membership
-    chair: type[Chair] = Chair
+    engine: type[ViewEngine] = ViewEngine
     orders: Mapping[str, type[AnyOrdering]] = field(default_factory=lambda: Shared(ORDERS))
 
     def __post_init__(self) -> None:
@@ -312,9 +268,9 @@ class Post:
         self.scope = scope
         self.number = number
         self.record = record
-        self.chair = scope.chair(scope.ids[number], scope)
+        self.engine = scope.engine(scope.ids[number], scope.orders, scope.config, noting=True)
         self.membership = scope.kind(
-            scope.ids[number], self.chair, scope.orders, scope.order, scope.config, scope.settings, record
+            scope.ids[number], self.engine, scope.orders, scope.order, scope.config, scope.settings, record
         )
         self.application = Application(scope.ids[number], scope.has_state, not scope.primary)
         self.taken: list[list[int]] = []  # by rank: how many packets of each origin it is known to have taken in
@@ -324,14 +280,14 @@ class Post:
 
     def take(self, do: Do, what: Any = None) -> Turn:
         """One turn: an input, and all that follows from it."""
-        membership, seat = self.membership, self.chair.seat
+        membership, engine = self.membership, self.engine
         host = membership._host
         now = host.now
         if do is Do.TICK:
             deadline = membership.deadline
             now = max(now + 1, deadline if deadline is not None else 0)
         membership.tick(now)
-        seat_now = 0
+        engine_now = 0
         if self.scope.cuts and do in (
             Do.RECEIVE,
             Do.TAKE,
@@ -352,28 +308,25 @@ class Post:
         elif do is Do.TAKE:
             self._take_in(what)
         elif do is Do.CAST:
-            assert seat is not None
-            seat.cast(f"{NAMES[self.number]}{self.casts}".encode(), SAFE if self.scope.safe else DEFAULT)
+            engine.cast(f"{NAMES[self.number]}{self.casts}".encode(), SAFE if self.scope.safe else DEFAULT)
             self.casts += 1
         elif do is Do.QUIET:
-            assert seat is not None
-            seat_now = seat._quiet_at or 0
+            engine_now = engine.quiet_at or 0
         told = self.application.adopt() if do is Do.ADOPT else []
-        return self._end_turn(seat_now, told)
+        return self._end_turn(engine_now, told)
 
     def _take_in(self, parcel: Parcel) -> None:
-        seat = self.chair.seat
-        assert seat is not None
-        rank = seat.view.rank_of(self.scope.ids[parcel.sender])
+        engine = self.engine
+        rank = engine.view.rank_of(self.scope.ids[parcel.sender])
         if parcel.stream == ACKS:
             self.taken[rank] = list(map(max, self.taken[rank], parcel.packet.counts))  # type: ignore[attr-defined]
             return
         if self.scope.safe and parcel.stream == CASTS:
-            self.taken[seat.rank][rank] += 1
-            self.taken[rank][rank] = max(self.taken[rank][rank], self.taken[seat.rank][rank])
-        seat.receive(rank, parcel.packet)
+            self.taken[engine.rank][rank] += 1
+            self.taken[rank][rank] = max(self.taken[rank][rank], self.taken[engine.rank][rank])
+        engine.receive(rank, parcel.packet)
 
-    def _end_turn(self, seat_now: int, told: list[ShownAct]) -> Turn:
+    def _end_turn(self, engine_now: int, told: list[ShownAct]) -> Turn:
         out = self.membership.drain()
         self.membership._host.refused = {}  # counters tell apart what behaves alike
         if out.records and self.scope.restarts:
@@ -384,25 +337,25 @@ class Post:
                 sends.append((number, Mail(self.number, message)))
         acts: list[HistoryAct] = []
         charters = tuple(event.charter for event in out.events if isinstance(event, Installed))
-        seat = self.chair.seat
-        if seat is not None:
-            effects = seat.drain(seat_now)
+        engine = self.engine
+        if engine.has_view:
+            effects = engine.drain(engine_now)
             for fault in effects.faults:  # all are correct here, so the order is not
                 raise PeerFault(fault.reason)
             notes, events = effects.notes, effects.events
             for packet in effects.casts:
-                for rank, member in enumerate(seat.view.members):
-                    if member != seat.id:
+                for rank, member in enumerate(engine.view.members):
+                    if member != engine.id:
                         sends.append((self._number_of(member), self._parcel(CASTS, packet_for(packet, rank))))
             for rank, packet in effects.sends:
-                sends.append((self._number_of(seat.view.members[rank]), self._parcel(SENDS, packet)))
+                sends.append((self._number_of(engine.view.members[rank]), self._parcel(SENDS, packet)))
             if self.scope.safe:
-                sends += self._acknowledge(seat, bool(charters), len(effects.casts))
-                if seat.is_gated and not seat._blocked:
-                    seat.release(self.taken[seat.rank], [min(counts) for counts in zip(*self.taken, strict=True)])
-                    released = seat.shown()
+                sends += self._acknowledge(engine, bool(charters), len(effects.casts))
+                if engine.is_gated and engine.phase is Phase.RUNNING:
+                    engine.release(self.taken[engine.rank], [min(counts) for counts in zip(*self.taken, strict=True)])
+                    released = engine.shown()
                     notes, events = notes + released.notes, events + released.events
-            seat._effects = Effects()
+            engine._effects = Effects()
             wanted = kept(self.scope.order, self.scope.safe)
             acts = [_act(note) for note in notes if note.kind in wanted]
             told += self.application.take(events, charters)
@@ -410,19 +363,19 @@ class Post:
                 self.membership.hold(self.application.holds)
         return Turn(tuple(sends), (*acts, *told), charters)
 
-    def _acknowledge(self, seat: Seat, is_new_view: bool, casts: int) -> list[tuple[int, Letter]]:
+    def _acknowledge(self, engine: ViewEngine, is_new_view: bool, casts: int) -> list[tuple[int, Letter]]:
         """Tell the others how many packets were taken in here, if they do not know."""
         if is_new_view:
-            self.taken = [[0] * len(seat.view) for _ in seat.view.members]
-        mine = self.taken[seat.rank]
-        mine[seat.rank] += casts
+            self.taken = [[0] * len(engine.view) for _ in engine.view.members]
+        mine = self.taken[engine.rank]
+        mine[engine.rank] += casts
         known = Taken(tuple(mine))
-        if known == self.told or seat._blocked:
+        if known == self.told or engine.is_blocked:
             return []
         self.told = known
-        if not any(count for rank, count in enumerate(mine) if rank != seat.rank):
+        if not any(count for rank, count in enumerate(mine) if rank != engine.rank):
             return []  # own casts speak for themselves
-        return [(self._number_of(one), self._parcel(ACKS, known)) for one in seat.view.members if one != seat.id]
+        return [(self._number_of(one), self._parcel(ACKS, known)) for one in engine.view.members if one != engine.id]
 
     def _number_of(self, member: MemberId) -> int:
         return self.scope.ids.index(member)
@@ -434,21 +387,20 @@ class Post:
         ]
 
     def _parcel(self, stream: int, packet: Packet) -> Parcel:
-        assert self.chair.seat is not None
-        return Parcel(self.number, self.chair.seat.view.id, stream, packet)
+        return Parcel(self.number, self.engine.view.id, stream, packet)
 
     def facts(self) -> Facts:
-        membership, seat = self.membership, self.chair.seat
+        membership, engine = self.membership, self.engine
         participant, deadline = membership._participant, membership.deadline
         numbers = {member: number for number, member in enumerate(self.scope.ids)}
         return Facts(
             participant.view,
-            seat is not None and seat._blocked,
+            engine.is_blocked,
             not participant.engaged and membership._attempt is None,
             tuple(sorted(numbers[member] for member in membership._known.suspects)),
             deadline,
             deadline is not None and deadline < membership._host.now + SOON_NS,
-            seat is not None and seat._quiet_at is not None and not seat._blocked,
+            engine.quiet_at is not None and engine.phase is Phase.RUNNING,
             None if participant.closed is None else participant.closed.id,
             self.knows_all,
             membership._pace._newcomers_at is not None and not participant.engaged and membership._attempt is None,
