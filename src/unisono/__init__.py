@@ -4,8 +4,8 @@ from unisono import sim, sync
 from unisono.core.config import Config
 from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.errors import ConfigError, Misuse, NotPrimary, PeerFault, Shed, UnisonoError
-from unisono.core.events import Moving, Replaced, Stalled
-from unisono.core.member.comparison import Check, Diverged
+from unisono.core.events import Diverged, Moving, Replaced, Stalled
+from unisono.core.member.comparison import Check
 from unisono.core.member.settings import Settings
 from unisono.core.membership.context import Evicted, Refused
 from unisono.core.types import CastOptions, Key, MemberId, Service, Transition, ViewId

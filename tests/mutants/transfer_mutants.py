@@ -114,7 +114,7 @@ class KeepsOverMerge(Transfer):
 
     def _begin_merge(self, entered: Entered) -> None:
         if self.restores:
-            self._show(self._backlog.pop())
+            self._position.show(self._backlog.pop())
         else:
             super()._begin_merge(entered)
 
@@ -133,7 +133,7 @@ class DropsTheBuffer(Transfer):
         while self._backlog:
             event = self._backlog.pop()
             if isinstance(event, Entered):
-                self._show(event)
+                self._position.show(event)
 
 
 class ForgetsBackPressure(Transfer):

@@ -300,7 +300,7 @@ async def test_a_message_that_nobody_has_taken_is_not_in_the_state() -> None:
 
 
 def test_a_donor_that_gives_what_was_not_taken_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Transfer, "_untouched_frontier", lambda self: self._frontier)
+    monkeypatch.setattr(Transfer, "_untouched_frontier", lambda self: self._position.frontier)
 
     async def main(network: Network) -> tuple[list[str], list[str], list[str]]:
         return await join_behind_an_unread_message()

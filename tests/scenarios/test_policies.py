@@ -405,7 +405,7 @@ def test_e2_the_slow_member_crashes_while_a_sender_waits_for_its_window(slow: Sl
     world.crash("c")
     assert world.run(3, lambda: bool(views)), world.story()
     (departure,) = views[0].left.values()
-    assert departure.cause is Cause.SUSPECTED, "who is silent is suspected, and not called slow"
+    assert departure.cause is Cause.SUSPECTED, "a silent member is suspected, and not called slow"
     world.run(0.5)
     assert caster.taken > taken + 50, "and the sender goes on"
     passes(world, caster)
@@ -430,7 +430,7 @@ def test_impossible_policies_are_refused_with_a_sentence(wrong: dict[str, Any], 
 
 
 def test_settings_that_do_not_fit_each_other_are_refused() -> None:
-    with pytest.raises(ConfigError, match="who is silent should be suspected"):
+    with pytest.raises(ConfigError, match="a silent member should be suspected"):
         Settings(flow=FlowSettings(slow=Slow.EVICT, evict_after_ns=SECOND, look_ns=MILLISECOND))
     with pytest.raises(ConfigError, match="two windows and one packet"):
         Settings(streams=StreamSettings(kept_bytes_max=20 << 20))

@@ -70,7 +70,7 @@ def test_locating_a_resource_is_answered_by_the_one_that_has_it() -> None:
 
 def introduce(world: ClientWorld, outsider: Outsider, contact: str) -> None:
     """Until the contact has said how a stranger is to ask; the request is on its way there again."""
-    assert world.run(3, lambda: contact in outsider.client._tokens)
+    assert world.run(3, lambda: outsider.client.is_known_to(contact))
 
 
 def contact_dies_before_answering(desk: type[ClientDesk] = ClientDesk) -> tuple[ClientWorld, Answered]:
@@ -201,8 +201,8 @@ def test_a_flood_of_clients_is_bounded_and_others_are_still_served() -> None:
     for outsider in flood:
         outsider.ask(b"flood")
     desk = world.served("a").desk
-    assert world.run(10, lambda: desk._pending_count > 4) is False
-    assert len(desk._memories) <= 8
+    assert world.run(10, lambda: desk.pending > 4) is False
+    assert len(desk.remembered()) <= 8
     assert all(outsider.outcomes for outsider in flood), "an answer or a named failure, for everyone"
     assert sum(isinstance(outsider.outcomes[1], Answered) for outsider in flood) > 20
     passes(world)

@@ -40,15 +40,15 @@ def join(world: TransferWorld, name: str, seeds: str = "abc") -> AppProcess:
 
 def pulls(process: AppProcess) -> bool:
     """Whether it is in the middle of a transfer."""
-    fetch = process.transfer._fetch
-    return fetch is not None and fetch.offer is not None and len(fetch.data) > fetch.offer.total // 3
+    progress = process.transfer.progress
+    return progress is not None and progress.total_bytes is not None and progress.here_bytes > progress.total_bytes // 3
 
 
 def donor_of(process: AppProcess) -> str:
-    fetch = process.transfer._fetch
-    assert fetch is not None
-    assert fetch.donor is not None
-    return fetch.donor.address
+    progress = process.transfer.progress
+    assert progress is not None
+    assert progress.donor is not None
+    return progress.donor.address
 
 
 # Joining.
@@ -119,7 +119,7 @@ def test_a_large_state_in_small_chunks_with_loss(order: str) -> None:
 
     def watch() -> bool:
         nonlocal most
-        most = max(most, joiner.transfer._fetch.donors if joiner.transfer._fetch else 0)
+        most = max(most, joiner.transfer.progress.donors if joiner.transfer.progress else 0)
         return joiner.transfer.is_live
 
     assert world.run(120, watch), world.story()
@@ -171,11 +171,11 @@ def test_the_view_changes_during_a_transfer_and_it_goes_on_with_the_same_donor()
     joiner = join(world, "e", "abcd")
     assert world.run(10, lambda: pulls(joiner))
     donor = donor_of(joiner)
-    world.app(donor).transfer._donor.bytes_given = 0
+    before = world.app(donor).transfer.bytes_given
     world.crash("d" if donor != "d" else "c")
     assert world.run(20, lambda: joiner.transfer.is_live), world.story()
     stop()
-    assert 0 < world.app(donor).transfer._donor.bytes_given < 600_000
+    assert 0 < world.app(donor).transfer.bytes_given - before < 600_000
     conclude(world)
 
 

@@ -205,14 +205,16 @@ def test_memory_is_bounded_and_what_is_forgotten_is_not_served_again() -> None:
         ask(desk, Request(number, 1, 0, b"p"))
         serve(desk, member)
     said(desk)
-    (memory,) = desk._memories.values()
-    assert (memory.floor, sorted(memory.answers)) == (8, [8, 9, 10])
+    (tab,) = desk.remembered()
+    assert (tab.floor, [number for number, _ in tab.answers]) == (8, [8, 9, 10])
     ask(desk, Request(2, 1, 0, b"p"))
     assert said(desk) == [("x", Sorry(2, Why.FORGOTTEN))]
     for number in range(5):
         ask(desk, Request(1, 1, 0, b"p"), MemberId(f"c{number}"))
         serve(desk, member)
-    assert list(desk._memories) == [MemberId("c3"), MemberId("c4")], "the clients that were served last"
+    assert [tab.client for tab in desk.remembered()] == [MemberId("c3"), MemberId("c4")], (
+        "the clients that were served last"
+    )
 
 
 def test_what_a_client_does_not_wait_for_any_more_is_forgotten() -> None:
@@ -220,8 +222,8 @@ def test_what_a_client_does_not_wait_for_any_more_is_forgotten() -> None:
     for number, oldest in ((1, 1), (2, 1), (3, 3)):
         ask(desk, Request(number, oldest, 0, b"p"))
         serve(desk, member)
-    (memory,) = desk._memories.values()
-    assert (memory.floor, sorted(memory.answers)) == (3, [3])
+    (tab,) = desk.remembered()
+    assert (tab.floor, [number for number, _ in tab.answers]) == (3, [3])
 
 
 def test_a_memory_that_is_handed_over_is_the_same() -> None:
@@ -273,7 +275,7 @@ def test_a_capture_of_a_client_that_was_forgotten_is_not_cast_again_here(others:
     for number in range(others):
         ask(desk, Request(1, 1, 0, b"p"), MemberId(f"c{number}"))
         serve(desk, member)
-    assert X not in desk._memories
+    assert X not in [tab.client for tab in desk.remembered()]
     for request in captured:
         arrive(desk, request)
         assert token_of(desk) is not None
@@ -313,7 +315,7 @@ def test_a_flood_of_strangers_is_not_remembered_and_takes_nobodys_token_away() -
     said(desk)
     arrive(desk, Request(1, 1, 0, b"p", token))
     assert len(member.cast_payloads) == 1
-    assert not desk._forgotten
+    assert not desk.forgotten
 
 
 def test_an_own_errand_that_came_with_a_state_is_not_under_way_any_more() -> None:

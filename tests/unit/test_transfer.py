@@ -349,12 +349,12 @@ def test_the_bases_are_merged_by_previous_view_and_then_the_view_follows() -> No
 
 def test_a_part_is_left_out_only_when_all_have_said_that_they_do_not_hold_it() -> None:
     transfer, port, tape = merging()
-    for expected, why in ((A, Why.NONE), (B, Why.PENDING), (B, Why.NONE)):
+    for step, (expected, why) in enumerate(((A, Why.NONE), (B, Why.PENDING), (B, Why.NONE))):
         to, ask = asked(port)
         assert to == expected
-        transfer.take([aside(to, Decline(ask.view, ask.serial, why, False))], transfer._now)
+        transfer.take([aside(to, Decline(ask.view, ask.serial, why, False))], 10 * step)
         assert tape.told[-1] != "view 5" or why is Why.NONE
-        transfer.tick(transfer._now + 10)
+        transfer.tick(10 * step + 10)
     assert tape.told == ["view 1", "view 5", "0:0"], "without a merge: there is nothing to merge with"
 
 

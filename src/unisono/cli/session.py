@@ -10,8 +10,7 @@ from unisono.cli.keyboard import Keyboard, ending_signals
 from unisono.cli.show import err
 from unisono.cli.streams import to_text
 from unisono.core.errors import UnisonoError
-from unisono.core.events import Replaced, Stalled
-from unisono.core.member.comparison import Diverged
+from unisono.core.events import Diverged, Replaced, Stalled
 from unisono.core.membership.context import Evicted, Refused
 from unisono.core.text import shorten
 from unisono.core.types import Transition

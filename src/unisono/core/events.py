@@ -1,11 +1,10 @@
-"""What a member shows: what happens to its application, and what its driver must do after a turn."""
+"""What a turn of a member leads to: events for its application, and effects for its driver to perform."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.departure import Arrival, Cause, Departure, Origin
-from unisono.core.member.comparison import Diverged
 from unisono.core.membership.context import Evicted, Left, Outlived, Refused
 from unisono.core.outbox import Note, Pledge
 from unisono.core.text import one_line, shorten
@@ -19,8 +18,8 @@ class Entered(NamedTuple):
     """A view was installed.
 
     `together` names this member and those that closed `previous`, the last view shown here, with the same cut: they delivered
-    the same messages in it. All other members of the view count as joined, all other members of `previous` as left; a member
-    of both that diverged is in both sets.
+    the same messages in it. All other members of the view count as joined, and all other members of `previous` as left; a member
+    of both that closed `previous` with another cut is in both sets.
     """
 
     view: View
@@ -35,7 +34,10 @@ class Entered(NamedTuple):
     def of(
         cls, view: View, charter: Charter, previous: View | None, together: tuple[MemberId, ...], is_primary: bool
     ) -> Entered:
-        """What a member sees that comes from `previous` together with these; why others left is as the proposer knew it."""
+        """The view as a member sees it that comes from `previous` with `together`.
+
+        Others left for the reasons that the proposer gave.
+        """
         before = () if previous is None else previous.members
         joined = {one: _arrival(one, charter, previous) for one in view.members if one not in together}
         known = {departure.member: departure for departure in charter.departures}
@@ -57,22 +59,22 @@ def _arrival(member: MemberId, charter: Charter, previous: View | None) -> Arriv
 
 
 def _divergence(arrival: Arrival, charter: Charter) -> Departure:
-    """The same reason as that of its arrival, for a member that is in both views."""
+    """Why a member that is in both views counts as left: for the same reason as it counts as joined."""
     cause = Cause.DIVERGED if arrival.origin is Origin.DIVERGED else Cause.DETOURED
     return Departure(arrival.member, cause, charter.id.proposer, 0, arrival.view)
 
 
 class Replaced(NamedTuple):
-    """The application's state is replaced by that of another part of the group: what only its own part had is gone."""
+    """The application's state is replaced by that of another part of the group; what only its own part had is lost."""
 
     lost: ViewId
-    """The view whose state is thrown away here …"""
+    """The view whose state is discarded here."""
     lost_members: tuple[MemberId, ...]
-    """… and who had it, as far as this member knows."""
+    """The members that had that state, as far as this member knows."""
     kept: ViewId
-    """The view whose state is taken over …"""
+    """The view whose state is taken over."""
     kept_members: tuple[MemberId, ...]
-    """… and who had that."""
+    """The members that had the state that is taken over."""
 
     @property
     def long(self) -> str:
@@ -92,7 +94,7 @@ class Aside(NamedTuple):
 
 
 class Stalled(NamedTuple):
-    """Something has waited here for longer than the watchdog allows: a sentence for each thing that has."""
+    """Something has waited here for longer than the watchdog allows; one sentence for each."""
 
     sentences: tuple[str, ...]
 
@@ -106,7 +108,7 @@ class Stalled(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """Nothing of what the watchdog spoke of waits any longer; it took so long."""
+    """Nothing that the watchdog reported waits any longer; how long it took."""
 
     lasted_ns: int
 
@@ -119,21 +121,48 @@ class Moving(NamedTuple):
         return self.long
 
 
+class Diverged(NamedTuple):
+    """Members that should have delivered the same messages in a view did not."""
+
+    view: ViewId
+    parts: tuple[tuple[MemberId, ...], ...]
+    """Members of one part delivered the same messages; the largest part comes first."""
+    origin: MemberId | None
+    """The origin of the messages counted below; None: all messages, in their total order."""
+    alike: int
+    """All of them delivered at least this many first messages of the view alike."""
+    differs_by: int
+    """The message, counted from 1, with which they differ at the latest."""
+
+    @property
+    def long(self) -> str:
+        """A line for people, with whole incarnations."""
+        first, *others = (", ".join(map(str, part)) for part in self.parts)
+        whose = "" if self.origin is None else f" of {self.origin}"
+        return (
+            f"in view {self.view}, {first} delivered other messages than {' and than '.join(others)}: the first difference is "
+            f"between message {self.alike + 1} and message {self.differs_by}{whose}"
+        )
+
+    def __str__(self) -> str:
+        return shorten(self.long)
+
+
 Happening: TypeAlias = (
     Batch | Transition | Entered | Replaced | Aside | Refused | Outlived | Evicted | Stalled | Moving | Diverged | Left
 )
-"""What happens to an application, in this order."""
+"""What a member shows its application, in the order of its stream."""
 
 
 class Effects:
-    """What a driver must do after a turn, strictly top to bottom."""
+    """What a driver must perform after a turn, strictly top to bottom."""
 
     __slots__ = ("datagrams", "deadline", "events", "notes", "pledge", "records")
 
     def __init__(self) -> None:
         self.records: list[bytes] = []  # 1 write to stable storage before anything leaves
-        self.pledge: Pledge | None = None  # 1 likewise, if it is new that this member has voted
+        self.pledge: Pledge | None = None  # 1 likewise, when this member votes for the first time
         self.datagrams: list[tuple[tuple[str, ...], bytes]] = []  # 2 send: to these addresses
-        self.events: list[Happening] = []  # 3 show the application
+        self.events: list[Happening] = []  # 3 show to the application
         self.deadline: int | None = None  # 4 take a turn by then, in ns of the driver's clock
-        self.notes: list[Note] = []  # for the recorder; empty unless someone records
+        self.notes: list[Note] = []  # for the recorder; empty unless a trace is recorded

@@ -1,4 +1,4 @@
-"""One thing that waits, as `explain` and the watchdog see it."""
+"""What `explain` and the watchdog say about something that waits."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class Concern(NamedTuple):
-    """Something that waits: `key` stays the same as long as it does not move, `sentence` says what and for whom.
+    """Something that waits. `key` changes when it moves; `sentence` says what waits, and for whom.
 
-    `since` is when it began, where that is known; else whoever looks takes the first time that it saw the key.
+    `since` is when it began to wait; None: not known, and the watchdog takes the time when it first saw the key.
     """
 
     key: tuple[object, ...]

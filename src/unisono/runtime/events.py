@@ -7,8 +7,7 @@ from itertools import count, repeat
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.departure import Arrival, Departure
-from unisono.core.events import Entered, Moving, Replaced, Stalled
-from unisono.core.member.comparison import Diverged
+from unisono.core.events import Diverged, Entered, Moving, Replaced, Stalled
 from unisono.core.membership.context import Evicted, Refused
 from unisono.core.text import one_line, shorten
 from unisono.core.types import Batch, Key, MemberId, Transition, ViewId

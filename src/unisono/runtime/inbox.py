@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 from weakref import ref
 
 from unisono.core.errors import Misuse
-from unisono.core.events import Aside, Entered, Happening, Moving, Replaced, Stalled
-from unisono.core.member.comparison import Diverged
+from unisono.core.events import Aside, Diverged, Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership.context import Evicted, Left, Outlived, Refused
 from unisono.core.types import Batch, Key, MemberId, Transition
 from unisono.core.views.own_casts import Span

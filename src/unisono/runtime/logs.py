@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from unisono.core.config import SECOND
-from unisono.core.events import Entered, Happening, Moving, Replaced, Stalled
-from unisono.core.member.comparison import Diverged
+from unisono.core.events import Diverged, Entered, Happening, Moving, Replaced, Stalled
 from unisono.core.membership.context import Evicted, Left, Refused
 from unisono.core.text import shorten
 from unisono.runtime.named_peers import Trouble

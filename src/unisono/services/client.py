@@ -1,9 +1,9 @@
-"""A client outside of a group: sends requests to it through any member, and gets an answer or a named failure.
+"""A client outside of a group: sends it requests through any member, and gets an answer or a named failure.
 
-It knows the addresses of some members, its **contacts**. A request goes to one of them; if that is silent for `retry_ns`, or says
-that it cannot help, to the next. The group serves it once, through however many of them it came (`client_desk`). After `wait_ns`
-the client gives it up and says why; whether the group served it is then not known. A contact that does not know the client gives
-it a token first, and the request goes there again with it, at once.
+It knows the addresses of some members, its **contacts**. A request goes to one of them, and to the next if that one is silent for
+`retry_ns` or cannot help. The group serves a request once, however many contacts it came through (`client_desk`). After `wait_ns`
+the client gives up and says why; whether the group served the request is then not known. A contact that does not know the client
+first gives it a token, with which the client repeats the request at once.
 
 A turn is any number of inputs, then one `drain(now)`, whose effects the driver performs. No I/O, no clock.
 """
@@ -23,15 +23,17 @@ from unisono.services.client_messages import LIFE, Reply, Request, Sorry, Wanted
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
+    """The limits and timeouts of a client."""
+
     retry_ns: int = 200 * MILLISECOND
-    """A contact that was silent for so long is given up for the next one."""
+    """The next contact is tried after this long without an answer."""
     wait_ns: int = 10 * SECOND
-    """A request is given up after this."""
+    """A request fails after this long."""
     requests_max: int = 16
-    """So many requests may be under way at once; not more than the members' `answers_max`."""
+    """Maximum number of requests under way; not more than the members' `answers_max`."""
     request_bytes_max: int = 16 * 1024
     answers_max: int = 1_024
-    """Of one request, when all are to answer."""
+    """Maximum number of answers kept when all members answer one request."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -40,7 +42,7 @@ class ClientSettings:
 
 
 class Answered(NamedTuple):
-    """What members said, each once. Not `is_whole`: all were to answer, and these are those who did in time."""
+    """The members' answers, at most one of each. Not `is_whole`: all were asked, and only these answered in time."""
 
     number: int
     answers: tuple[tuple[MemberId, bytes | None], ...]
@@ -48,7 +50,7 @@ class Answered(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Nobody answered in time; the reason is the last that a contact gave."""
+    """No member answered in time; the reason is the last that a contact gave."""
 
     number: int
     reason: str
@@ -92,19 +94,19 @@ class _Asked:
     def __init__(self, payload: bytes, wanted: Wanted, contact: int, now: int, until: int) -> None:
         self.payload = payload
         self.wanted = wanted
-        self.contact = contact  # which of the contacts it goes to
+        self.contact = contact  # the contact that it goes to, by number
         self.at = now  # when it is sent again
         self.is_sent = False  # to this contact
         self.token = 0  # with which it was sent
         self.until = until
         self.refusals = 0  # contacts in a row that could not help
         self.answers: dict[MemberId, bytes | None] = {}
-        self.of = 0  # how many are to answer
+        self.of = 0  # how many members should answer
         self.reason = "no contact answered"
 
 
 class Client:
-    """See the module's text. `id` is the address at which it is reached, and a number that no earlier life there had."""
+    """See the module's docstring. `id` is the client's own address, and a number that no earlier life there had."""
 
     def __init__(
         self, id: MemberId, group: str, contacts: Sequence[str], settings: ClientSettings | None = None
@@ -119,15 +121,19 @@ class Client:
         self._life = LIFE.pack(id.incarnation)
         self._asked: dict[int, _Asked] = {}
         self._next = 1
-        self._contact = 0  # which one answered last
+        self._contact = 0  # the one that answered last
         self._tokens: dict[str, int] = {}  # by contact
         self._events: list[Outcome] = []
         self._now = 0
         self.dropped: dict[str, int] = {}
-        """Datagrams that were not used, by reason."""
+        """Datagrams that were discarded, by reason."""
+
+    def is_known_to(self, contact: str) -> bool:
+        """Whether a contact has given this client a token."""
+        return contact in self._tokens
 
     def request(self, payload: bytes, now: int, wanted: Wanted = Wanted.CONTACT) -> int | None:
-        """Ask the group something; the number by which its outcome is told. None: too many requests are under way."""
+        """Ask the group something. Returns the number of the request; None: too many are under way."""
         if not isinstance(payload, bytes):
             raise Misuse(f"a request is bytes, not {type(payload).__name__}: encode it first.")
         if len(payload) > self.settings.request_bytes_max:
@@ -140,6 +146,7 @@ class Client:
         return number
 
     def receive(self, datagrams: Iterable[bytes | memoryview], now: int) -> None:
+        """Take datagrams from the network."""
         self._now = max(now, self._now)
         for datagram in datagrams:
             frame = self._frames.open_client(datagram) if self._frames.is_client(datagram) else None
@@ -160,13 +167,13 @@ class Client:
                 return
             asked.reason = _REASONS.get(message.why, "the contact cannot help")  # type: ignore[call-overload]
             if message.why == Why.FAILED and asked.wanted is Wanted.ANY:
-                return  # somebody else may have something to say
+                return  # another member may have an answer
             if message.why in (Why.FORGOTTEN, Why.FAILED):
                 self._end(number, Failed(number, asked.reason))
                 return
             asked.refusals += 1
             self._pass_over(asked)
-            if asked.refusals % len(self._contacts):  # somebody else may help at once; when all were asked, later
+            if asked.refusals % len(self._contacts):  # another contact may help at once; when all were asked, later
                 asked.at = self._now
             return
         if sender.address in self._contacts:
@@ -181,7 +188,7 @@ class Client:
             self._end(number, Answered(number, ((sender, message.answer),), True))
 
     def drain(self, now: int) -> ClientEffects:
-        """Send what is due, and give up what took too long."""
+        """End the turn: send what is due, and give up what took too long."""
         self._now = max(now, self._now)
         datagrams: list[tuple[str, bytes]] = []
         for number, asked in list(self._asked.items()):
@@ -202,7 +209,7 @@ class Client:
         return ClientEffects(datagrams, events, deadline)
 
     def _introduce(self, sender: MemberId, asked: _Asked, token: int) -> None:
-        """A contact gives a token. One that knows itself by another address than its clients do is the one that was asked."""
+        """A contact gives a token. If its address is not one of the contacts', it is the contact that was asked."""
         asked_one = self._contacts[asked.contact]
         contact = sender.address if sender.address in self._contacts else asked_one
         self._tokens[contact] = token
@@ -210,7 +217,7 @@ class Client:
             asked.at, asked.is_sent = self._now, False
 
     def _pass_over(self, asked: _Asked) -> None:
-        """The next contact."""
+        """Turn to the next contact."""
         asked.contact = (asked.contact + 1) % len(self._contacts)
         asked.is_sent = False
 

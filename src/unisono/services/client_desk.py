@@ -1,40 +1,41 @@
-"""The desk where a member serves clients outside of the group. Without I/O: a runtime puts it beside a member.
+"""The desk at which a member serves clients outside of the group. Without I/O: a runtime puts it beside a member.
 
     datagrams ─▶ desk.receive ─▶ the rest ─▶ member.receive
     payloads that the member delivers ─▶ desk.open ─▶ an errand ─▶ the application ─▶ desk.answer
     desk.drain ─▶ datagrams for clients
 
-A client sends its request to any member. That one casts it into the group as an **errand**, so every member's application sees it
-at its place in the order, with the client's identity. The contact answers, or all do, as the client wants it.
+A client sends its request to any member. That member, its contact, casts it into the group as an **errand**, so every member's
+application sees it at its place in the order, with the client's identity. The contact answers, or all members do, as the client
+asks.
 
-**Once.** A request has a number; (client, number) is its name for ever. Whoever delivers an errand whose name it has served does
-not show it as new, and answers from memory. So it does not matter through how many contacts a request was retried:
+**Once.** A request has a number; (client, number) is its name for ever. A member that delivers an errand whose name it has served
+does not show it as new, and answers from memory. So it does not matter through how many contacts a request was retried:
 
-1. A casts the errand and crashes before it answers. 2. The client hears nothing and asks B. 3. B does not know how far A came,
+1. A casts the errand and crashes before it answers. 2. The client hears nothing and asks B. 3. B does not know how far A got,
 and casts the errand too. 4. Both arrive, at every member in the same order. The first is served; the second is recognised,
-and B, its contact, answers with what the first one gave.
+and B, its contact, repeats the answer to the first.
 
 The memory depends on nothing but the delivered errands, so in a total order it is the same everywhere; a joiner takes it over
 with the application's state (`snapshot`, `restore`). In a partition that is not primary, each part serves for itself.
 
-**Not again for strangers.** Bytes that somebody has captured open once at every member that did not see them, and at every next
-life of one (`runtime/seal.py`). A client that is remembered is safe from that, by its numbers. Of one that is not, the desk cannot
-know whether it is new, or was served and then forgotten, here or before a restart of all. So it casts nothing yet: it answers with
-a **token**, and casts what comes again with it.
+**Not again for strangers.** A captured datagram can be opened once at every member that has not seen it, and at every later
+life of one (`runtime/seal.py`). The numbers of a client that is remembered protect it. The desk cannot know whether a client that
+is not remembered is new, or was served and then forgotten, here or before a restart of all members. So it casts nothing yet: it
+answers with a **token**, and casts the request when it comes again with that token.
 
     token   a keyed hash of the client, under a secret of this life of this member, plus how many clients it has forgotten so far
 
-A token holds until `clients_max` more clients are forgotten, or the client itself is; which ones were is known for as long. So what
-is cast for a client that is not remembered was said to this life of this member, after it last forgot the client, and
-therefore after everything that it had served of it: a capture from before holds an older token, another member's, or none, and who
-cannot seal cannot put the right one in. That needs no clock, and nothing is kept of strangers. It costs a client that is not
-remembered a round trip. The secret and the client in the hash are for groups without a key: only a client that receives at the
-address that it names can know its token, so a forged address is sent nothing that is longer than what came.
+A token is valid until `clients_max` more clients are forgotten, or the client itself is; the desk knows for as long which ones
+were. So what is cast for a client that is not remembered was sent to this life of this member after it last forgot the client, and
+therefore after every request of it that it has served: an earlier capture holds an older token, another member's, or none, and
+without the key nobody can put the right one in. This needs no clock, and nothing is kept of strangers. It costs a client that is
+not remembered a round trip. The secret and the client in the hash are for groups without a key: only a client that receives at the
+address that it names can know its token, so nothing longer than what came is sent to a forged address.
 
-**Bounds.** Of one client the last `answers_max` answers are kept, of all clients those of the `clients_max` that were served last.
+**Bounds.** The last `answers_max` answers are kept of each of the `clients_max` clients that were served last.
 A client that is forgotten and then itself retries a request is served again: that needs `clients_max` other clients between the
-two, while it waits, or while the request is under way through two contacts at once. What is under way through this member is
-limited too, a client's and in all; beyond that it says that it is busy.
+two, while it waits, or while the request is under way through two contacts at once. The requests under way through this member are
+limited too, those of a client and all together; beyond the limit it says that it is busy.
 """
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ class Caster(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeskSettings:
-    """`answers_max`, `clients_max` and `answer_bytes_max` must be the same at all members: they shape what is remembered."""
+    """The limits of a desk.
+
+    `answers_max`, `clients_max` and `answer_bytes_max` must be the same at all members: they decide what is remembered.
+    """
 
     clients_max: int = 1_024
     answers_max: int = 16
@@ -100,10 +104,10 @@ class _Memory:
     def __init__(self) -> None:
         self.floor = 0  # what is below was served, and its answer is not needed any more
         self.answers: dict[int, bytes | None] = {}
-        self.failed: set[int] = set()  # among these: a contact's, and the application here could not answer
+        self.failed: set[int] = set()  # among these: the application here could not answer, and this was the contact
 
     def settle(self, oldest: int, answers_max: int) -> None:
-        """The client waits for nothing below `oldest`; and it may keep only so many answers here."""
+        """Forget the answers below `oldest`, for which the client does not wait, and the oldest beyond `answers_max`."""
         self.floor = max(self.floor, oldest)
         while len(self.answers) > answers_max:
             self.floor = max(self.floor, min(self.answers) + 1)
@@ -127,8 +131,10 @@ def _snapshot_codec() -> Codec:
 
 
 class ClientDesk:
+    """See the module's docstring."""
+
     def __init__(self, member: Caster, group: str, settings: DeskSettings | None = None, secret: bytes = b"") -> None:
-        """`secret`: for tokens, of this life of the member alone. Without one, for models and tests, anyone can make them."""
+        """`secret` makes the tokens of this life of the member. Without one, for models and tests, anyone can make them."""
         self.settings = settings or DeskSettings()
         self._member = member
         self._frames = Frames(group, member.id)
@@ -138,20 +144,39 @@ class ClientDesk:
         self._pending: dict[MemberId, set[int]] = {}  # cast by me, not delivered here yet
         self._pending_count = 0
         self._tokens = blake2b(str(tuple(member.id)).encode(), digest_size=8, key=secret)
-        self._forgotten: OrderedDict[MemberId, int] = OrderedDict()  # the last `clients_max`: which one of all it was
+        self._forgotten: OrderedDict[MemberId, int] = OrderedDict()  # the last `clients_max`, each with its number
         self._forgotten_count = 0
         self._out: list[tuple[str, bytes]] = []
         self.dropped: dict[str, int] = {}
-        """What was not used, by reason."""
+        """Requests and errands that were discarded, by reason."""
+
+    # Questions.
+
+    def remembered(self) -> tuple[Tab, ...]:
+        """What is remembered of each client, the one that was served last at the end."""
+        return tuple(
+            Tab(client, memory.floor, tuple(sorted(memory.answers.items())))
+            for client, memory in self._memories.items()
+        )
+
+    @property
+    def forgotten(self) -> tuple[MemberId, ...]:
+        """The clients that were forgotten last."""
+        return tuple(self._forgotten)
+
+    @property
+    def pending(self) -> int:
+        """How many requests were cast here and not yet delivered."""
+        return self._pending_count
 
     # From clients.
 
     def receive(self, datagrams: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
-        """Take what clients sent; what is left is for the member."""
+        """Take the datagrams of clients. Returns the others, which are for the member."""
         return [datagram for datagram in datagrams if not self.takes(datagram)]
 
     def takes(self, datagram: bytes | memoryview) -> bool:
-        """Take a datagram of a client; False: it is none."""
+        """Take a datagram if it is a client's. Returns whether it was."""
         if not self._frames.is_client(datagram):
             return False
         self._take(datagram)
@@ -202,7 +227,7 @@ class ClientDesk:
     # From the group.
 
     def open(self, payload: bytes) -> Errand | None:
-        """What a delivered payload is: a client's errand, which is to be served and answered if it is new, or the group's own."""
+        """The client's errand in a delivered payload, to be answered if it is new; None: the payload is the group's own."""
         if not payload.startswith(TAG):
             return None
         errand = self._codec.decode(memoryview(payload)[len(TAG) :], 0, 1)
@@ -231,7 +256,7 @@ class ClientDesk:
         return errand
 
     def _forget(self) -> None:
-        """The client that was not served for the longest time; its tokens are worth nothing from here on."""
+        """Forget the client that was served longest ago. Its tokens are not valid any more."""
         client, _ = self._memories.popitem(last=False)
         self._forgotten_count += 1
         self._forgotten[client] = self._forgotten_count
@@ -240,7 +265,7 @@ class ClientDesk:
             self._forgotten.popitem(last=False)
 
     def _first_token(self, client: MemberId) -> int:
-        """What a client would have been given before any was forgotten."""
+        """The token of a client before any client was forgotten."""
         state = self._tokens.copy()
         state.update(str(tuple(client)).encode())
         return int.from_bytes(state.digest(), "little")
@@ -252,7 +277,7 @@ class ClientDesk:
         return since <= self.settings.clients_max and was_given_at >= self._forgotten.get(client, 0)
 
     def answer(self, errand: Errand, answer: bytes | None) -> None:
-        """What the application says to a new errand; None: nothing. All members must call it, in the order of the errands."""
+        """Answer a new errand; None: no answer. All members must call it, in the order of the errands."""
         if answer is not None and not isinstance(answer, bytes):
             self.fail(errand)
             raise Misuse(f"an answer to a client is bytes or None, not {type(answer).__name__}.")
@@ -269,9 +294,9 @@ class ClientDesk:
             self._say(errand.client, Reply(errand.number, self._size, answer))
 
     def fail(self, errand: Errand) -> None:
-        """The application could not answer a new errand: it counts as served, and a client that waits for this member is told.
+        """The application could not answer a new errand, which counts as served. A client that waits for this member is told.
 
-        If any answer will do the contact says so too: another member's may still come, and if none does the client knows why.
+        If any answer will do, the contact says so too: another member may still answer, and if none does the client knows why.
         """
         self._serving.discard((errand.client, errand.number))
         if errand.wanted == Wanted.ALL:
@@ -284,28 +309,25 @@ class ClientDesk:
             self._say(errand.client, Sorry(errand.number, Why.FAILED))
 
     def drain(self) -> list[tuple[str, bytes]]:
-        """What is to be sent, and to which addresses."""
+        """The datagrams to send, each with its address."""
         out, self._out = self._out, []
         return out
 
-    # For those who take the state over.
+    # State transfer.
 
     def snapshot(self) -> bytes:
-        """What is remembered, for a joiner. Errands that are not answered yet must not be under way."""
-        tabs = tuple(
-            Tab(client, memory.floor, tuple(sorted(memory.answers.items())))
-            for client, memory in self._memories.items()
-        )
-        return _snapshot_codec().encode(_Remembered(tabs))
+        """What is remembered, for a joiner. No errand may be unanswered."""
+        return _snapshot_codec().encode(_Remembered(self.remembered()))
 
     def restore(self, data: bytes) -> None:
+        """Take over what another member remembers."""
         remembered = _snapshot_codec().decode(memoryview(data), 0, 1)
         if not isinstance(remembered, _Remembered):
             raise Misuse("the memory of a client desk cannot be read: it is damaged, or of another version.")
-        # Own errands that were delivered before the snapshot do not come here any more. One that still does is no harm.
+        # Own errands that were delivered before the snapshot do not come here any more. One that does come does no harm.
         self._pending.clear()
         self._pending_count = 0
-        # Whom the others served and forgot meanwhile is not known: no token from before is worth anything.
+        # Other members may have served and forgotten clients meanwhile: no earlier token is valid.
         self._forgotten_count += self.settings.clients_max + 1
         self._forgotten.clear()
         self._memories.clear()

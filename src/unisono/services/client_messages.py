@@ -1,13 +1,13 @@
-"""What clients outside of a group and its members say to each other, and how it looks on the wire.
+"""The messages between clients outside of a group and its members, and their encoding.
 
 | message | from → to        | meaning                                                                                |
 |---------|------------------|----------------------------------------------------------------------------------------|
-| Request | client → contact | cast this into the group for me; `oldest` is the lowest number that I still wait for   |
+| Request | client → contact | asks to cast this; `oldest` is the lowest number for which the client still waits      |
 | Reply   | member → client  | the answer of one member to a request; None: it has nothing to say                     |
-| Sorry   | contact → client | not through me, and why: ask someone else; or not yet, ask again with this token        |
+| Sorry   | contact → client | why it cannot help: ask another member, or ask again with this token                   |
 
-What a member says to a client begins with the life of the client that it is for (`LIFE`): a capture is nothing to the next one.
-An `Errand` is a request on its way through the group: what the contact casts.
+Messages to a client begin with the life of the client that they are for (`LIFE`): a later life ignores a captured one.
+An `Errand` is a request on its way through the group: the contact casts it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unisono.core.types import MemberId
 from unisono.core.wire.codec import BLOB, FLAG, MAYBE, ROW, TEXT, U8, U16, U64, Codec, Layout
 
 TAG = b"\0client\0"
-"""What an errand begins with among the payloads of a group."""
+"""The first bytes of an errand, among the payloads of a group."""
 
 LIFE = Struct("<Q")
 
@@ -29,20 +29,20 @@ LIFE = Struct("<Q")
 class Wanted(IntEnum):
     """Whose answer a client wants."""
 
-    CONTACT = 0  # one answer, of the member that it asked
-    ALL = 1  # one of every member
-    ANY = 2  # of whoever has something to say, the first: to locate a resource
+    CONTACT = 0  # one answer, from the member that it asked
+    ALL = 1  # an answer from every member
+    ANY = 2  # the first answer from any member that has one: to locate a resource
 
 
 class Why(IntEnum):
     """Why a member cannot help."""
 
-    NO_VIEW = 0  # it is not in the group yet, or not any more
+    NO_VIEW = 0  # it is not yet in the group, or no longer
     READ_ONLY = 1  # its view is not the primary one
-    BUSY = 2  # it has as many requests under way as it may
-    FORGOTTEN = 3  # the request was served so long ago that nobody remembers the answer
+    BUSY = 2  # it has the maximum number of requests under way
+    FORGOTTEN = 3  # the request was served so long ago that the answer is forgotten
     FAILED = 4  # its application could not answer
-    STRANGER = 5  # it does not know the client: the same again, with the token that comes with this
+    STRANGER = 5  # it does not know the client: ask again with the token in this message
 
 
 class Request(NamedTuple):
@@ -50,7 +50,7 @@ class Request(NamedTuple):
     oldest: int
     wanted: int
     payload: bytes
-    token: int = 0  # what this contact gave; 0: nothing yet
+    token: int = 0  # given by this contact; 0: none yet
 
 
 class Reply(NamedTuple):
@@ -87,7 +87,7 @@ WIRE = (
 
 
 class Tab(NamedTuple):
-    """What a member remembers of one client, for one that takes its state over."""
+    """What a member remembers of one client, for a member that takes its state over."""
 
     client: MemberId
     floor: int
@@ -95,5 +95,5 @@ class Tab(NamedTuple):
 
 
 def make_client_codec() -> Codec:
-    """The codec of these messages. No ranks are in them that a reader must check: decode them as sender 0 of 1."""
+    """The codec of these messages. They hold no ranks that need a check: decode them as sender 0 of 1."""
     return Codec(WIRE, Config())

@@ -14,8 +14,8 @@ from typing import Any
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import PeerFault, UnisonoError
-from unisono.core.events import Entered
-from unisono.core.member.comparison import Checking, Diverged
+from unisono.core.events import Diverged, Entered
+from unisono.core.member.comparison import Checking
 from unisono.core.member.member import Member, Settings
 from unisono.core.membership.context import Left, Refused
 from unisono.core.membership.detector import DetectorSettings

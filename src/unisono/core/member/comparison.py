@@ -1,32 +1,32 @@
 """Members compare what they delivered: at every view change, and when an application asks.
 
-| message | from → to            | meaning                                                                         |
-|---------|----------------------|---------------------------------------------------------------------------------|
-| Closing | companion → examiner | how far each lane had come when that view ended here (see `delivered`)          |
-| Passed  | member → asker       | how far a lane had come here where this marker stands in it                     |
-| Show    | examiner → member    | show me your marks of that lane                                                 |
-| Marks   | member → examiner    | these                                                                           |
-| Differs | examiner → all       | the members of these parts delivered something else, and where that begins      |
+| message | from → to            | meaning                                                                          |
+|---------|----------------------|----------------------------------------------------------------------------------|
+| Closing | companion → examiner | how far each lane was when that view ended here (see `views.delivered`)          |
+| Passed  | member → asker       | how far a lane was here at this marker                                           |
+| Show    | examiner → member    | asks for the marks of that lane                                                  |
+| Marks   | member → examiner    | the marks of that lane                                                           |
+| Differs | examiner → all       | the members of these parts delivered different messages, and where that begins   |
 
-All of it goes beside the order (`Member.send`), reliably while a view lasts.
+All of them travel beside the order (`Member.send`), reliably while a view lasts.
 
-**At a view change.** The *companions* of a closed view are the members that came along from it together, ever since. The one of
-the lowest rank is the *examiner*: the others send it one `Closing` each. If all are equal nothing more happens. The next view may
-end before they have arrived, so they are sent again in the one after it, and to another examiner if this one is gone; who
-that is then, all companions know alike.
+**At a view change.** The *companions* of a closed view are the members that have come along from it together ever since. The one
+with the lowest rank is the *examiner*: each of the others sends it one `Closing`. If all are equal, nothing more happens. The next
+view may end before they have arrived, so they are sent again in the one after it, and to another examiner if this one is gone; all
+companions agree on which one that is.
 
 **On demand.** The asker casts a *marker* in each service: a batch to no recipient, which has its place in the order and is shown
 to no application. In services other than `total` every member has a lane of its own, so every member that is shown such a marker
-casts one too. Where a marker stands, everyone sends `Passed` to all that have asked in this view. A check is over when, for
+casts one too. At each marker, every member sends `Passed` to all that have asked in this view. A check is over when, for
 each lane, all members have passed one marker that the asker was shown. So everything that the asker had delivered when it
 asked is compared.
 
 **A difference.** The examiner, or asker, takes the first lane that differs, asks one member on the other side for its marks, and
-tells everyone concerned. It does not judge who is right.
+tells all members concerned. It does not judge who is right.
 
-What is compared is what the member puts into its application's stream, read or not. Views begin anew at all members, so one that
-has joined compares from its first view on. Members that leave, and those that closed the view with another cut, do not take
-part. Sans-IO: `receive` queues, `work` acts, `sends` and `found` are taken by the member once a turn.
+What is compared is what the member puts into its application's stream, read or not. Every member begins anew with each view, so one
+that has joined compares from its first view on. Members that leave, and those that closed the view with another cut, do not take
+part. Sans-IO: `receive` queues, `work` acts, and the member takes `sends` and `found` once a turn.
 """
 
 from __future__ import annotations
@@ -36,61 +36,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.config import Config
-from unisono.core.text import shorten
+from unisono.core.events import Diverged
 from unisono.core.types import Batch, Marker, MemberId, Service, View, ViewId
 from unisono.core.views.delivered import TOTAL_LANE, Delivered, Lane, Mark, Place, differing_lanes, first_difference
 from unisono.core.wire.codec import ALL, ROW, TEXT, U8, U16, U64, Codec, Layout
 from unisono.core.wire.fields import Bound, Many, Reason
 
 TAG = b"="
-"""What these messages begin with, among all that members send beside the order."""
+"""The first byte of these messages, among all that members send beside the order."""
 WAITING_MAX = 32
-"""So many batches are counted at once …"""
+"""Batches wait until this many are counted together …"""
 WAITING_BYTES_MAX = 4_096
-"""… unless a message is larger than this."""
+"""… or until one has a message larger than this."""
 CLOSED_VIEWS_MAX = 4
-"""Closed views that may still be compared."""
+"""Maximum number of closed views that are still compared."""
 CLOSINGS_MAX = 2
-"""How often one examiner is told of a view."""
+"""Maximum number of times that one examiner is told of a view."""
 MARKERS_A_LANE_MAX = 16
-"""Of one check: a peer that names more markers is not believed."""
+"""Maximum number of markers in a check; more from a peer are ignored."""
 DIFFERENCES_MAX = 64
-"""Differences that are remembered, so that none is told twice."""
-
-
-class Diverged(NamedTuple):
-    """Members that should have delivered the same in a view did not."""
-
-    view: ViewId
-    parts: tuple[tuple[MemberId, ...], ...]
-    """Members of one part delivered the same; the largest part comes first."""
-    origin: MemberId | None
-    """Whose messages are counted below; None: all messages, in their total order."""
-    alike: int
-    """The first messages of the view that all of them delivered alike; there may be a few more …"""
-    differs_by: int
-    """… but with this one, counted from 1, at the latest, they differ."""
-
-    @property
-    def long(self) -> str:
-        """A line for people, with whole incarnations."""
-        first, *others = (", ".join(map(str, part)) for part in self.parts)
-        whose = "" if self.origin is None else f" of {self.origin}"
-        return (
-            f"in view {self.view}, {first} delivered other messages than {' and than '.join(others)}: the first difference is "
-            f"between message {self.alike + 1} and message {self.differs_by}{whose}"
-        )
-
-    def __str__(self) -> str:
-        return shorten(self.long)
+"""Maximum number of differences that are remembered, so that none is told twice."""
 
 
 class Check(NamedTuple):
-    """What `check` has found."""
+    """The result of `check`."""
 
     view: ViewId
     members: tuple[MemberId, ...]
-    """Who was compared: all members of the view."""
+    """The members that were compared: all of the view."""
     differences: tuple[Diverged, ...]
 
     @property
@@ -163,7 +136,7 @@ WIRE = (
 
 
 def is_lane(lane: Lane, view: View) -> bool:
-    """Whether members of a view compare such a lane; a peer can name anything."""
+    """Whether members of a view compare this lane; a peer can name anything."""
     service, origin = lane
     return lane == TOTAL_LANE or (service in _IN_LANES and origin < len(view))
 
@@ -172,37 +145,38 @@ _IN_LANES = frozenset(int(service) for service in Service) - {int(Service.TOTAL)
 
 
 class Comparison:
-    """One comparison of members: collects where they stand, and finds who differs and where."""
+    """One comparison of members: finds which of them differ, and where."""
 
     def __init__(self, view: View, expected: Iterable[MemberId]) -> None:
         self.view = view
         self.expected = set(expected)
         self.differences: tuple[Diverged, ...] = ()
         self.is_over = False
-        """It is known what differs, or will never be."""
+        """What differs is known, or never will be."""
         self.is_answered = False
-        """… and it is known."""
-        self._asked: tuple[MemberId, Lane] | None = None  # who was asked to show its marks
+        """What differs is known."""
+        self._asked: tuple[MemberId, Lane] | None = None  # the member that was asked to show its marks
         self._parts: tuple[tuple[MemberId, ...], ...] = ()
 
-    def settle(self) -> None:
+    def conclude(self) -> None:
+        """What differs is known."""
         self.is_over = self.is_answered = True
 
     def ask_again(self) -> None:
-        """What was asked, or its answer, may be lost: streams end with their view."""
+        """A view has ended, and with it its streams: the question or its answer may be lost."""
         self._asked = None
 
     def judge(
         self, me: MemberId, mine: dict[Lane, Place], theirs: Mapping[MemberId, dict[Lane, Place]]
     ) -> tuple[MemberId, Lane] | None:
-        """Where everyone stands is known. Returns who must show which lane, if anyone."""
+        """Judge, now that the places of all are known. Returns the member that must show its marks, and of which lane."""
         asked = self._asked
         if asked is not None and asked[0] in self.expected:
             return None  # it will answer
         differing = {member: differing_lanes(mine, places) for member, places in theirs.items()}
         lanes, other = min(((lanes, member) for member, lanes in differing.items() if lanes), default=([], me))
         if not lanes:
-            self.settle()
+            self.conclude()
             return None
         parts: dict[tuple[tuple[Lane, Place], ...], list[MemberId]] = {}
         for member in self.view.members:
@@ -214,16 +188,16 @@ class Comparison:
         return self._asked
 
     def shown(self, sender: MemberId, lane: Lane, mine: Sequence[Mark], theirs: Sequence[Mark]) -> Differs | None:
-        """A member shows its marks. Returns what all are to be told."""
+        """A member shows its marks. Returns the message for all members concerned."""
         if self.is_over or self._asked != (sender, lane):
             return None
         alike, differs_by = first_difference(mine, theirs)
-        self.settle()
+        self.conclude()
         return Differs(self.view.id, self._parts, *lane, alike, differs_by)
 
 
 class ClosedView(Comparison):
-    """A view that has ended here: what was delivered in it, and what the companions say of it."""
+    """The comparison of a view that has ended here."""
 
     def __init__(self, view: View, delivered: Delivered, companions: Iterable[MemberId]) -> None:
         super().__init__(view, companions)
@@ -233,17 +207,20 @@ class ClosedView(Comparison):
 
     @property
     def examiner(self) -> MemberId:
+        """The companion that compares."""
         return next(member for member in self.view.members if member in self.expected)
 
 
 class Checking(Comparison):
-    """A check that an application waits for, from its own marker on."""
+    """The comparison that an application waits for, from its own marker on."""
 
     def __init__(
         self, view: View, me: MemberId, lanes: frozenset[Lane], behind: Mapping[tuple[Lane, int], int]
     ) -> None:
-        """`behind`: by lane and origin, the last marker that was shown before the check began. It and those before it say
-        nothing of what was delivered since."""
+        """`behind`: by lane and origin, the last marker that was shown before the check began.
+
+        That marker and those before it say nothing about what was delivered since.
+        """
         super().__init__(view, view.members)
         self._rank = view.members.index(me)
         self.lanes = lanes
@@ -251,20 +228,21 @@ class Checking(Comparison):
         self._passed: dict[tuple[Lane, int, int], dict[MemberId, Place]] = {}  # by lane and marker
 
     def abandon(self) -> None:
-        """The application waits no longer."""
+        """The application no longer waits."""
         self.is_over = True
 
     def passed(self, member: MemberId, lane: Lane, marker: tuple[int, int], place: Place) -> None:
+        """Take note of how far a lane was at a member when it passed a marker."""
         origin, number = marker
         if lane not in self.lanes or number <= self._behind.get((lane, origin), -1):
             return
-        # Those of the others, who may all check at once, leave room for the own ones, which all answer.
+        # All members may check at once: their markers leave room for the own ones, which all answer.
         alike = sum((known == self._rank) == (origin == self._rank) for _, known, _ in self._passed)
         if (lane, *marker) in self._passed or alike < MARKERS_A_LANE_MAX * len(self.lanes):
             self._passed.setdefault((lane, *marker), {})[member] = place
 
     def places(self, me: MemberId) -> dict[MemberId, dict[Lane, Place]] | None:
-        """Where everyone stands in all lanes; None: that is not known yet. Only markers that this member has passed count."""
+        """How far all lanes were at each member; None: not known yet. Only markers that this member has passed count."""
         found: dict[MemberId, dict[Lane, Place]] = {member: {} for member in self.expected}
         for (lane, *_), places in self._passed.items():
             if me in places and self.expected <= places.keys():
@@ -273,13 +251,13 @@ class Checking(Comparison):
         return found if len(found[me]) == len(self.lanes) else None
 
     def missing(self, me: MemberId) -> tuple[MemberId, ...]:
-        """Who has not passed a marker that this member has passed."""
+        """The members that have not passed a marker that this member has passed."""
         mine = [places for places in self._passed.values() if me in places]
         return tuple(m for m in self.view.members if any(m not in places for places in mine))
 
 
 class Comparer:
-    """The part of a member that compares. See the module's text."""
+    """The part of a member that compares; the module's docstring specifies it."""
 
     def __init__(self, me: MemberId, config: Config) -> None:
         self._me = me
@@ -287,34 +265,34 @@ class Comparer:
         self._members_max = config.members_max
         self._view: View | None = None  # that was shown last
         self.delivered = Delivered()
-        """What was shown in it, up to what waits to be counted."""
+        """What was shown in the current view, except for what waits to be counted."""
         self.waiting: list[Batch] = []
-        """Shown, and not yet counted: a member counts many at once, which takes less time."""
+        """Batches shown and not yet counted: counting many at once takes less time."""
         self._closed: deque[ClosedView] = deque(maxlen=CLOSED_VIEWS_MAX)
         self._checks: list[Checking] = []
         self._askers: dict[MemberId, None] = {}  # in this view
         self._markers: dict[Lane, Passed] = {}  # the latest of each lane
         self._behind: dict[tuple[Lane, int], int] = {}  # by lane and origin: the last marker that was shown
         self.owes_markers = False
-        """Another member checks, in a service that is not total: cast a marker in each such service."""
+        """Another member checks in a service that is not total: this one must cast a marker in each such service."""
         self._received: list[tuple[MemberId, bytes]] = []
         self._told: dict[tuple[ViewId, Lane], None] = {}
         self.has_work = False
         self.sends: list[tuple[MemberId, bytes]] = []
         self.found: list[Diverged] = []
-        """Differences that the application is to be told."""
+        """Differences that the application must be told."""
         self.divergences = 0
-        """How many were found so far."""
+        """How many differences were found so far."""
 
     @property
     def refused(self) -> Mapping[Reason, int]:
-        """Bytes that were no such message, by reason."""
+        """Data that could not be decoded, by reason."""
         return self._codec.refused
 
     # What happens to the member.
 
     def settle(self) -> None:
-        """Count what waits if it is much, in number or in bytes: nothing large is held on to between turns."""
+        """Count what waits if it is much, in number or in bytes, so that nothing large is kept between turns."""
         waiting = self.waiting
         if len(waiting) >= WAITING_MAX or len((waiting[-1].payloads or (b"",))[0]) > WAITING_BYTES_MAX:
             self.count()
@@ -327,10 +305,10 @@ class Comparer:
         self.waiting.clear()
 
     def enter(self, view: View, together: Sequence[MemberId]) -> None:
-        """A view is shown: this member and those of `together` have closed the last one with the same cut."""
+        """A view is shown. The members of `together` have closed the last one with the same cut as this member."""
         self.count()
         for check in self._checks:
-            check.is_over = True  # what it asks for, the end of the view has asked for
+            check.abandon()  # the end of the view compares the same
         self._checks.clear()
         self._askers.clear()
         self._markers.clear()
@@ -352,7 +330,7 @@ class Comparer:
         self.has_work = True
 
     def pass_marker(self, marker: Marker) -> None:
-        """A marker is shown, behind what was delivered so far."""
+        """A marker is shown behind what was delivered so far: tell those that asked, and note it for own checks."""
         view = self._view
         if view is None:
             return
@@ -377,7 +355,7 @@ class Comparer:
         self.has_work = True
 
     def begin(self, view: View, services: Iterable[Service]) -> Checking:
-        """Begin a check in the view that is shown, whose markers the member casts now."""
+        """Begin a check in the view that is shown; the member casts its markers now."""
         lanes = {TOTAL_LANE} if Service.TOTAL in services else set()
         others = [service for service in services if service is not Service.TOTAL]
         lanes |= {(int(service), rank) for service in others for rank in range(len(view))}
@@ -387,12 +365,12 @@ class Comparer:
         return check
 
     def receive(self, sender: MemberId, data: bytes) -> None:
-        """Of another member; it counts once this turn's deliveries and views are shown."""
+        """Take a message of another member; it is looked at once this turn's deliveries and views are shown."""
         self._received.append((sender, data))
         self.has_work = True
 
     def work(self) -> None:
-        """Look at what has come, and at what is complete now."""
+        """Look at the messages received, and judge each comparison that is complete."""
         self.has_work = False
         self.count()
         received, self._received = self._received, []
@@ -479,7 +457,7 @@ class Comparer:
             self._tell(found[0], message)
 
     def _tell(self, view: View, differs: Differs) -> Diverged:
-        """Tell the application, unless it knows."""
+        """Tell the application, unless it was told before."""
         lane = (differs.service, differs.origin)
         origin = None if lane == TOTAL_LANE else view.members[differs.origin]
         diverged = Diverged(view.id, differs.parts, origin, differs.alike, differs.differs_by)

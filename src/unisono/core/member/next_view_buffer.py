@@ -1,4 +1,4 @@
-"""Datagrams of a view that is not installed here yet: they wait, bounded, for the install that is under way."""
+"""Keeps datagrams of a view that other members have installed a little earlier, until it is installed here too."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from unisono.core.types import MemberId
 
 EARLY_DATAGRAMS_MAX = 512
 EARLY_BYTES_MAX = 4 << 20
-"""So much waits; more comes again."""
+"""Beyond these limits the oldest datagrams are dropped; their senders send them again."""
 
 
 class Early:
     __slots__ = ("_bytes", "_datagrams")
 
     def __init__(self) -> None:
-        # The tag of the view, the datagram, and who has sealed it.
+        # The tag of the view, the datagram, and the member that sealed it.
         self._datagrams: deque[tuple[int, bytes, MemberId | None]] = deque()
         self._bytes = 0
 
     def keep(self, tag: int, datagram: bytes, sealed_by: MemberId | None) -> int:
-        """Returns how many of the oldest had to go."""
+        """Keep a datagram. Returns how many of the oldest were dropped for it."""
         self._datagrams.append((tag, datagram, sealed_by))
         self._bytes += len(datagram)
         dropped = 0
@@ -30,7 +30,7 @@ class Early:
         return dropped
 
     def take(self, tag: int) -> list[tuple[bytes, MemberId | None]]:
-        """Those of the view that was installed now; the rest is of no use any more."""
+        """The datagrams of the view that is installed now. All others are dropped."""
         wanted = [(datagram, sealed_by) for of, datagram, sealed_by in self._datagrams if of == tag]
         self._datagrams.clear()
         self._bytes = 0

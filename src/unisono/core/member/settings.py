@@ -1,4 +1,4 @@
-"""Everything that can be set of one member, and what it does about others that stay slow or wait for long."""
+"""The settings of one member, among them what it does about slow receivers and long waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unisono.core.streams.settings import StreamSettings
 
 
 class Slow(StrEnum):
-    """What happens when a receiver stays slow. Nothing that has a key is ever dropped."""
+    """Slow receivers: block the sender, fail fast, or evict the receiver. A message with a key is never dropped."""
 
     BLOCK = "block"  # `cast` returns None: the caller waits
     SHED = "shed"  # `cast` raises `Shed` at once
@@ -22,18 +22,18 @@ class Slow(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlowSettings:
-    """How one member treats others that stay slow, and when it says that something waits for too long."""
+    """How one member treats slow receivers, and when it reports that something waits for too long."""
 
     slow: Slow = Slow.BLOCK
     """What happens when a receiver stays slow."""
     evict_after_ns: int = 10 * SECOND
-    """Under `evict`: who holds the window shut for so long …"""
+    """Under `evict`: a member that holds the window shut for this long …"""
     evict_datagrams_min: int = 100
-    """… and takes in fewer datagrams than this meanwhile is evicted. Whoever keeps this pace is busy, not slow."""
+    """… and acknowledges fewer datagrams than this meanwhile is evicted. At this pace it is busy, not slow."""
     look_ns: int = 1 * SECOND
-    """How often the member looks at what waits: `since when` is late by so much at most."""
+    """How often the member looks at what waits. `explain` may report a wait as shorter than it is, by at most this."""
     stall_ns: int | None = None
-    """The watchdog speaks when something has waited for so long, then after twice as long, and so on; None: never."""
+    """The watchdog reports what has waited for this long, again after twice as long, and so on; None: never."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.slow, Slow):
@@ -67,7 +67,7 @@ _RANGES: tuple[tuple[str, int, int], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be set of one member."""
+    """All settings of one member."""
 
     config: Config = field(default_factory=Config)
     streams: StreamSettings = field(default_factory=StreamSettings)
@@ -77,9 +77,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         config = self.config
-        heads = (
-            4 * config.batch_messages_max + 10 * config.members_max + 64
-        )  # lengths, vectors, addressees, and small things
+        # Lengths, vectors, addressees, and small things.
+        heads = 4 * config.batch_messages_max + 10 * config.members_max + 64
         largest = max(config.payload_bytes_max, config.batch_bytes_max) + heads
         if self.streams.packet_bytes_max < largest:
             raise ConfigError(
@@ -95,5 +94,6 @@ class Settings:
         if self.flow.slow is Slow.EVICT and self.flow.evict_after_ns < self.detector.suspicion_ns_min:
             raise ConfigError(
                 f"evict_after_ns = {self.flow.evict_after_ns} is less than suspicion_ns_min = "
-                f"{self.detector.suspicion_ns_min}: who is silent should be suspected, not called slow."
+                f"{self.detector.suspicion_ns_min}: a silent member should be suspected before it is evicted as slow. "
+                "Choose a longer evict_after_ns."
             )

@@ -13,19 +13,19 @@ from unisono.services.transfer.messages import Frontier
 from unisono.services.transfer.settings import TransferSettings
 
 MESSAGE_BYTES = 64
-"""What a held-back message costs besides its payload, about."""
+"""Approximate cost of a message that is held back, besides its payload."""
 
 Reach: TypeAlias = dict[tuple[int, int], tuple[int, int]]
 """By origin and service: the index of the next message, and of the next after the last one that was for all."""
 
 
 class Backlog:
-    """Events in order, weighed. It takes whatever comes: `room` tells the others in time what still fits."""
+    """Holds events in order and counts their size. It never refuses one: `room` tells the others in time what still fits."""
 
     def __init__(self, settings: TransferSettings) -> None:
         self._settings = settings
         self._events: deque[Happening] = deque()
-        self._largest = (1, 1)  # of the batches held back: bytes, messages
+        self._largest = (1, 1)  # batch held back so far: bytes, messages
         self.bytes = self.messages = 0
         self.seen: Reach = {}
         """How far the messages of the latest view go."""
@@ -56,11 +56,11 @@ class Backlog:
         return event
 
     def views(self) -> Iterator[Entered]:
-        """The views that are held back."""
+        """The views that are held back, in order."""
         return (event for event in self._events if isinstance(event, Entered))
 
     def is_still_until(self, entered: Entered) -> bool:
-        """Whether no message is held back that comes before that view."""
+        """Whether no message is held back before that view."""
         for event in self._events:
             if event is entered:
                 break
@@ -69,6 +69,7 @@ class Backlog:
         return True
 
     def place_of(self, view: ViewId) -> int | None:
+        """Where that view is among the events; None: it is not held back."""
         places = (i for i, e in enumerate(self._events) if isinstance(e, Entered) and e.view.id == view)
         return next(places, None)
 
@@ -83,7 +84,7 @@ class Backlog:
         return all(reach.get((origin, service), (0, 0))[0] >= for_all for origin, service, _, for_all in frontier)
 
     def drop_below(self, reach: Reach) -> list[Batch]:
-        """Of the view that the position is in, drop what is in a state that reaches so far; later views stay as they are."""
+        """Drop messages of the position's view that a state with this reach includes; later views stay. Returns them."""
         held, self._events = self._events, deque()
         self.bytes = self.messages = 0
         seen, beyond = self.seen, False
@@ -109,6 +110,7 @@ class Backlog:
 
 
 def raise_reach(reach: Reach, batch: Batch) -> None:
+    """Add a batch to a reach."""
     key, end = (batch.origin, batch.service), batch.first + batch.count
     reach[key] = (end, end if batch.to is None else reach.get(key, (0, 0))[1])
 

@@ -1,4 +1,4 @@
-"""The giving side of state transfer: the snapshots that a donor holds, and the chunks that it sends of them."""
+"""The giving side of state transfer: the snapshots that a donor holds, sent in chunks."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from unisono.services.transfer.messages import Chunk, Gone, Pull
 from unisono.services.transfer.settings import TransferSettings
 
 
-class Held:
-    """A snapshot that one member pulls."""
+class Snapshot:
+    """A snapshot that one asker pulls."""
 
     __slots__ = ("asker", "data", "due_ns", "is_base", "next", "view")
 
     def __init__(self, asker: MemberId, data: bytes, is_base: bool, due_ns: int) -> None:
         self.asker = asker
         self.data = data
-        self.is_base = is_base  # shared with others, so it costs nothing
+        self.is_base = is_base  # shared with the merge, so it costs no memory
         self.due_ns = due_ns  # when it is dropped
         self.view: ViewId | None = None  # in which it was pulled last …
         self.next = 0  # … and up to where: in one view every byte is sent once
 
 
 class Donor:
-    """Holds a bounded number of snapshots. An asker has one at most."""
+    """Holds a bounded number of snapshots, at most one for each asker."""
 
     def __init__(self, settings: TransferSettings) -> None:
         self._settings = settings
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, Snapshot] = {}
         self._number = 0
         self.bytes_given = 0
 
@@ -41,20 +41,20 @@ class Donor:
         return min((held.due_ns for held in self._held.values()), default=None)
 
     def is_full(self, asker: MemberId) -> bool:
-        """Whether another snapshot, for this asker, would be one too many."""
+        """Whether a snapshot for this asker would exceed the limit."""
         others = sum(not held.is_base and held.asker != asker for held in self._held.values())
         return others >= self._settings.snapshots_max
 
     def hold(self, asker: MemberId, data: bytes, is_base: bool, now: int) -> int:
-        """Keep a snapshot for an asker, instead of what it had before; its number."""
+        """Keep a snapshot for an asker in place of its previous one. Returns the snapshot's number."""
         for number in [number for number, held in self._held.items() if held.asker == asker]:
             del self._held[number]
         self._number += 1
-        self._held[self._number] = Held(asker, data, is_base, now + self._settings.hold_ns)
+        self._held[self._number] = Snapshot(asker, data, is_base, now + self._settings.hold_ns)
         return self._number
 
     def pulled(self, asker: MemberId, pull: Pull, now: int) -> Chunk | Gone | None:
-        """The chunk that is asked for; None: it was sent already."""
+        """The chunk asked for; None: it was sent already."""
         held = self._held.get(pull.number)
         if held is None or held.asker != asker or pull.offset >= len(held.data):
             return Gone(pull.view, pull.number)
@@ -69,13 +69,15 @@ class Donor:
         return Chunk(pull.view, pull.number, pull.offset, data)
 
     def done(self, asker: MemberId, number: int) -> None:
+        """Drop a snapshot that its asker does not need any more."""
         held = self._held.get(number)
         if held is not None and held.asker == asker:
             del self._held[number]
 
     def keep_only(self, members: Collection[MemberId]) -> None:
-        """Those who are not in the view any more pull nothing."""
+        """Drop the snapshots of askers that have left the view."""
         self._held = {number: held for number, held in self._held.items() if held.asker in members}
 
     def expire(self, now: int) -> None:
+        """Drop snapshots that were not pulled for too long."""
         self._held = {number: held for number, held in self._held.items() if held.due_ns > now}

@@ -1,15 +1,16 @@
 """The asking side of state transfer: one state is fetched from one of several candidates.
 
-They are asked one after the other. The first that offers is pulled from, with a bounded number of chunks under way. A donor that
-falls silent, has dropped its snapshot or is gone is replaced by the next candidate; what was pulled is kept only if
-the next one offers the very same bytes. When all have declined, the asker rests a little and goes round again, except that
-`Why.NONE` and `Why.OBSERVER` are for good as long as the view lasts.
+Candidates are asked one after the other. The state is pulled from the first that offers it, with a bounded number of chunks under
+way. A donor that falls silent, has dropped its snapshot or is gone is replaced by the next candidate; what was pulled is kept only
+if that one offers the very same bytes. When all have declined, the asker pauses and begins another round. The answers `Why.NONE`
+and `Why.OBSERVER` are final for the view: their senders are not asked again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 from unisono.core.types import MemberId, ViewId
 from unisono.services.transfer.messages import (
@@ -32,16 +33,28 @@ def digest_of_state(data: bytes | bytearray) -> bytes:
     return blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
+class Progress(NamedTuple):
+    """How far a fetch is."""
+
+    donor: MemberId | None
+    """The member that was asked, or that gives the state."""
+    here_bytes: int
+    total_bytes: int | None
+    """None: no member has offered the state yet."""
+    donors: int
+    """How many members have offered it so far."""
+
+
 class Fetch:
-    """One state on its way here. `out` holds what is to be sent."""
+    """Fetches one state. `out` holds the messages to send."""
 
     def __init__(self, settings: TransferSettings, want: Want | None, serial: int, now: int) -> None:
         self.want = want
         self.is_behind = False  # the asker merges, and wants a state instead of a base (T6)
         self.since_ns = now
         self.out: list[tuple[MemberId, Message]] = []
-        self.refused = 0  # offers and states that were no good
-        self.donors = 0  # who offered
+        self.refused = 0  # unusable offers and states
+        self._donors = 0  # how many offered
         self._settings = settings
         self._serial = serial  # of the last question
         self._view: ViewId | None = None
@@ -49,7 +62,7 @@ class Fetch:
         self._answers: dict[MemberId, Decline] = {}  # of this view, the last of each
         self._tried: dict[MemberId, None] = {}  # in this round
         self._rest_until = 0
-        self.donor: MemberId | None = None  # who was asked, or is pulled from
+        self.donor: MemberId | None = None  # the member that was asked, or that gives the state
         self.offer: Offer | None = None
         self.data = bytearray()
         self._digest = b""  # of the state that `data` is the beginning of
@@ -59,7 +72,7 @@ class Fetch:
     # Inputs.
 
     def enter(self, view: ViewId, candidates: Sequence[MemberId], keep_donor: bool, now: int) -> None:
-        """A view begins: what was under way is lost, what was answered no longer counts."""
+        """A view begins: messages under way are lost, and answers no longer count."""
         self._view = view
         self._candidates = tuple(candidates)
         self._answers.clear()
@@ -72,7 +85,7 @@ class Fetch:
             self.donor = self.offer = None
 
     def take(self, sender: MemberId, message: Offer | Decline | Chunk | Gone, now: int) -> bool:
-        """An answer. True: the state is complete, in `data`."""
+        """Take an answer. True: the state is complete, in `data`."""
         if isinstance(message, Offer):
             return self._take_offer(sender, message, now)
         if message.view != self._view or sender != self.donor:
@@ -94,7 +107,7 @@ class Fetch:
         return self._take_chunk(message, offer, now)
 
     def step(self, now: int) -> None:
-        """Ask the next candidate, or pull more, whichever is due."""
+        """Ask the next candidate or pull more, as is due."""
         if self.donor is not None and now >= self._heard_ns + self._settings.patience_ns:
             self.abandon()
         if self.donor is None:
@@ -108,7 +121,7 @@ class Fetch:
             self._pulled += offer.chunk_bytes
 
     def abandon(self) -> None:
-        """Give the donor up; it may forget us."""
+        """Give the donor up, and tell it that it may drop its snapshot."""
         if self.donor is not None and self.offer is not None:
             self.out.append((self.donor, Done(self.offer.number)))
         self.donor = self.offer = None
@@ -120,12 +133,17 @@ class Fetch:
         return self._serial
 
     @property
+    def progress(self) -> Progress:
+        total = None if self.offer is None else self.offer.total
+        return Progress(self.donor, len(self.data), total, self._donors)
+
+    @property
     def deadline(self) -> int:
         return self._rest_until if self.donor is None else self._heard_ns + self._settings.patience_ns
 
     @property
     def is_lost(self) -> bool:
-        """Whether every candidate has said, in this view, that it does not hold what we want."""
+        """Whether every candidate has said, in this view, that it does not hold what is wanted."""
         return all(self._is(candidate, *_FOR_GOOD) for candidate in self._candidates)
 
     @property
@@ -134,7 +152,7 @@ class Fetch:
         return all(self._is(candidate, Why.WAITING, *_FOR_GOOD) for candidate in self._candidates)
 
     def is_first(self, me: MemberId) -> bool:
-        """Whether all wait for a state, and nobody before me could begin with one of its own."""
+        """Whether all wait for a state, and no member below this one could begin with its own."""
         return all(
             self._is(other, Why.WAITING, Why.OBSERVER) and (other > me or not self._answers[other].initial)
             for other in self._candidates
@@ -143,12 +161,10 @@ class Fetch:
     def explain(self) -> str:
         if self.donor is not None and self.offer is not None:
             return f"{len(self.data)} of {self.offer.total} bytes are here, {self.donor} gives them"
-        if (
-            self.donor is not None and self.donor not in self._answers
-        ):  # if it is asked again, what it said still tells more
+        if self.donor is not None and self.donor not in self._answers:  # of one asked again, the last answer tells more
             return f"{self.donor} was asked and has not answered"
         said = [f"{who} {_WORDS[Why(answer.why)]}" for who, answer in self._answers.items()]
-        return ", ".join(said) or "nobody was asked yet"
+        return ", ".join(said) or "no member has been asked yet"
 
     # Inside.
 
@@ -184,7 +200,7 @@ class Fetch:
         if offer.digest != self._digest or offer.total < len(self.data):
             self.data.clear()  # another snapshot: nothing of the last one fits it
         self.offer, self._digest, self._pulled = offer, offer.digest, len(self.data)
-        self.donors += 1
+        self._donors += 1
         return self._is_whole(offer)
 
     def _take_chunk(self, chunk: Chunk, offer: Offer, now: int) -> bool:

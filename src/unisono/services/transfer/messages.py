@@ -1,17 +1,17 @@
-"""What members say to each other when a state is transferred, and how it looks on the wire.
+"""The messages of state transfer, and their encoding.
 
 | message | from → to     | meaning                                                                                  |
 |---------|---------------|------------------------------------------------------------------------------------------|
-| Ask     | asker → donor | give me the state; or, in a merge, the base of one part                                  |
-| Offer   | donor → asker | here is a snapshot: its point, its size, its digest, and a number to pull it by          |
-| Decline | donor → asker | I have none: I wait too, never held that base, am not so far, am busy, or observe |
-| Pull    | asker → donor | the chunk at this offset, please                                                         |
-| Chunk   | donor → asker | it                                                                                       |
-| Gone    | donor → asker | I do not hold that snapshot any more                                                     |
-| Done    | asker → donor | I do not need it any more                                                                |
+| Ask     | asker → donor | asks for the state or, in a merge, for the base of one part                              |
+| Offer   | donor → asker | offers a snapshot: its point, size, digest, and a number to pull it by                   |
+| Decline | donor → asker | has no state to give, and why (`Why`)                                                    |
+| Pull    | asker → donor | asks for the chunk at this offset                                                        |
+| Chunk   | donor → asker | carries that chunk                                                                       |
+| Gone    | donor → asker | the donor does not hold that snapshot any more                                           |
+| Done    | asker → donor | the asker does not need it any more                                                      |
 
-All of it goes beside the order (`send`), reliably and in order while a view lasts; with the view it is lost. So every message
-names the view, or the snapshot, that it is about.
+They travel beside the order (`send`), reliably and in order within one view; when it ends, they are lost. So every message
+names its view or its snapshot.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from unisono.core.wire.codec import ALL, BLOB, FLAG, MAYBE, ROW, TEXT, U8, U16, 
 from unisono.core.wire.control import Held
 
 TAG = b"T"
-"""What these messages begin with, so that other services may send asides too."""
+"""The first byte of these messages; other services may send asides too."""
 DIGEST_BYTES = 16
 
 Values: TypeAlias = tuple[tuple[str, int, str], ...]
-"""For the trace: service, ordinal, and the hash of the messages in the state; empty unless someone records."""
+"""For the trace: service, ordinal, and the hash of the messages in the state; empty unless a trace is recorded."""
 Frontier: TypeAlias = tuple[tuple[Rank, int, int, int], ...]
-"""Origin, service, the index of the next message (everything below it is in the state), and the same of messages to all."""
+"""Origin, service, index of the next message (all below it are in the state), and the same for messages to all."""
 
 
 class PartKey(NamedTuple):
-    """Which part of a merge: the view that its members come from, and the cut that closed it."""
+    """Names a part of a merge: the view that its members come from, and the cut that closed it."""
 
     view: ViewId
     cut: ViewId
@@ -51,12 +51,12 @@ class Want(NamedTuple):
 class Why(IntEnum):
     """Why there is no offer."""
 
-    WAITING = 0  # I wait for a state myself
-    NONE = 1  # I do not hold that base, and as long as this view lasts I can get it only from one who does
-    PENDING = 2  # I am not so far yet: ask again
-    BUSY = 3  # I hold as many snapshots as I may: ask again, or someone else
-    OBSERVER = 4  # I never have a state, nor a base
-    UNREAD = 5  # my application is not done with what it was shown: ask again, or someone else
+    WAITING = 0  # waits for a state too
+    NONE = 1  # does not hold that base, and in this view can get it only from a member that does
+    PENDING = 2  # is behind or ahead: ask again
+    BUSY = 3  # holds the maximum number of snapshots: ask again, or another member
+    OBSERVER = 4  # never has a state nor a base
+    UNREAD = 5  # its application is busy with what it was shown: ask again, or another member
 
 
 class Ask(NamedTuple):
@@ -84,7 +84,7 @@ class Decline(NamedTuple):
     view: ViewId
     serial: int
     why: int
-    initial: bool  # I could begin with a state of my own
+    initial: bool  # the sender could begin with a state of its own
 
 
 class Pull(NamedTuple):
@@ -130,5 +130,5 @@ WIRE = (
 
 
 def make_transfer_codec() -> Codec:
-    """The codec of these messages. No ranks are in them that a reader must check: decode them as sender 0 of 1."""
+    """The codec of these messages. They hold no ranks that need a check: decode them as sender 0 of 1."""
     return Codec(WIRE, Config())

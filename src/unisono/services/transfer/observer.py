@@ -1,6 +1,6 @@
-"""The answering side of state transfer at an observer: it has no state, and says so at once.
+"""Declines state transfer at an observer, which never has a state.
 
-Without an answer an asker would wait until its patience ends before it asks the next member.
+Without an answer, an asker would wait for a timeout before it asks the next member.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Sender(Protocol):
 
 
 class Decliner:
-    """Declines whenever a state is asked for. One for each observer."""
+    """Declines each request for a state. One for each observer."""
 
     def __init__(self, member: Sender) -> None:
         self._member = member
@@ -29,7 +29,7 @@ class Decliner:
         """How often the observer was asked."""
 
     def take(self, events: Iterable[Happening]) -> bool:
-        """What happened to the member. True: something was sent, so the member needs a turn."""
+        """Take the member's events. True: an answer was sent, so the member needs a turn."""
         before = self.declined
         for event in events:
             if isinstance(event, Aside) and event.data[:1] == wire.TAG:

@@ -1,4 +1,4 @@
-"""Every limit and every timeout of state transfer, and what it asks of its surroundings."""
+"""Limits and timeouts of state transfer, and the interfaces that it needs."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class TransferSettings:
     """The settings of state transfer. Members may have different ones."""
 
     chunk_bytes: int = 64 * 1024
-    """A donor sends so much at a time."""
+    """Size of the chunks in which a donor sends a snapshot."""
     chunks_ahead: int = 8
-    """So many chunks an asker has under way; so much of a snapshot is in a donor's streams at most."""
+    """Maximum number of chunks that an asker has requested and not yet received."""
     snapshots_max: int = 4
-    """So many snapshots a donor holds at once; beyond it, it declines."""
+    """Maximum number of snapshots that a donor holds at once; beyond it, it declines."""
     hold_ns: int = 10 * SECOND
-    """A snapshot that nobody pulls is dropped after this, and so are the bases of a merge."""
+    """How long a snapshot is kept after it was last pulled, and the bases after a merge."""
     patience_ns: int = 3 * SECOND
-    """An asker that hears nothing from a donor for so long tries the next one."""
+    """An asker tries the next donor after this long without an answer."""
     retry_ns: int = 50 * MILLISECOND
     """How long an asker rests when all have declined."""
     state_bytes_max: int = 256 * MIB
-    """A larger state is not taken."""
+    """Maximum size of a state that is accepted."""
     buffer_bytes_max: int = 16 * MIB
-    """Messages held back here; on the way there the others are asked for less and less, and at the limit for nothing."""
+    """Maximum size of the messages held back. From half of it on, others are asked to send less; at the limit, nothing."""
     buffer_messages_max: int = 262_144
-    """Likewise, in messages."""
+    """Likewise, as a number of messages."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -49,10 +49,10 @@ class TransferSettings:
 
 
 class Application(Protocol):
-    """Who has the state. All calls come in the order of the stream, from within `Transfer.take` and its like."""
+    """Has the state. It is called in the order of the stream, from within the inputs of `Transfer`."""
 
     def show(self, event: Happening) -> None:
-        """Something happened to the group: apply it."""
+        """Apply the next event."""
 
     def snapshot(self) -> bytes:
         """The state now, with everything shown so far. Equal states must give equal bytes."""
@@ -61,18 +61,18 @@ class Application(Protocol):
         """Replace the state by this one."""
 
     def merge(self, parts: Sequence[bytes]) -> None:
-        """Replace the state by one made of these, which are the same, in the same order, at every member."""
+        """Replace the state by one made of these; every member is given the same ones in the same order."""
 
     @property
     def can_merge(self) -> bool:
-        """Whether `merge` makes one of several states. If not, it takes the first."""
+        """Whether `merge` combines states. If not, it takes the first."""
 
     def skip(self, batch: Batch, is_in_state: bool) -> None:
-        """A batch is not shown: the state that was restored has it, or it belongs to a state that is not here."""
+        """Learn that a batch is not shown: the restored state includes it, or it belongs to a state that is not here."""
 
 
 class Port(Protocol):
-    """What state transfer needs of a member: `core.whole.Member` has it."""
+    """What state transfer needs of a `Member`."""
 
     @property
     def id(self) -> MemberId: ...
@@ -85,19 +85,19 @@ class Port(Protocol):
 
 
 class Ledger(Protocol):
-    """What a recorder keeps for P19: the hashes of the messages in the state (`trace.state_line`)."""
+    """Keeps the hashes of the messages in the state, which P19 needs (`trace.state_line`)."""
 
     def settle(self) -> None:
         """Everything delivered so far is in the state."""
 
     def enter_merge(self, view: ViewId) -> Values:
-        """Everything before this view is in the state; the hashes at its beginning."""
+        """Everything before this view is in the state: return the hashes at its beginning."""
 
     def give(self) -> Values:
-        """A snapshot of everything delivered so far is given away."""
+        """A snapshot of everything delivered so far is given to another member: return its hashes."""
 
     def give_base(self, view: ViewId, first: bool) -> None:
-        """The base of a merge is given away. `first`: of the part that goes first in the merge."""
+        """The base of a merge is given to another member. `first`: of the part that goes first in the merge."""
 
     def vouch(self, view: ViewId) -> None:
         """The merge is done, with the hashes that this member has at the beginning of the view."""

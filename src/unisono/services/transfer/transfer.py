@@ -4,79 +4,83 @@
        ▲                     │
        └──── send (asides) ──┘
 
-A member's **position** is how far its application is in the member's stream of events; what lies beyond is held back here. A member
+A `Transfer` is made of parts that know nothing of each other: the application's **position** in the member's stream of events
+(`Position`), the **backlog** of events beyond it (`Backlog`), the state that is being **fetched** (`Fetch`), the snapshots that
+are **given** (`Donor`), and a **merge** under way (`Merge`). A member
 
 - **waits**: it has no state. It holds everything back from its first view on, and asks for a state;
-- **merges**: its state is that of the beginning of a view that several parts came into. It holds that view back, and asks for the
+- **merges**: its state is that of the beginning of a view that joins several parts. It holds that view back, and asks for the
   **bases**: the states of the other parts at that point;
 - **is live**: it has a state and holds nothing back.
 
-**Joining.** A waiting member asks the members of the view one after the other, those of the largest part first. A live one takes a
-snapshot; its **point** is (view, frontier), the frontier being the next message of each origin. The asker restores it,
-drops what it holds of earlier views and below the frontier, shows the view, then the rest, and is live. Nothing is lost or
-doubled: both came into that view, and in each service an origin's messages come in the order of their index. If the view changes
-meanwhile and the two come along together, they deliver the same until its end (virtual synchrony), so the transfer goes on
-from the offset reached. Otherwise a second donor gives another snapshot at its own point. One more thing is needed:
+**Joining.** A waiting member asks the members of the view one after the other, beginning with the largest part. A live member
+takes a snapshot; its **point** is (view, frontier), where the frontier is the next message of each origin. The asker restores the
+snapshot, drops what it holds of earlier views and below the frontier, shows the view, then the rest, and is live. Nothing is lost
+or duplicated: both members installed that view, and within a service an origin's messages arrive in the order of their index. If
+the view changes meanwhile and the two come along together, they deliver the same messages until its end (virtual synchrony), so
+the transfer continues at the offset reached. Otherwise another donor offers a snapshot at its own point. One more rule is needed:
 
-T5  A state is restored only when everything in it was delivered to the asker's member too. Or else: 1. A casts m, and in fifo
-    or causal order delivers it at once. 2. A gives J a snapshot with m in it and crashes; m reached nobody. 3. The cut
-    knows nothing of m: J has it in its state, and B does not. So J waits for m; if the view ends without it, J asks B.
+T5  A state is restored only when everything in it was delivered to the asker's member too. Otherwise: 1. A casts m, and in fifo
+    or causal order delivers it at once. 2. A gives J a snapshot that includes m, and crashes; m reached no other member. 3. The
+    cut does not include m: J has it in its state, and B does not. So J waits for m; if the view ends without it, J asks B.
 
-**Merging.** Several parts in a charter: each live member of a part takes its own snapshot, the base of its part, and fetches
-the others. With all of them, `merge` is called with the bases in the order of (previous view, cut), and the view follows.
-Who has merged keeps the bases for a while; later it offers its state as it is, and the asker adopts that instead.
+**Merging.** When a charter names several parts, each live member of a part takes its own snapshot, the base of its part, and
+fetches the others. With all of them, `merge` is called with the bases in the order of (previous view, cut), and the view follows.
+A member that has merged keeps the bases for a while; later it offers its state as it is, and the asker adopts that instead.
 
-**What all must do alike** is to leave out a part: one without a state, or whose members are all gone. A member's **companions**
-are the members of the merging view that have come along with it ever since. It leaves a part out when *all* its companions
-have answered, in one view, that they do not hold the base (`Why.NONE`). Then nobody that it will ever be compared with holds it:
+**All members must agree** on which parts to leave out: a part without a state, or whose members are all gone. A member's
+**companions** are the members of the merging view that have come along with it ever since. It leaves a part out when *all* its
+companions have answered, in one view, that they do not hold the base (`Why.NONE`). Then no member that it will ever be compared
+with holds it:
 
-T1  Only companions are asked, so a base gets to a member from its companions alone.
-T2  NONE is said by one that does not hold the base and, if it is of that part, will never make it: it is waiting. One that
-    is of that part and behind (it still merges an earlier view) says PENDING, and so does one that is ahead.
+T1  Only companions are asked, so a member gets a base from its companions alone.
+T2  A member says NONE if it does not hold the base and, should it belong to that part, will never make it because it is waiting.
+    A member of that part that is behind (it still merges an earlier view) says PENDING, and so does one that is ahead.
 T3  A waiting member that comes into a merging view drops what it has pulled so far. So it cannot have a base after it said NONE.
-T4  So if all have said NONE in view W, nobody held the base when W began, and none of them ever will. If one had merged
-    with that base, it would be live or ahead and have said so: the asker adopts its state.
+T4  So if all have said NONE in view W, no member held the base when W began, and none ever will. A member that had merged
+    with that base would be live or ahead and have said so: the asker adopts its state.
 T6  A companion may have merged, given its state to a joiner and crashed, while this member was behind. So when all companions have
-    said NONE, those that came later, without a part or with this member's own, are asked for their state: if one has it, this
-    member adopts it. If they all wait too, or there are none, the part is left out. One that merges a later view and lacks the
-    base of the asker's part says NONE: it cannot have what it waits for, and if both waited it would be for each other.
+    said NONE, the members that came later, without a part or with this member's own, are asked for their state: if one has it,
+    this member adopts it. If they all wait too, or there are none, the part is left out. A member that merges a later view and
+    lacks the base of the asker's part says NONE: it cannot have what it waits for, and otherwise each would wait for the other.
 So companions that merge, merge the same bases; and live members that came along together have the same state (in an order that
 is not total: at the beginning of each view).
 
-No circle of waiting: who is behind in a merge needs only companions, who are of its own part in every later merge; who is ahead of
-them never waits for them, because about other parts' bases they say NONE.
+No member waits in a circle: a member that is behind in a merge needs only its companions, which belong to its own part in every
+later merge; a member that is ahead of them never waits for them, because they answer NONE about other parts' bases.
 
-**Reading.** While the application is busy with what it was shown (`stop`), its state is given to nobody. One that has not even
-taken its first view is not busy, and may have no reader before others have joined: it gives the state that it joined with.
+**Reading.** While the application is busy with what it was shown (`stop`), its state is given to no one. An application that has
+not even taken its first view is not busy, and may have no reader before others have joined: its member gives the state that it
+joined with.
 
 **Beginning.** If all members of a view wait, the lowest of those with `initial` begins with the state that its application
-has, and what it holds back follows. Nobody else may, so there is one; it knows because all others said, in one view, that
+has, and what it holds back follows. No other member may, so exactly one does; it knows because all others said, in one view, that
 they wait. Founders of groups that meet later merge.
 
-**Primary policy.** Nothing is merged. A charter that is primary names its **holders** (`membership_primary`): they carry the state
+**Primary policy.** Nothing is merged. A charter that is primary names its **holders** (`membership.primary`): they carry the state
 into the view. A live member of the holders' part with the same state goes on too, though its transfer may have ended after it
-answered the ballot. Everyone else, live or not, waits and takes the state over; one that has more to lose than what its
-application began with is told so (`Replaced`). A primary without holders is the first: all wait, as soon as their applications
+answered the ballot. Every other member, live or not, waits and takes the state over; an application that loses more than what it
+began with is told so (`Replaced`). A primary without holders is the first: all wait, as soon as their applications
 are not busy, and one begins. Until they are parted, each of them is a **founder**: it has everything, its application's own
-state and all messages since, and begins if nobody that it meets has more. In a view that is
-not primary nothing can be cast, so states may differ: who is live stays as it is, and who waits takes the state of a member
-that holds one, or, if none does, goes on with what its application has. That is **provisional**: it is neither given away nor
-carried into a primary. The member below is told which state is here (`hold`), because the next ballot asks for it.
+state and all messages since, and begins if no member that it meets has more. In a view that is
+not primary nothing can be cast, so states may differ: a live member stays as it is, and a waiting member takes the state of one
+that holds a primary's state, or, if none does, goes on with what its application has. That is **provisional**: it is neither given
+away nor carried into a primary. The member below is told which state is here (`hold`), because the next ballot asks for it.
 
 Overlaps:
 1. *A second view change during a merge.* The merge goes on with the companions that are left. A merge of the new view is
    an event of the stream like others: it begins when its turn comes. Until then this member is behind.
-2. *The donor of a base crashes half-way.* Another of its part offers the same bytes, and the fetch goes on from its offset. If
-   nobody has them, T4.
-3. *All of a part give their base to A alone and crash, then A merges and crashes.* The rest leave the part out. If A was cut off
-   only, it comes back as a part of its own, and is merged.
-4. *A member joins during a merge*: it waits until somebody is live.
+2. *The donor of a base crashes half-way.* Another member of its part offers the same bytes, and the fetch continues at its offset.
+   If no member has them: T4.
+3. *All members of a part give their base to A alone and crash, then A merges and crashes.* The rest leave the part out. If A was
+   only cut off, it comes back as a part of its own, and is merged.
+4. *A member joins during a merge*: it waits until a member is live.
 5. *A group without a state meets one with a state*: all of the former say NONE, so the latter does not even call `merge`.
 
-At the limit of what is held back (`buffer_bytes_max`) the others are told that there is no free room: casters wait, nothing is
-lost. Messages with addressees (`to=`) that lie before a point are the past for a joiner: a state should be made of messages to all.
-Sans-IO: `take` and `tick` go in, hooks and `member.send` are called, `deadline` says when to tick. After either, the driver owes
-the member a turn if `sent` has grown.
+As the backlog approaches its limit (`buffer_bytes_max`) the others are told that there is less and then no free room: casters
+wait, nothing is lost. Messages with addressees (`to=`) that lie before a point are the past for a joiner: make a state of messages
+to all. Sans-IO: `take` and `tick` go in, hooks and `member.send` are called, `deadline` says when to tick. After either, the
+driver owes the member a turn if `sent` has grown.
 """
 
 from __future__ import annotations
@@ -85,16 +89,17 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import islice
 
-from unisono.core.events import Aside, Entered, Happening, Replaced
+from unisono.core.events import Aside, Entered, Happening
 from unisono.core.membership.context import Left
 from unisono.core.membership.primary import carry, is_carried
 from unisono.core.types import Batch, MemberId, Transition, View, ViewId
 from unisono.core.wire.control import Charter, Held, part_of
 from unisono.services.transfer import messages as wire
-from unisono.services.transfer.backlog import Backlog, Reach, raise_reach
+from unisono.services.transfer.backlog import Backlog, Reach
 from unisono.services.transfer.donor import Donor
-from unisono.services.transfer.fetch import Fetch, digest_of_state
+from unisono.services.transfer.fetch import Fetch, Progress, digest_of_state
 from unisono.services.transfer.merge import Merge, has_primary_policy, is_merge, key_of
+from unisono.services.transfer.position import Position
 from unisono.services.transfer.settings import Application, Ledger, Port, TransferSettings
 
 
@@ -105,7 +110,7 @@ class Status(Enum):
 
 
 class Transfer:
-    """See the module's text. One for each member."""
+    """The state transfer of one member; the module's docstring specifies it."""
 
     fetch_type = Fetch
     donor_type = Donor
@@ -124,9 +129,9 @@ class Transfer:
         self.settings = settings or TransferSettings()
         self.status = Status.WAITING
         self.initial = initial
-        """Whether this member may begin with its application's own state, if nobody has one."""
+        """Whether this member may begin with its application's own state if no member has one."""
         self.refused = 0
-        """Asides that were no messages of ours, and answers that were no good."""
+        """Asides that are not valid messages of state transfer, and answers that could not be used."""
         self.sent = 0
         """Asides sent; when it has grown, the member needs a turn."""
         self.merges = self.restores = 0
@@ -141,30 +146,23 @@ class Transfer:
         self._view: View | None = None  # the latest, which may be ahead of the position
         self._charter: Charter | None = None
         self._latest: Entered | None = None
-        self._backlog = Backlog(self.settings)  # in a merge its view is the first
+        self._position = Position(self.id, application)
+        self._backlog = Backlog(self.settings)  # what lies beyond the position; in a merge its view is the first
         self._room: int | None = None
-        self._frontier: Reach = {}  # at the position
-        self._ready: tuple[MemberId, wire.Offer, bytes] | None = (
-            None  # from whom; it came before the messages in it (T5)
-        )
+        # A complete state that waits for the messages in it (T5), and who gave it.
+        self._ready: tuple[MemberId, wire.Offer, bytes] | None = None
         self._donor = self.donor_type(self.settings)
         self._fetch: Fetch | None = None
         self._serial = 0
         self._merge: Merge | None = None
-        self._merged: Merge | None = None  # the last one, for those who are not so far
+        self._merged: Merge | None = None  # the last one, for members that are behind
         self._merged_until = 0
         self._is_stopped = False
         self._is_over = False
-        self._shown: View | None = None  # to the application, the last
-        self._along: tuple[MemberId, ...] = ()  # who comes along from that view, as its Transition said
-        self._is_ending = False  # that Transition was shown, and no view since
-        self._holds: Held | None = None  # the state of a primary that the application has at its position
         self._told: Held | None = None  # what the member below was told of it …
         self._is_told = False  # … since its latest view, with which it changes that by itself
-        self._is_original = True  # primary policy: the application has nothing but what it began with
         self._founded: ViewId | None = None  # the first primary, while this member has all that it needs to begin
-        self._has_shown_batch = False
-        self._unserved: dict[MemberId, None] = {}  # who asked for the state while the application was busy
+        self._unserved: dict[MemberId, None] = {}  # members that asked for the state while the application was busy
 
     # Questions.
 
@@ -179,7 +177,7 @@ class Transfer:
 
     @property
     def queue_bytes(self) -> int:
-        """What is held back, about."""
+        """Approximate size of what is held back."""
         return self._backlog.bytes
 
     @property
@@ -190,6 +188,16 @@ class Transfer:
         return self._donor.bytes_held + (len(self._fetch.data) if self._fetch else 0) + bases + self._backlog.bytes
 
     @property
+    def bytes_given(self) -> int:
+        """How much of its snapshots was sent to others so far."""
+        return self._donor.bytes_given
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the state is that is fetched now; None: nothing is."""
+        return None if self._fetch is None else self._fetch.progress
+
+    @property
     def deadline(self) -> int | None:
         """When `tick` is due next."""
         dues = [] if self._fetch is None or self._is_stopped else [self._fetch.deadline]
@@ -198,7 +206,7 @@ class Transfer:
         return min(dues, default=None)
 
     def explain(self) -> list[str]:
-        """A sentence for what is missing here, from whom, and since when."""
+        """Say in a sentence what is missing here, from whom, and since when."""
         if self.status is not Status.WAITING and self._is_stopped:
             waiting = [
                 str(member) for member in self._unserved if self._view is not None and member in self._view.members
@@ -212,7 +220,7 @@ class Transfer:
             ]
         if self.status is Status.LIVE or self._view is None:
             return []
-        how = self._fetch.explain() if self._fetch is not None else "nobody was asked yet"
+        how = self._fetch.explain() if self._fetch is not None else "no member has been asked yet"
         what = "the state of the group"
         if self._merge is not None and (key := self._merge.missing()) is not None:
             what = f"the state of the part that comes from view {key.view}, to merge it in view {self._merge.view}"
@@ -224,11 +232,11 @@ class Transfer:
     # Inputs.
 
     def take(self, events: Iterable[Happening], now: int) -> None:
-        """What happened to the member, in order: one turn's events, or several turns' one after the other."""
+        """Take the member's events in order: those of one turn, or of several turns one after the other."""
         self._now = max(now, self._now)
         for event in events:
             if isinstance(event, Batch) and self.is_live and not self._is_stopped:
-                self._show(event)
+                self._position.show(event)
             elif isinstance(event, Batch | Transition):  # whether a Transition is shown depends on the view behind it
                 self._backlog.append(event)
             elif isinstance(event, Entered):
@@ -254,10 +262,11 @@ class Transfer:
         self._work()
 
     def stop(self) -> None:
-        """The application takes nothing for a while: everything is held back, within the limits."""
+        """Hold everything back, within the limits: the application takes nothing for a while."""
         self._is_stopped = True
 
     def go_on(self, now: int) -> None:
+        """Show events again."""
         self._is_stopped = False
         self._unserved.clear()
         self.tick(now)
@@ -291,7 +300,7 @@ class Transfer:
             self._founded = None  # parted from those that have the state
 
     def _advance(self) -> None:
-        """Show what is held back, up to a merge, or to a primary whose state is another one."""
+        """Show what is held back, up to a merge or to a primary with another state."""
         while self.status is Status.LIVE and self._backlog and not self._is_stopped:
             event = self._backlog.first
             if isinstance(event, Entered) and is_merge(event):
@@ -300,66 +309,33 @@ class Transfer:
             if isinstance(event, Transition | Entered) and not self._goes_on(event):
                 return
             self._backlog.pop()
-            self._show(event)
+            self._position.show(event)
 
     def _goes_on(self, event: Transition | Entered) -> bool:
-        """Whether the application takes its state into the view that begins, or begins behind this. If not, it waits, and the
-        remainder of its last view with it: that is shown only if no other state is taken over."""
+        """Whether the application takes its state into the view that begins with this event, or behind it.
+
+        If not, the member waits, and holds back the remainder of its last view: that is shown only if no other state is
+        taken over.
+        """
         entered = event if isinstance(event, Entered) else next(self._backlog.views(), None)
         if entered is None:
             return False  # the view comes in this turn
-        if is_merge(entered) or self._is_kept(entered, self._holds):
+        if is_merge(entered) or self._position.leads_into(entered):
             return True
         if isinstance(event, Transition):
-            self._along = event.together
+            self._position.keep_apart(event)
         self._turn(Status.WAITING)
         return False
 
-    def _is_kept(self, entered: Entered, holds: Held | None) -> bool:
-        """Whether an application with this state takes it along into a view."""
-        return is_carried(entered.charter, self.id, holds)
-
-    def _after(self, entered: Entered, holds: Held | None) -> Held | None:
-        """What the state of an application becomes with a view that it takes it into."""
-        return carry(entered.charter, self.id, holds)
-
     def _show_rest(self) -> None:
-        """Nobody will ask this member for its state any more, so what is held back need not wait for the application."""
+        """Show what is held back, busy or not: no member will ask this one for its state any more."""
         while self.status is Status.LIVE and self._backlog:
             event = self._backlog.first
             entered = next(self._backlog.views(), None) if isinstance(event, Transition) else event
-            if isinstance(entered, Entered) and (is_merge(event) or not self._is_kept(entered, self._holds)):
+            if isinstance(entered, Entered) and (is_merge(event) or not self._position.leads_into(entered)):
                 return
             self._backlog.pop()
-            self._show(event)
-
-    def _show(self, event: Happening) -> None:
-        if isinstance(event, Batch):
-            self._has_shown_batch = True
-            raise_reach(self._frontier, event)
-        elif isinstance(event, Transition):
-            self._along, self._is_ending = event.together, True
-        elif isinstance(event, Entered):
-            self._frontier, self._is_ending = {}, False
-            self._holds = self._after(event, self._holds)
-            self._is_original = self._is_original and self._holds is None and has_primary_policy(event)
-            if event.previous != self._shown:
-                event = self._seen_from_here(event)
-            self._shown = event.view
-        self._application.show(event)
-
-    def _seen_from_here(self, entered: Entered) -> Entered:
-        """A view as an application sees it that was not shown the one before."""
-        members = entered.view.members
-        along = () if self._shown is None else self._along
-        together = tuple(member for member in members if member == self.id or member in along)
-        return Entered.of(entered.view, entered.charter, self._shown, together, entered.is_primary)
-
-    def _show_transition(self, entered: Entered) -> None:
-        """Show the application that its last view leads into this one, with the same `together`."""
-        if self._shown is not None and not self._is_ending:
-            seen = entered if entered.previous == self._shown else self._seen_from_here(entered)
-            self._show(Transition(seen.together, seen.is_primary, self._shown.id))
+            self._position.show(event)
 
     def _work(self) -> None:
         """Do whatever can be done now."""
@@ -372,7 +348,7 @@ class Transfer:
             self._ledger.settle()
 
     def _tell_room(self) -> None:
-        """Ask the others for less, the more is held back."""
+        """Tell the others how much room is left: the more is held back, the less."""
         room = self._backlog.room(1 if self._view is None else len(self._view))
         if room != self._room:
             self._room = room
@@ -380,28 +356,28 @@ class Transfer:
             self.sent += 1
 
     def _tell_holds(self) -> None:
-        """Tell the member which primary's state is complete here."""
+        """Tell the member below which primary's state is complete here."""
         holds = self._complete_state()
         if holds != self._told or not self._is_told:
             self._told, self._is_told = holds, True
             self._member.hold(holds)
 
     def _complete_state(self) -> Held | None:
-        """Which state of a primary is complete here, with what is held back."""
-        holds = self._holds if self.status is Status.LIVE else None
+        """The primary's state that is complete here, counting what is held back."""
+        holds = self._position.holds if self.status is Status.LIVE else None
         for entered in self._backlog.views():
             if entered.view.id == self._founded:
                 holds = Held(entered.view.id)
-            elif not self._is_kept(entered, holds):
+            elif not is_carried(entered.charter, self.id, holds):
                 holds = None
             elif holds is not None:
-                holds = self._after(entered, holds)
+                holds = carry(entered.charter, self.id, holds)
         return holds
 
     # Getting a state.
 
     def _pursue(self) -> bool:
-        """Go on with getting what is missing. True: the position may move."""
+        """Continue to fetch what is missing. True: the position may move."""
         if self.status is Status.LIVE or self._view is None:
             return False
         if self._ready is not None:
@@ -437,7 +413,7 @@ class Transfer:
         return False
 
     def _candidates(self, want: wire.Want | None) -> list[MemberId]:
-        """Whom to ask: in a merge the companions, then those that came later (T6); else all, those of the largest part first."""
+        """Whom to ask: in a merge the companions, then members that came later (T6); else all, the largest part first."""
         assert self._view is not None
         assert self._charter is not None
         if self._merge is not None:
@@ -454,7 +430,7 @@ class Transfer:
         return [member for member in dict.fromkeys(ordered) if member != self.id]
 
     def _may_begin(self, fetch: Fetch) -> bool:
-        """Whether nobody has a state, so that this member goes on with its application's own."""
+        """Whether no member has a state, so that this one goes on with its application's own."""
         assert self._charter is not None
         if self._can_begin:
             return fetch.is_first(self.id)
@@ -462,7 +438,7 @@ class Transfer:
 
     @property
     def _can_begin(self) -> bool:
-        """Whether this member may be the one that begins with its application's own state."""
+        """Whether this member may be the one to begin with its application's own state."""
         if self._latest is None or not has_primary_policy(self._latest):
             return self.initial
         is_without = self.status is Status.WAITING or self._is_provisional
@@ -474,7 +450,7 @@ class Transfer:
         return self._latest is not None and not self._latest.is_primary
 
     def _begin(self) -> None:
-        """Nobody has a state: the application's own it is. What came before is no merge, because nobody had one there either."""
+        """Begin with the application's own state: no member has one, nor had one before, so no view held back is a merge."""
         is_provisional = self._is_read_only and not self._can_begin
         self._drop_fetch()
         self._turn(Status.LIVE)
@@ -482,15 +458,14 @@ class Transfer:
             self._skip_to_latest_view()
         self._founded = None
         while self._backlog:
-            self._show(self._backlog.pop())
+            self._position.show(self._backlog.pop())
 
     def _skip_to_latest_view(self) -> None:
-        """What was delivered before belongs to a state that is not here, and will come with it."""
+        """Skip what belongs to a state that is not here, and will come with it."""
         assert self._view is not None
         remainder: list[Batch] = []
-        is_own = (
-            self._shown is not None
-        )  # what lies before the next view is the remainder of the application's last one
+        # What lies before the next view is the remainder of the application's last one.
+        is_own = self._position.view is not None
         for _ in range(self._backlog.place_of(self._view.id) or 0):
             event = self._backlog.pop()
             is_own = is_own and not isinstance(event, Entered)
@@ -499,10 +474,10 @@ class Transfer:
             elif isinstance(event, Batch):
                 self._application.skip(event, False)
         assert self._latest is not None
-        self._show_transition(self._latest)
+        self._position.show_transition(self._latest)
         for batch in remainder:
-            self._show(batch)
-        self._holds = None
+            self._position.show(batch)
+        self._position.holds = None
 
     def _complete(self, fetch: Fetch, offer: wire.Offer) -> None:
         """All chunks are here."""
@@ -515,7 +490,7 @@ class Transfer:
             self._merge.bases[fetch.want.part] = (data, offer.values)
 
     def _try_to_adopt(self, donor: MemberId, offer: wire.Offer, data: bytes) -> bool:
-        """Adopt a state as soon as all that it holds was delivered here too (T5); drop it if that cannot be any more."""
+        """Adopt a state once all of it was delivered here too (T5); drop it when that can no longer happen."""
         assert self._view is not None
         backlog = self._backlog
         place, is_latest = backlog.place_of(offer.at), offer.at == self._view.id
@@ -530,7 +505,7 @@ class Transfer:
         return False
 
     def _adopt(self, donor: MemberId, offer: wire.Offer, data: bytes, place: int) -> None:
-        """Take a state over: what is in it is dropped, the rest is shown."""
+        """Take a state over: drop the messages that are in it, and show the rest."""
         earlier = [self._backlog.pop() for _ in range(place)]
         entered = self._backlog.pop()
         assert isinstance(entered, Entered)
@@ -538,22 +513,19 @@ class Transfer:
         is_merged = self._merge is not None and self._application.can_merge  # its own part is in what it gets
         self._merge = None
         self._turn(Status.LIVE)
-        self._show_transition(entered)
-        if self._shown is not None and not is_merged and not self._is_original:
-            self._tell_replaced(entered.charter, self._shown)
-        self._application.restore(data)
+        self._position.replace(entered, data, offer.frontier, offer.holds, is_merged)
         self.restores += 1
-        self._holds = offer.holds
-        self._show(entered)
-        self._frontier = {(origin, service): (index, for_all) for origin, service, index, for_all in offer.frontier}
         if self._ledger is not None and offer.values:
             self._ledger.take(offer.at, offer.values)
-        for batch in self._backlog.drop_below(self._frontier):
+        for batch in self._backlog.drop_below(self._position.frontier):
             self._application.skip(batch, True)
 
     def _skip_earlier(self, donor: MemberId, events: list[Happening], entered: Entered) -> None:
-        """Drop what was delivered before the view of a donor's state. A message is in that state if the donor, and who carried the
-        state into a primary, have come along with this member ever since."""
+        """Drop what was delivered before the view of a donor's state.
+
+        A message is in that state if the donor, and the member that carried the state into a primary, have come along with
+        this member ever since.
+        """
         skipped: list[tuple[Batch, bool]] = []
         is_in_state = self._came_along(donor, entered)
         for event in reversed(events):
@@ -567,15 +539,6 @@ class Transfer:
     def _came_along(self, donor: MemberId, entered: Entered) -> bool:
         part = part_of(entered.charter, self.id)
         return part is not None and {donor, *entered.charter.holders[:1]} <= set(part.members)
-
-    def _tell_replaced(self, charter: Charter, shown: View) -> None:
-        """Tell the application whose state it gets instead of its own."""
-        source = charter.id, charter.members
-        if charter.holders:
-            part = part_of(charter, charter.holders[0])
-            assert part is not None, "a holder comes from a view"
-            source = part.view, part.members
-        self._application.show(Replaced(shown.id, self._along or (self.id,), *source))
 
     def _drop_fetch(self) -> None:
         fetch, self._fetch = self._fetch, None
@@ -591,7 +554,7 @@ class Transfer:
 
     def _begin_merge(self, entered: Entered) -> None:
         part = part_of(entered.charter, self.id)
-        assert part is not None, "who has a state comes from a view"
+        assert part is not None, "a member with a state comes from a view"
         companions = set(entered.view.members)
         for later in islice(self._backlog.views(), 1, None):
             along = part_of(later.charter, self.id)
@@ -607,9 +570,8 @@ class Transfer:
         keys = [key for key in merge.order if key in merge.bases]
         if len(keys) > 1:
             first = keys[0]
-            if not self._application.can_merge and merge.own != first and self._shown is not None:
-                taken = first.view, merge.parts[first]
-                self._application.show(Replaced(self._shown.id, self._along or (self.id,), *taken))
+            if not self._application.can_merge and merge.own != first:
+                self._position.tell_replaced(first.view, merge.parts[first])
             self._application.merge([merge.bases[key][0] for key in keys])
             self.merges += 1
             if self._ledger is not None:
@@ -617,10 +579,10 @@ class Transfer:
         self._merge, self._merged = None, merge
         self._merged_until = self._now + self.settings.hold_ns
         self._turn(Status.LIVE)
-        self._show(self._backlog.pop())
+        self._position.show(self._backlog.pop())
 
     def _note_merge(self, merge: Merge, first: wire.PartKey, ledger: Ledger) -> None:
-        """For the trace, the part that goes first gives its state, and the others take it over."""
+        """In the trace, the part that goes first gives its state, and the others take it over."""
         if merge.own != first and merge.bases[first][1]:
             ledger.take(merge.view, merge.bases[first][1])
         if merge.own == first or first != merge.order[0]:
@@ -667,38 +629,38 @@ class Transfer:
         return wire.Decline(ask.view, ask.serial, self._why_not(asker, ask), self._can_begin)
 
     def _given(self) -> Reach | None:
-        """How much of the latest view is in the state that this member can give now; None: it cannot."""
+        """How much of the latest view is in the state that this member can give now; None: it cannot give any."""
         if self._is_provisional:
             return None
         is_done = self.is_live and not self._is_stopped
-        return self._frontier if is_done else self._untouched_frontier()
+        return self._position.frontier if is_done else self._untouched_frontier()
 
     def _untouched_frontier(self) -> Reach | None:
-        """How much of the latest view is in the state of an application that has not read yet. None: it cannot be given.
+        """How much of the latest view is in the state of an application that has not read yet; None: it cannot be given.
 
-        Its state is the one that it began with, or that it restored. What was shown since is not in it, so it must not be a
-        message. It may be views, which an asker is shown itself, but in a restored state someone may be remembered whom such
-        a view takes away, and only this application will be told. And a merge needs it to be done with everything before.
+        Its state is the one that it began with or restored. What was shown since is not in it, so no message may have been
+        shown. Views may, because the asker is shown them too; but a restored state may remember a member that such a view
+        removes, and only this application would be told. A merge requires that everything before it is done.
         """
         if (
             self.status is not Status.LIVE
-            or self._has_shown_batch
+            or self._position.has_shown_batch
             or self._ledger is not None
             or not self.is_untouched()
         ):
             return None
         later = list(self._backlog.views())
         if not later:
-            return self._frontier
+            return self._position.frontier
         is_own = not self.restores and not self.merges
         if any(is_merge(entered) or (entered.left and not is_own) for entered in later):
             return None
-        if self._holds is not None and self._complete_state() is None:
+        if self._position.holds is not None and self._complete_state() is None:
             return None  # a later view takes another state over
         return {} if self._backlog.is_still_until(later[-1]) else None
 
     def _why_not(self, asker: MemberId, ask: wire.Ask) -> wire.Why:
-        """Why there is nothing to give. T2: NONE must stay true as long as the view lasts."""
+        """Why no state is given. T2: NONE must stay true as long as the view lasts."""
         want = ask.want
         if self.status is Status.WAITING or self._is_provisional:
             return wire.Why.WAITING if want is None else wire.Why.NONE
@@ -717,8 +679,8 @@ class Transfer:
 
     @property
     def _is_provisional(self) -> bool:
-        """Whether the application's state is that of no primary, and so no state of the group."""
-        return self._holds is None and self._latest is not None and has_primary_policy(self._latest)
+        """Whether the application's state is not that of a primary, hence not the group's."""
+        return self._position.holds is None and self._latest is not None and has_primary_policy(self._latest)
 
     def _offer_base(self, asker: MemberId, ask: wire.Ask, merge: Merge, key: wire.PartKey) -> wire.Offer:
         if merge is self._merge and key == merge.own and not merge.gave and self._ledger is not None:
@@ -732,7 +694,9 @@ class Transfer:
             return wire.Decline(ask.view, ask.serial, wire.Why.BUSY, self._can_begin)
         values = () if self._ledger is None else self._ledger.give()
         given = self._given()
-        frontier = tuple((*key, *reach) for key, reach in sorted((self._frontier if given is None else given).items()))
+        frontier = tuple(
+            (*key, *reach) for key, reach in sorted((self._position.frontier if given is None else given).items())
+        )
         return self._offer(asker, ask, False, self._view.id, frontier, self._application.snapshot(), values)
 
     def _offer(
