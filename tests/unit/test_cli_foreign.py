@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from unisono.cli import check_net, directory, show, status
+from unisono.cli import check_net, show, status
+from unisono.papers.directory import commands as directory
 from unisono.runtime.netcheck import Pair
 from unisono.trace.plain import cut, plain, plain_lines
 

@@ -10,17 +10,18 @@ from typing import Annotated
 import typer
 
 from unisono.cli import group_options as o
-from unisono.cli.by_hand import Prompts
 from unisono.cli.keyboard import Keyboard, ending_signals
 from unisono.cli.show import err
 from unisono.cli.streams import to_bytes, to_text
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
+from unisono.papers.by_hand import Prompts
+from unisono.papers.ptp.faulty_link import FaultyLink
+from unisono.papers.ptp.link import AckReceived, Failed, Link, LinkSettings, Note, Received, Resent, Restarted
 from unisono.runtime.addresses import Endpoint, bind, bound_endpoint, resolve
-from unisono.runtime.faulty import FaultyLink, Verdict
+from unisono.runtime.faulty import Verdict
 from unisono.runtime.loop import run
 from unisono.runtime.seal import Seal, find_key, overhead
-from unisono.services.ptp import AckReceived, Failed, Link, LinkSettings, Note, Received, Resent, Restarted
 from unisono.trace.plain import plain
 
 DATAGRAM_BYTES_MAX = 1_472

@@ -10,7 +10,6 @@ from typing import Annotated, Any, cast
 import typer
 
 from unisono.cli import group_options as o
-from unisono.cli.by_hand import Prompts
 from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend
 from unisono.cli.streams import to_bytes, to_text
@@ -23,6 +22,7 @@ from unisono.core.membership.settings import MembershipSettings
 from unisono.core.streams.settings import StreamSettings
 from unisono.core.types import Batch, MemberId
 from unisono.orders.causal import Causal
+from unisono.papers.by_hand import Prompts
 from unisono.runtime.addresses import Endpoint, resolve_all
 from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.events import Delivery, Event, View

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from tests.directory_net import SETTINGS, Net, colliding
+from tests.papers.directory_net import SETTINGS, Net, colliding
 from unisono.core.config import SECOND
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.types import MemberId
-from unisono.services.directory import (
+from unisono.papers.directory.directory import (
     Claimed,
     Directory,
     DirectorySettings,
@@ -20,7 +20,7 @@ from unisono.services.directory import (
     Refused,
     hash_into,
 )
-from unisono.services.directory_messages import (
+from unisono.papers.directory.messages import (
     WIRE,
     Announce,
     Message,

@@ -10,8 +10,8 @@ import pytest
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError, Misuse
-from unisono.runtime.faulty import FaultyLink, Question, Verdict
-from unisono.services.ptp import (
+from unisono.papers.ptp.faulty_link import FaultyLink
+from unisono.papers.ptp.link import (
     Acknowledgement,
     AckReceived,
     Datagram,
@@ -25,6 +25,7 @@ from unisono.services.ptp import (
     _Flight,
     decode,
 )
+from unisono.runtime.faulty import Question, Verdict
 
 SMALL = LinkSettings(datagram_bytes=80, window=4)
 

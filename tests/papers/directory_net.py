@@ -7,8 +7,8 @@ from random import Random
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.types import MemberId
-from unisono.services.directory import Directory, DirectorySettings, Happening, hash_into
-from unisono.services.directory_messages import Announce, Probe, Query, Release, Taken, make_directory_codec
+from unisono.papers.directory.directory import Directory, DirectorySettings, Happening, hash_into
+from unisono.papers.directory.messages import Announce, Probe, Query, Release, Taken, make_directory_codec
 
 SETTINGS = DirectorySettings(pool=16, announce_ns=5 * SECOND, expiry_ns=20 * SECOND)
 

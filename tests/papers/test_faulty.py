@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from unisono import Delivery, Group, View, join
-from unisono.cli.by_hand import Prompts
-from unisono.cli.causal import _settings
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.member.member import Member
 from unisono.core.types import MemberId
+from unisono.papers.by_hand import Prompts
+from unisono.papers.causal import _settings
 from unisono.runtime.faulty import Faults, FaultyMember, Question, Verdict
 from unisono.runtime.join import Joining
 from unisono.sim.loop import Network, in_virtual_time

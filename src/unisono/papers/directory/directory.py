@@ -38,7 +38,7 @@ from typing import NamedTuple, TypeAlias
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.types import MemberId
-from unisono.services.directory_messages import Announce, Message, Probe, Query, Release, Taken
+from unisono.papers.directory.messages import Announce, Message, Probe, Query, Release, Taken
 
 NAME_BYTES_MAX = 255
 
@@ -252,6 +252,10 @@ class Directory:
     def owned(self) -> dict[str, int]:
         """The names that this manager owns, with their addresses."""
         return {entry.name: entry.address for entry in self._by_address.values() if entry.owner == self.id}
+
+    def entries(self) -> list[Entry]:
+        """All names known here, this manager's own and others', in alphabetical order."""
+        return sorted(self._by_address.values(), key=lambda entry: entry.name)
 
     # A claim's way through the pool.
 
