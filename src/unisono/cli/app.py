@@ -34,7 +34,7 @@ from unisono.core.errors import UnisonoError
 from unisono.core.text import shorten
 from unisono.papers.commands import register as register_papers
 from unisono.runtime.errors import JournalError, NotFlushed, TimedOut
-from unisono.trace.plain import plain_lines
+from unisono.trace.sanitize import sanitize_lines
 from unisono.trace.schema import TraceError
 from unisono.version import __version__
 
@@ -96,21 +96,21 @@ def main() -> None:
     try:
         app()
     except (TimedOut, NotFlushed, JournalError) as error:  # nobody's mistake
-        console.print("unisono:", plain_lines(shorten(str(error))), markup=False)
+        console.print("unisono:", sanitize_lines(shorten(str(error))), markup=False)
         sys.exit(EXIT_FAILED)
     except (UnisonoError, TraceError) as error:
-        console.print("unisono:", plain_lines(shorten(str(error))), markup=False)
+        console.print("unisono:", sanitize_lines(shorten(str(error))), markup=False)
         sys.exit(EXIT_BAD_INPUT)
     except BrokenPipeError:  # the same for commands that have started Spark, which needs the signal ignored
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(EXIT_PIPE)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        console.print(plain_lines(f"unisono: {error.strerror or error}{where}."), markup=False)
+        console.print(sanitize_lines(f"unisono: {error.strerror or error}{where}."), markup=False)
         sys.exit(EXIT_BAD_INPUT)
     except Exception as error:
         if os.environ.get("UNISONO_DEBUG"):
             raise
         text = f"unisono: a fault of its own, {type(error).__name__}: {error}. Set UNISONO_DEBUG=1 to see where."
-        console.print(plain_lines(text), markup=False)
+        console.print(sanitize_lines(text), markup=False)
         sys.exit(EXIT_FAULT)

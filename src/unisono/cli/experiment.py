@@ -13,7 +13,7 @@ from unisono.cli import options as o
 from unisono.cli.show import bar, err, out, print_json, tell
 from unisono.experiments.catalogue import EXPERIMENTS, find_experiment
 from unisono.experiments.pages import Table, page
-from unisono.trace.plain import json_text
+from unisono.trace.sanitize import json_text
 
 app = typer.Typer(help="Run experiments: grids of simulated runs, fanned out by Spark.", no_args_is_help=True)
 

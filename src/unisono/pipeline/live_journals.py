@@ -26,7 +26,7 @@ from unisono.pipeline.live_plain import plain_rows, plainly
 from unisono.pipeline.live_rows import fields_of, record_batches
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal.deliveries import segment_path
-from unisono.runtime.journal.merge import Ends, Merge, Piece, ends_now, read_piece
+from unisono.runtime.journal.merge import Ends, JournalMerge, Piece, ends_now, read_piece
 from unisono.runtime.journal.reader import Limits, Place, Reader, Stretch
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class Part(InputPartition):
         super().__init__(piece.to_json())
 
 
-def merge_of(options: Options, state: Mapping[str, Any] | None = None, gaps: str | None = None) -> Merge:
-    return Merge(
+def merge_of(options: Options, state: Mapping[str, Any] | None = None, gaps: str | None = None) -> JournalMerge:
+    return JournalMerge(
         journals_wanted(options),
         state,
         gaps=gaps or gaps_wanted(options),
@@ -70,7 +70,7 @@ class JournalsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._journals = journals_wanted(options)
         self._ends: Ends | None = None
-        self._merge: Merge | None = None
+        self._merge: JournalMerge | None = None
         self._offset: Mapping[str, Any] | None = None  # where the merge is, as Spark knows it
         gaps_wanted(options)
 

@@ -22,7 +22,7 @@ from unisono.runtime.addresses import Endpoint, bind, bound_endpoint, resolve
 from unisono.runtime.faulty import Verdict
 from unisono.runtime.loop import run
 from unisono.runtime.seal import Seal, find_key, overhead
-from unisono.trace.plain import plain
+from unisono.trace.sanitize import sanitize
 
 DATAGRAM_BYTES_MAX = 1_472
 """With the headers of UDP and IP: 1,500."""
@@ -147,7 +147,7 @@ class Party:
 
     def _lose(self, text: str) -> None:
         self._has_lost = True
-        err.print("unisono:", plain(text), markup=False, soft_wrap=True)
+        err.print("unisono:", sanitize(text), markup=False, soft_wrap=True)
 
     async def _change(self) -> None:
         self._moved.clear()

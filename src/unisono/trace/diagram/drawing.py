@@ -5,8 +5,8 @@ to where it is received. From there a bar shows how long the member **held the m
 order was known (t1), strong until it was delivered (t2). The number behind a delivery counts the deliveries at that member,
 so that one reads the total order along each line. Colours are the origins. Every mark has a tooltip.
 
-The same events make the same bytes, whatever order they come in. `diagram_events` reads them, `diagram_layout` says where
-everything goes, `diagram_svg` has the shapes and colours.
+The same events make the same bytes, in whatever order they come. `events` reads them, `layout` places everything, `svg` has the
+shapes and colours.
 """
 
 from __future__ import annotations
