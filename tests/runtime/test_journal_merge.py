@@ -23,7 +23,7 @@ from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal, read
 from unisono.runtime.journal.deliveries import segment_path
 from unisono.runtime.journal.format import Delivered, Missing, Row, Viewed
-from unisono.runtime.journal.merge import JournalMerge, Piece, ends_now, read_piece
+from unisono.runtime.journal.merge import JournalMerge, JournalPiece, ends_now, read_piece
 from unisono.runtime.journal.reader import GapError, Limits
 from unisono.sim import Network, test
 
@@ -99,18 +99,18 @@ def key_of(row: Delivered) -> tuple[str, int]:
     return str(row.sender), row.index
 
 
-def follow_all(journals: Sequence[str], random: Random, **options: Any) -> tuple[list[Row], list[Piece]]:
+def follow_all(journals: Sequence[str], random: Random, **options: Any) -> tuple[list[Row], list[JournalPiece]]:
     """Read a stream in steps of any size, going on from its state as a new process does."""
     state: dict[str, Any] = {}
     rows: list[Row] = []
-    pieces: list[Piece] = []
+    pieces: list[JournalPiece] = []
     while True:
         merge = JournalMerge(journals, state, wait_s=0.0, **{"gaps": "show", **options})
         some = merge.advance(Limits(rows=random.randrange(1, 40)))
         if not some:
             return rows, pieces
         state = json.loads(json.dumps(merge.state()))
-        pieces += [Piece.from_json(json.loads(json.dumps(piece.to_json()))) for piece in some]
+        pieces += [JournalPiece.from_json(json.loads(json.dumps(piece.to_json()))) for piece in some]
         rows += [row for piece in some for row in read_piece(piece)]
 
 
@@ -240,7 +240,7 @@ def test_a_plan_is_carried_out_from_other_journals_if_one_is_gone(
     shutil.copytree(stories(name), tmp_path, dirs_exist_ok=True)
     paths = [str(one) for one in sorted(tmp_path.iterdir())]
     merge = JournalMerge(paths[1:], gaps="show", wait_s=0.0)
-    steps: list[tuple[dict[str, Any], list[Piece], dict[str, Any]]] = []
+    steps: list[tuple[dict[str, Any], list[JournalPiece], dict[str, Any]]] = []
     while True:
         before = json.loads(json.dumps(merge.state()))
         if not (pieces := merge.advance(Limits(rows=150))):
@@ -308,7 +308,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Writer, Writer]]:
         writer.journal.close()
 
 
-def payloads(pieces: Sequence[Piece]) -> list[str]:
+def payloads(pieces: Sequence[JournalPiece]) -> list[str]:
     """What pieces give; `|` is a view, and a gap is what it says."""
     return [
         row.payload.decode() if isinstance(row, Delivered) else "|" if isinstance(row, Viewed) else str(row)

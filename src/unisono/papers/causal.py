@@ -26,7 +26,7 @@ from unisono.papers.by_hand import Prompts
 from unisono.runtime.addresses import Endpoint, resolve_all
 from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.events import Delivery, Event, View
-from unisono.runtime.faulty import Faults, FaultyMember, Verdict
+from unisono.runtime.faulty import AckVerdict, Faults, FaultyMember
 from unisono.runtime.group import Group
 from unisono.runtime.join import FRAME_BYTES, Joining, join
 from unisono.runtime.loop import run
@@ -219,7 +219,7 @@ class Program:
         if self._prompts is not None:
             self._prompts.finish()
 
-    def _decide(self, verdict: Verdict) -> None:
+    def _decide(self, verdict: AckVerdict) -> None:
         driver = self._group._driver
         self._faulty.decide(verdict, driver.clock())
         driver.wake()

@@ -29,7 +29,7 @@ class Question(NamedTuple):
     seq: int
 
 
-class Verdict(NamedTuple):
+class AckVerdict(NamedTuple):
     """The decision on an acknowledgement."""
 
     seq: int | None = None
@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
     is_dropped: bool = False
 
 
-AS_IT_IS = Verdict()
+AS_IT_IS = AckVerdict()
 
 
 class Later:
@@ -305,7 +305,7 @@ class FaultyMember:
         assert self._extra <= SPREAD
         return self._counter * SPREAD + self._extra - 1
 
-    def decide(self, verdict: Verdict, now: int) -> None:
+    def decide(self, verdict: AckVerdict, now: int) -> None:
         """The verdict on the acknowledgement that was asked about first."""
         question, (addresses, frame), rank = self._asked.pop(0)
         parts = take_apart(frame)

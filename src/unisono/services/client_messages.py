@@ -34,7 +34,7 @@ class Wanted(IntEnum):
     ANY = 2  # of whoever has something to say, the first: to locate a resource
 
 
-class Why(IntEnum):
+class Hindrance(IntEnum):
     """Why a member cannot help."""
 
     NO_VIEW = 0  # it is not in the group yet, or not any more

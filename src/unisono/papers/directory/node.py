@@ -17,8 +17,8 @@ from typing import Any
 
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
-from unisono.papers.directory.directory import Claimed, Directory, DirectorySettings, Lost, Refused
-from unisono.papers.directory.messages import Announce, Probe, Query, Release, Taken, make_directory_codec
+from unisono.papers.directory.directory import Claimed, ClaimRefused, Directory, DirectorySettings, Lost
+from unisono.papers.directory.messages import Announce, NameTaken, Probe, Query, Release, make_directory_codec
 from unisono.runtime.addresses import Endpoint, sockaddr_of
 from unisono.runtime.seal import Seal
 from unisono.trace.files import read_text
@@ -128,7 +128,9 @@ class DirectoryNode:
             self.refused += 1
             return
         message = self._codec.decode(memoryview(datagram)[at:], 0, 1)
-        if sender.address not in self._others or not isinstance(message, Probe | Taken | Announce | Release | Query):
+        if sender.address not in self._others or not isinstance(
+            message, Probe | NameTaken | Announce | Release | Query
+        ):
             self.refused += 1
             return
         self.directory.receive(sender, message, monotonic_ns())
@@ -155,11 +157,11 @@ class DirectoryNode:
         except OSError:
             return  # as if it were lost: everything is asked several times
 
-    def _show(self, happened: Claimed | Refused | Lost) -> None:
+    def _show(self, happened: Claimed | ClaimRefused | Lost) -> None:
         if isinstance(happened, Claimed):
             self._outcomes[happened.name] = self._row(happened.name, happened.address, self.directory.id)
             self._tell(f"claimed {happened.name!r}: {group_address(happened.address)}")
-        elif isinstance(happened, Refused):
+        elif isinstance(happened, ClaimRefused):
             self._outcomes[happened.name] = {"refused": happened.reason}
             self._tell(f"refused: {happened.reason}")
         else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from unisono.papers.ptp.link import Datagram, Link, Turn, decode
-from unisono.runtime.faulty import Later, Question, Tell, Verdict, earlier
+from unisono.papers.ptp.link import Link, LinkDatagram, LinkTurn, decode
+from unisono.runtime.faulty import AckVerdict, Later, Question, Tell, earlier
 
 
 class FaultyLink:
@@ -14,10 +14,10 @@ class FaultyLink:
     def __init__(self, link: Link, peer: str, tell: Tell, ask: Callable[[Question], None] | None) -> None:
         self.link = link
         self._peer, self._tell, self._ask = peer, tell, ask
-        self._asked: list[Datagram] = []  # waiting for a verdict, the oldest first
+        self._asked: list[LinkDatagram] = []  # waiting for a verdict, the oldest first
         self._later = Later()
 
-    def decide(self, verdict: Verdict, now: int) -> None:
+    def decide(self, verdict: AckVerdict, now: int) -> None:
         """The verdict on the acknowledgement that was asked about first."""
         held = self._asked.pop(0)
         assert held.ack is not None
@@ -32,7 +32,7 @@ class FaultyLink:
             self._tell(f"ACK {number} to {self._peer} delayed by {verdict.delay_ns / 1e9:g} s")
         self._later.put(now + verdict.delay_ns, held)
 
-    def drain(self, now: int) -> Turn:
+    def drain(self, now: int) -> LinkTurn:
         turn = self.link.drain(now)
         out = []
         for encoded in turn.datagrams:

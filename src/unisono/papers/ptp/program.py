@@ -17,9 +17,9 @@ from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
 from unisono.papers.by_hand import Prompts
 from unisono.papers.ptp.faulty_link import FaultyLink
-from unisono.papers.ptp.link import AckReceived, Failed, Link, LinkSettings, Note, Received, Resent, Restarted
+from unisono.papers.ptp.link import AckReceived, Link, LinkSettings, Note, PeerFailed, Received, Resent, Restarted
 from unisono.runtime.addresses import Endpoint, bind, bound_endpoint, resolve
-from unisono.runtime.faulty import Verdict
+from unisono.runtime.faulty import AckVerdict
 from unisono.runtime.loop import run
 from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.trace.sanitize import sanitize
@@ -153,7 +153,7 @@ class Party:
         self._moved.clear()
         await self._moved.wait()
 
-    def _decide(self, verdict: Verdict) -> None:
+    def _decide(self, verdict: AckVerdict) -> None:
         self._faulty.decide(verdict, monotonic_ns())
         self._turn()
 
@@ -204,7 +204,7 @@ class Party:
                 self._tell(f"resend {tries - 1} of {seq}")
             case Restarted():
                 self._tell(f"{self._peer} has restarted")
-            case Failed(seq, tries, given_up):
+            case PeerFailed(seq, tries, given_up):
                 self._has_lost = True
                 self._keyboard.say(
                     f"{self._peer} did not acknowledge {seq} after {tries} sends: it counts as failed, and {given_up} "

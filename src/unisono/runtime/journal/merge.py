@@ -69,7 +69,7 @@ Spans = list[list[int]]
 Ends = Mapping[str, tuple[int, int]]
 
 
-class Piece(NamedTuple):
+class JournalPiece(NamedTuple):
     """Rows of one journal that the stream gives, or (`note`) a gap."""
 
     journal: str
@@ -83,7 +83,7 @@ class Piece(NamedTuple):
         return [self.journal, list(self.stretch), *self[2:]]
 
     @classmethod
-    def from_json(cls, known: Sequence[Any]) -> Piece:
+    def from_json(cls, known: Sequence[Any]) -> JournalPiece:
         journal, stretch, *rest = known
         return cls(journal, Stretch(*stretch), *rest)
 
@@ -239,7 +239,7 @@ class JournalMerge:
         self._views = {view: Chapter(**chapter) for view, chapter in known.get("views", {}).items()}
         self._marks = {path: Bookmark(**mark) for path, mark in known.get("journals", {}).items()}
         self._sources: dict[str, _Source] = {}
-        self._pieces: list[Piece] = []
+        self._pieces: list[JournalPiece] = []
         self._limits = NO_LIMITS
         self._begin = self.position
         self._bytes = 0
@@ -256,7 +256,7 @@ class JournalMerge:
             "journals": {path: asdict(mark) for path, mark in marks.items()},
         }
 
-    def advance(self, limits: Limits = NO_LIMITS, ends: Ends | None = None) -> list[Piece]:
+    def advance(self, limits: Limits = NO_LIMITS, ends: Ends | None = None) -> list[JournalPiece]:
         """What follows, as far as there is any now."""
         self._look()
         self._forget()
@@ -473,7 +473,7 @@ class JournalMerge:
             self._pieces[-1] = last._replace(stretch=stretch)
         else:
             self._pieces.append(
-                Piece(source.path, Stretch(found.segment, found.start, found.end, rows, skip), self.position)
+                JournalPiece(source.path, Stretch(found.segment, found.start, found.end, rows, skip), self.position)
             )
         self._is_whole = skip + rows == rows_in(found.body)[1]
         self.position += rows
@@ -497,7 +497,7 @@ class JournalMerge:
         note = f"no journal has all that was delivered until view {until}, since its members parted"
         if source.mark.lost:
             note = f"{source.mark.lost}, and no other journal has them"
-        gap = Piece(source.path, Stretch(0, 0, 0, 0), self.position, note, view, ordinal)
+        gap = JournalPiece(source.path, Stretch(0, 0, 0, 0), self.position, note, view, ordinal)
         if self._raises:
             (row,) = read_piece(gap)
             others = len(self._sources) - 1
@@ -521,7 +521,7 @@ class JournalMerge:
 
     # Again.
 
-    def repeat(self, end: Mapping[str, Any], pieces: Sequence[Piece], without: set[str]) -> list[Piece]:
+    def repeat(self, end: Mapping[str, Any], pieces: Sequence[JournalPiece], without: set[str]) -> list[JournalPiece]:
         """The rows of a plan once more, without some journals: from others that have the same deliveries."""
         after = {view: Chapter(**chapter) for view, chapter in end["views"].items()}
         self._only = {view: chapter.seen for view, chapter in after.items()}
@@ -547,13 +547,13 @@ class JournalMerge:
         return number_around(told, self._pieces)
 
 
-def number_around(told: Sequence[Piece], pieces: Sequence[Piece]) -> list[Piece]:
+def number_around(told: Sequence[JournalPiece], pieces: Sequence[JournalPiece]) -> list[JournalPiece]:
     """Number pieces anew, so that gaps keep the positions that they had."""
-    numbered: list[Piece] = []
+    numbered: list[JournalPiece] = []
     gaps = sorted(told, key=lambda piece: piece.position, reverse=True)
     for piece in pieces:
         position = piece.position + len(told) - len(gaps)
-        rest: Piece | None = piece._replace(position=position)
+        rest: JournalPiece | None = piece._replace(position=position)
         while rest is not None:
             piece, rest = rest, None
             if gaps and gaps[-1].position < piece.position + piece.stretch.rows:
@@ -597,7 +597,7 @@ def ends_now(journals: Sequence[str]) -> dict[str, tuple[int, int]]:
     return ends
 
 
-def read_piece(piece: Piece) -> Iterator[Row]:
+def read_piece(piece: JournalPiece) -> Iterator[Row]:
     """The rows of a piece, numbered through the whole stream."""
     if piece.note:
         number, _, proposer = piece.view.partition("@")
