@@ -9,9 +9,9 @@ from pathlib import Path
 from unisono.core.events import Entered, Happening
 from unisono.core.types import Batch, MemberId, Service, View, ViewId
 from unisono.core.wire.control import Charter
+from unisono.runtime.journal import Journal
 from unisono.runtime.journal.disk import Disk
 from unisono.runtime.journal.format import Delivered, Row, Viewed
-from unisono.runtime.journal.journal import Journal
 
 A = MemberId("10.0.0.1:7400", 11)
 B = MemberId("10.0.0.2:7400", 12)

@@ -34,7 +34,7 @@ from unisono.trace.schema import (
     Event,
     member_name,
 )
-from unisono.trace.shown import Shown, Totals
+from unisono.trace.shown import Shown, ShownTotals
 from unisono.trace.story import renumber
 
 LISTS = ("together", "joined", "left", "known")
@@ -47,7 +47,7 @@ class Viewer:
     installed: Event | None = None
     view: Event | None = None
     """The SHOW row of the view that it was shown last."""
-    totals: dict[str | None, Totals] = field(default_factory=dict)
+    totals: dict[str | None, ShownTotals] = field(default_factory=dict)
     blocked: dict[str | None, Shown] = field(default_factory=dict)
     is_restored: bool = False
 
@@ -87,24 +87,24 @@ class ShownTeller(Teller):
         told = {"together": _json(along), "primary": (viewer.installed.attributes or {}).get("primary", "true")}
         if event.kind == TRANSITION:
             event.view = event.view if last is None else last.view
-            early = viewer.blocked.get(event.view) or viewer.totals.get(event.view, Totals()).told()
+            early = viewer.blocked.get(event.view) or viewer.totals.get(event.view, ShownTotals()).told()
             return told | _totals(early)
         members, before = viewer.installed.members or (), () if last is None else last.members or ()
         event.members = event.members or members
         told |= {"joined": _json(one for one in members if one not in along)}
         told |= {"left": _json(one for one in before if one not in along)}
         if last is not None:
-            told |= {"previous": last.view or "", **_totals(viewer.totals.get(last.view, Totals()).told())}
+            told |= {"previous": last.view or "", **_totals(viewer.totals.get(last.view, ShownTotals()).told())}
         return told | ({"restored": "true"} if viewer.is_restored else {})
 
     def _book(self, viewer: Viewer, event: Event) -> None:
         if event.kind == VIEW:
             viewer.installed = event
         elif event.kind == BLOCK:
-            viewer.blocked.setdefault(event.view, viewer.totals.setdefault(event.view, Totals()).told())
+            viewer.blocked.setdefault(event.view, viewer.totals.setdefault(event.view, ShownTotals()).told())
         elif event.kind == DELIVER and event.destinations is None and event.service != DATAGRAM:
             origin = member_name(event.origin or "", event.origin_incarnation or 0)
-            totals = viewer.totals.setdefault(event.view, Totals())
+            totals = viewer.totals.setdefault(event.view, ShownTotals())
             totals.add(origin, event.first or 0, event.count or 0, event.digest, event.service == TOTAL)
         elif event.kind == SHOW:
             viewer.view, viewer.is_restored = event, False

@@ -14,7 +14,7 @@ from unisono.runtime.errors import Closed, JournalError, NotFlushed, Outdated, T
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining, join
-from unisono.runtime.journal.journal import Journal, Retention
+from unisono.runtime.journal import Journal, Retention
 from unisono.runtime.program import run
 from unisono.runtime.receipts import Receipt
 from unisono.version import __version__

@@ -4,9 +4,9 @@ import sys
 
 
 def main() -> None:
-    """Whoever changes his mind while the command is still being loaded sees no page of complaints."""
+    """Run the command line; Ctrl-C while it still loads exits without a traceback."""
     try:
-        from unisono.cli import main as run
+        from unisono.cli.app import main as run
     except KeyboardInterrupt:
         sys.exit(130)
     run()

@@ -1,7 +1,7 @@
 """Paper 002: the services, the lock, two-phase commit and recovery, sentence by sentence; and each gap as a pair.
 
 A gap is a place where the paper is silent. Each is played on one and the same schedule: the naive variant of
-`tests/mutants/rmp_mutants.py` fails, ours passes. The directory of names (section 2) is in `tests/unit/test_directory.py`.
+`tests/mutants/rmp_mutants.py` fails, ours passes. The directory of names (section 2) is in `tests/papers/test_directory.py`.
 """
 
 from __future__ import annotations

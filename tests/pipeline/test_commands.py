@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.pipeline.test_faults import DATA, killed, record, segments
-from unisono.cli import app
+from unisono.cli.app import app
 from unisono.pipeline import stream
 from unisono.pipeline.lake import Change, Lake
 from unisono.pipeline.ledger import find_segments

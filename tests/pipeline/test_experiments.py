@@ -23,7 +23,7 @@ from unisono.experiments import cell as cell_module
 from unisono.experiments import runner, tomp, toto_tables
 from unisono.experiments.catalogue import EXPERIMENTS
 from unisono.experiments.cell import run_cell
-from unisono.experiments.grid import Cell, make_grid, read_grid
+from unisono.experiments.grid import GridCell, make_grid, read_grid
 from unisono.experiments.model import deviation, index_histogram, periodic_latency, poisson_latency, pooled
 from unisono.experiments.pages import Row, page
 from unisono.experiments.runner import chunks, read_rows, run_grid
@@ -319,7 +319,7 @@ def test_results_that_go_away_or_contradict_each_other_are_told(spark: SparkSess
 # What the experiments show.
 
 
-def shrunk(cells: Sequence[Cell]) -> list[Row]:
+def shrunk(cells: Sequence[GridCell]) -> list[Row]:
     """The rows of a grid with two seeds and few messages, to see that its page can be made."""
     rows = []
     for cell in cells:

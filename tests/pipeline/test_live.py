@@ -33,8 +33,8 @@ from unisono.pipeline.live_options import Options
 from unisono.pipeline.live_repeats import Repeats, RowId, split_id, with_id
 from unisono.pipeline.session import PipelineError, reason
 from unisono.runtime.errors import JournalError
+from unisono.runtime.journal import Journal, read
 from unisono.runtime.journal.format import Delivered
-from unisono.runtime.journal.journal import Journal, read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -597,7 +597,7 @@ def test_a_receiver_remembers_some_queries_only() -> None:
 
 
 def test_what_a_worker_raises_is_one_sentence() -> None:
-    said = 'Traceback (most recent call last):\n  File "x"\nunisono.runtime.journal_reader.GapError: the journal has a gap.\n'
+    said = 'Traceback (most recent call last):\n  File "x"\nunisono.runtime.journal.reader.GapError: the journal has a gap.\n'
     assert reason(Exception(said)) == "the journal has a gap"
 
 

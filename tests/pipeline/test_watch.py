@@ -23,7 +23,7 @@ pytest.importorskip("pyspark")
 
 from tests.pipeline.traces import damaged, simulated
 from tests.pipeline.view_tools import Lakeside, facts_of, lives_of, parts_of, results_of, said_of
-from unisono.cli import app
+from unisono.cli.app import app
 from unisono.pipeline import watch_hooks
 from unisono.pipeline.lake import Table, open_table
 from unisono.pipeline.looks import ROWS_ON_SPARK_MAX, look_at_rows

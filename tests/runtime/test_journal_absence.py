@@ -12,9 +12,9 @@ import pytest
 import unisono
 from tests.journal_tools import A, B, batch, entered
 from unisono.core.events import Entered
+from unisono.runtime.journal import read
 from unisono.runtime.journal.deliveries import Deliveries
 from unisono.runtime.journal.format import ABSENCE, BEGINNING, LOST, Delivered, Missing, Row, Viewed
-from unisono.runtime.journal.journal import read
 from unisono.runtime.journal.reader import GapError
 from unisono.sim import Network, test
 

@@ -20,10 +20,10 @@ from unisono.core.events import Entered
 from unisono.core.types import MemberId, ViewId
 from unisono.core.wire.control import Part
 from unisono.runtime.errors import JournalError
+from unisono.runtime.journal import Journal, read
 from unisono.runtime.journal.deliveries import segment_path
 from unisono.runtime.journal.format import Delivered, Missing, Row, Viewed
-from unisono.runtime.journal.journal import Journal, read
-from unisono.runtime.journal.merge import Merge, Piece, ends_now, read_piece
+from unisono.runtime.journal.merge import JournalMerge, JournalPiece, ends_now, read_piece
 from unisono.runtime.journal.reader import GapError, Limits
 from unisono.sim import Network, test
 
@@ -99,18 +99,18 @@ def key_of(row: Delivered) -> tuple[str, int]:
     return str(row.sender), row.index
 
 
-def follow_all(journals: Sequence[str], random: Random, **options: Any) -> tuple[list[Row], list[Piece]]:
+def follow_all(journals: Sequence[str], random: Random, **options: Any) -> tuple[list[Row], list[JournalPiece]]:
     """Read a stream in steps of any size, going on from its state as a new process does."""
     state: dict[str, Any] = {}
     rows: list[Row] = []
-    pieces: list[Piece] = []
+    pieces: list[JournalPiece] = []
     while True:
-        merge = Merge(journals, state, wait_s=0.0, **{"gaps": "show", **options})
+        merge = JournalMerge(journals, state, wait_s=0.0, **{"gaps": "show", **options})
         some = merge.advance(Limits(rows=random.randrange(1, 40)))
         if not some:
             return rows, pieces
         state = json.loads(json.dumps(merge.state()))
-        pieces += [Piece.from_json(json.loads(json.dumps(piece.to_json()))) for piece in some]
+        pieces += [JournalPiece.from_json(json.loads(json.dumps(piece.to_json()))) for piece in some]
         rows += [row for piece in some for row in read_piece(piece)]
 
 
@@ -191,7 +191,7 @@ def test_every_delivery_comes_once_and_in_order(stories: Callable[[str], Path], 
             assert not any(isinstance(row, Missing) for row in rows), "one journal always went on"
 
 
-def without_links(self: Merge, source: Any, row: Viewed) -> bool:
+def without_links(self: JournalMerge, source: Any, row: Viewed) -> bool:
     return True
 
 
@@ -202,7 +202,7 @@ def without_memory(spans: Any, first: int, end: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("where", "fault"),
     [
-        ("unisono.runtime.journal.merge.Merge._is_linked", without_links),
+        ("unisono.runtime.journal.merge.JournalMerge._is_linked", without_links),
         ("unisono.runtime.journal.merge.missing_in", without_memory),
     ],
 )
@@ -239,8 +239,8 @@ def test_a_plan_is_carried_out_from_other_journals_if_one_is_gone(
     """The rows, their order and their numbers are the same; if no other journal has them, that is an error."""
     shutil.copytree(stories(name), tmp_path, dirs_exist_ok=True)
     paths = [str(one) for one in sorted(tmp_path.iterdir())]
-    merge = Merge(paths[1:], gaps="show", wait_s=0.0)
-    steps: list[tuple[dict[str, Any], list[Piece], dict[str, Any]]] = []
+    merge = JournalMerge(paths[1:], gaps="show", wait_s=0.0)
+    steps: list[tuple[dict[str, Any], list[JournalPiece], dict[str, Any]]] = []
     while True:
         before = json.loads(json.dumps(merge.state()))
         if not (pieces := merge.advance(Limits(rows=150))):
@@ -255,7 +255,7 @@ def test_a_plan_is_carried_out_from_other_journals_if_one_is_gone(
             continue
         for others in (paths, paths[2:]):
             try:
-                again = Merge(others, before, gaps="show", wait_s=0.0).repeat(after, pieces, {paths[1]})
+                again = JournalMerge(others, before, gaps="show", wait_s=0.0).repeat(after, pieces, {paths[1]})
             except JournalError as error:
                 errors.add(str(error).partition(", which ")[2])
                 continue
@@ -308,7 +308,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Writer, Writer]]:
         writer.journal.close()
 
 
-def payloads(pieces: Sequence[Piece]) -> list[str]:
+def payloads(pieces: Sequence[JournalPiece]) -> list[str]:
     """What pieces give; `|` is a view, and a gap is what it says."""
     return [
         row.payload.decode() if isinstance(row, Delivered) else "|" if isinstance(row, Viewed) else str(row)
@@ -320,7 +320,7 @@ def payloads(pieces: Sequence[Piece]) -> list[str]:
 def test_a_journal_that_comes_back_waits_for_the_one_that_went_on(pair: tuple[Writer, Writer]) -> None:
     a, b = pair
     now = [0.0]
-    merge = Merge([a.path, b.path], clock=lambda: now[0], wait_s=10)
+    merge = JournalMerge([a.path, b.path], clock=lambda: now[0], wait_s=10)
     assert payloads(merge.advance()) == ["|", "0"]
     a.journal.close()
     a.begin()
@@ -337,7 +337,7 @@ def test_a_journal_that_comes_back_waits_for_the_one_that_went_on(pair: tuple[Wr
 def test_a_gap_is_told_when_no_journal_has_filled_it_in_time(pair: tuple[Writer, Writer]) -> None:
     a, b = pair
     now = [0.0]
-    merge = Merge([a.path, b.path], clock=lambda: now[0], wait_s=10, gaps="show")
+    merge = JournalMerge([a.path, b.path], clock=lambda: now[0], wait_s=10, gaps="show")
     merge.advance()
     a.journal.close()
     a.begin()
@@ -363,7 +363,7 @@ def test_what_one_disk_lost_another_has(tmp_path: Path, is_alone: bool) -> None:
         disk.room = 0 if number == 1 else 100_000
         for writer in (a, b):
             writer.write(*events)
-    merge = Merge([a.path] if is_alone else [a.path, b.path], wait_s=0, gaps="show" if is_alone else "raise")
+    merge = JournalMerge([a.path] if is_alone else [a.path, b.path], wait_s=0, gaps="show" if is_alone else "raise")
     given = payloads(merge.advance())
     if is_alone:
         assert given[:2] + given[3:] == ["|", "0", "2", "3"]
@@ -377,7 +377,7 @@ def test_what_one_disk_lost_another_has(tmp_path: Path, is_alone: bool) -> None:
 def test_a_journal_that_was_cut_is_read_again_without_repeats(pair: tuple[Writer, Writer]) -> None:
     a, b = pair
     a.write(batch(0, 1, b"1"), batch(0, 2, b"2"))
-    merge = Merge([a.path, b.path], wait_s=0)
+    merge = JournalMerge([a.path, b.path], wait_s=0)
     assert payloads(merge.advance()) == ["|", "0", "1", "2"]
     state = json.loads(json.dumps(merge.state()))
     a.journal.close()
@@ -385,13 +385,13 @@ def test_a_journal_that_was_cut_is_read_again_without_repeats(pair: tuple[Writer
     segment.write_bytes(segment.read_bytes()[:-60])
     for number in (1, 2, 3):
         b.write(batch(0, number, b"%d" % number))
-    assert payloads(Merge([a.path, b.path], state, wait_s=0).advance()) == ["3"]
+    assert payloads(JournalMerge([a.path, b.path], state, wait_s=0).advance()) == ["3"]
     shutil.rmtree(a.path)
     b.write(batch(0, 4, b"4"))
-    assert payloads(Merge([a.path, b.path], state, wait_s=0).advance()) == ["3", "4"]
+    assert payloads(JournalMerge([a.path, b.path], state, wait_s=0).advance()) == ["3", "4"]
     shutil.rmtree(b.path)
     with pytest.raises(JournalError, match="no journal can be read: there is no journal at"):
-        Merge([a.path, b.path], state).advance()
+        JournalMerge([a.path, b.path], state).advance()
     a.begin()
 
 
@@ -402,14 +402,14 @@ def test_journals_of_two_groups_are_not_one_stream(tmp_path: Path) -> None:
         journal.deliver([entered(1, A)])
         journal.close()
     with pytest.raises(JournalError, match=r"a is a journal of the group 'group a', and .* give the journals of one"):
-        Merge([str(tmp_path / "*")]).advance()
-    assert Merge([str(tmp_path / "a")]).advance()
+        JournalMerge([str(tmp_path / "*")]).advance()
+    assert JournalMerge([str(tmp_path / "a")]).advance()
 
 
 def test_what_a_stream_remembers_does_not_grow(tmp_path: Path) -> None:
     """Journals of two lives long, one of which ends early, and one that the stream meets late."""
     a, b = Writer(tmp_path / "a"), Writer(tmp_path / "b")
-    merge = Merge([str(tmp_path / "*")], gaps="raise")
+    merge = JournalMerge([str(tmp_path / "*")], gaps="raise")
     sizes = []
     for number in range(1, 301):
         event = entered(1, A, B) if number == 1 else came(number, (A, B), number - 1)
@@ -418,7 +418,7 @@ def test_what_a_stream_remembers_does_not_grow(tmp_path: Path) -> None:
             b.write(event, batch(0, number, b"%d" % number))
         given = payloads(merge.advance(ends=ends_now([str(tmp_path / "*")])))
         assert given == ["|", str(number)]
-        merge = Merge([str(tmp_path / "*")], json.loads(json.dumps(merge.state())), gaps="raise")
+        merge = JournalMerge([str(tmp_path / "*")], json.loads(json.dumps(merge.state())), gaps="raise")
         sizes.append(len(json.dumps(merge.state())))
     assert max(sizes[100:]) < 1.2 * sizes[99]
     c = Writer(tmp_path / "c")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import unisono
+from unisono.runtime.journal import read
 from unisono.runtime.journal.disk import Disk
 from unisono.runtime.journal.format import Delivered
-from unisono.runtime.journal.journal import read
 from unisono.sim import Crashed, Network, in_virtual_time, test
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]

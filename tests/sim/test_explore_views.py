@@ -12,7 +12,7 @@ from tests.mutants import membership_mutants as mutants
 from tests.mutants.contract_mutants import AllowsAmnesia
 from tests.mutants.core_mutants import LeakyEngine
 from tests.mutants.shown_mutants import RemainderFirst
-from unisono.cli import app
+from unisono.cli.app import app
 from unisono.core.errors import Misuse
 from unisono.core.membership.ballot import Ballot
 from unisono.core.membership.beliefs import Beliefs

@@ -286,7 +286,7 @@ def test_a_broken_replay_file_gets_one_sentence(text: str, tmp_path: Path) -> No
 
 def test_a_fault_of_our_own_is_a_sentence_too(tmp_path: Path) -> None:
     code = (
-        "import unisono.cli.sim as s, sys, unisono.cli as c\n"
+        "import unisono.cli.sim as s, sys, unisono.cli.app as c\n"
         "def boom(*a, **k): raise RuntimeError('boom')\n"
         "s.simulate = boom\n"
         "sys.argv = ['unisono', 'sim', 'run']\n"

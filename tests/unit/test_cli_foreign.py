@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from unisono.cli import check_net, directory, show, status
+from unisono.cli import check_net, show, status
+from unisono.papers.directory import commands as directory
 from unisono.runtime.netcheck import Pair
-from unisono.trace.plain import cut, plain, plain_lines
+from unisono.trace.sanitize import cut, sanitize, sanitize_lines
 
 HOSTILE = ["[/b]", "[red]x", "[fe80::1]:7400#3", "a\x1b]0;owned\x07b", "\x9b2J", "\u202eb"]
 
@@ -37,8 +38,8 @@ def test_tables_show_what_others_are_called(text: str, console: Console, monkeyp
 
     def shown(times: int) -> None:
         page = capture.get()
-        assert page.count(plain(text)) == times
-        assert text == plain(text) or text not in page
+        assert page.count(sanitize(text)) == times
+        assert text == sanitize(text) or text not in page
 
     with console.capture() as capture:
         console.print(status._page([status_of(text)]))
@@ -63,8 +64,8 @@ def test_tables_show_what_others_are_called(text: str, console: Console, monkeyp
 
 
 def test_text_of_others_moves_no_cursor() -> None:
-    assert plain("a\x1b[2Jb\r\x07é\u202e\n") == "a\\x1b[2Jb\\r\\x07é\\u202e\\n"
-    assert plain(b"a\xffb\x9b".decode(errors="surrogateescape")) == "a\\xffb\\x9b"
-    assert plain_lines("a\nb\r") == "a\nb\\r"
+    assert sanitize("a\x1b[2Jb\r\x07é\u202e\n") == "a\\x1b[2Jb\\r\\x07é\\u202e\\n"
+    assert sanitize(b"a\xffb\x9b".decode(errors="surrogateescape")) == "a\\xffb\\x9b"
+    assert sanitize_lines("a\nb\r") == "a\nb\\r"
     assert cut("x" * 500) == "x" * 500
     assert cut("x" * 1_501) == "x" * 500 + "… (1,501 letters)"

@@ -87,7 +87,7 @@ def test_orders_are_completed_in_the_shell() -> None:
     command = [
         sys.executable,
         "-c",
-        "import sys; sys.argv = ['unisono']; from unisono.cli import app; app(prog_name='unisono')",
+        "import sys; sys.argv = ['unisono']; from unisono.cli.app import app; app(prog_name='unisono')",
     ]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | words)
     assert done.stdout.split() == ["tomp", "toto"]

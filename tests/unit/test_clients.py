@@ -17,11 +17,11 @@ from unisono.services.client_messages import (
     TAG,
     WIRE,
     Errand,
+    Hindrance,
     Reply,
     Request,
     Sorry,
     Wanted,
-    Why,
     make_client_codec,
 )
 
@@ -62,7 +62,7 @@ def token_of(desk: ClientDesk) -> int | None:
     """What was given to a stranger just now; it counts as heard."""
     frame = Frames("g", X).open_client(desk._out[-1][1]) if desk._out else None
     last = None if frame is None else CODEC.decode(frame.message[LIFE.size :], 0, 1)
-    if not isinstance(last, Sorry) or last.why != Why.STRANGER:
+    if not isinstance(last, Sorry) or last.why != Hindrance.STRANGER:
         return None
     desk._out.pop()
     return last.token
@@ -195,8 +195,12 @@ def test_why_a_member_cannot_help() -> None:
     ask(desk, Request(1, 1, 0, b""), MemberId("y"))
     ask(desk, Request(1, 1, 0, b""), MemberId("z"))  # two at all
     assert [message for _, message in said(desk)] == [
-        Sorry(1, Why.BUSY), Sorry(1, Why.READ_ONLY), Sorry(1, Why.NO_VIEW), Sorry(2, Why.BUSY), Sorry(1, Why.BUSY)
-    ]  # fmt: skip
+        Sorry(1, Hindrance.BUSY),
+        Sorry(1, Hindrance.READ_ONLY),
+        Sorry(1, Hindrance.NO_VIEW),
+        Sorry(2, Hindrance.BUSY),
+        Sorry(1, Hindrance.BUSY),
+    ]
 
 
 def test_memory_is_bounded_and_what_is_forgotten_is_not_served_again() -> None:
@@ -208,7 +212,7 @@ def test_memory_is_bounded_and_what_is_forgotten_is_not_served_again() -> None:
     (tab,) = desk.remembered()
     assert (tab.floor, [number for number, _ in tab.answers]) == (8, [8, 9, 10])
     ask(desk, Request(2, 1, 0, b"p"))
-    assert said(desk) == [("x", Sorry(2, Why.FORGOTTEN))]
+    assert said(desk) == [("x", Sorry(2, Hindrance.FORGOTTEN))]
     for number in range(5):
         ask(desk, Request(1, 1, 0, b"p"), MemberId(f"c{number}"))
         serve(desk, member)
@@ -344,9 +348,9 @@ def test_an_answer_that_is_too_large_is_misuse() -> None:
 @pytest.mark.parametrize(
     ("wanted", "first", "again"),
     [
-        (Wanted.CONTACT, [Sorry(1, Why.FAILED)], [Sorry(1, Why.FAILED)]),
+        (Wanted.CONTACT, [Sorry(1, Hindrance.FAILED)], [Sorry(1, Hindrance.FAILED)]),
         (Wanted.ALL, [Reply(1, 2, None)], [Reply(1, 2, None)]),
-        (Wanted.ANY, [Sorry(1, Why.FAILED)], [Sorry(1, Why.FAILED)]),
+        (Wanted.ANY, [Sorry(1, Hindrance.FAILED)], [Sorry(1, Hindrance.FAILED)]),
     ],
 )
 def test_a_failure_that_got_lost_is_told_again(wanted: Wanted, first: list[object], again: list[object]) -> None:
@@ -369,7 +373,7 @@ def test_a_failure_is_forgotten_with_its_answer() -> None:
         assert errand is not None
         desk.fail(errand)
     said(desk)
-    for number, why in ((1, Why.FORGOTTEN), (2, Why.FAILED)):
+    for number, why in ((1, Hindrance.FORGOTTEN), (2, Hindrance.FAILED)):
         ask(desk, Request(number, 1, Wanted.CONTACT, b"p"))
         assert said(desk) == [("x", Sorry(number, why))]
 
@@ -392,7 +396,7 @@ def test_an_answer_to_an_earlier_life_of_the_client_is_nothing_to_the_next() -> 
     client = Client(X, "g", ["a"])
     client.request(b"?", 0)
     client.drain(0)
-    client.receive([reply(Reply(1, 1, b"old"), life=6), reply(Sorry(1, Why.FAILED), life=6)], 1)
+    client.receive([reply(Reply(1, 1, b"old"), life=6), reply(Sorry(1, Hindrance.FAILED), life=6)], 1)
     assert client.drain(1).events == []
     assert client.dropped == {"datagram": 2}
     client.receive([reply(Reply(1, 1, b"new"))], 2)
@@ -416,12 +420,12 @@ def test_a_contact_that_cannot_help_is_given_up_at_once_but_not_all_of_them() ->
     client = Client(X, "g", ["a", "b"], ClientSettings(retry_ns=10, wait_ns=100))
     client.request(b"?", 0)
     client.drain(0)
-    client.receive([reply(Sorry(1, Why.BUSY))], 1)
+    client.receive([reply(Sorry(1, Hindrance.BUSY))], 1)
     assert [address for address, _ in client.drain(1).datagrams] == ["b"]
-    client.receive([reply(Sorry(1, Why.BUSY), B)], 2)
+    client.receive([reply(Sorry(1, Hindrance.BUSY), B)], 2)
     effects = client.drain(2)
     assert (effects.datagrams, effects.deadline) == ([], 11)
-    client.receive([reply(Sorry(1, Why.FORGOTTEN))], 3)
+    client.receive([reply(Sorry(1, Hindrance.FORGOTTEN))], 3)
     assert client.drain(3).events == [], "a was not asked again yet"
 
 
@@ -439,11 +443,11 @@ def test_a_stranger_asks_the_same_contact_again_at_once_with_what_it_was_given()
     client = Client(X, "g", ["a", "b"], ClientSettings(retry_ns=10, wait_ns=100))
     client.request(b"?", 0)
     assert sent_by(client, 0) == [("a", 0)]
-    client.receive([reply(Sorry(1, Why.STRANGER, 5)), reply(Sorry(1, Why.STRANGER, 5))], 1)
+    client.receive([reply(Sorry(1, Hindrance.STRANGER, 5)), reply(Sorry(1, Hindrance.STRANGER, 5))], 1)
     assert sent_by(client, 1) == [("a", 5)]
-    client.receive([reply(Sorry(1, Why.STRANGER, 5))], 2)
+    client.receive([reply(Sorry(1, Hindrance.STRANGER, 5))], 2)
     assert sent_by(client, 2) == [], "it came twice"
-    client.receive([reply(Sorry(1, Why.STRANGER, 7), B)], 3)
+    client.receive([reply(Sorry(1, Hindrance.STRANGER, 7), B)], 3)
     assert sent_by(client, 3) == [], "of one that is not asked just now, but may be later"
     assert sent_by(client, 11) == [("b", 7)]
     client.request(b"?", 12)
@@ -454,7 +458,7 @@ def test_a_contact_with_another_address_than_its_clients_know_can_introduce_itse
     client = Client(X, "g", ["gate"])
     client.request(b"?", 0)
     assert sent_by(client, 0) == [("gate", 0)]
-    client.receive([reply(Sorry(1, Why.STRANGER, 5))], 1)
+    client.receive([reply(Sorry(1, Hindrance.STRANGER, 5))], 1)
     assert sent_by(client, 1) == [("gate", 5)]
 
 

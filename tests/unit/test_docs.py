@@ -18,7 +18,7 @@ import pytest
 from typer.main import get_command
 
 import unisono
-from unisono.cli import app
+from unisono.cli.app import app
 from unisono.cli.options import scenario_from
 from unisono.sim.explore.case import Case
 from unisono.sim.explore.replay import replay

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from unisono.cli import app
+from unisono.cli.app import app
 from unisono.cli.show import out
 
 ROOT = Path(__file__).resolve().parents[2]

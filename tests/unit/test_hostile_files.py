@@ -13,12 +13,12 @@ from unisono.cli import swarm
 from unisono.core.errors import Misuse
 from unisono.experiments.grid import read_grid
 from unisono.experiments.runner import read_rows
+from unisono.papers.directory.node import read_permanent
 from unisono.pipeline.adapter import Mapped, adapt_files, load_mapping
 from unisono.pipeline.bronze import read_file
 from unisono.pipeline.pieces import read_columns
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.storage import place
-from unisono.runtime.directory_node import read_permanent
 from unisono.runtime.members_file import read_members
 from unisono.sim.delay import parse_delay
 from unisono.sim.explore.case import load_counterexample

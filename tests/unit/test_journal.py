@@ -18,8 +18,8 @@ from unisono.core.member.member import Member
 from unisono.runtime.addresses import Endpoint
 from unisono.runtime.driver import Driver
 from unisono.runtime.errors import JournalError
+from unisono.runtime.journal import Journal
 from unisono.runtime.journal.disk import Disk, Locked
-from unisono.runtime.journal.journal import Journal
 from unisono.runtime.journal.records import FILE_BYTES_MAX, Records
 from unisono.runtime.udp import Datagram
 
@@ -308,7 +308,7 @@ def test_nothing_leaves_if_the_record_cannot_be_written(tmp_path: Path) -> None:
 
 HOLD = """
 import sys
-from unisono.runtime.journal.journal import Journal
+from unisono.runtime.journal import Journal
 journal = Journal(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()
@@ -328,7 +328,7 @@ def test_a_journal_has_one_writer_and_a_killed_one_lets_go(tmp_path: Path) -> No
 
 FORKING = """
 import os, signal, sys
-from unisono.runtime.journal.journal import Journal
+from unisono.runtime.journal import Journal
 journal = Journal(sys.argv[1])
 child = os.fork()
 if child == 0:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.journal_tools import A, B, FullDisk, MortalDisk, batch, entered, story, told, write_journal
 from unisono.core.events import Happening
 from unisono.runtime.errors import JournalError
+from unisono.runtime.journal import Journal, read
 from unisono.runtime.journal.deliveries import Deliveries, segment_numbers, segment_path
 from unisono.runtime.journal.disk import Disk
 from unisono.runtime.journal.format import ABSENCE, NO_VIEW, Delivered, Missing, Row
-from unisono.runtime.journal.journal import Journal, read
 from unisono.runtime.journal.reader import Reader
 
 NOON = 1_000_000
@@ -261,7 +261,7 @@ def test_a_note_that_cannot_be_read_is_taken_for_a_gap(tmp_path: Path) -> None:
 LIMITED = """
 import resource, sys
 from tests.journal_tools import A, batch, entered
-from unisono.runtime.journal.journal import Journal
+from unisono.runtime.journal import Journal
 journal = Journal(sys.argv[1], deliveries=True)
 journal.begin_life(1)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
@@ -333,7 +333,7 @@ def test_deliveries_are_on_disk_as_the_policy_says(tmp_path: Path) -> None:
 WRITING = """
 import sys
 from tests.journal_tools import A, batch, entered
-from unisono.runtime.journal.journal import Journal
+from unisono.runtime.journal import Journal
 journal = Journal(sys.argv[1], deliveries=True, segment_bytes_max=50_000)
 incarnation = journal.begin_life(1)
 journal.deliver([entered(incarnation, A)])

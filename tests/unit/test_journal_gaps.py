@@ -13,9 +13,9 @@ import unisono
 from tests.journal_tools import A, MortalDisk, PowerCut, QuickDisk, batch, entered, write_journal
 from unisono.runtime.control_socket import answer
 from unisono.runtime.errors import JournalError
+from unisono.runtime.journal import Journal, Reader, Retention, read
 from unisono.runtime.journal.deliveries import NOTE_BYTES, segment_numbers
 from unisono.runtime.journal.format import Delivered, Missing, Row
-from unisono.runtime.journal.journal import Journal, Reader, Retention, read
 from unisono.runtime.observe import count_drops
 
 NOON = 1_000_000

@@ -10,8 +10,8 @@ import pytest
 import unisono
 from tests.journal_tools import FullDisk, QuickDisk
 from tests.runtime.ports import free_addresses
+from unisono.runtime.journal import read
 from unisono.runtime.journal.format import Delivered, Viewed
-from unisono.runtime.journal.journal import read
 
 
 async def live_once(path: Path, listen: str, bootstrap: bool, payloads: list[bytes]) -> unisono.View:

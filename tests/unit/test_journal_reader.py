@@ -11,9 +11,9 @@ from tests.journal_tools import A, B, QuickDisk, batch, entered, story, told, wr
 from unisono.core.errors import Misuse
 from unisono.core.events import Happening
 from unisono.runtime.errors import JournalError
+from unisono.runtime.journal import Journal, Retention, read
 from unisono.runtime.journal.deliveries import segment_numbers, segment_path
 from unisono.runtime.journal.format import Row, rows_in
-from unisono.runtime.journal.journal import Journal, Retention, read
 from unisono.runtime.journal.reader import GapError, Limits, Place, Reader, Stretch, read_stretch
 
 NOON = 1_000_000

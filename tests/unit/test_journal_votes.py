@@ -23,8 +23,8 @@ from unisono.orders.rmp import Rmp
 from unisono.runtime import logs
 from unisono.runtime.driver import Driver
 from unisono.runtime.errors import JournalError
+from unisono.runtime.journal import Journal
 from unisono.runtime.journal.disk import Disk
-from unisono.runtime.journal.journal import Journal
 from unisono.runtime.journal.records import FILE_BYTES_MAX, Undecided
 from unisono.sim import Network, in_virtual_time
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.journal_tools import QuickDisk
 from unisono.runtime.errors import JournalError
-from unisono.runtime.journal.journal import Journal, Reader
+from unisono.runtime.journal import Journal, Reader
 from unisono.trace import files
 from unisono.trace.files import open_private
 from unisono.trace.reader import close_killed

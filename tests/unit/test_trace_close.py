@@ -165,9 +165,9 @@ def test_a_life_that_cannot_begin_leaves_nothing_behind(tmp_path: Path, monkeypa
 FORKING = """
 import os, signal, sys
 from pathlib import Path
-from unisono.trace.held import Held, is_held
+from unisono.trace.lockfile import Lockfile, is_held
 path = Path(sys.argv[1])
-held = Held(path)
+held = Lockfile(path)
 ours, theirs = os.pipe()
 child = os.fork()
 if child == 0:

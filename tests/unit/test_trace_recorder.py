@@ -13,7 +13,7 @@ from unisono.trace.checks import Observer, Result, judge
 from unisono.trace.promises import promises
 from unisono.trace.recorder import Recorder
 from unisono.trace.schema import Event, TraceError, from_line, to_line
-from unisono.trace.shown import Shown, Totals
+from unisono.trace.shown import Shown, ShownTotals
 from unisono.trace.sinks import MemorySink, TeeSink
 
 A, B, C = MemberId("a"), MemberId("b", 1), MemberId("c")
@@ -204,7 +204,7 @@ def test_what_an_application_is_shown() -> None:
     first, end, second = (event for event in events if event.kind in ("SHOW", "TRANSITION"))
     assert (first.view, first.members) == ("1@a", ("a", "b#1", "c"))
     assert first.attributes == {"together": '["a"]', "joined": '["b#1","c"]', "left": "[]", "primary": "true"}
-    before, both = Totals(), Totals()
+    before, both = ShownTotals(), ShownTotals()
     for totals, batches in ((before, (x,)), (both, (x, y))):
         for one in batches:
             digest = one.digest if one.digest < 2**63 else one.digest - 2**64
@@ -228,7 +228,7 @@ def _texts(told: Shown) -> dict[str, str]:
 
 def test_totals_tell_what_was_shown_and_in_which_order() -> None:
     def totals(*batches: tuple[str, int], is_total: bool = True) -> Shown:
-        added = Totals()
+        added = ShownTotals()
         for origin, first in batches:
             added.add(origin, first, 1, 7, is_total)
         return added.told()

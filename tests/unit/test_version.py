@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import unisono
 from unisono import version
-from unisono.cli import app
+from unisono.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 

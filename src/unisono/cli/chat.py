@@ -24,7 +24,7 @@ from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
 from unisono.runtime.loop import run
-from unisono.trace.plain import plain
+from unisono.trace.sanitize import sanitize
 
 HELP = "/who says who is here, /why what waits, /quit (or Ctrl-D) leaves; anything else is said to all."
 NAME_LETTERS_MAX = 32
@@ -120,9 +120,9 @@ def read(payload: bytes) -> tuple[str, str]:
     """A name and a text without control characters; the payload of a program other than `chat` is a text without a name."""
     try:
         said = json.loads(to_text(payload))
-        return plain(str(said["name"]))[:NAME_LETTERS_MAX], plain(str(said["text"]))
+        return sanitize(str(said["name"]))[:NAME_LETTERS_MAX], sanitize(str(said["text"]))
     except (ValueError, TypeError, KeyError, RecursionError):
-        return "", plain(to_text(payload))
+        return "", sanitize(to_text(payload))
 
 
 def _user() -> str:
@@ -147,7 +147,7 @@ def chat(
 
     Without --listen and --peers, people on this machine find each other at the ports 7400 to 7407.
     """
-    called = plain(name or _user())[:NAME_LETTERS_MAX]
+    called = sanitize(name or _user())[:NAME_LETTERS_MAX]
     wishes = places(listen, o.split_list(peers))
     joining = join(
         group, **wishes, order=order, advertise=advertise, key=key, insecure=insecure, pace=pace, control=True

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from unisono.cli.show import bar, out
 from unisono.core.errors import Misuse, UnisonoError
-from unisono.demo.stage import Stage, staged
+from unisono.demo.stage import DemoStage, staged
 from unisono.orders.registry import DEFAULT_ORDER
 from unisono.pipeline.session import plain_errors
 from unisono.sim.files import write_whole
@@ -72,7 +72,7 @@ def demo(
         raise typer.Exit(1)
 
 
-def _play(stage: Stage) -> None:
+def _play(stage: DemoStage) -> None:
     """What happens on the stage, told line by line while a table shows how each process stands."""
     with Live(_table(stage), console=out, refresh_per_second=8, transient=True, auto_refresh=True) as live:
 
@@ -98,7 +98,7 @@ def _play(stage: Stage) -> None:
     out.print(_table(stage))
 
 
-def _kill(stage: Stage, look: Callable[[], None], tell: Callable[[str], None]) -> None:
+def _kill(stage: DemoStage, look: Callable[[], None], tell: Callable[[str], None]) -> None:
     stage.signal("b", signal.SIGKILL, "killed")
     took = stage.wait(lambda: stage.agree("acde"), "the view without b", look)
     tell(
@@ -108,7 +108,7 @@ def _kill(stage: Stage, look: Callable[[], None], tell: Callable[[str], None]) -
     stage.pass_time(1.0, look)
 
 
-def _pause(stage: Stage, look: Callable[[], None], tell: Callable[[str], None]) -> None:
+def _pause(stage: DemoStage, look: Callable[[], None], tell: Callable[[str], None]) -> None:
     stage.signal("c", signal.SIGSTOP, "paused")
     took = stage.wait(lambda: stage.agree("ade"), "the view without c", look)
     tell(f"  c is [yellow]paused[/] (SIGSTOP). The others wait for {took:.1f} s, then go on without it.")
@@ -121,14 +121,14 @@ def _pause(stage: Stage, look: Callable[[], None], tell: Callable[[str], None]) 
     stage.pass_time(0.5, look)
 
 
-def _why(stage: Stage, witness: str, gone: str) -> str:
+def _why(stage: DemoStage, witness: str, gone: str) -> str:
     said = stage.actors[witness].left.get(stage.actors[gone].address, "is gone")
     for actor in stage.actors.values():  # members' names are long: address and life
         said = re.sub(rf"{re.escape(actor.address)}(#\d+)?", actor.name, said)
     return said
 
 
-def _table(stage: Stage) -> Table:
+def _table(stage: DemoStage) -> Table:
     table = Table(box=None, padding=(0, 2))
     for title in ("process", "", "view", "members", "delivered"):
         table.add_column(title, justify="right" if title in ("view", "delivered") else "left", style=None)
@@ -140,7 +140,7 @@ def _table(stage: Stage) -> Table:
     return table
 
 
-def _agreement(stage: Stage) -> bool:
+def _agreement(stage: DemoStage) -> bool:
     """The processes that were there all the time must have delivered the same: their own hashes say so."""
     chains = {stage.actors[name].chain for name in "ade"}
     same = len(chains) == 1 and None not in chains

@@ -12,8 +12,8 @@ from rich.table import Table as RichTable
 from unisono.cli import options as o
 from unisono.cli.show import bar, err, out, print_json, tell
 from unisono.experiments.catalogue import EXPERIMENTS, find_experiment
-from unisono.experiments.pages import Table, page
-from unisono.trace.plain import json_text
+from unisono.experiments.pages import PaperTable, page
+from unisono.trace.sanitize import json_text
 
 app = typer.Typer(help="Run experiments: grids of simulated runs, fanned out by Spark.", no_args_is_help=True)
 
@@ -88,7 +88,7 @@ def list_experiments(json: o.Json = False) -> None:
         out.print(f"[bold]{name:<12}[/] {experiment.title}, {len(experiment.grid(False).cells):,} runs")
 
 
-def _show(table: Table) -> None:
+def _show(table: PaperTable) -> None:
     shown = RichTable(title=table.title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
     shown.padding = (0, 1, 0, 0)
     for name, form in table.columns:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock, Semaphore, Thread
 
 from unisono.cli.streams import to_text
-from unisono.trace.plain import plain
+from unisono.trace.sanitize import sanitize
 
 AHEAD_LINES_MAX = 1_000
 """So many lines may be read and not yet taken; a file that is piped in waits."""
@@ -114,12 +114,12 @@ class Keyboard:
 
     def say(self, text: str) -> None:
         """Write a line for people, whoever its words are from."""
-        self.write_line(plain(text))
+        self.write_line(sanitize(text))
 
     def write_line(self, text: str) -> None:
         """Write a line as it is, above the one that is being typed."""
         if self._is_typing:
-            self._write(f"\r\x1b[K{text}\n{self._prompt}{plain(_typed_so_far())}")
+            self._write(f"\r\x1b[K{text}\n{self._prompt}{sanitize(_typed_so_far())}")
         else:
             self._write(f"{text}\n")
 

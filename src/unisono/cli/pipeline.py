@@ -18,7 +18,7 @@ from unisono.cli.show import VIOLATIONS_SHOWN, bar, err, out, print_json, tell
 from unisono.cli.watch import watch as watch_command
 from unisono.core.errors import Misuse
 from unisono.core.text import shorten
-from unisono.trace.plain import plain_lines
+from unisono.trace.sanitize import sanitize_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,7 +99,7 @@ def run(
             measure=measure_all if measures else None,
             progress=lambda text: update(0, text),
             views=watching,
-            log=lambda text: err.print(plain_lines(text), markup=False, soft_wrap=True),
+            log=lambda text: err.print(sanitize_lines(text), markup=False, soft_wrap=True),
         )
     if json:
         print_json(asdict(status))

@@ -20,7 +20,7 @@ from unisono.runtime.group import Group
 from unisono.runtime.join import Joining
 from unisono.runtime.named_peers import Trouble
 from unisono.runtime.observe import explain_strangers, named_peers
-from unisono.trace.plain import plain
+from unisono.trace.sanitize import sanitize
 
 LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
 """Where members look for each other if nothing is said: eight of them on this machine."""
@@ -129,7 +129,7 @@ async def _watch_peers(group: Group, warn: Callable[[str], None]) -> None:
 
 def complain(sentence: str, long: bool = False) -> None:
     """Write a sentence for people to standard error, beside what the command prints."""
-    err.print("unisono:", plain(sentence if long else shorten(sentence)), markup=False, soft_wrap=True)
+    err.print("unisono:", sanitize(sentence if long else shorten(sentence)), markup=False, soft_wrap=True)
 
 
 async def _idle(keyboard: Keyboard, stay: bool) -> None:

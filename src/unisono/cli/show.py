@@ -17,7 +17,7 @@ from unisono.cli.streams import takes_all_letters
 from unisono.sim.measure import Measures, Spread
 from unisono.sim.run import Outcome
 from unisono.sim.world import World
-from unisono.trace.plain import json_text, plain, plain_lines
+from unisono.trace.sanitize import json_text, sanitize, sanitize_lines
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -26,12 +26,12 @@ VIOLATIONS_SHOWN = 10
 
 def tell(text: str, style: str | None = None) -> None:
     """Write text in which words of others may be: nothing in it is markup, and nothing moves the cursor."""
-    out.print(plain_lines(text), style=style, markup=False, soft_wrap=True)
+    out.print(sanitize_lines(text), style=style, markup=False, soft_wrap=True)
 
 
 def cell(text: str) -> Text:
     """The same for a cell of a table."""
-    return Text(plain(text))
+    return Text(sanitize(text))
 
 
 def print_json(value: Any) -> None:

@@ -51,7 +51,7 @@ class Actor:
                 setattr(self, name, words[name])
 
 
-class Stage:
+class DemoStage:
     """Starts, kills, stops, continues and ends processes, each by its own pid."""
 
     def __init__(self, traces: Path, run: str, count: int) -> None:
@@ -134,8 +134,8 @@ class Stage:
 
 
 @contextmanager
-def staged(traces: Path, run: str, count: int) -> Iterator[Stage]:
-    stage = Stage(traces, run, count)
+def staged(traces: Path, run: str, count: int) -> Iterator[DemoStage]:
+    stage = DemoStage(traces, run, count)
     try:
         yield stage
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 from unisono.core.errors import Misuse
 from unisono.experiments import loss, phi, scale, shootout, speedup, tomp, toto_tables
 from unisono.experiments.grid import read_grid
-from unisono.experiments.pages import Experiment, Row, Table, grouped, margin_ms, mean_ms, mean_of, sound
+from unisono.experiments.pages import Experiment, PaperTable, Row, grouped, margin_ms, mean_ms, mean_of, sound
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT for module in (tomp, toto_tables, shootout, phi, speedup, scale, loss)
@@ -28,7 +28,7 @@ def find_experiment(name: str) -> Experiment:
     return Experiment(grid.name, grid.name, f"The grid of {Path(name).name}.", lambda quick: grid, summarise_any)
 
 
-def summarise_any(rows: Sequence[Row]) -> list[Table]:
+def summarise_any(rows: Sequence[Row]) -> list[PaperTable]:
     """One line for each combination of axes, over its seeds."""
     axes = ("order", "members", "source", "rate", "delay", "loss")
     measured = [row | {"phi_shown": -1.0 if row["phi"] is None else row["phi"]} for row in sound(rows)]
@@ -63,4 +63,4 @@ def summarise_any(rows: Sequence[Row]) -> list[Table]:
         *(("τ", ".2f"), ("ω", ".2f"), ("packets", ".2f"), ("bytes", ".0f")),
     )
     note = "Times in ms, over seeds. Packets and bytes: on the wire for each message that was delivered."
-    return [Table("Measures", columns, tuple(lines), note)]
+    return [PaperTable("Measures", columns, tuple(lines), note)]

@@ -48,7 +48,7 @@ CELLS_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GridCell:
     id: str
     scenario: Scenario
 
@@ -63,7 +63,7 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class Grid:
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[GridCell, ...]
     """Sorted by id, each once."""
 
 
@@ -71,10 +71,10 @@ def make_grid(name: str, *blocks: Mapping[str, Any]) -> Grid:
     """The grid of these blocks; a cell that two blocks name is in it once."""
     if not blocks:
         raise Misuse(f"the grid {name!r} is empty: write at least one [[block]].")
-    cells: dict[str, Cell] = {}
+    cells: dict[str, GridCell] = {}
     for number, block in enumerate(blocks, 1):
         for scenario in _scenarios(block, f"block {number} of the grid {name!r}"):
-            cell = Cell(id_of(scenario), scenario)
+            cell = GridCell(id_of(scenario), scenario)
             cells[cell.id] = cell
     return Grid(name, tuple(cells[id] for id in sorted(cells)))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from unisono.experiments.figures import Drawing, curves
 from unisono.experiments.grid import Grid, make_grid
-from unisono.experiments.pages import Experiment, Row, Table, grouped, mean_ms, sound
+from unisono.experiments.pages import Experiment, PaperTable, Row, grouped, mean_ms, sound
 
 ORDERS = ("sequencer", "abcast", "tomp", "all-ack", "toto", "rmp")
 LOSSES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
@@ -28,7 +28,7 @@ def grid(quick: bool = False) -> Grid:
     return make_grid("loss", block)
 
 
-def summarise(rows: Sequence[Row]) -> list[Table]:
+def summarise(rows: Sequence[Row]) -> list[PaperTable]:
     groups = grouped(sound(rows), "loss", "order")
     orders = [order for order in ORDERS if any(name == order for _, name in groups)]
     tables = []
@@ -38,7 +38,7 @@ def summarise(rows: Sequence[Row]) -> list[Table]:
             lines.append(
                 (loss, *(mean_ms(groups[loss, o], column) if (loss, o) in groups else None for o in orders))
             )  # fmt: skip
-        tables.append(Table(title, (("loss", ".0%"), *((order, ".2f") for order in orders)), tuple(lines)))
+        tables.append(PaperTable(title, (("loss", ".0%"), *((order, ".2f") for order in orders)), tuple(lines)))
     return tables
 
 

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PaperTable:
     """A table as data: raw values, and for each column how people see them (a format, or '' for the value as it is)."""
 
     title: str
@@ -47,7 +47,7 @@ class Experiment:
     title: str
     about: str
     grid: Callable[[bool], Grid]
-    summarise: Callable[[Sequence[Row]], list[Table]]
+    summarise: Callable[[Sequence[Row]], list[PaperTable]]
     draw: Callable[[Sequence[Row]], list[Drawing]] = lambda rows: []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from unisono.experiments.figures import Drawing, curves
 from unisono.experiments.grid import Grid, make_grid
-from unisono.experiments.pages import Experiment, Row, Table, grouped, margin_ms, mean_ms, mean_of, sound
+from unisono.experiments.pages import Experiment, PaperTable, Row, grouped, margin_ms, mean_ms, mean_of, sound
 
 N = 8
 THRESHOLDS = (4, 5, 6, 7)
@@ -41,7 +41,7 @@ def grid(quick: bool = False) -> Grid:
     return make_grid("phi", *blocks, *rivals)
 
 
-def summarise(rows: Sequence[Row]) -> list[Table]:
+def summarise(rows: Sequence[Row]) -> list[PaperTable]:
     names = {(delay, float(rate)): name for name, (delay, rate) in SHAPES.items()}
     columns = (
         *(("order", ""), ("Φ", "g"), ("τ", ".2f"), ("ω", ".2f"), ("latency (ms)", ".3f"), ("±", ".3f")),
@@ -55,7 +55,9 @@ def summarise(rows: Sequence[Row]) -> list[Table]:
         lines = [_line("ToTo", threshold, runs, base) for (threshold,), runs in toto.items()]
         lines += [_line("all-ack", None, rival, base)] if rival else []
         title = f"{names.get((delay, rate), delay).capitalize()}: delay {delay}, {rate:g} messages a second"
-        tables.append(Table(title, columns, tuple(lines), "Latency at the sender; ± is the 95 % interval over seeds."))
+        tables.append(
+            PaperTable(title, columns, tuple(lines), "Latency at the sender; ± is the 95 % interval over seeds.")
+        )
     order = [name.capitalize() for name in SHAPES]
     return sorted(tables, key=lambda table: order.index(table.title.partition(":")[0]))
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse
 from unisono.experiments.cell import FAULT, run_cell, schema
-from unisono.experiments.grid import Cell, Grid
+from unisono.experiments.grid import Grid, GridCell
 from unisono.pipeline.storage import Place, place
 from unisono.sim.scenario import Scenario
 from unisono.trace.parquet import Bomb, batches_of, open_parquet
@@ -84,9 +84,9 @@ def _require_traces(folder: Place, ids: Sequence[str]) -> None:
         )
 
 
-def chunks(cells: Sequence[Cell], cost_s: float) -> Iterator[list[Cell]]:
+def chunks(cells: Sequence[GridCell], cost_s: float) -> Iterator[list[GridCell]]:
     """Cut the cells into runs of about this cost; a cell that costs more is a chunk of its own."""
-    chunk: list[Cell] = []
+    chunk: list[GridCell] = []
     spent = 0.0
     for cell in cells:
         if chunk and (spent + cell.cost_s > cost_s or len(chunk) >= CHUNK_CELLS_MAX):
@@ -125,7 +125,7 @@ def read_rows(folder: str | os.PathLike[str] | Place) -> list[Row]:
     return [rows[id] for id in sorted(rows)]
 
 
-def _run_chunk(spark: SparkSession, chunk: Sequence[Cell], cores: int, traces: str | None) -> list[Row]:
+def _run_chunk(spark: SparkSession, chunk: Sequence[GridCell], cores: int, traces: str | None) -> list[Row]:
     """Deal the cells out, the costly ones first and evenly, so that no core waits long for another."""
     ranked = sorted(chunk, key=lambda cell: (-cell.cost_s, cell.id))
     slices = min(len(ranked), cores * SLICES_PER_CORE)

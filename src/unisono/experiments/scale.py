@@ -7,7 +7,7 @@ from typing import Any
 
 from unisono.experiments.figures import Drawing, curves
 from unisono.experiments.grid import Grid, make_grid
-from unisono.experiments.pages import Experiment, Row, Table, grouped, mean_ms, mean_of, sound
+from unisono.experiments.pages import Experiment, PaperTable, Row, grouped, mean_ms, mean_of, sound
 
 SIZES = (2, 4, 8, 16, 32, 64, 128)
 GRAPH_SIZES = tuple(n for n in SIZES if n <= 32)
@@ -31,7 +31,7 @@ def grid(quick: bool = False) -> Grid:
     )
 
 
-def summarise(rows: Sequence[Row]) -> list[Table]:
+def summarise(rows: Sequence[Row]) -> list[PaperTable]:
     measured = sound(rows)
     return [
         _by_size(measured, "Latency at all members (ms)", ".3f", lambda runs: mean_ms(runs, "latency_mean")),
@@ -42,13 +42,13 @@ def summarise(rows: Sequence[Row]) -> list[Table]:
     ]
 
 
-def _by_size(rows: Sequence[Row], title: str, form: str, figure: Any) -> Table:
+def _by_size(rows: Sequence[Row], title: str, form: str, figure: Any) -> PaperTable:
     groups = grouped(rows, "members", "order")
     orders = [order for order in ORDERS if any(name == order for _, name in groups)]
     lines = []
     for n in sorted({n for n, _ in groups}):
         lines.append((n, *(figure(groups[n, order]) if (n, order) in groups else None for order in orders)))
-    return Table(title, (("n", "d"), *((order, form) for order in orders)), tuple(lines))
+    return PaperTable(title, (("n", "d"), *((order, form) for order in orders)), tuple(lines))
 
 
 def draw(rows: Sequence[Row]) -> list[Drawing]:

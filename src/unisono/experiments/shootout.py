@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unisono.experiments.grid import Grid, make_grid
-from unisono.experiments.pages import Experiment, Row, Table, grouped, margin_ms, mean_ms, mean_of, sound
+from unisono.experiments.pages import Experiment, PaperTable, Row, grouped, margin_ms, mean_ms, mean_of, sound
 
 ORDERS = ("sequencer", "fifo-total", "causal-total", "abcast", "tomp", "all-ack", "toto", "rmp")
 
@@ -24,7 +24,7 @@ def grid(quick: bool = False) -> Grid:
     return make_grid("shootout", block)
 
 
-def summarise(rows: Sequence[Row]) -> list[Table]:
+def summarise(rows: Sequence[Row]) -> list[PaperTable]:
     columns = (
         *(("order", ""), ("latency", ".3f"), ("±", ".3f"), ("p50", ".3f"), ("p99", ".3f"), ("at the sender", ".3f")),
         *(("t1", ".3f"), ("t2", ".3f"), ("packets", ".2f"), ("formula", ""), ("theory", ".0f"), ("bytes", ".0f")),
@@ -37,7 +37,9 @@ def summarise(rows: Sequence[Row]) -> list[Table]:
     for (n, delay, rate), here in grouped(sound(rows), "members", "delay", "rate").items():
         by_order = grouped(here, "order")
         lines = [_line(order, by_order[order,]) for order in ORDERS if (order,) in by_order]
-        tables.append(Table(f"{n} members, {rate:g} messages a second, delay {delay}", columns, tuple(lines), note))
+        tables.append(
+            PaperTable(f"{n} members, {rate:g} messages a second, delay {delay}", columns, tuple(lines), note)
+        )
         note = ""
     return tables
 

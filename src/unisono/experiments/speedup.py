@@ -9,7 +9,7 @@ from typing import Any
 from unisono.experiments.figures import Drawing, curves
 from unisono.experiments.grid import Grid, make_grid
 from unisono.experiments.model import pooled, predict
-from unisono.experiments.pages import Experiment, Row, Table, grouped, mean_ms, mean_of, sound
+from unisono.experiments.pages import Experiment, PaperTable, Row, grouped, mean_ms, mean_of, sound
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 RATE = 100
@@ -34,7 +34,7 @@ def grid(quick: bool = False) -> Grid:
     return make_grid("speedup", *blocks)
 
 
-def summarise(rows: Sequence[Row]) -> list[Table]:
+def summarise(rows: Sequence[Row]) -> list[PaperTable]:
     measured = sound(rows)
     tables, fits = [], []
     for source in ("poisson", "periodic"):
@@ -45,12 +45,12 @@ def summarise(rows: Sequence[Row]) -> list[Table]:
         )
         called = "Poisson" if source == "poisson" else "periodic"
         note = "Latency at the sender. The model: formulas of section 6 on the joint distributions measured in the same runs."
-        tables.append(Table(f"Speedup over all-ack, {called} source", columns, tuple(lines), note))
+        tables.append(PaperTable(f"Speedup over all-ack, {called} source", columns, tuple(lines), note))
         if len(lines) >= 3:
             fits.append((called, *fit_logarithm([line[0] for line in lines], [line[4] for line in lines])))
     curve = (("source", ""), ("a", ".3f"), ("b", ".3f"), ("R²", ".4f"))
     note = "Least squares over the sizes below. By the model it grows as log₂ n with Poisson sources; with periodic ones towards 2."
-    return [Table("Fitted curve: speedup = a + b ln n", curve, tuple(fits), note), *tables]
+    return [PaperTable("Fitted curve: speedup = a + b ln n", curve, tuple(fits), note), *tables]
 
 
 def draw(rows: Sequence[Row]) -> list[Drawing]:

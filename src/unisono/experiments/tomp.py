@@ -7,7 +7,7 @@ from typing import Any
 
 from unisono.experiments.figures import Drawing, stacks
 from unisono.experiments.grid import Grid, make_grid
-from unisono.experiments.pages import Experiment, Row, Table, grouped, margin, mean, mean_ms, sound
+from unisono.experiments.pages import Experiment, PaperTable, Row, grouped, margin, mean, mean_ms, sound
 
 DELAYS = {"exponential:1ms": "exponential", "uniform:0.2ms:1.8ms": "uniform", "lognormal:0.6065ms:1": "log-normal"}
 """All with a mean of 1 ms, so that a rate of 1000 r a second is r casts a mean delay."""
@@ -30,7 +30,7 @@ def grid(quick: bool = False) -> Grid:
     return make_grid("tomp", block)
 
 
-def summarise(rows: Sequence[Row]) -> list[Table]:
+def summarise(rows: Sequence[Row]) -> list[PaperTable]:
     pairs = [
         (key, *_pair(group)) for key, group in grouped(sound(rows), "delay", "members", "rate").items() if _whole(group)
     ]
@@ -44,7 +44,7 @@ def summarise(rows: Sequence[Row]) -> list[Table]:
         "Times in ms. Load: casts of the whole group in a mean delay. t1: first received until the final stamp is known; t2: from "
         "then until delivered. Latency: cast to delivery at all members. ±: 95 % interval over seeds of the saving in t2."
     )
-    return [_summary(found), Table("All cells", columns, tuple(found), note)]
+    return [_summary(found), PaperTable("All cells", columns, tuple(found), note)]
 
 
 def draw(rows: Sequence[Row]) -> list[Drawing]:
@@ -60,7 +60,7 @@ def draw(rows: Sequence[Row]) -> list[Drawing]:
     return [stacks("parts", alt, "mean time (ms)", groups)] if groups else []
 
 
-def _summary(found: list[tuple[Any, ...]]) -> Table:
+def _summary(found: list[tuple[Any, ...]]) -> PaperTable:
     """Saving by size of group: over all loads and delay models."""
     lines = []
     for n in sorted({row[1] for row in found}):
@@ -78,7 +78,7 @@ def _summary(found: list[tuple[Any, ...]]) -> Table:
         "final stamp and delivery, which is the part that the algorithm works on. Of the whole, t1 + t2, it is far less, since t1 "
         "is the same in both."
     )
-    return Table("What TOMP saves", columns, tuple(lines), note)
+    return PaperTable("What TOMP saves", columns, tuple(lines), note)
 
 
 def _whole(group: list[Row]) -> bool:

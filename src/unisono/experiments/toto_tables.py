@@ -8,7 +8,7 @@ from typing import Any
 from unisono.experiments.figures import Drawing, histograms
 from unisono.experiments.grid import Grid, make_grid
 from unisono.experiments.model import deviation, index_histogram, pooled, predict
-from unisono.experiments.pages import Experiment, Row, Table, grouped, margin_ms, mean_ms, sound
+from unisono.experiments.pages import Experiment, PaperTable, Row, grouped, margin_ms, mean_ms, sound
 
 N, PHI = 8, 4
 ORDERS = ("toto", "all-ack")
@@ -64,7 +64,7 @@ def interval_ms(rate: float) -> float:
     return N * 1_000 / rate
 
 
-def summarise(rows: Sequence[Row]) -> list[Table]:
+def summarise(rows: Sequence[Row]) -> list[PaperTable]:
     groups = grouped(sound(rows), "source", "rate", "order")
     tables = [
         *(_observed(groups, source, number) for source, number in (("periodic", 2), ("poisson", 3))),
@@ -75,7 +75,7 @@ def summarise(rows: Sequence[Row]) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
-def _observed(groups: dict[tuple[Any, ...], list[Row]], source: str, number: int) -> Table:
+def _observed(groups: dict[tuple[Any, ...], list[Row]], source: str, number: int) -> PaperTable:
     lines = []
     for load in LOADS:
         for order in ORDERS:
@@ -103,10 +103,10 @@ def _observed(groups: dict[tuple[Any, ...], list[Row]], source: str, number: int
     note = "Load in messages a second of the whole group. ±: 95 % interval over seeds. Latency: cast to delivery at the sender."
     if source == "periodic":
         note += " The printed 43.71 ms (all-ack, 200) is an outlier of the paper: its own model says 35.96 ms."
-    return Table(f"Table {number}: performance, {_called(source)} source", columns, tuple(lines), note)
+    return PaperTable(f"Table {number}: performance, {_called(source)} source", columns, tuple(lines), note)
 
 
-def _modelled(groups: dict[tuple[Any, ...], list[Row]], source: str, number: int) -> Table:
+def _modelled(groups: dict[tuple[Any, ...], list[Row]], source: str, number: int) -> PaperTable:
     lines = []
     for load in LOADS:
         for order in ORDERS:
@@ -129,10 +129,10 @@ def _modelled(groups: dict[tuple[Any, ...], list[Row]], source: str, number: int
             " With c = 8/load the formula cannot exceed 7/8 c for all-ack, that is 46.67 ms at 150 and 35.00 ms at 200: the "
             "printed 47.34 and 35.96 ms need a longer interval than the nominal one, and do not follow from the printed ω."
         )
-    return Table(f"Table {number}: model and observation, {_called(source)} source", columns, tuple(lines), note)
+    return PaperTable(f"Table {number}: model and observation, {_called(source)} source", columns, tuple(lines), note)
 
 
-def _histogram(groups: dict[tuple[Any, ...], list[Row]], source: str, number: int) -> Table:
+def _histogram(groups: dict[tuple[Any, ...], list[Row]], source: str, number: int) -> PaperTable:
     lines = []
     for load in LOADS:
         runs = groups.get((source, load, "toto"))
@@ -141,7 +141,9 @@ def _histogram(groups: dict[tuple[Any, ...], list[Row]], source: str, number: in
             lines.append((load, *(shares.get(tau, 0.0) for tau in range(PHI + 1, N + 1))))
     columns = (("load", "d"), *((f"τ = {tau}", ".1%") for tau in range(PHI + 1, N + 1)))
     note = "Share of messages by index of latency. The figure's printed values are lost; its text says: concentrated around Φ + 1."
-    return Table(f"Figure {number}: ToTo's index of latency, {_called(source)} source", columns, tuple(lines), note)
+    return PaperTable(
+        f"Figure {number}: ToTo's index of latency, {_called(source)} source", columns, tuple(lines), note
+    )
 
 
 def draw(rows: Sequence[Row]) -> list[Drawing]:
@@ -157,14 +159,14 @@ def draw(rows: Sequence[Row]) -> list[Drawing]:
     return drawings
 
 
-def _bounds(groups: dict[tuple[Any, ...], list[Row]]) -> Table:
+def _bounds(groups: dict[tuple[Any, ...], list[Row]]) -> PaperTable:
     lines = []
     for order in ORDERS:
         taus = {tau for (_, _, name), runs in groups.items() if name == order for tau, _ in pooled(runs)}
         if taus:
             lines.append((NAMES[order], PHI + 1 if order == "toto" else N, min(taus), max(taus), N))
     columns = (("protocol", ""), ("lower bound", "d"), ("least τ", "d"), ("greatest τ", "d"), ("n", "d"))
-    return Table(
+    return PaperTable(
         "Bounds of the index of latency", columns, tuple(lines), "Over every message at every member of all runs."
     )
 

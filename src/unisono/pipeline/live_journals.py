@@ -26,25 +26,25 @@ from unisono.pipeline.live_plain import plain_rows, plainly
 from unisono.pipeline.live_rows import fields_of, record_batches
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal.deliveries import segment_path
-from unisono.runtime.journal.merge import Ends, Merge, Piece, ends_now, read_piece
+from unisono.runtime.journal.merge import Ends, JournalMerge, JournalPiece, ends_now, read_piece
 from unisono.runtime.journal.reader import Limits, Place, Reader, Stretch
 
 if TYPE_CHECKING:
     import pyarrow
 
 LOOK_EVERY_S = 0.05
-NOTHING = Piece("", Stretch(0, 0, 0, 0), 0)
+NOTHING = JournalPiece("", Stretch(0, 0, 0, 0), 0)
 
 
 class Part(InputPartition):
     """What one task reads."""
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: JournalPiece) -> None:
         super().__init__(piece.to_json())
 
 
-def merge_of(options: Options, state: Mapping[str, Any] | None = None, gaps: str | None = None) -> Merge:
-    return Merge(
+def merge_of(options: Options, state: Mapping[str, Any] | None = None, gaps: str | None = None) -> JournalMerge:
+    return JournalMerge(
         journals_wanted(options),
         state,
         gaps=gaps or gaps_wanted(options),
@@ -70,7 +70,7 @@ class JournalsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._journals = journals_wanted(options)
         self._ends: Ends | None = None
-        self._merge: Merge | None = None
+        self._merge: JournalMerge | None = None
         self._offset: Mapping[str, Any] | None = None  # where the merge is, as Spark knows it
         gaps_wanted(options)
 
@@ -113,7 +113,7 @@ class JournalsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
-        pieces = [Piece.from_json(piece) for piece in end["plan"]]
+        pieces = [JournalPiece.from_json(piece) for piece in end["plan"]]
         if start["position"] == end["position"] or not pieces:
             return []
         if pieces[0].position != start["position"]:
@@ -135,7 +135,7 @@ class JournalsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # In tasks.
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        return plain_rows(record_batches(fields_in(self._options, Piece.from_json(partition.value))))
+        return plain_rows(record_batches(fields_in(self._options, JournalPiece.from_json(partition.value))))
 
 
 class JournalsTable(DataSourceReader):
@@ -168,13 +168,13 @@ class JournalsTable(DataSourceReader):
         return wanted or [Part(NOTHING)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        piece = Piece.from_json(partition.value)
+        piece = JournalPiece.from_json(partition.value)
         rows = fields_in(self._options, piece) if piece != NOTHING else iter(())
         first, end = self._first, self._end
         return plain_rows(record_batches(row for row in rows if row[1] >= first and (end is None or row[1] < end)))
 
 
-def is_there(piece: Piece) -> bool:
+def is_there(piece: JournalPiece) -> bool:
     """Whether the bytes of a piece can still be read."""
     if piece.note:
         return True
@@ -184,7 +184,7 @@ def is_there(piece: Piece) -> bool:
         return False
 
 
-def fields_in(options: Options, piece: Piece) -> Iterator[tuple[Any, ...]]:
+def fields_in(options: Options, piece: JournalPiece) -> Iterator[tuple[Any, ...]]:
     """A piece in the columns of the source."""
     shown = shown_kinds(options)
     return (fields_of(row) for row in read_piece(piece) if isinstance(row, shown))

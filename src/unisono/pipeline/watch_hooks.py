@@ -20,7 +20,7 @@ from typing import Any
 
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.storage import Place
-from unisono.trace.plain import json_text
+from unisono.trace.sanitize import json_text
 
 HOOK_WAIT_S = 10.0
 """How long a hook may take."""

@@ -30,7 +30,7 @@ from unisono.core.types import Key, MemberId
 from unisono.runtime.logs import LOGGER
 from unisono.runtime.observe import call_at_end, count_drops, explain_strangers
 from unisono.trace.files import parse_json
-from unisono.trace.plain import json_text, plain
+from unisono.trace.sanitize import json_text, sanitize
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -164,7 +164,7 @@ async def serve(group: Group) -> ControlSocket | None:
         control = ControlSocket(place.folder / f"{os.getpid()}-{name}.sock", lambda question: answer(group, question))
         await control.open()
     except Misuse as error:
-        LOGGER.warning("%s of %s runs without a control socket: %s", group.id.short, plain(group.name), error)
+        LOGGER.warning("%s of %s runs without a control socket: %s", group.id.short, sanitize(group.name), error)
         return None
     call_at_end(group, control.close)
     return control

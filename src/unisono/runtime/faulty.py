@@ -1,7 +1,7 @@
-"""Faults by hand, for the programs `causal` and `ptp`: wrappers between a member, or a link, and its network.
+"""Faults between a member and its network, on sockets and in virtual time alike.
 
-They look at what passes, tell it (debugging), and delay, alter or drop acknowledgements. What they wrap knows nothing of it. The
-wrappers are without I/O too: what waits here is sent by a later `drain`.
+`FaultyMember` wraps a member that does not know of it: it reports what passes (for debugging), and delays, alters or drops
+acknowledgements. It does no I/O either: a later `act` sends what waits here.
 """
 
 from __future__ import annotations
@@ -17,33 +17,32 @@ from unisono.core.member.member import Member
 from unisono.core.types import MemberId
 from unisono.core.wire.envelope import BODY, CAST, FRAGMENT, HEAD, NAK, ROW, SEND, extend, take_plain, unmark_header
 from unisono.core.wire.frame import HEAD_BYTES, STREAM
-from unisono.services.ptp import Datagram, Link, Turn, decode
 
 Tell = Callable[[str], None]
 Sending = tuple[tuple[str, ...], bytes]
 
 
 class Question(NamedTuple):
-    """An acknowledgement that waits for somebody's decision: whose message it is of, and which number it has."""
+    """An acknowledgement that awaits a decision: the origin of the acknowledged message, and its number."""
 
     peer: str
     seq: int
 
 
-class Verdict(NamedTuple):
-    """What becomes of it."""
+class AckVerdict(NamedTuple):
+    """The decision on an acknowledgement."""
 
     seq: int | None = None
-    """The number that it gets instead; None: it keeps its own."""
+    """The number to send instead; None keeps the number as it is."""
     delay_ns: int = 0
     is_dropped: bool = False
 
 
-AS_IT_IS = Verdict()
+AS_IT_IS = AckVerdict()
 
 
 class Later:
-    """Things that are due at some time, in that order."""
+    """A queue ordered by due time, first in first out at equal times."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Any]] = []
@@ -63,54 +62,8 @@ class Later:
         return self._heap[0][0] if self._heap else None
 
 
-def _earlier(one: int | None, other: int | None) -> int | None:
+def earlier(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else min(one, other)
-
-
-class FaultyLink:
-    """A link whose acknowledgements leave as somebody decides: with `ask`, each waits for its verdict."""
-
-    def __init__(self, link: Link, peer: str, tell: Tell, ask: Callable[[Question], None] | None) -> None:
-        self.link = link
-        self._peer, self._tell, self._ask = peer, tell, ask
-        self._asked: list[Datagram] = []  # waiting for a verdict, the oldest first
-        self._later = Later()
-
-    def decide(self, verdict: Verdict, now: int) -> None:
-        """The verdict on the acknowledgement that was asked about first."""
-        held = self._asked.pop(0)
-        assert held.ack is not None
-        number = held.ack.seq
-        if verdict.is_dropped:
-            self._tell(f"ACK {number} to {self._peer} dropped")
-            return
-        if verdict.seq is not None and verdict.seq != number:
-            self._tell(f"ACK {number} to {self._peer} altered to {verdict.seq}")
-            held = held._replace(ack=held.ack._replace(seq=verdict.seq))
-        if verdict.delay_ns:
-            self._tell(f"ACK {number} to {self._peer} delayed by {verdict.delay_ns / 1e9:g} s")
-        self._later.put(now + verdict.delay_ns, held)
-
-    def drain(self, now: int) -> Turn:
-        turn = self.link.drain(now)
-        out = []
-        for encoded in turn.datagrams:
-            datagram = decode(encoded)
-            assert datagram is not None
-            if datagram.ack is None:
-                out.append(encoded)
-            elif self._ask is None:
-                self._tell(f"ACK {datagram.ack.seq} sent to {self._peer}")
-                out.append(encoded)
-            else:
-                if datagram.data is not None:
-                    out.append(datagram._replace(ack=None).encode())
-                self._asked.append(datagram._replace(seq=0, tries=0, data=None, is_last=False))
-                self._ask(Question(self._peer, datagram.ack.seq))
-        for datagram in self._later.take(now):
-            self._tell(f"ACK {datagram.ack.seq} sent to {self._peer}")
-            out.append(datagram.encode())
-        return turn._replace(datagrams=out, deadline=_earlier(turn.deadline, self._later.deadline))
 
 
 SPREAD = 64
@@ -252,7 +205,7 @@ class FaultyMember:
         return effects
 
     def settle(self) -> int | None:
-        deadline = _earlier(self._member.settle(), self._later.deadline)
+        deadline = earlier(self._member.settle(), self._later.deadline)
         return self._member._now if self._member._is_planning else deadline  # somebody failed just now
 
     def _follow_view(self) -> None:
@@ -352,7 +305,7 @@ class FaultyMember:
         assert self._extra <= SPREAD
         return self._counter * SPREAD + self._extra - 1
 
-    def decide(self, verdict: Verdict, now: int) -> None:
+    def decide(self, verdict: AckVerdict, now: int) -> None:
         """The verdict on the acknowledgement that was asked about first."""
         question, (addresses, frame), rank = self._asked.pop(0)
         parts = take_apart(frame)

@@ -43,8 +43,8 @@ from unisono.runtime.pace import check_seconds, paced
 from unisono.runtime.peer_search import PeerSearch
 from unisono.runtime.seal import Seal, find_key, overhead
 from unisono.services.transfer.observer import Decliner
-from unisono.trace.plain import is_text
 from unisono.trace.recorder import Recorder
+from unisono.trace.sanitize import is_text
 from unisono.trace.schema import NOT_KNOWN, TraceError
 from unisono.trace.sinks import FolderSink
 

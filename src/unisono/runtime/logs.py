@@ -21,7 +21,7 @@ from unisono.core.membership.context import Evicted, Left, Refused
 from unisono.core.text import shorten
 from unisono.runtime.named_peers import Trouble
 from unisono.runtime.observe import call_at_end, count_drops, observe_turns
-from unisono.trace.plain import cut, json_text, plain
+from unisono.trace.sanitize import cut, json_text, sanitize
 
 if TYPE_CHECKING:
     from unisono.runtime.group import Group
@@ -261,8 +261,8 @@ class Reporter:
             level,
             "%s of %s: %s",
             self._group.id.short,
-            plain(self._group.name),
-            plain(shorten(text)),
+            sanitize(self._group.name),
+            sanitize(shorten(text)),
             extra={"fields": self._fields | fields},
         )
 
@@ -279,7 +279,7 @@ def _count(drops: dict[str, int]) -> str:
 
 def _foreign(text: str) -> str:
     """What a peer said, in a log that may be read on a terminal."""
-    return plain(cut(text))
+    return sanitize(cut(text))
 
 
 def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger = LOGGER) -> Reporter | None:
@@ -309,7 +309,7 @@ def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger
 
 def tell_failed_leave(group: Group, failure: Exception) -> None:
     """Leaving failed while an earlier error, or a cancellation, was on its way: that one is raised, and this is only logged."""
-    LOGGER.warning("%s of %s: %s", group.id.short, plain(group.name), plain(shorten(str(failure))))
+    LOGGER.warning("%s of %s: %s", group.id.short, sanitize(group.name), sanitize(shorten(str(failure))))
 
 
 def is_heard(logger: logging.Logger = LOGGER, level: int = logging.WARNING) -> bool:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.errors import Misuse
 from unisono.runtime.addresses import Endpoint, Unresolved, is_numeric, resolve_records, split
-from unisono.trace.plain import cut, plain
+from unisono.trace.sanitize import cut, sanitize
 
 PeerList: TypeAlias = Iterable[str]
 PeerFunction: TypeAlias = Callable[[], "PeerList | Awaitable[PeerList]"]
@@ -187,7 +187,7 @@ class Lookup:
         try:
             returned = called.result()
         except (Exception, asyncio.CancelledError) as error:
-            what = plain(cut(f"{type(error).__name__}: {error}", 200))
+            what = sanitize(cut(f"{type(error).__name__}: {error}", 200))
             self.problem = f"the function peers raised {what}; it is called again."
             return
         try:

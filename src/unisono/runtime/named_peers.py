@@ -22,7 +22,7 @@ from unisono.core.types import MemberId
 from unisono.core.wire.frame import CONTROL, HEAD_BYTES, VERSION, Frames, group_tag
 from unisono.runtime.group_hint import HINT, Hints
 from unisono.runtime.seal import SEALED, UNKNOWN, claimed_address
-from unisono.trace.plain import cut, plain
+from unisono.trace.sanitize import cut, sanitize
 
 PATIENCE_NS = 1 * SECOND
 """A peer that has never answered is missed after this."""
@@ -275,7 +275,7 @@ class NamedPeers:
 
     def sought(self) -> list[str]:
         """The peers as they were written, without names that stand for this member alone."""
-        return [plain(text) for text, entry in self._entries.items() if self._places[text] or entry.problem]
+        return [sanitize(text) for text, entry in self._entries.items() if self._places[text] or entry.problem]
 
     def reports(self) -> list[Report]:
         """Every named peer that is missed now, in the order of their names as given."""
@@ -283,11 +283,11 @@ class NamedPeers:
         for text, entry in self._entries.items():
             places = self._places[text]
             if not places and entry.problem:
-                sentence = f"{plain(text)} has no address: {entry.problem}; it is looked up again and again."
-                found.append(Report(plain(text), Trouble.UNRESOLVED, now - entry.since, False, sentence))
+                sentence = f"{sanitize(text)} has no address: {entry.problem}; it is looked up again and again."
+                found.append(Report(sanitize(text), Trouble.UNRESOLVED, now - entry.since, False, sentence))
             for place in places.values():
                 name = text if len(places) == 1 else f"{place.address} (of {text})"
-                report = self._report(plain(name), place, now)
+                report = self._report(sanitize(name), place, now)
                 if report is not None and all(report.peer != one.peer for one in found):
                     found.append(report)
         return found
@@ -307,7 +307,7 @@ class NamedPeers:
         seconds = f"{silent_ns // SECOND} s" if silent_ns >= 10 * SECOND else f"{silent_ns / SECOND:.1f} s"
         sentence = f"no answer from {name} for {seconds}"
         if place.departure:
-            sentence += f"; it was in the group before ({plain(cut(place.departure))})"
+            sentence += f"; it was in the group before ({sanitize(cut(place.departure))})"
         return Report(name, Trouble.SILENT, silent_ns, was_met, sentence + ".")
 
     def _say(self, name: str, place: Place) -> str:
@@ -319,16 +319,16 @@ class NamedPeers:
             case Trouble.KEY_MISSING_THERE:
                 return f"{name} uses no key, and this member does: give it the group's key."
             case _:
-                mine = f"this member in {plain(self._group)!r}: is one of the names misspelt?"
+                mine = f"this member in {sanitize(self._group)!r}: is one of the names misspelt?"
                 if place.group:
-                    return f"{name} is in group {plain(cut(place.group, 100))!r}, {mine}"
+                    return f"{name} is in group {sanitize(cut(place.group, 100))!r}, {mine}"
                 return f"{name} is in another group, {mine}"
 
     def has_answered(self, peer: str) -> bool:
         """Whether a peer that was reported has been heard or is in the view, rather than forgotten."""
         for text, places in self._places.items():
             for place in places.values():
-                if plain(text if len(places) == 1 else f"{place.address} (of {text})") == peer:
+                if sanitize(text if len(places) == 1 else f"{place.address} (of {text})") == peer:
                     return place.heard_at is not None
         return False
 
@@ -365,7 +365,7 @@ class NamedPeers:
 
 
 def _short(address: str) -> str:
-    return plain(cut(address, 100))
+    return sanitize(cut(address, 100))
 
 
 def _datagrams(count: int) -> str:

@@ -18,7 +18,7 @@ from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.types import MemberId
 from unisono.core.wire.frame import Frames
-from unisono.services.client_messages import LIFE, Reply, Request, Sorry, Wanted, Why, make_client_codec
+from unisono.services.client_messages import LIFE, Hindrance, Reply, Request, Sorry, Wanted, make_client_codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ class ClientEffects(NamedTuple):
 
 
 _REASONS = {
-    Why.NO_VIEW: "the contact is not in the group",
-    Why.READ_ONLY: "the contact's view is not the primary one",
-    Why.BUSY: "the contact is busy",
-    Why.FORGOTTEN: "the request was served, and its answer is forgotten",
-    Why.FAILED: "the contact's application failed to answer; its program knows why",
+    Hindrance.NO_VIEW: "the contact is not in the group",
+    Hindrance.READ_ONLY: "the contact's view is not the primary one",
+    Hindrance.BUSY: "the contact is busy",
+    Hindrance.FORGOTTEN: "the request was served, and its answer is forgotten",
+    Hindrance.FAILED: "the contact's application failed to answer; its program knows why",
 }
 
 
@@ -160,15 +160,15 @@ class Client:
     def _hear(self, sender: MemberId, asked: _Asked, message: Reply | Sorry) -> None:
         number = message.number
         if isinstance(message, Sorry):
-            if message.why == Why.STRANGER:
+            if message.why == Hindrance.STRANGER:
                 self._introduce(sender, asked, message.token)
                 return
             if sender.address != self._contacts[asked.contact] or not asked.is_sent:
                 return
             asked.reason = _REASONS.get(message.why, "the contact cannot help")  # type: ignore[call-overload]
-            if message.why == Why.FAILED and asked.wanted is Wanted.ANY:
+            if message.why == Hindrance.FAILED and asked.wanted is Wanted.ANY:
                 return  # another member may have an answer
-            if message.why in (Why.FORGOTTEN, Why.FAILED):
+            if message.why in (Hindrance.FORGOTTEN, Hindrance.FAILED):
                 self._end(number, Failed(number, asked.reason))
                 return
             asked.refusals += 1

@@ -55,12 +55,12 @@ from unisono.services.client_messages import (
     LIFE,
     TAG,
     Errand,
+    Hindrance,
     Reply,
     Request,
     Sorry,
     Tab,
     Wanted,
-    Why,
     make_client_codec,
 )
 
@@ -204,22 +204,24 @@ class ClientDesk:
         if number in mine or (client, number) in self._serving:
             return  # on its way
         if self._pending_count >= self.settings.pending_max or len(mine) >= self.settings.pending_of_one_max:
-            self._say(client, Sorry(number, Why.BUSY))
+            self._say(client, Sorry(number, Hindrance.BUSY))
             return
         if memory is None and not self._is_token(client, request.token):
-            self._say(client, Sorry(number, Why.STRANGER, (self._first_token(client) + self._forgotten_count) % 2**64))
+            self._say(
+                client, Sorry(number, Hindrance.STRANGER, (self._first_token(client) + self._forgotten_count) % 2**64)
+            )
             return
         errand = Errand(client, number, request.oldest, request.wanted, self._member.id, request.payload)
         try:
             key = self._member.cast(TAG + self._codec.encode(errand))
         except Shed:
-            self._say(client, Sorry(number, Why.BUSY))
+            self._say(client, Sorry(number, Hindrance.BUSY))
             return
         except (NotPrimary, Misuse):
-            self._say(client, Sorry(number, Why.READ_ONLY))
+            self._say(client, Sorry(number, Hindrance.READ_ONLY))
             return
         if key is None:
-            self._say(client, Sorry(number, Why.NO_VIEW if self._member.view is None else Why.BUSY))
+            self._say(client, Sorry(number, Hindrance.NO_VIEW if self._member.view is None else Hindrance.BUSY))
             return
         self._pending.setdefault(client, set()).add(number)
         self._pending_count += 1
@@ -306,7 +308,7 @@ class ClientDesk:
         if memory is not None and errand.number in memory.answers:
             memory.failed.add(errand.number)
         if errand.contact == self._member.id:
-            self._say(errand.client, Sorry(errand.number, Why.FAILED))
+            self._say(errand.client, Sorry(errand.number, Hindrance.FAILED))
 
     def drain(self) -> list[tuple[str, bytes]]:
         """The datagrams to send, each with its address."""
@@ -346,11 +348,11 @@ class ClientDesk:
         if (client, number) in self._serving:
             return
         if number in memory.failed:
-            self._say(client, Sorry(number, Why.FAILED))
+            self._say(client, Sorry(number, Hindrance.FAILED))
         elif number in memory.answers:
             self._say(client, Reply(number, self._size, memory.answers[number]))
         else:
-            self._say(client, Sorry(number, Why.FORGOTTEN))
+            self._say(client, Sorry(number, Hindrance.FORGOTTEN))
 
     def _say(self, client: MemberId, message: Reply | Sorry) -> None:
         said = LIFE.pack(client.incarnation) + self._codec.encode(message)

@@ -34,7 +34,7 @@ class Wanted(IntEnum):
     ANY = 2  # the first answer from any member that has one: to locate a resource
 
 
-class Why(IntEnum):
+class Hindrance(IntEnum):
     """Why a member cannot help."""
 
     NO_VIEW = 0  # it is not yet in the group, or no longer

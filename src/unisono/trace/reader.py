@@ -19,7 +19,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from unisono.trace.files import lines_of, open_regular, read_private
-from unisono.trace.held import is_held
+from unisono.trace.lockfile import is_held
 from unisono.trace.parquet import can_write_parquet, read_parquet
 from unisono.trace.schema import (
     CRASH,

@@ -18,7 +18,7 @@ from unisono.core.types import Batch, MemberId, Service, View, ViewId
 from unisono.trace import schema
 from unisono.trace.promises import PROMISES
 from unisono.trace.schema import Event, TraceError, attribute, member_name
-from unisono.trace.shown import Shown, Totals
+from unisono.trace.shown import Shown, ShownTotals
 from unisono.trace.sinks import Sink
 from unisono.trace.state_line import StateLine
 
@@ -50,7 +50,7 @@ class Recorder:
         # What the application was shown. Its view may be older than the member's while a state is transferred.
         self._shown_view: str | None = None
         self._shown_names: tuple[str, ...] = ()
-        self._shown = Totals()
+        self._shown = ShownTotals()
         self._is_restored = False  # its state was replaced since it was shown that view
         self.line: StateLine | None = None
         """What follows the messages in the state, for P19; set by `follow_state`."""
@@ -150,7 +150,7 @@ class Recorder:
         event = self._event(now_ns, schema.SHOW, attributes=_attributes(told))
         event.view, event.members = str(view_id), tuple(str(member) for member in members)
         self._shown_view, self._shown_names = event.view, event.members
-        self._shown, self._is_restored = Totals(), False
+        self._shown, self._is_restored = ShownTotals(), False
         self._write([event])
 
     def show_state(

@@ -37,7 +37,7 @@ class Shown(NamedTuple):
     chain: str
 
 
-class Totals:
+class ShownTotals:
     """Adds up what is shown in one view."""
 
     __slots__ = ("_chain", "_digest", "_places", "shown")
@@ -60,4 +60,4 @@ class Totals:
         return Shown(self.shown, f"{self._digest:016x}", f"{self._chain:016x}")
 
 
-NOTHING = Totals().told()
+NOTHING = ShownTotals().told()

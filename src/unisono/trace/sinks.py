@@ -34,7 +34,7 @@ from typing import BinaryIO, Protocol
 from urllib.parse import quote
 
 from unisono.trace.files import make_private_folder, open_private
-from unisono.trace.held import Held
+from unisono.trace.lockfile import Lockfile
 from unisono.trace.parquet import can_write_parquet, load, write_parquet
 from unisono.trace.schema import Event, TraceError, to_line
 
@@ -136,7 +136,7 @@ class FolderSink:
         return self.folder / f"{self.stem}{LIFE}"
 
     def _begin(self) -> None:
-        self._life = Held(self.life, wait=True)
+        self._life = Lockfile(self.life, wait=True)
         try:
             self._tell(WHOLE)
             self._open()

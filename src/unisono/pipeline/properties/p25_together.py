@@ -19,7 +19,7 @@ from unisono.pipeline.properties.shown_rows import (
 )
 from unisono.pipeline.tables import LIFE
 from unisono.trace.checks.p25_together import Batches, DeliveredInView, decide
-from unisono.trace.checks.shown_rows import Finding
+from unisono.trace.checks.shown_rows import Breach
 from unisono.trace.schema import DATAGRAM, TOTAL
 from unisono.trace.shown import Shown
 
@@ -35,7 +35,7 @@ def violations(tables: Tables) -> DataFrame:
     return decided(tables, PROPERTY, _decide, _totals(tables), _differing(tables))
 
 
-def _decide(facts: Facts) -> Iterator[Finding]:
+def _decide(facts: Facts) -> Iterator[Breach]:
     delivered = {
         (row["who"], row["view"]): DeliveredInView(Shown(row["shown"], row["digest"], row["chain"]), row["ordinary"])
         for row in facts.totals

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from unisono.pipeline.properties.shown_rows import RUN, Facts, decided, delivered_facts, overlaps, receipts
 from unisono.pipeline.tables import LIFE
 from unisono.trace.checks.p26_stable import decide
-from unisono.trace.checks.shown_rows import Finding, Message, Range, SpansOf
+from unisono.trace.checks.shown_rows import Breach, CastRange, Range, SpansOf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,19 +49,19 @@ def violations(tables: Tables) -> DataFrame:
     return decided(tables, PROPERTY, _decide, casts, delivered_facts(delivered).distinct())
 
 
-def _decide(facts: Facts) -> Iterator[Finding]:
-    casts: defaultdict[str, list[Message]] = defaultdict(list)
+def _decide(facts: Facts) -> Iterator[Breach]:
+    casts: defaultdict[str, list[CastRange]] = defaultdict(list)
     for one in sorted(facts.casts, key=lambda one: (one.origin, one.first)):
         casts[one.origin].append(one)
     spans = SpansOf()
     for row in facts.delivered:
         spans.add((row.who, row.view, row.origin), row.first, row.end)
 
-    def cast(name: str, first: int, end: int) -> list[Message]:
+    def cast(name: str, first: int, end: int) -> list[CastRange]:
         cut = [one._replace(first=max(first, one.first), end=min(end, one.end)) for one in casts[name]]
         return [one for one in cut if one.first < one.end]
 
-    def missing(who: str, message: Message) -> list[Range]:
+    def missing(who: str, message: CastRange) -> list[Range]:
         return spans.outside((who, message.view, message.origin), message.first, message.end)
 
     return decide(facts.lives, cast, missing)

@@ -13,7 +13,7 @@ from unisono.pipeline.properties.attributes import is_true
 from unisono.pipeline.properties.shown_rows import RUN, Facts, blocks, decided, delivered_facts, overlaps, recorded_runs
 from unisono.pipeline.tables import LIFE
 from unisono.trace.checks.p27_safe_primary import decide
-from unisono.trace.checks.shown_rows import Finding
+from unisono.trace.checks.shown_rows import Breach
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,5 +51,5 @@ def violations(tables: Tables) -> DataFrame:
     return decided(tables, PROPERTY, _decide, casts, delivered_facts(delivered).distinct())
 
 
-def _decide(facts: Facts) -> Iterator[Finding]:
+def _decide(facts: Facts) -> Iterator[Breach]:
     return decide(facts.lives, facts.casts, facts.delivered)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from unisono.pipeline.properties.shown_rows import Facts, decided, delivered_facts, overlaps, receipts
 from unisono.pipeline.tables import LIFE
 from unisono.trace.checks.p28_receipts import decide, missing_of
-from unisono.trace.checks.shown_rows import Finding, Range
+from unisono.trace.checks.shown_rows import Breach, Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,7 +35,7 @@ def violations(tables: Tables) -> DataFrame:
     return decided(tables, PROPERTY, _decide, delivered_facts(own).distinct())
 
 
-def _decide(facts: Facts) -> Iterator[Finding]:
+def _decide(facts: Facts) -> Iterator[Breach]:
     own: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for one in facts.delivered:
         own[one.who].append((one.local, one.first, one.end))

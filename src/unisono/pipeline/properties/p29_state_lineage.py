@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from unisono.pipeline.properties.shown_rows import Facts, decided
 from unisono.trace.checks.p29_state_lineage import decide
-from unisono.trace.checks.shown_rows import Finding
+from unisono.trace.checks.shown_rows import Breach
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,5 +24,5 @@ def violations(tables: Tables) -> DataFrame:
     return decided(tables, PROPERTY, _decide)
 
 
-def _decide(facts: Facts) -> Iterator[Finding]:
+def _decide(facts: Facts) -> Iterator[Breach]:
     return decide(facts.lives)

@@ -19,7 +19,7 @@ from unisono.pipeline.properties.base import VIOLATION_DDL
 from unisono.pipeline.properties.scanning import found_table
 from unisono.pipeline.tables import LIFE, name_of
 from unisono.trace.checks.model import KEPT
-from unisono.trace.checks.shown_rows import Delivered, Finding, LifeRows, Message
+from unisono.trace.checks.shown_rows import Breach, CastRange, DeliveredRange, LifeRows
 from unisono.trace.schema import SHOWN, Event
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class Facts:
     """What one task knows of one run."""
 
     lives: dict[str, LifeRows] = field(default_factory=dict)
-    casts: list[Message] = field(default_factory=list)
-    delivered: list[Delivered] = field(default_factory=list)
+    casts: list[CastRange] = field(default_factory=list)
+    delivered: list[DeliveredRange] = field(default_factory=list)
     totals: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-Decide: TypeAlias = Callable[[Facts], Iterator[Finding]]
+Decide: TypeAlias = Callable[[Facts], Iterator[Breach]]
 
 
 def decided(tables: Tables, property: str, decide: Decide, *more: DataFrame) -> DataFrame:
@@ -156,10 +156,10 @@ def facts_of(rows: list[dict[str, Any]]) -> Facts:
             first, end = row["first"], row["first"] + row["count"]
             if row["fact"] == "cast":
                 destinations = None if row["destinations"] is None else tuple(row["destinations"])
-                facts.casts.append(Message(row["who"], first, end, row["view"], destinations))
+                facts.casts.append(CastRange(row["who"], first, end, row["view"], destinations))
             else:
                 place = (row["view"], row["origin_who"], first, end, row["local_index"])
-                facts.delivered.append(Delivered(row["who"], *place, bool(row["early"])))
+                facts.delivered.append(DeliveredRange(row["who"], *place, bool(row["early"])))
     for row in rows:
         if row["fact"] == "life":
             ended = (row["ending"], row["ending_reason"])

@@ -20,7 +20,7 @@ from unisono.pipeline.report.lanes import lanes_of
 from unisono.pipeline.report.model import FAIL, ReportData
 from unisono.pipeline.session import PipelineError
 from unisono.trace.diagram.svg import DARK, LIGHT, Palette
-from unisono.trace.plain import plain, plain_lines
+from unisono.trace.sanitize import sanitize, sanitize_lines
 
 if TYPE_CHECKING:
     from unisono.pipeline.report.plots import Plot
@@ -56,7 +56,7 @@ def build(data: ReportData, folder: Path) -> Path:
         loader=jinja2.FunctionLoader(_text),
     )
     environment.filters.update(duration=wording.duration, figures=wording.figures, grouped=wording.grouped)
-    environment.filters.update(svg=_markup, clean=plain, brief=wording.brief)
+    environment.filters.update(svg=_markup, clean=sanitize, brief=wording.brief)
     html = environment.get_template("template.html.j2").render(_context(data, pictures))
     target = folder / PAGE
     _write(target, html.encode("utf-8", "replace"))
@@ -155,7 +155,7 @@ def _markup(text: str) -> Any:
 
 def _shown(value: Any) -> Any:
     """Text of others, whichever way it came into the page. Our own markup stays as it is."""
-    return plain_lines(value) if type(value) is str else value
+    return sanitize_lines(value) if type(value) is str else value
 
 
 def _write(path: Path, content: bytes) -> None:

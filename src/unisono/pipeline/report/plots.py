@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from unisono.pipeline.report.model import Cost, Latency, Measure, ReportData, Tau, Waits, cohort_key
 from unisono.pipeline.report.wording import cohort, duration, figures, shortened
 from unisono.trace.diagram.svg import DARK, LIGHT, Palette
-from unisono.trace.plain import plain
+from unisono.trace.sanitize import sanitize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +73,7 @@ class _Colours:
         self.several = data.several_sizes
 
     def label(self, protocol: str, members: int | None, room: int = NAME_MAX) -> str:
-        return cohort(shortened(plain(protocol), room), members, self.several)
+        return cohort(shortened(sanitize(protocol), room), members, self.several)
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def _tau(pen: Pen, rows: list[Tau]) -> Figure:
         axes.set_ylim(0, 1.04)
         axes.set_xticks(range(1, size + 1) if size <= 10 else range(size // 8, size + 1, size // 8))
         axes.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
-        named = [pen.colours.label(one.protocol, one.members, 14), shortened(plain(one.source), 10)]
+        named = [pen.colours.label(one.protocol, one.members, 14), shortened(sanitize(one.source), 10)]
         title = f"{', '.join(filter(None, named))}: mean {one.mean:.2f}"
         axes.set_title(title, loc="left", fontsize=13 * 72 / PER_INCH)
     axis = "τ: members heard of before delivery"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from unisono.trace.plain import plain
+from unisono.trace.sanitize import sanitize
 
 NAME_MAX = 64
 
@@ -104,7 +104,7 @@ def cohort(protocol: str, members: int | None, several_sizes: bool) -> str:
 
 def brief(name: str) -> str:
     """A name as lists show it."""
-    return shortened(plain(name), NAME_MAX)
+    return shortened(sanitize(name), NAME_MAX)
 
 
 def shortened(text: str, limit: int) -> str:

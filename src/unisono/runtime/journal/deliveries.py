@@ -1,4 +1,4 @@
-"""Deliveries and views of one member on disk, in their order, for readers that come later or follow (`journal_reader`).
+"""Deliveries and views of one member on disk, in their order, for readers that come later or follow (`reader`).
 
 Append-only segments, `deliveries.<number>.journal`. A turn's frames are one write, and by default one sync, before the application
 sees the deliveries. Unlike records, a delivery that cannot be written does not stop the member. But it is never lost in silence:

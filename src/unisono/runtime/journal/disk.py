@@ -1,4 +1,4 @@
-"""The few things that a journal asks of the operating system. Tests put another one in its place, which notes or refuses."""
+"""What a journal needs from the operating system. Tests substitute a disk that records calls or fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unisono.runtime.errors import JournalError
 from unisono.trace.files import open_private, read_private
-from unisono.trace.held import Held
+from unisono.trace.lockfile import Lockfile
 
 
 class Disk:
@@ -70,11 +70,11 @@ class Disk:
 
 
 class Lock:
-    """That one process at a time writes a journal. It goes with the process, however that ends, and is no forked child's."""
+    """Ensures that one process at a time writes a journal. Ends with the process; a forked child does not inherit it."""
 
     def __init__(self, path: Path) -> None:
         try:
-            self._held = Held(path)
+            self._lockfile = Lockfile(path)
         except BlockingIOError:
             holder = ""
             with contextlib.suppress(OSError):
@@ -84,11 +84,11 @@ class Lock:
                 "or end that process."
             ) from None
         with contextlib.suppress(OSError):  # only for the sentence above; a full disk is no reason to refuse
-            os.ftruncate(self._held.file, 0)
-            os.pwrite(self._held.file, str(os.getpid()).encode(), 0)
+            os.ftruncate(self._lockfile.file, 0)
+            os.pwrite(self._lockfile.file, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
-        self._held.release()
+        self._lockfile.release()
 
 
 class Locked(JournalError):

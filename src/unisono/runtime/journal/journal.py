@@ -1,10 +1,10 @@
-"""The journal: what a member remembers beyond its process, in a folder of its own.
+"""The writing side of a journal, and its files.
 
 | file | what |
 |---|---|
 | `lock` | held by the process that writes |
-| `records` | which life this is, what membership confirmed, votes and decisions: before anything leaves (`journal_records`) |
-| `deliveries.<number>.journal` | if wanted, every delivery and view in order (`journal_deliveries`), for `read` and `Reader` |
+| `records` | which life this is, what membership confirmed, votes and decisions: before anything leaves (`records`) |
+| `deliveries.<number>.journal` | if wanted, every delivery and view in order (`deliveries`), for `read` and `Reader` |
 | `gap` | room for the note that deliveries could not be written |
 | `readers/<name>` | which segments a registered reader has passed |
 """
@@ -23,11 +23,8 @@ from unisono.core.types import Batch
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal.deliveries import FSYNC, SEGMENT_BYTES_MAX, Deliveries, Retention
 from unisono.runtime.journal.disk import Disk, Lock, why
-from unisono.runtime.journal.reader import Reader, read
 from unisono.runtime.journal.records import Records, Undecided
 from unisono.trace.files import make_private_folder
-
-__all__ = ["Journal", "Retention", "Reader", "read"]
 
 
 class Journal:
@@ -79,12 +76,12 @@ class Journal:
 
     @property
     def undecided(self) -> Undecided | None:
-        """What an earlier life had voted for and whose decision it did not write down; under `rmp` alone there are votes."""
+        """Positions that an earlier life voted for without recording the decision. Only the order `rmp` votes."""
         return self._records.undecided
 
     @property
     def torn_bytes(self) -> int:
-        """How much a killed process had begun to write: it was cut off, and nobody had seen it."""
+        """Bytes of an incomplete write by a killed process. They were cut off; no reader had seen them."""
         return self._records.torn_bytes + (0 if self._deliveries is None else self._deliveries.torn_bytes)
 
     @property
@@ -93,11 +90,9 @@ class Journal:
         return 0 if self._deliveries is None else self._deliveries.missing_messages
 
     def begin_life(self, wall_ns: int, group: str = "") -> int:
-        """The incarnation of the life that begins, above all before it; on stable storage when this returns."""
+        """Return the incarnation of the new life, higher than all before it and already on stable storage."""
         if self._is_closed:
-            raise Misuse(
-                f"the journal {self.path} was closed with the member that had it: make another `Journal` of its path."
-            )
+            raise Misuse(f"the journal {self.path} was closed with its member; create another `Journal` for this path.")
         incarnation = self._records.begin_life(wall_ns, group)
         if self._wants_deliveries:
             self._deliveries = Deliveries(
@@ -124,7 +119,7 @@ class Journal:
         )
 
     def keep(self, records: Sequence[bytes]) -> None:
-        """Put records on stable storage; raises `JournalError` if that is not certain, and the member must not go on."""
+        """Put records on stable storage. Raises `JournalError` if that is not certain; the member must then stop."""
         self._records.keep(records)
 
     def pledge(self, pledge: Pledge) -> None:
@@ -132,17 +127,17 @@ class Journal:
         self._records.pledge(pledge)
 
     def deliver(self, events: Sequence[Happening]) -> None:
-        """Journal the deliveries and views of a turn, if wanted. Does not fail: what cannot be written becomes a gap."""
+        """Journal the deliveries and views of a turn, if enabled. Never raises: what cannot be written becomes a gap."""
         if self._deliveries is not None and not self._is_closed:
             self._deliveries.write(events)
 
     def skip(self, batch: Batch) -> None:
-        """A batch is not shown, because the state that the application takes over has it: a gap among the deliveries."""
+        """Note a gap for a batch that is not delivered because the transferred state already contains it."""
         if self._deliveries is not None and not self._is_closed:
             self._deliveries.skip(batch)
 
     def abandon(self) -> None:
-        """Give the files back as the system does for a killed process: nothing more is written. For simulations."""
+        """Close the files without writing anything more, as if the process had been killed. For simulations."""
         self._is_closed = True
         self._records.close()
         if self._deliveries is not None:
@@ -153,5 +148,5 @@ class Journal:
         self._is_closed = True
         self._records.close()
         if self._deliveries is not None:
-            self._deliveries.close()  # it is kept, because it knows what is missing
+            self._deliveries.close()  # kept: `missing_messages` asks it
         self._lock.release()

@@ -48,7 +48,7 @@ from unisono.runtime.journal.reader import BEGINNING as START
 from unisono.runtime.journal.reader import (
     CHUNK_BYTES,
     NO_LIMITS,
-    Found,
+    FoundFrame,
     GapError,
     Limits,
     Place,
@@ -69,7 +69,7 @@ Spans = list[list[int]]
 Ends = Mapping[str, tuple[int, int]]
 
 
-class Piece(NamedTuple):
+class JournalPiece(NamedTuple):
     """Rows of one journal that the stream gives, or (`note`) a gap."""
 
     journal: str
@@ -83,7 +83,7 @@ class Piece(NamedTuple):
         return [self.journal, list(self.stretch), *self[2:]]
 
     @classmethod
-    def from_json(cls, known: Sequence[Any]) -> Piece:
+    def from_json(cls, known: Sequence[Any]) -> JournalPiece:
         journal, stretch, *rest = known
         return cls(journal, Stretch(*stretch), *rest)
 
@@ -101,7 +101,7 @@ class Chapter:
 
 
 @dataclass(slots=True)
-class Mark:
+class Bookmark:
     """How far a journal was read."""
 
     place: list[Any] = field(default_factory=lambda: list(START))
@@ -152,15 +152,15 @@ def number_of(view: str) -> int:
 class _Source:
     """One journal, with the frame that comes next."""
 
-    def __init__(self, path: str, mark: Mark) -> None:
+    def __init__(self, path: str, mark: Bookmark) -> None:
         self.path = path
         self.mark = mark
         self.failure: JournalError | None = None
         self.group = ""  # whose journal it is, as far as that can be read
         self.held_since: float | None = None
         self._reader: Reader | None = None
-        self._frames: Iterator[Found] | None = None
-        self._next: Found | None = None
+        self._frames: Iterator[FoundFrame] | None = None
+        self._next: FoundFrame | None = None
 
     def open(self) -> None:
         """Look for the journal. If it was cut or replaced, begin again: what was given is known by its senders."""
@@ -174,13 +174,13 @@ class _Source:
                 if Place(*self.mark.place) == START:
                     raise
                 self._reader = Reader(self.path, gaps="show")
-                self.mark = Mark()
+                self.mark = Bookmark()
             if not self.group:
                 self.group = group_of(self.path)
         except JournalError as error:
             self.failure = error
 
-    def peek(self, ends: Ends | None) -> Found | None:
+    def peek(self, ends: Ends | None) -> FoundFrame | None:
         """The next frame, if there is one before the end."""
         if self._next is None and self._reader is not None and self.failure is None:
             self._read(self._reader)
@@ -214,7 +214,7 @@ class _Source:
         return number_of(self.mark.view)
 
 
-class Merge:
+class JournalMerge:
     """Goes through several journals. `advance` gives what follows, and `state` is all that it takes to go on from there."""
 
     def __init__(
@@ -237,9 +237,9 @@ class Merge:
         self._floor: int = known.get("floor", 0)  # the highest number of a view that was forgotten
         self._last: tuple[str, int] = tuple(known.get("last", ("", 0)))  # the view, and its next delivery
         self._views = {view: Chapter(**chapter) for view, chapter in known.get("views", {}).items()}
-        self._marks = {path: Mark(**mark) for path, mark in known.get("journals", {}).items()}
+        self._marks = {path: Bookmark(**mark) for path, mark in known.get("journals", {}).items()}
         self._sources: dict[str, _Source] = {}
-        self._pieces: list[Piece] = []
+        self._pieces: list[JournalPiece] = []
         self._limits = NO_LIMITS
         self._begin = self.position
         self._bytes = 0
@@ -256,7 +256,7 @@ class Merge:
             "journals": {path: asdict(mark) for path, mark in marks.items()},
         }
 
-    def advance(self, limits: Limits = NO_LIMITS, ends: Ends | None = None) -> list[Piece]:
+    def advance(self, limits: Limits = NO_LIMITS, ends: Ends | None = None) -> list[JournalPiece]:
         """What follows, as far as there is any now."""
         self._look()
         self._forget()
@@ -280,7 +280,7 @@ class Merge:
     def _look(self) -> None:
         for path in paths_of(self._journals):
             if path not in self._sources:
-                self._sources[path] = _Source(path, self._marks.pop(path, Mark()))
+                self._sources[path] = _Source(path, self._marks.pop(path, Bookmark()))
         for source in self._sources.values():
             source.open()
         groups = {source.group: source.path for source in self._sources.values() if source.group}
@@ -333,7 +333,7 @@ class Merge:
 
     # Frames.
 
-    def _take(self, source: _Source, found: Found, is_told: bool = False) -> bool:
+    def _take(self, source: _Source, found: FoundFrame, is_told: bool = False) -> bool:
         """Take a frame. False: its journal is held before it."""
         if found.body[0] == GAP:
             gap = gap_in(found.body)
@@ -349,7 +349,7 @@ class Merge:
             return self._take_batch(source, found, is_told)
         return self._take_view(source, found, is_told)
 
-    def _take_view(self, source: _Source, found: Found, is_told: bool) -> bool:
+    def _take_view(self, source: _Source, found: FoundFrame, is_told: bool) -> bool:
         (row,) = decode(found.body)
         assert isinstance(row, Viewed)
         mark, name = source.mark, str(row.view)
@@ -372,7 +372,7 @@ class Merge:
             chapter.order, chapter.lives = row.order, [member.incarnation for member in row.members]
             if name != self._last[0] and row.view.number >= number_of(self._last[0]):
                 self._last = name, 0
-        source.mark = Mark(view=name, life=row.incarnation, is_skipping=is_skipping)
+        source.mark = Bookmark(view=name, life=row.incarnation, is_skipping=is_skipping)
         source.consume()
         return True
 
@@ -400,7 +400,7 @@ class Merge:
         chapter = self._views.get(str(view))
         return view.number <= self._floor if chapter is None else chapter.is_closed
 
-    def _take_batch(self, source: _Source, found: Found, is_told: bool) -> bool:
+    def _take_batch(self, source: _Source, found: FoundFrame, is_told: bool) -> bool:
         first = next(decode(found.body))
         assert isinstance(first, Delivered)
         mark, name = source.mark, str(first.view)
@@ -449,7 +449,7 @@ class Merge:
         is_seen = not missing_in(chapter.seen.get(str(row.sender), []), row.index, row.index + 1)
         return chapter.is_closed or (chapter.order in TOTAL and is_seen)
 
-    def _give(self, source: _Source, found: Found, skip: int, rows: int) -> int:
+    def _give(self, source: _Source, found: FoundFrame, skip: int, rows: int) -> int:
         """Give rows of a frame, as many as still fit. 0: none, and nothing more fits."""
         size = found.end - found.start
         limits = self._limits
@@ -473,7 +473,7 @@ class Merge:
             self._pieces[-1] = last._replace(stretch=stretch)
         else:
             self._pieces.append(
-                Piece(source.path, Stretch(found.segment, found.start, found.end, rows, skip), self.position)
+                JournalPiece(source.path, Stretch(found.segment, found.start, found.end, rows, skip), self.position)
             )
         self._is_whole = skip + rows == rows_in(found.body)[1]
         self.position += rows
@@ -497,7 +497,7 @@ class Merge:
         note = f"no journal has all that was delivered until view {until}, since its members parted"
         if source.mark.lost:
             note = f"{source.mark.lost}, and no other journal has them"
-        gap = Piece(source.path, Stretch(0, 0, 0, 0), self.position, note, view, ordinal)
+        gap = JournalPiece(source.path, Stretch(0, 0, 0, 0), self.position, note, view, ordinal)
         if self._raises:
             (row,) = read_piece(gap)
             others = len(self._sources) - 1
@@ -521,7 +521,7 @@ class Merge:
 
     # Again.
 
-    def repeat(self, end: Mapping[str, Any], pieces: Sequence[Piece], without: set[str]) -> list[Piece]:
+    def repeat(self, end: Mapping[str, Any], pieces: Sequence[JournalPiece], without: set[str]) -> list[JournalPiece]:
         """The rows of a plan once more, without some journals: from others that have the same deliveries."""
         after = {view: Chapter(**chapter) for view, chapter in end["views"].items()}
         self._only = {view: chapter.seen for view, chapter in after.items()}
@@ -547,13 +547,13 @@ class Merge:
         return number_around(told, self._pieces)
 
 
-def number_around(told: Sequence[Piece], pieces: Sequence[Piece]) -> list[Piece]:
+def number_around(told: Sequence[JournalPiece], pieces: Sequence[JournalPiece]) -> list[JournalPiece]:
     """Number pieces anew, so that gaps keep the positions that they had."""
-    numbered: list[Piece] = []
+    numbered: list[JournalPiece] = []
     gaps = sorted(told, key=lambda piece: piece.position, reverse=True)
     for piece in pieces:
         position = piece.position + len(told) - len(gaps)
-        rest: Piece | None = piece._replace(position=position)
+        rest: JournalPiece | None = piece._replace(position=position)
         while rest is not None:
             piece, rest = rest, None
             if gaps and gaps[-1].position < piece.position + piece.stretch.rows:
@@ -597,7 +597,7 @@ def ends_now(journals: Sequence[str]) -> dict[str, tuple[int, int]]:
     return ends
 
 
-def read_piece(piece: Piece) -> Iterator[Row]:
+def read_piece(piece: JournalPiece) -> Iterator[Row]:
     """The rows of a piece, numbered through the whole stream."""
     if piece.note:
         number, _, proposer = piece.view.partition("@")

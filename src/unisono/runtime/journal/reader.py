@@ -87,7 +87,7 @@ class Limits(NamedTuple):
 NO_LIMITS: Final = Limits()
 
 
-class Found(NamedTuple):
+class FoundFrame(NamedTuple):
     """A frame and where it is."""
 
     segment: int
@@ -157,7 +157,7 @@ class Reader:
 
     # Going on.
 
-    def frames(self) -> Iterator[Found]:
+    def frames(self) -> Iterator[FoundFrame]:
         """The frames that follow, as far as there are any now."""
         while True:
             numbers = segment_numbers_of(self._folder)
@@ -173,7 +173,7 @@ class Reader:
                 return
             self._segment, self._byte = later[0], 0
 
-    def _frames_here(self, is_last: bool) -> Iterator[Found]:
+    def _frames_here(self, is_last: bool) -> Iterator[FoundFrame]:
         """The rest of one segment. One that is not the last is complete, so whatever is torn there is damage."""
         segment = self._segment
         try:
@@ -187,7 +187,7 @@ class Reader:
                 begin = self._byte
                 data = self._chunk(segment, begin)
                 for start, end, body in frames(data, 0, begin):
-                    self._take(found := Found(segment, begin + start, begin + end, body, self._skip))
+                    self._take(found := FoundFrame(segment, begin + start, begin + end, body, self._skip))
                     yield found
                 if self._byte == begin:
                     break
@@ -198,7 +198,7 @@ class Reader:
                 self._raise_damage(segment, damage)
             self._damage = segment, damage
 
-    def _take(self, found: Found) -> None:
+    def _take(self, found: FoundFrame) -> None:
         position, rows = rows_in(found.body)
         if self._damage is not None:
             if found.body[0] != GAP:
@@ -260,7 +260,7 @@ class Reader:
         if open_stretch is not None:
             yield open_stretch
 
-    def _frames_before_a_gap(self) -> Iterator[Found]:
+    def _frames_before_a_gap(self) -> Iterator[FoundFrame]:
         """The frames that follow. What comes before a gap is read before the gap is told."""
         has_some = False
         try:
@@ -271,7 +271,7 @@ class Reader:
             if not has_some:
                 raise
 
-    def _stay_inside(self, found: Found, rows: int) -> None:
+    def _stay_inside(self, found: FoundFrame, rows: int) -> None:
         """Of a frame that was taken, have some rows read and the others not."""
         self.place = found.place_behind(rows)
         self._byte, self._skip, self._position = found.start, rows, rows_in(found.body)[0]
@@ -334,7 +334,7 @@ def gap_in(body: memoryview) -> Missing:
     return row
 
 
-def _is_beyond(limits: Limits, found: Found, size: int) -> bool:
+def _is_beyond(limits: Limits, found: FoundFrame, size: int) -> bool:
     """Whether a frame is not to be read any more, behind so many bytes."""
     if limits.end is not None and (found.segment, found.end) > limits.end:
         return True

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import Cast, Delivery, Life, Stay
+from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay
 from unisono.trace.schema import Event
 
 VIOLATIONS_MAX = 50
@@ -81,10 +81,10 @@ class Checker:
     def cast(self, cast: Cast, event: Event) -> None:
         """A CAST row."""
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         """(A part of) a DELIVER row; its CAST was seen before, if there is one."""
 
-    def place(self, delivery: Delivery) -> None:
+    def place(self, delivery: DeliveredPart) -> None:
         """(A part of) a PLACE row."""
 
     def end(self, life: Life, event: Event) -> None:

@@ -20,7 +20,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from unisono.trace import schema
 from unisono.trace.checks.attributes import is_true, value_of
-from unisono.trace.checks.model import DATAGRAM, KEPT, PLACED, TOTAL, Cast, Delivery, Life, Membership, Stay, Transition
+from unisono.trace.checks.model import (
+    DATAGRAM,
+    KEPT,
+    PLACED,
+    TOTAL,
+    Cast,
+    DeliveredPart,
+    Life,
+    MemberList,
+    Stay,
+    ViewChange,
+)
 from unisono.trace.checks.spans import Spans
 from unisono.trace.promises import Orders, order_of, unknown_in
 from unisono.trace.schema import Event
@@ -36,8 +47,8 @@ class History:
         self.lives: dict[tuple[str | None, int | None], Life] = {}
         self.numbered: list[Life] = []
         self.by_name: dict[str, Life] = {}
-        self.memberships: dict[tuple[str, tuple[str, ...]], Membership] = {}
-        self.memberships_by_id: dict[str, Membership] = {}
+        self.memberships: dict[tuple[str, tuple[str, ...]], MemberList] = {}
+        self.memberships_by_id: dict[str, MemberList] = {}
         self.orders = Orders()
         self.safe_views: set[str] = set()
         """Views with safe messages: their vectors count what still waits to become safe, and are not compared (P8c)."""
@@ -49,7 +60,7 @@ class History:
         self._on_place = self._listeners["place"]
         self._awake: deque[Life] = deque()  # lives whose CAST may have come
         self._finished = False
-        self._transitions: list[Transition] | None = None
+        self._transitions: list[ViewChange] | None = None
         self._take: dict[str, Callable[[Life, Event], None]] = {
             schema.VIEW: self._view,
             schema.CAST: self._cast,
@@ -89,7 +100,7 @@ class History:
             while self._awake:
                 self._drain(self._awake.popleft())
 
-    def transitions(self) -> list[Transition]:
+    def transitions(self) -> list[ViewChange]:
         """All (V→V') of the run, once it is finished; stays with missing rows belong to none."""
         if self._transitions is None:
             assert self._finished
@@ -102,7 +113,7 @@ class History:
                         together = frozenset(stay.transitional or ())
                         ways.setdefault((stay.id, stay.next_view, together), []).append(stay)
             self._transitions = [
-                Transition(view, next_view, sorted(stays, key=lambda stay: stay.life.name), _is_cut(next_view, stays))
+                ViewChange(view, next_view, sorted(stays, key=lambda stay: stay.life.name), _is_cut(next_view, stays))
                 for (view, next_view, _), stays in ways.items()
             ]
             self._transitions.sort(key=lambda transition: (transition.view, transition.stays[0].life.name))
@@ -239,7 +250,7 @@ class History:
         key = (event.view, event.members)
         membership = self.memberships.get(key)
         if membership is None:
-            membership = self.memberships[key] = Membership(*key)
+            membership = self.memberships[key] = MemberList(*key)
             self.memberships_by_id.setdefault(event.view, membership)
         before = life.stay
         stay = Stay(life, membership, order_of(event))
@@ -291,7 +302,7 @@ class History:
         following = stay.next
         if slot is not None and following[slot] < 0:
             following[slot] = origin.starts.get(stay.id, first)
-        delivery = Delivery(stay, origin, rank, first, end, cast, event)
+        delivery = DeliveredPart(stay, origin, rank, first, end, cast, event)
         mark = _MARKS.get(event.service or "", 0)
         if event.kind == schema.DELIVER:
             for handle in self._on_deliver:
@@ -351,7 +362,7 @@ class History:
         assert event.view is not None
         stay = life.stays.get(event.view)
         if stay is None:
-            membership = self.memberships_by_id.get(event.view) or Membership(event.view, ())
+            membership = self.memberships_by_id.get(event.view) or MemberList(event.view, ())
             stay = life.stays[event.view] = Stay(life, membership, None)
             stay.holed = True
         return stay

@@ -22,9 +22,9 @@ from unisono.trace.checks.p01_no_creation import NoCreation
 from unisono.trace.checks.p02_no_duplication import NoDuplication
 from unisono.trace.checks.p03_in_view import InView
 from unisono.trace.checks.p04_validity import Validity
-from unisono.trace.checks.p05_agreement import Agreement
-from unisono.trace.checks.p06_fifo import Fifo, GapFreeFifo
-from unisono.trace.checks.p08_causal import Causal
+from unisono.trace.checks.p05_agreement import DeliveryAgreement
+from unisono.trace.checks.p06_fifo import FifoOrder, GapFreeFifo
+from unisono.trace.checks.p08_causal import CausalOrder
 from unisono.trace.checks.p08c_own_clocks import OwnClocks
 from unisono.trace.checks.p09a_pairwise import TotalPairwise
 from unisono.trace.checks.p09b_acyclic import TotalAcyclic
@@ -35,7 +35,7 @@ from unisono.trace.checks.p12_view_monotony import ViewMonotony
 from unisono.trace.checks.p13_sending_view import SendingView
 from unisono.trace.checks.p14_virtual_synchrony import VirtualSynchrony
 from unisono.trace.checks.p15_transitional_set import TransitionalSet
-from unisono.trace.checks.p16_merge import Merge
+from unisono.trace.checks.p16_merge import MergedViews
 from unisono.trace.checks.p17_safe import Safe
 from unisono.trace.checks.p18_two_phase_commit import TwoPhaseCommit
 from unisono.trace.checks.p19_state_transfer import StateTransfer
@@ -46,7 +46,7 @@ from unisono.trace.checks.p23_resources import Resources
 from unisono.trace.checks.p25_together import Together
 from unisono.trace.checks.p26_stable import Stable
 from unisono.trace.checks.p27_safe_primary import SafePrimary
-from unisono.trace.checks.p28_receipts import Receipts
+from unisono.trace.checks.p28_receipts import KeptReceipts
 from unisono.trace.checks.p29_state_lineage import StateLineage
 from unisono.trace.promises import PROMISES, Orders, owed_by_all
 from unisono.trace.schema import NOT_KNOWN, Event, TraceError
@@ -59,10 +59,10 @@ CHECKERS: dict[str, type[Checker]] = {
         NoDuplication,
         InView,
         Validity,
-        Agreement,
-        Fifo,
+        DeliveryAgreement,
+        FifoOrder,
         GapFreeFifo,
-        Causal,
+        CausalOrder,
         OwnClocks,
         TotalPairwise,
         TotalAcyclic,
@@ -73,7 +73,7 @@ CHECKERS: dict[str, type[Checker]] = {
         SendingView,
         VirtualSynchrony,
         TransitionalSet,
-        Merge,
+        MergedViews,
         Safe,
         TwoPhaseCommit,
         StateTransfer,
@@ -84,7 +84,7 @@ CHECKERS: dict[str, type[Checker]] = {
         Together,
         Stable,
         SafePrimary,
-        Receipts,
+        KeptReceipts,
         StateLineage,
     )
 }

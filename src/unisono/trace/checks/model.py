@@ -126,7 +126,7 @@ class Life:
             first = cast.end
 
 
-class Membership:
+class MemberList:
     """A view's id with one list of members. Two members that disagree about the list have two of these."""
 
     __slots__ = ("id", "members", "ranks")
@@ -161,7 +161,7 @@ class Stay:
         "voids",
     )
 
-    def __init__(self, life: Life, view: Membership, order: str | None) -> None:
+    def __init__(self, life: Life, view: MemberList, order: str | None) -> None:
         self.life = life
         self.view = view
         self.id = view.id
@@ -221,7 +221,7 @@ class Cast:
         return self.destinations is None or life.name in self.destinations
 
 
-class Delivery:
+class DeliveredPart:
     """Messages ``first … end-1`` of one cast, delivered or placed in a stay. Only valid while it is being looked at."""
 
     __slots__ = ("cast", "end", "event", "first", "origin", "rank", "stay")
@@ -249,7 +249,7 @@ class Delivery:
         return message_name(self.origin, self.first, self.end)
 
 
-class Transition(NamedTuple):
+class ViewChange(NamedTuple):
     """(V→V'): whole stays in one view with the same next view and transitional set, or that ended there with END."""
 
     view: str

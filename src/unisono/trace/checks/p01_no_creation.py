@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History, is_comparable, is_void
-from unisono.trace.checks.model import Cast, Delivery, Life, Stay, message_name
+from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay, message_name
 from unisono.trace.schema import DELIVER
 
 
@@ -24,7 +24,7 @@ class NoCreation(Checker):
         super().__init__(history)
         self._uncast: list[tuple[Stay, Life, int, int, int]] = []
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         cast, event, life = delivery.cast, delivery.event, delivery.stay.life
         if cast is None:
             self._uncast.append((delivery.stay, delivery.origin, delivery.first, delivery.end, event.local_index))
@@ -35,14 +35,14 @@ class NoCreation(Checker):
             self._say(delivery, cast, f", which {cast.origin.name} addressed to {_addressees(cast.destinations)} only")
         self._judge_labels(delivery, cast)
 
-    def place(self, delivery: Delivery) -> None:
+    def place(self, delivery: DeliveredPart) -> None:
         cast = delivery.cast
         if cast is not None:
             if cast.addresses(delivery.stay.life) and not is_void(delivery.event):
                 self._say(delivery, cast, " without a void payload", f"for {_addressees(cast.destinations)}")
             self._judge_labels(delivery, cast)
 
-    def _judge_labels(self, delivery: Delivery, cast: Cast) -> None:
+    def _judge_labels(self, delivery: DeliveredPart, cast: Cast) -> None:
         event = delivery.event
         if event.service != cast.service:
             self._say(delivery, cast, f" as {event.service}", f"as {cast.service}")
@@ -50,7 +50,7 @@ class NoCreation(Checker):
         if here != there and (here is None or there is None or set(here) != set(there)):
             self._say(delivery, cast, f" as a message for {_addressees(here)}", f"for {_addressees(there)}")
 
-    def _say(self, delivery: Delivery, cast: Cast, how: str, instead: str | None = None) -> None:
+    def _say(self, delivery: DeliveredPart, cast: Cast, how: str, instead: str | None = None) -> None:
         event, life = delivery.event, delivery.stay.life
         did = "delivered" if event.kind == DELIVER else "placed"
         cast_it = "" if instead is None else f", but {cast.origin.name} cast it"

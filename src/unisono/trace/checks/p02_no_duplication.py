@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import Delivery, Life, message_name
+from unisono.trace.checks.model import DeliveredPart, Life, message_name
 from unisono.trace.checks.spans import Spans
 
 
@@ -17,7 +17,7 @@ class NoDuplication(Checker):
         super().__init__(history)
         self._delivered: defaultdict[Life, defaultdict[Life, Spans]] = defaultdict(lambda: defaultdict(Spans))
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         first, end = delivery.first, delivery.end
         spans = self._delivered[delivery.stay.life][delivery.origin]
         if spans.ends and first < spans.ends[-1]:
@@ -25,7 +25,7 @@ class NoDuplication(Checker):
                 self._say(delivery, message_name(delivery.origin, low, high))
         spans.add(first, end)
 
-    def _say(self, delivery: Delivery, name: str) -> None:
+    def _say(self, delivery: DeliveredPart, name: str) -> None:
         life, local = delivery.stay.life, delivery.event.local_index
         self.report(
             [life.name],

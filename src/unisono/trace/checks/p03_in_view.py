@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from unisono.trace.checks.checker import Checker
-from unisono.trace.checks.model import Delivery
+from unisono.trace.checks.model import DeliveredPart
 
 
 class InView(Checker):
     id = "P3"
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         stay = delivery.stay
         if (delivery.rank is not None and stay.rank is not None) or not stay.installed:
             return  # where there is no VIEW row, P0 has said so, or the row is missing

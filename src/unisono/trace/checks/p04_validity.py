@@ -10,7 +10,7 @@ from collections import defaultdict
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import Delivery, Life, message_name
+from unisono.trace.checks.model import DeliveredPart, Life, message_name
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import CUT, END, LEAVE
 
@@ -22,12 +22,12 @@ class Validity(Checker):
         super().__init__(history)
         self._own: defaultdict[Life, Spans] = defaultdict(Spans)
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         origin = delivery.origin
         if origin is delivery.stay.life:
             self._own[origin].add(delivery.first, delivery.end)
 
-    def place(self, delivery: Delivery) -> None:
+    def place(self, delivery: DeliveredPart) -> None:
         if delivery.cast is not None and not delivery.cast.addresses(delivery.stay.life):
             self.deliver(delivery)
 

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator
 from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import DATAGRAM, PLACED, Cast, Delivery, Span, Stay, Transition, message_name
+from unisono.trace.checks.model import DATAGRAM, PLACED, Cast, DeliveredPart, Span, Stay, ViewChange, message_name
 from unisono.trace.checks.sets import delivered_sets, same_sets
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import Event
 
 
-class Agreement(Checker):
+class DeliveryAgreement(Checker):
     id = "P5"
 
     def __init__(self, history: History | None = None) -> None:
@@ -33,12 +33,12 @@ class Agreement(Checker):
         if is_true(event, "safe"):
             self._safe.setdefault(cast.origin.number, Spans()).add(cast.first, cast.end)
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         destinations = delivery.event.destinations
         if destinations is not None:
             self._addressed[delivery.origin.number, delivery.first, delivery.end] = destinations
 
-    def place(self, delivery: Delivery) -> None:
+    def place(self, delivery: DeliveredPart) -> None:
         destinations = delivery.event.destinations
         if destinations is None or delivery.stay.life.name in destinations:
             self._void.add(delivery.stay)
@@ -66,7 +66,7 @@ class Agreement(Checker):
             if not mark & (PLACED | DATAGRAM) and self._safe.get(span[0], _EMPTY).inside(span[1], span[2]):
                 yield stay, span, local
 
-    def _judge_safe(self, transition: Transition, delivered: Iterable[tuple[Stay, Span, int]]) -> None:
+    def _judge_safe(self, transition: ViewChange, delivered: Iterable[tuple[Stay, Span, int]]) -> None:
         """What nobody of this way delivered; of what somebody did, agreement in itself is asked."""
         sets = [delivered_sets(stay, placed=False) for stay in transition.stays]
         told: set[Span] = set()
@@ -81,7 +81,7 @@ class Agreement(Checker):
                 if addressed is None or stay.life.name in addressed:
                     self._say(transition, holder, stay, (number, *some[0]), local, "the safe ")
 
-    def _judge(self, transition: Transition) -> None:
+    def _judge(self, transition: ViewChange) -> None:
         stays = transition.stays
         if same_sets(stays) and self._void.isdisjoint(stays):
             return  # all delivered or placed the same, and placed only what is not addressed to them
@@ -103,7 +103,7 @@ class Agreement(Checker):
                         told.add((other, span))
                         self._say(transition, stay, other, (number, *lacking[0]), local)
 
-    def _say(self, transition: Transition, stay: Stay, other: Stay, span: Span, local: int, kind: str = "") -> None:
+    def _say(self, transition: ViewChange, stay: Stay, other: Stay, span: Span, local: int, kind: str = "") -> None:
         name = message_name(self.history.numbered[span[0]], span[1], span[2])
         also = "" if kind else "also "
         self.report(

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History, is_void
-from unisono.trace.checks.model import Delivery, Life, Stay, message_name
+from unisono.trace.checks.model import DeliveredPart, Life, Stay, message_name
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import DATAGRAM, TOTAL
 
 
-class Fifo(Checker):
+class FifoOrder(Checker):
     id = "P6"
 
     def __init__(self, history: History | None = None) -> None:
@@ -29,7 +29,7 @@ class Fifo(Checker):
         # By life and origin: the end of the highest delivered so far, of any service and of `total`, with local indices.
         self._last: defaultdict[Life, dict[Life, list[int]]] = defaultdict(dict)
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         lasts = self._last[delivery.stay.life]
         last = lasts.get(delivery.origin)
         if last is None:
@@ -47,7 +47,7 @@ class Fifo(Checker):
 
     place = deliver
 
-    def _say(self, delivery: Delivery, last: list[int]) -> None:
+    def _say(self, delivery: DeliveredPart, last: list[int]) -> None:
         life, local = delivery.stay.life, delivery.event.local_index
         before = message_name(delivery.origin, last[0] - 1, last[0])
         self.report(
@@ -80,7 +80,7 @@ class GapFreeFifo(Checker):
         self._weak: dict[tuple[Stay, Life], int] = {}
         self._perhaps_void: list[_Gap] = []
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         stay, rank, cast = delivery.stay, delivery.rank, delivery.cast
         if rank is None or delivery.first <= stay.next[rank] or stay.holed:
             return
@@ -93,11 +93,11 @@ class GapFreeFifo(Checker):
         if weak:
             self._weak[stay, delivery.origin] = delivery.first
 
-    def place(self, delivery: Delivery) -> None:
+    def place(self, delivery: DeliveredPart) -> None:
         if not is_void(delivery.event):
             self.deliver(delivery)
 
-    def _judge(self, delivery: Delivery, first: int, end: int, weak: bool) -> None:
+    def _judge(self, delivery: DeliveredPart, first: int, end: int, weak: bool) -> None:
         stay, origin = delivery.stay, delivery.origin
         told = self._told[stay, origin]
         for low, high, cast in list(origin.cast_of(first, end)):

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import Cast, Delivery, Life, Stay, message_name
+from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay, message_name
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import TOTAL, Event
 
@@ -38,7 +38,7 @@ class _Late(NamedTuple):
     local: int
 
 
-class Causal(Checker):
+class CausalOrder(Checker):
     id = "P8"
 
     def __init__(self, history: History | None = None) -> None:
@@ -56,13 +56,13 @@ class Causal(Checker):
         if cast.stay.rank is not None:
             known[cast.stay.rank] = cast.end
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         self._take(delivery, True)
 
-    def place(self, delivery: Delivery) -> None:
+    def place(self, delivery: DeliveredPart) -> None:
         self._take(delivery, False)
 
-    def _take(self, delivery: Delivery, judged: bool) -> None:
+    def _take(self, delivery: DeliveredPart, judged: bool) -> None:
         stay, rank, cast = delivery.stay, delivery.rank, delivery.cast
         if rank is None or (cast is not None and cast.view != stay.id):
             return
@@ -83,7 +83,7 @@ class Causal(Checker):
     def _frontier(self, stay: Stay) -> list[int]:
         return self._known.setdefault(stay, [-1] * len(stay.view.members))
 
-    def _judge(self, delivery: Delivery, cast: Cast, past: list[int]) -> None:
+    def _judge(self, delivery: DeliveredPart, cast: Cast, past: list[int]) -> None:
         stay = delivery.stay
         for missed, first, end in list(self._missed(delivery, past, cast.service != TOTAL)):
             if not missed.addresses(stay.life) or (missed.service == TOTAL and cast.service != TOTAL):
@@ -97,7 +97,7 @@ class Causal(Checker):
                     self._perhaps_void.append(late)
             told.add(first, end)
 
-    def _missed(self, delivery: Delivery, past: list[int], weak: bool) -> Iterator[tuple[Cast, int, int]]:
+    def _missed(self, delivery: DeliveredPart, past: list[int], weak: bool) -> Iterator[tuple[Cast, int, int]]:
         """What of the past was not delivered here before: parts of casts of this view."""
         stay = delivery.stay
         judged = self._weak.setdefault(stay, [0] * len(past)) if weak else None

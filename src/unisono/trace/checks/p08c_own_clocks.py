@@ -12,7 +12,7 @@ import json
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import Cast, Delivery, Stay, message_name
+from unisono.trace.checks.model import Cast, DeliveredPart, Stay, message_name
 from unisono.trace.files import parse_json
 from unisono.trace.schema import Event, attribute
 
@@ -35,7 +35,7 @@ class OwnClocks(Checker):
             self._frontiers[cast] = attribute(frontier)
             self._compare(cast, event)
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         cast, rank = delivery.cast, delivery.rank
         if rank is not None and (cast is None or cast.view == delivery.stay.id):
             self._counts(delivery.stay)[rank] += delivery.end - delivery.first

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import Membership, Stay
+from unisono.trace.checks.model import MemberList, Stay
 from unisono.trace.schema import Event
 
 
@@ -18,7 +18,7 @@ class ViewAgreement(Checker):
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
         self._lists: dict[str, tuple[Stay, int]] = {}  # by view: who said so first, and in which row
-        self._told: set[Membership] = set()  # a list that many members share is one violation
+        self._told: set[MemberList] = set()  # a list that many members share is one violation
         self._told_orders: set[tuple[str, str | None]] = set()
 
     def view(self, stay: Stay, event: Event) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from unisono.trace.checks.checker import Checker
-from unisono.trace.checks.model import Delivery
+from unisono.trace.checks.model import DeliveredPart
 
 
 class SendingView(Checker):
     id = "P13"
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         cast, stay = delivery.cast, delivery.stay
         if cast is None or cast.view == stay.id:
             return

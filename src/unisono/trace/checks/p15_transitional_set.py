@@ -25,7 +25,7 @@ from unisono.trace.checks.model import Stay
 from unisono.trace.schema import Event
 
 
-class Arrival(NamedTuple):
+class ViewEntry(NamedTuple):
     """One VIEW row: who came, from where, and with whom it says that it came."""
 
     who: str
@@ -41,15 +41,15 @@ class TransitionalSet(Checker):
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
-        self._arrivals: defaultdict[str, list[Arrival]] = defaultdict(list)  # by view
-        self._elsewhere: list[tuple[str, Arrival, str | None]] = []  # it had installed another view last
+        self._arrivals: defaultdict[str, list[ViewEntry]] = defaultdict(list)  # by view
+        self._elsewhere: list[tuple[str, ViewEntry, str | None]] = []  # it had installed another view last
         self._listed: defaultdict[str, set[str]] = defaultdict(set)  # by view: whom anyone's list of it holds
 
     def view(self, stay: Stay, event: Event) -> None:
         life, last = stay.life, stay.life.stay
         along = None if event.transitional is None else frozenset(event.transitional)
         cut = value_of(event, "cut")
-        row = Arrival(life.name, stay.view.members, event.previous_view, cut, along, event.local_index)
+        row = ViewEntry(life.name, stay.view.members, event.previous_view, cut, along, event.local_index)
         self._arrivals[stay.id].append(row)
         self._listed[stay.id].update(row.members)
         is_known = life.hole is None if last is None else not last.holed
@@ -71,13 +71,13 @@ class TransitionalSet(Checker):
                 local=row.local,
             )
         for view, arrivals in self._arrivals.items():
-            first: dict[str, Arrival] = {}
+            first: dict[str, ViewEntry] = {}
             for row in arrivals:
                 first.setdefault(row.who, row)
             for row in arrivals:
                 self._judge(view, row, first)
 
-    def _judge(self, view: str, row: Arrival, first: dict[str, Arrival]) -> None:
+    def _judge(self, view: str, row: ViewEntry, first: dict[str, ViewEntry]) -> None:
         if row.previous is None:
             came = may = frozenset({row.who})
             if row.along is None:
@@ -97,7 +97,7 @@ class TransitionalSet(Checker):
         if extra or lacking:
             self._say(view, row, sorted(extra), sorted(lacking))
 
-    def _say(self, view: str, row: Arrival, extra: list[str], lacking: list[str]) -> None:
+    def _say(self, view: str, row: ViewEntry, extra: list[str], lacking: list[str]) -> None:
         wrongs = [f"with {', '.join(extra)}, who did not come along"] if extra else []
         wrongs += [f"without {', '.join(lacking)}, who did"] if lacking else []
         self.report(

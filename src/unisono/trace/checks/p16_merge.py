@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import Delivery, Life, Stay
+from unisono.trace.checks.model import DeliveredPart, Life, Stay
 from unisono.trace.schema import CAST, DECIDE, DELIVER, ORDERED, PLACE, RECEIVE, STABLE, VOTE, Event
 
 TRAFFIC = frozenset({CAST, RECEIVE, ORDERED, DELIVER, PLACE, STABLE, VOTE, DECIDE})
@@ -31,7 +31,7 @@ class _Arrival(NamedTuple):
     local: int
 
 
-class Merge(Checker):
+class MergedViews(Checker):
     id = "P16"
 
     def __init__(self, history: History | None = None) -> None:
@@ -53,7 +53,7 @@ class Merge(Checker):
         if view in self._installed[life]:
             self._say_late(life, event, view, "row")
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         life, event, cast = delivery.stay.life, delivery.event, delivery.cast
         current = life.stay
         if cast is None or current is None or event.view != current.id or cast.view == current.id:

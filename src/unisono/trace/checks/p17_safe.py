@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import Cast, Delivery, Life, Stay, message_name
+from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay, message_name
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import BLOCK, RECEIVE, STABLE, UNBLOCK, VIEW, Event, member_name
 
@@ -27,7 +27,7 @@ _Sets = defaultdict[str, defaultdict[str, Spans]]  # by life and by origin
 
 
 @dataclass
-class _Delivered:
+class _SafeDelivery:
     """A DELIVER row with safe messages in it."""
 
     stay: Stay
@@ -47,7 +47,7 @@ class Safe(Checker):
         self._blocked: set[Life] = set()
         self._stable: _Sets = defaultdict(lambda: defaultdict(Spans))
         self._held: _Sets = defaultdict(lambda: defaultdict(Spans))
-        self._rows: dict[tuple[Life, int], _Delivered] = {}
+        self._rows: dict[tuple[Life, int], _SafeDelivery] = {}
 
     def row(self, life: Life, event: Event) -> None:
         kind = event.kind
@@ -65,12 +65,12 @@ class Safe(Checker):
         if is_true(event, "safe"):
             self._safe.add(cast)
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: DeliveredPart) -> None:
         life, origin = delivery.stay.life, delivery.origin
         if delivery.cast not in self._safe or life.stay is not delivery.stay:
             return
         local = delivery.event.local_index
-        row = self._rows.setdefault((life, local), _Delivered(delivery.stay, local, life in self._blocked))
+        row = self._rows.setdefault((life, local), _SafeDelivery(delivery.stay, local, life in self._blocked))
         row.messages.append((origin, delivery.first, delivery.end))
         row.unstable |= bool(self._stable[life.name][origin.name].outside(delivery.first, delivery.end))
         row.unreceived |= bool(self._held[life.name][origin.name].outside(delivery.first, delivery.end))
@@ -93,19 +93,19 @@ class Safe(Checker):
                     f"although {', '.join(sorted(lacking))} {has} not received it",
                 )
 
-    def _asked(self, row: _Delivered) -> tuple[str, ...]:
+    def _asked(self, row: _SafeDelivery) -> tuple[str, ...]:
         if not row.blocked:
             return row.stay.view.members
         return row.stay.transitional or ()
 
-    def _lacks(self, name: str, row: _Delivered) -> bool:
+    def _lacks(self, name: str, row: _SafeDelivery) -> bool:
         life = self.history.by_name.get(name)
         if life is None or life.unknown is not None:
             return False
         held = self._held[name]
         return any(held[origin.name].outside(first, end) for origin, first, end in row.messages)
 
-    def _say(self, life: Life, row: _Delivered, what: str, lacking: list[str], how: str) -> None:
+    def _say(self, life: Life, row: _SafeDelivery, what: str, lacking: list[str], how: str) -> None:
         names = ", ".join(message_name(*message) for message in row.messages)
         self.report(
             [life.name, *(name for name in lacking if name != life.name)],

@@ -72,7 +72,7 @@ class _Snapshot(NamedTuple):
         return self.view, self.service, self.ordinal
 
 
-class _Entry(NamedTuple):
+class _StateEntry(NamedTuple):
     """How a life came into a view first."""
 
     number: int
@@ -87,7 +87,7 @@ class StateTransfer(Checker):
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
         self._views: defaultdict[Life, int] = defaultdict(int)
-        self._entries: dict[tuple[Life, str | None], _Entry] = {}
+        self._entries: dict[tuple[Life, str | None], _StateEntry] = {}
         self._rows: defaultdict[tuple[Life, str], list[_Row]] = defaultdict(list)
         self._ins: list[_Snapshot] = []
         self._outs: list[_Snapshot] = []
@@ -95,7 +95,7 @@ class StateTransfer(Checker):
 
     def view(self, stay: Stay, event: Event) -> None:
         life = stay.life
-        entry = _Entry(self._views[life], stay, event.previous_view, event.transitional or ())
+        entry = _StateEntry(self._views[life], stay, event.previous_view, event.transitional or ())
         self._entries.setdefault((life, stay.id), entry)
 
     def row(self, life: Life, event: Event) -> None:
@@ -168,7 +168,7 @@ class StateTransfer(Checker):
                 if theirs is not None and theirs != value:
                     self._say("other", one, [life.name], f"has the state {value} there, but {life.name} has {theirs}")
 
-    def _holds_state(self, one: _Snapshot, mine: _Entry, life: Life, entry: _Entry) -> bool:
+    def _holds_state(self, one: _Snapshot, mine: _StateEntry, life: Life, entry: _StateEntry) -> bool:
         point = (entry.number, one.ordinal)
         if not self._reached(life, one.service, point, None) or (self._shown and (life, one.view) not in self._shown):
             return False

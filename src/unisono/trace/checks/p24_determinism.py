@@ -23,7 +23,7 @@ from unisono.trace.schema import ENDINGS, Event, member_name
 PROPERTY = "P24"
 
 
-class Run:
+class TwinRun:
     """The rows of one run of one group, by life."""
 
     def __init__(self, name: str) -> None:
@@ -50,20 +50,20 @@ class Run:
 
 def judge_twins(events: Iterable[Event]) -> list[Violation]:
     """Every life in which a run differs from its twin."""
-    runs: dict[tuple[str, str], Run] = {}
+    runs: dict[tuple[str, str], TwinRun] = {}
     for event in events:
         key = (event.group, event.run)
         if key not in runs:
-            runs[key] = Run(event.run)
+            runs[key] = TwinRun(event.run)
         runs[key].add(event)
-    twins: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
+    twins: defaultdict[tuple[str, str], list[TwinRun]] = defaultdict(list)
     for (group, _), run in sorted(runs.items()):
         if run.twin is not None:
             twins[group, run.twin].append(run)
     return [found for same in twins.values() for other in same[1:] for found in _compare(same[0], other)]
 
 
-def _compare(one: Run, other: Run) -> list[Violation]:
+def _compare(one: TwinRun, other: TwinRun) -> list[Violation]:
     found = []
     for who in sorted(one.lives.keys() | other.lives.keys()):
         if one.may_be_lost(who) or other.may_be_lost(who):
@@ -81,7 +81,7 @@ def _first_difference(rows: list[Event], others: list[Event]) -> int:
     return min(len(rows), len(others))
 
 
-def _violation(one: Run, other: Run, who: str, local: int) -> Violation:
+def _violation(one: TwinRun, other: TwinRun, who: str, local: int) -> Violation:
     return Violation(
         PROPERTY,
         (who,),

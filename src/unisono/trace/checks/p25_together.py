@@ -26,9 +26,9 @@ from unisono.trace.checks.attributes import is_true, value_of, whole
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DATAGRAM as OF_DATAGRAM
 from unisono.trace.checks.model import PLACED, Life
-from unisono.trace.checks.shown_rows import Finding, LifeRows, Lives, ShownChecker, SpansOf, listed, named, names_in
+from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker, SpansOf, listed, named, names_in
 from unisono.trace.schema import BLOCK, DATAGRAM, DELIVER, SHOW, TOTAL, TRANSITION, Event, member_name
-from unisono.trace.shown import NOTHING, Shown, Totals
+from unisono.trace.shown import NOTHING, Shown, ShownTotals
 
 Batches: TypeAlias = Sequence[tuple[str, int, int]]
 """Origin, first, end."""
@@ -67,7 +67,7 @@ class _Step:
 
 def decide(
     lives: Lives, delivered: Mapping[tuple[str, str], DeliveredInView], batches: Callable[[str, str], Batches]
-) -> Iterator[Finding]:
+) -> Iterator[Breach]:
     """`delivered` and `batches` tell what a life delivered in a view; `batches` is asked only where two differ."""
     steps: defaultdict[str, dict[str, _Step]] = defaultdict(dict)  # by view and name
     for name in sorted(lives):
@@ -82,7 +82,7 @@ def decide(
         yield from _compare(steps[view], batches)
 
 
-def _judge_life(life: LifeRows, delivered: Mapping[tuple[str, str], DeliveredInView]) -> Iterator[Finding | _Step]:
+def _judge_life(life: LifeRows, delivered: Mapping[tuple[str, str], DeliveredInView]) -> Iterator[Breach | _Step]:
     last: Event | None = None
     ends: list[Event] = []  # TRANSITION rows since the last SHOW
     for row in life.rows:
@@ -120,7 +120,7 @@ def _judge_life(life: LifeRows, delivered: Mapping[tuple[str, str], DeliveredInV
 
 def _judge_transition(
     life: LifeRows, row: Event, last: Event | None, delivered: Mapping[tuple[str, str], DeliveredInView]
-) -> Iterator[Finding]:
+) -> Iterator[Breach]:
     if last is None or row.view != last.view:
         shown = "none" if last is None else last.view
         yield _finding("transition", life, row, f"was told that view {row.view} ends, but {shown} was shown last")
@@ -137,7 +137,7 @@ def _judge_transition(
         )
 
 
-def _judge_sets(life: LifeRows, row: Event, last: Event | None) -> Iterator[Finding]:
+def _judge_sets(life: LifeRows, row: Event, last: Event | None) -> Iterator[Breach]:
     members, together = frozenset(row.members or ()), frozenset(names_in(row, "together"))
     installed = life.views.get(row.view or "")
     if installed is None or installed.local_index > row.local_index or installed.members != row.members:
@@ -165,7 +165,7 @@ def _judge_sets(life: LifeRows, row: Event, last: Event | None) -> Iterator[Find
             )
 
 
-def _judge_ends(life: LifeRows, row: Event, last: Event | None, ends: list[Event]) -> Iterator[Finding]:
+def _judge_ends(life: LifeRows, row: Event, last: Event | None, ends: list[Event]) -> Iterator[Breach]:
     if len(ends) != (last is not None):
         yield _finding(
             "transition",
@@ -185,7 +185,7 @@ def _judge_ends(life: LifeRows, row: Event, last: Event | None, ends: list[Event
             )
 
 
-def _compare(steps: dict[str, _Step], batches: Callable[[str, str], Batches]) -> Iterator[Finding]:
+def _compare(steps: dict[str, _Step], batches: Callable[[str, str], Batches]) -> Iterator[Breach]:
     """Who names whom in one view. The odd one is compared with a member whose totals most others share."""
     told: set[frozenset[str]] = set()
     for name in sorted(steps):
@@ -222,7 +222,7 @@ def _compare(steps: dict[str, _Step], batches: Callable[[str, str], Batches]) ->
             yield _differ(model, one, batches)
 
 
-def _differ(one: _Step, other: _Step, batches: Callable[[str, str], Batches]) -> Finding:
+def _differ(one: _Step, other: _Step, batches: Callable[[str, str], Batches]) -> Breach:
     view = one.previous
     mine, theirs = batches(one.name, view), batches(other.name, view)
     only_mine, only_theirs = _beyond(mine, theirs), _beyond(theirs, mine)
@@ -266,10 +266,10 @@ def _told(row: Event) -> Shown:
 
 def _finding(
     what: str, life: LifeRows, row: Event, how: str, other: _Step | None = None, more: Mapping[str, object] = {}
-) -> Finding:
+) -> Breach:
     members = (life.name,) if other is None else (life.name, other.name)
     sentence = f"{life.name} {how} ({row.kind} of view {row.view}, local {row.local_index})."
-    return Finding(what, members, row.view, row.local_index, sentence, more)
+    return Breach(what, members, row.view, row.local_index, sentence, more)
 
 
 class Together(ShownChecker):
@@ -277,7 +277,7 @@ class Together(ShownChecker):
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
-        self._totals: defaultdict[tuple[str, str], Totals] = defaultdict(Totals)
+        self._totals: defaultdict[tuple[str, str], ShownTotals] = defaultdict(ShownTotals)
         self._ordinary: dict[tuple[str, str], int] = {}
 
     def row(self, life: Life, event: Event) -> None:
@@ -293,7 +293,7 @@ class Together(ShownChecker):
             key = (life.name, life.stay.id)
             self._ordinary.setdefault(key, self._totals[key].shown)
 
-    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Finding]:
+    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         delivered = {
             key: DeliveredInView(totals.told(), self._ordinary.get(key)) for key, totals in self._totals.items()
         }

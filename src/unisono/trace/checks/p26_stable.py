@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 
 from unisono.trace.checks.attributes import value_of
 from unisono.trace.checks.shown_rows import (
-    Finding,
+    Breach,
+    CastRange,
     LifeRows,
     Lives,
-    Message,
     Range,
     ShownChecker,
     SpansOf,
@@ -27,8 +27,8 @@ from unisono.trace.schema import CRASH, OK, RECEIPT, Event
 
 
 def decide(
-    lives: Lives, cast: Callable[[str, int, int], list[Message]], missing: Callable[[str, Message], list[Range]]
-) -> Iterator[Finding]:
+    lives: Lives, cast: Callable[[str, int, int], list[CastRange]], missing: Callable[[str, CastRange], list[Range]]
+) -> Iterator[Breach]:
     """`cast` tells what an origin cast of a range of messages; `missing` what one life did not deliver of them in their view."""
     for name in sorted(lives):
         for row in stable_receipts(lives[name]):
@@ -49,16 +49,16 @@ def stable_receipts(life: LifeRows) -> Iterator[Event]:
             yield row
 
 
-def _is_excused(life: LifeRows | None, message: Message) -> bool:
+def _is_excused(life: LifeRows | None, message: CastRange) -> bool:
     if life is None or not life.is_whole or life.ending == CRASH or life.is_cut_in(message.view):
         return True
     entered = life.views.get(message.view)
     return life.replaced(-1 if entered is None else entered.local_index)
 
 
-def _finding(name: str, row: Event, message: Message, part: Range, lacking: list[str]) -> Finding:
+def _finding(name: str, row: Event, message: CastRange, part: Range, lacking: list[str]) -> Breach:
     what = named(name, *part)
-    return Finding(
+    return Breach(
         "lost",
         (name, *(one for one in lacking if one != name)),
         message.view,
@@ -72,15 +72,17 @@ def _finding(name: str, row: Event, message: Message, part: Range, lacking: list
 class Stable(ShownChecker):
     id = "P26"
 
-    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Finding]:
+    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         self._delivered: dict[tuple[str, str], SpansOf] = {}  # by life and view
         return decide(lives, self._cast, self._missing)
 
-    def _cast(self, name: str, first: int, end: int) -> list[Message]:
+    def _cast(self, name: str, first: int, end: int) -> list[CastRange]:
         parts = self.history.by_name[name].cast_of(first, end)
-        return [Message(name, low, high, cast.view, cast.destinations) for low, high, cast in parts if cast is not None]
+        return [
+            CastRange(name, low, high, cast.view, cast.destinations) for low, high, cast in parts if cast is not None
+        ]
 
-    def _missing(self, who: str, message: Message) -> list[Range]:
+    def _missing(self, who: str, message: CastRange) -> list[Range]:
         key = (who, message.view)
         spans = self._delivered.get(key)
         if spans is None:

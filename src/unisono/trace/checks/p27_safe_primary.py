@@ -20,11 +20,11 @@ from unisono.trace.checks.attributes import is_true, value_of
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast
 from unisono.trace.checks.shown_rows import (
-    Delivered,
-    Finding,
+    Breach,
+    CastRange,
+    DeliveredRange,
     LifeRows,
     Lives,
-    Message,
     Range,
     ShownChecker,
     SpansOf,
@@ -62,13 +62,13 @@ def state_named(view: dict[str, Event]) -> str | None:
     return next((state for name in sorted(view) if (state := value_of(view[name], "state")) is not None), None)
 
 
-def decide(lives: Lives, safe: Iterable[Message], delivered: Iterable[Delivered]) -> Iterator[Finding]:
+def decide(lives: Lives, safe: Iterable[CastRange], delivered: Iterable[DeliveredRange]) -> Iterator[Breach]:
     """`delivered` are the deliveries of these safe messages."""
     if not any(life.is_shown for life in lives.values()):
         return
     chain = primaries(lives)
     has, early = SpansOf(), SpansOf()
-    first: dict[tuple[str, str], Delivered] = {}
+    first: dict[tuple[str, str], DeliveredRange] = {}
     for one in delivered:
         has.add((one.who, one.view, one.origin), one.first, one.end)
         if one.early:
@@ -86,8 +86,8 @@ def decide(lives: Lives, safe: Iterable[Message], delivered: Iterable[Delivered]
 
 
 def _judge_members(
-    lives: Lives, chain: dict[str, dict[str, Event]], message: Message, has: SpansOf
-) -> Iterator[Finding]:
+    lives: Lives, chain: dict[str, dict[str, Event]], message: CastRange, has: SpansOf
+) -> Iterator[Breach]:
     for name in sorted(lives):
         life = lives[name]
         entered = life.views.get(message.view)
@@ -117,14 +117,14 @@ def _later(life: LifeRows, chain: dict[str, dict[str, Event]], entered: Event) -
 class _Lineage:
     """Whether the states of later primaries have one message. None: that cannot be known."""
 
-    def __init__(self, lives: Lives, chain: dict[str, dict[str, Event]], message: Message, has: SpansOf) -> None:
+    def __init__(self, lives: Lives, chain: dict[str, dict[str, Event]], message: CastRange, has: SpansOf) -> None:
         self._lives, self._chain, self._message = lives, chain, message
         self._lacks = {
             name: bool(has.outside((name, message.view, message.origin), message.first, message.end)) for name in lives
         }
         self._known: dict[str, bool | None] = {}
 
-    def judge(self) -> Iterator[Finding]:
+    def judge(self) -> Iterator[Breach]:
         number = view_number(self._message.view)
         for view, rows in self._chain.items():
             state = state_named(rows)
@@ -184,10 +184,10 @@ class _Lineage:
 
 
 def _finding(
-    what: str, members: tuple[str, ...], view: str | None, local: int | None, message: Message, part: Range, how: str
-) -> Finding:
+    what: str, members: tuple[str, ...], view: str | None, local: int | None, message: CastRange, part: Range, how: str
+) -> Breach:
     title = named(message.origin, *part)
-    return Finding(
+    return Breach(
         what,
         members,
         view,
@@ -208,16 +208,16 @@ class SafePrimary(ShownChecker):
         if is_true(event, "safe"):
             self._safe.append(cast)
 
-    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Finding]:
+    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         chain = primaries(lives)
         safe = [
-            Message(cast.origin.name, cast.first, cast.end, cast.view, cast.destinations)
+            CastRange(cast.origin.name, cast.first, cast.end, cast.view, cast.destinations)
             for cast in self._safe
             if cast.view in chain
         ]
         return decide(lives, safe, self._delivered({message.view for message in safe}))
 
-    def _delivered(self, views: set[str]) -> Iterator[Delivered]:
+    def _delivered(self, views: set[str]) -> Iterator[DeliveredRange]:
         for life in self.history.numbered:
             for view in views & life.stays.keys():
                 yield from delivered_in(life.stays[view], lambda number: self.history.numbered[number].name)

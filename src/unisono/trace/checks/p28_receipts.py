@@ -14,20 +14,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from unisono.trace.checks.attributes import value_of
-from unisono.trace.checks.shown_rows import Finding, LifeRows, Lives, Range, ShownChecker, SpansOf, delivered_in, named
+from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, Range, ShownChecker, SpansOf, delivered_in, named
 from unisono.trace.schema import OK, RECEIPT, STAGES, UNCERTAIN, Event
 
 DELIVERED, APPLIED, _ = STAGES
 
 
-def decide(lives: Lives, missing: Callable[[str, Range, int], list[Range]]) -> Iterator[Finding]:
+def decide(lives: Lives, missing: Callable[[str, Range, int], list[Range]]) -> Iterator[Breach]:
     """`missing` tells which of its own messages a life had not delivered or placed before a row."""
     for name in sorted(lives):
         if not lives[name].is_holed:
             yield from _judge(lives[name], missing)
 
 
-def _judge(life: LifeRows, missing: Callable[[str, Range, int], list[Range]]) -> Iterator[Finding]:
+def _judge(life: LifeRows, missing: Callable[[str, Range, int], list[Range]]) -> Iterator[Breach]:
     said = SpansOf()  # by stage and outcome
     for row in life.rows:
         stage, outcome = value_of(row, "stage"), value_of(row, "outcome")
@@ -57,16 +57,16 @@ def _inside(said: SpansOf, key: tuple[object, ...], span: Range) -> list[Range]:
     return [] if spans is None else spans.inside(*span)
 
 
-def _finding(what: str, life: LifeRows, row: Event, part: Range, how: str) -> Finding:
+def _finding(what: str, life: LifeRows, row: Event, part: Range, how: str) -> Breach:
     title = named(life.name, *part)
     sentence = f"{life.name} was told that {title} {how} (local {row.local_index})."
-    return Finding(what, (life.name,), row.view, row.local_index, sentence, {"message": title})
+    return Breach(what, (life.name,), row.view, row.local_index, sentence, {"message": title})
 
 
-class Receipts(ShownChecker):
+class KeptReceipts(ShownChecker):
     id = "P28"
 
-    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Finding]:
+    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         self._own: dict[str, list[tuple[int, int, int]]] = {}  # by life: local, first, end
         return decide(lives, self._missing)
 

@@ -26,11 +26,11 @@ from collections.abc import Iterator
 
 from unisono.trace.checks.attributes import is_true, value_of
 from unisono.trace.checks.p27_safe_primary import came_with, part_of, primaries, state_named
-from unisono.trace.checks.shown_rows import Finding, LifeRows, Lives, ShownChecker, listed
+from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker, listed
 from unisono.trace.schema import END, LEAVE, SHOW, SNAPSHOT_IN, STATE, VIEW, Event
 
 
-def decide(lives: Lives) -> Iterator[Finding]:
+def decide(lives: Lives) -> Iterator[Breach]:
     if not any(life.is_shown for life in lives.values()):
         return
     chain = primaries(lives)
@@ -47,7 +47,7 @@ def decide(lives: Lives) -> Iterator[Finding]:
 
 def _judge_origin(
     lives: Lives, chain: dict[str, dict[str, Event]], view: str, rows: dict[str, Event]
-) -> Iterator[Finding]:
+) -> Iterator[Breach]:
     predecessor = _predecessor(chain, rows)
     if predecessor is None:
         return
@@ -145,7 +145,7 @@ def _was_in(life: LifeRows, view: str, before: Event) -> bool:
     return row is not None and row.local_index < before.local_index
 
 
-def _judge_life(life: LifeRows) -> Iterator[Finding]:
+def _judge_life(life: LifeRows) -> Iterator[Breach]:
     current: Event | None = None  # the VIEW row of the view installed last
     states: list[int] = []  # local indices of STATE rows
     taken: Event | None = None  # the first SNAPSHOT_IN in that view
@@ -174,7 +174,7 @@ def _judge_life(life: LifeRows) -> Iterator[Finding]:
         yield from _judge_taken(life, current, taken, states)
 
 
-def _judge_taken(life: LifeRows, current: Event | None, taken: Event | None, states: list[int]) -> Iterator[Finding]:
+def _judge_taken(life: LifeRows, current: Event | None, taken: Event | None, states: list[int]) -> Iterator[Breach]:
     """A view is over in which a state may have been taken over."""
     if current is None or taken is None or value_of(current, "primary") is None:
         return
@@ -182,17 +182,17 @@ def _judge_taken(life: LifeRows, current: Event | None, taken: Event | None, sta
         yield _own(life, taken, "in silence", "took over a state, and its application was not told")
 
 
-def _own(life: LifeRows, row: Event, what: str, how: str) -> Finding:
+def _own(life: LifeRows, row: Event, what: str, how: str) -> Breach:
     sentence = f"{life.name} {how} (local {row.local_index})."
-    return Finding(what, (life.name,), row.view, row.local_index, sentence)
+    return Breach(what, (life.name,), row.view, row.local_index, sentence)
 
 
-def _finding(what: str, members: tuple[str, ...], view: str, local: int | None, how: str) -> Finding:
-    return Finding(what, members, view, local, f"Primary {view}: {how}.")
+def _finding(what: str, members: tuple[str, ...], view: str, local: int | None, how: str) -> Breach:
+    return Breach(what, members, view, local, f"Primary {view}: {how}.")
 
 
 class StateLineage(ShownChecker):
     id = "P29"
 
-    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Finding]:
+    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         return decide(lives)

@@ -67,7 +67,7 @@ class LifeRows:
 Lives: TypeAlias = Mapping[str, LifeRows]
 
 
-class Message(NamedTuple):
+class CastRange(NamedTuple):
     """(A part of) a batch as it was cast."""
 
     origin: str
@@ -77,7 +77,7 @@ class Message(NamedTuple):
     destinations: tuple[str, ...] | None
 
 
-class Delivered(NamedTuple):
+class DeliveredRange(NamedTuple):
     """(A part of) a batch as one life delivered it. `early`: before the life blocked for a view change."""
 
     who: str
@@ -89,7 +89,7 @@ class Delivered(NamedTuple):
     early: bool
 
 
-class Finding(NamedTuple):
+class Breach(NamedTuple):
     """A violation before it is told; `sentence` says it in words."""
 
     what: str
@@ -147,7 +147,7 @@ class ShownChecker(Checker):
         for finding in self.decide(self.lives()):
             self.report(finding.members, finding.sentence, **finding.witness)
 
-    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Finding]:
+    def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         raise NotImplementedError
 
 
@@ -156,9 +156,9 @@ def rows_of(life: Life) -> LifeRows:
     return LifeRows(life.name, life.kept, is_holed, life.unknown is None, life.ending, life.ending_reason)
 
 
-def delivered_in(stay: Stay, name_of: Callable[[int], str], *, placed: bool = False) -> Iterator[Delivered]:
+def delivered_in(stay: Stay, name_of: Callable[[int], str], *, placed: bool = False) -> Iterator[DeliveredRange]:
     """What one stay delivered, and placed if that is asked."""
     block = len(stay.spans) if stay.block is None else stay.block
     for at, ((number, first, end), mark) in enumerate(zip(stay.spans, stay.marks, strict=True)):
         if placed or not mark & PLACED:
-            yield Delivered(stay.life.name, stay.id, name_of(number), first, end, stay.locals[at], at < block)
+            yield DeliveredRange(stay.life.name, stay.id, name_of(number), first, end, stay.locals[at], at < block)

@@ -5,8 +5,8 @@ to where it is received. From there a bar shows how long the member **held the m
 order was known (t1), strong until it was delivered (t2). The number behind a delivery counts the deliveries at that member,
 so that one reads the total order along each line. Colours are the origins. Every mark has a tooltip.
 
-The same events make the same bytes, whatever order they come in. `diagram_events` reads them, `diagram_layout` says where
-everything goes, `diagram_svg` has the shapes and colours.
+The same events make the same bytes, in whatever order they come. `events` reads them, `layout` places everything, `svg` has the
+shapes and colours.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from unisono.trace import schema
 from unisono.trace.diagram import svg
 from unisono.trace.diagram.events import (
     UNITS,
+    BatchName,
+    HeldBatch,
     Highlight,
-    Hold,
-    Message,
     Point,
     counted,
     duration,
@@ -33,8 +33,8 @@ from unisono.trace.diagram.layout import (
     NOTE_SIZE,
     ON_THE_LINE,
     UNDRAWN,
-    Layout,
-    Row,
+    DiagramLayout,
+    MemberRow,
     lay_out,
     shortened,
     text_width,
@@ -89,7 +89,7 @@ def cut_window(events: Collection[Event], start_ns: int | None, end_ns: int | No
 class _Drawing:
     """The layers of one diagram, from the paper up."""
 
-    def __init__(self, layout: Layout, title: str, theme: Theme) -> None:
+    def __init__(self, layout: DiagramLayout, title: str, theme: Theme) -> None:
         self.layout, self.scale, self.names, self.rows = layout, layout.scale, layout.names, layout.rows
         self.title, self.theme = title, theme
         self.row_of = {row.life.name: row for row in self.rows}
@@ -237,7 +237,7 @@ class _Drawing:
 
     # One member's row.
 
-    def views(self, row: Row) -> Iterator[str]:
+    def views(self, row: MemberRow) -> Iterator[str]:
         """The views as shades behind a line, and the spans in which a view change blocked it."""
         middle, height = (row.top + row.bottom) / 2, row.bottom - row.top
         for start, end in self.spans(row, schema.VIEW, {schema.VIEW}):
@@ -248,7 +248,7 @@ class _Drawing:
             x0, x1 = self.scale.clamped(start), self.scale.clamped(end)
             yield svg.hatch(x0, x1, row.top, row.bottom, tell(row.life, start))
 
-    def spans(self, row: Row, begin: str, end: Collection[str]) -> list[tuple[Point, Point]]:
+    def spans(self, row: MemberRow, begin: str, end: Collection[str]) -> list[tuple[Point, Point]]:
         """From each beginning to the next end, or to the end of the life."""
         began: Point | None = None
         spans = []
@@ -262,14 +262,14 @@ class _Drawing:
             spans.append((began, row.life.points[-1]))
         return [(a, b) for a, b in spans if a.at <= self.scale.high and b.at >= self.scale.low]
 
-    def installations(self, row: Row) -> Iterator[str]:
+    def installations(self, row: MemberRow) -> Iterator[str]:
         for flag in row.flags:
             if flag.point.event.kind == schema.VIEW and self.scale.inside(flag.point):
                 told = tell(row.life, flag.point)
                 yield svg.line(flag.x, row.flag_y(flag) - 8, flag.x, row.bottom, "install", told)
                 yield svg.pennant(flag.x, row.line, told)
 
-    def life(self, row: Row) -> Iterator[str]:
+    def life(self, row: MemberRow) -> Iterator[str]:
         points, y, name = row.life.points, row.line, row.life.name
         in_view = next((point for point in points if point.event.kind == schema.VIEW), points[-1])
         x0, x1, x2 = (self.scale.clamped(point) for point in (points[0], in_view, points[-1]))
@@ -293,7 +293,7 @@ class _Drawing:
             told = f"{name}: the trace stops here; what came after is unknown"
             yield svg.line(x2, y, x2 + 16, y, "life dotted", told)
 
-    def flags(self, row: Row) -> Iterator[str]:
+    def flags(self, row: MemberRow) -> Iterator[str]:
         for flag in row.flags:
             kind, told = flag.point.event.kind, tell(row.life, flag.point)
             y = row.flag_y(flag)
@@ -304,7 +304,7 @@ class _Drawing:
                 parts += svg.dot(flag.x, row.line, 4.2, "cast", told)
             yield svg.group(self.css(message_of(flag.point.event)), parts)
 
-    def rings(self, row: Row) -> Iterator[str]:
+    def rings(self, row: MemberRow) -> Iterator[str]:
         """Around the events that the caller pointed at."""
         lane = {id(p): row.lane_y(hold) for hold in row.holds for p in (hold.start, hold.ordered, hold.end) if p}
         for point in row.life.points:
@@ -316,7 +316,7 @@ class _Drawing:
 
     # One message.
 
-    def way(self, row: Row, hold: Hold) -> Iterator[str]:
+    def way(self, row: MemberRow, hold: HeldBatch) -> Iterator[str]:
         """The slanted line from the cast, cut at the edges; dotted to the delivery where no receipt was recorded."""
         caster = self.row_of.get(hold.message.origin)
         if hold.cast is None or caster is None:
@@ -338,7 +338,7 @@ class _Drawing:
         drawn = svg.line(cut0, y0 + (cut0 - x0) * slope, cut1, y1 + (cut1 - x1) * slope, css, told)
         yield svg.group(self.css(hold.message), drawn)
 
-    def hold(self, row: Row, hold: Hold) -> str:
+    def hold(self, row: MemberRow, hold: HeldBatch) -> str:
         scale, life, y = self.scale, row.life, row.lane_y(hold)
         x0, x1 = scale.clamped(hold.first), scale.clamped(hold.last)
         known = min(max(scale.clamped(hold.ordered), x0), x1) if hold.ordered else x1
@@ -364,7 +364,7 @@ class _Drawing:
         i = self.colour_of[origin]
         return f"o{i % svg.ORIGINS}" + (" again" if i >= svg.ORIGINS else "")
 
-    def css(self, message: Message | None) -> str:
+    def css(self, message: BatchName | None) -> str:
         emphasis = self.layout.emphasis
         if message is None:
             return "plain"

@@ -37,7 +37,7 @@ VERBS = {
 }
 
 
-class Message(NamedTuple):
+class BatchName(NamedTuple):
     """A batch by the name of its caster and its first index: what the rows about it are joined by."""
 
     origin: str
@@ -48,10 +48,10 @@ class Message(NamedTuple):
         return f"{self.origin if origin is None else origin}:{self.first}{last}"
 
 
-def message_of(event: Event) -> Message | None:
+def message_of(event: Event) -> BatchName | None:
     if event.origin is None or event.first is None:
         return None
-    return Message(member_name(event.origin, event.origin_incarnation or 0), event.first)
+    return BatchName(member_name(event.origin, event.origin_incarnation or 0), event.first)
 
 
 @dataclass(slots=True, eq=False)
@@ -63,10 +63,10 @@ class Point:
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
+class HeldBatch:
     """One batch at one member, from its arrival (RECEIVE; at its caster CAST) to its turn (DELIVER or PLACE)."""
 
-    message: Message
+    message: BatchName
     count: int
     start: Point | None = None
     ordered: Point | None = None
@@ -87,18 +87,18 @@ class Hold:
 
 
 @dataclass(slots=True, eq=False)
-class Life:
+class Lifeline:
     """One incarnation of one member: a horizontal line. Its points are in local order, and there is at least one."""
 
     name: str
     points: list[Point]
-    holds: list[Hold] = field(default_factory=list)
+    holds: list[HeldBatch] = field(default_factory=list)
 
 
 # Read.
 
 
-def read(events: Iterable[Event]) -> list[Life]:
+def read(events: Iterable[Event]) -> list[Lifeline]:
     """The lives in a trace of one group, in the order of its views."""
     rows = list(events)
     if len({(row.run, row.group) for row in rows}) > 1:
@@ -109,7 +109,7 @@ def read(events: Iterable[Event]) -> list[Life]:
     views = sorted({(view_number(row.view or ""), row.view or "", row.members or ()) for row in rows if row.members})
     ranked = dict.fromkeys(name for _, _, members in views for name in members)
     names = [name for name in ranked if name in grouped] + sorted(grouped.keys() - ranked.keys())
-    lives = [Life(name, sorted(grouped[name], key=_locally)) for name in names]
+    lives = [Lifeline(name, sorted(grouped[name], key=_locally)) for name in names]
     for life in lives:
         life.holds = _holds(life.points)
     return lives
@@ -119,11 +119,11 @@ def _locally(point: Point) -> tuple[int, int, str]:
     return point.event.local_index, point.event.time_ns, point.event.kind
 
 
-def _holds(points: Sequence[Point]) -> list[Hold]:
+def _holds(points: Sequence[Point]) -> list[HeldBatch]:
     """Join what happened to each batch here. A second delivery is a hold of its own, so that one sees it."""
-    holds: list[Hold] = []
-    waiting: dict[Message, deque[Hold]] = defaultdict(deque)
-    early: dict[Message, Point] = {}  # the place of a batch can be known before the batch is here
+    holds: list[HeldBatch] = []
+    waiting: dict[BatchName, deque[HeldBatch]] = defaultdict(deque)
+    early: dict[BatchName, Point] = {}  # the place of a batch can be known before the batch is here
     views = 0  # how many holds the last view found here
     for point in points:
         event = point.event
@@ -135,7 +135,7 @@ def _holds(points: Sequence[Point]) -> list[Hold]:
         if message is None:
             continue
         if event.kind in (schema.CAST, schema.RECEIVE):
-            holds.append(Hold(message, event.count or 1, point, early.pop(message, None)))
+            holds.append(HeldBatch(message, event.count or 1, point, early.pop(message, None)))
             waiting[message].append(holds[-1])
         elif event.kind == schema.ORDERED:
             if waiting[message]:
@@ -144,7 +144,7 @@ def _holds(points: Sequence[Point]) -> list[Hold]:
                 early[message] = point
         elif event.kind in (schema.DELIVER, schema.PLACE):
             if not waiting[message]:
-                holds.append(Hold(message, event.count or 1))
+                holds.append(HeldBatch(message, event.count or 1))
                 waiting[message].append(holds[-1])
             waiting[message].popleft().end = point
     for hold in holds[views:]:
@@ -162,10 +162,10 @@ Highlight: TypeAlias = str | tuple[str, int]
 class Emphasis:
     """What is to stand out: messages, and events with the messages that they are about."""
 
-    def __init__(self, lives: Sequence[Life], highlight: Collection[Highlight]) -> None:
+    def __init__(self, lives: Sequence[Lifeline], highlight: Collection[Highlight]) -> None:
         self._events = {item for item in highlight if not isinstance(item, str)}
         named = [_parsed(item) for item in highlight if isinstance(item, str)]
-        self.messages: set[Message] = set()
+        self.messages: set[BatchName] = set()
         self.is_empty = True
         for life in lives:
             for point in life.points:
@@ -178,7 +178,7 @@ class Emphasis:
                     self.is_empty = False
                     self.messages |= set() if message is None else {message}
 
-    def marks(self, life: Life, point: Point) -> bool:
+    def marks(self, life: Lifeline, point: Point) -> bool:
         return (life.name, point.event.local_index) in self._events
 
 
@@ -197,7 +197,7 @@ def _parsed(name: str) -> tuple[str, int]:
 class Casts:
     """Finds the cast of a batch: the one that begins with its first message, or else one that holds it."""
 
-    def __init__(self, lives: Sequence[Life]) -> None:
+    def __init__(self, lives: Sequence[Lifeline]) -> None:
         self._by_origin: dict[str, list[tuple[int, Point]]] = defaultdict(list)
         for point in (point for life in lives for point in life.points if point.event.kind == schema.CAST):
             message = message_of(point.event)
@@ -206,7 +206,7 @@ class Casts:
         for casts in self._by_origin.values():
             casts.sort(key=lambda cast: cast[0])
 
-    def find(self, message: Message) -> Point | None:
+    def find(self, message: BatchName) -> Point | None:
         casts = self._by_origin.get(message.origin, [])
         i = bisect_right(casts, message.first, key=lambda cast: cast[0]) - 1
         if i < 0 or message.first >= casts[i][0] + (casts[i][1].event.count or 1):
@@ -214,7 +214,7 @@ class Casts:
         return casts[i][1]
 
 
-def place(lives: Sequence[Life]) -> bool:
+def place(lives: Sequence[Lifeline]) -> bool:
     """Give every point its abscissa. False: in steps, because the clocks of several members cannot be compared."""
     casts = Casts(lives)
     by_time = len(lives) < 2 or all(point.event.clock == "simulated" for life in lives for point in life.points)
@@ -230,7 +230,7 @@ def place(lives: Sequence[Life]) -> bool:
     return by_time
 
 
-def _place_by_steps(lives: Sequence[Life], casts: Casts) -> None:
+def _place_by_steps(lives: Sequence[Lifeline], casts: Casts) -> None:
     """The longest path over each member's own order and *a cast comes before its receipts and deliveries*.
 
     A broken trace can hold a cycle: A delivers y and then casts x, B delivers x and then casts y. The first line that waits
@@ -277,7 +277,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{plural}"
 
 
-def tell(life: Life, point: Point) -> str:
+def tell(life: Lifeline, point: Point) -> str:
     """Who, what, when and where in the trace."""
     event, message = point.event, message_of(point.event)
     what = f" {message.name(event.count or 1)}" if message else ""
@@ -296,7 +296,7 @@ def tell(life: Life, point: Point) -> str:
     return f"{life.name} {VERBS.get(event.kind, event.kind)}{what} · {when} · local {event.local_index}"
 
 
-def tell_hold(life: Life, hold: Hold) -> str:
+def tell_hold(life: Lifeline, hold: HeldBatch) -> str:
     """Both ends of a hold are one member's, so its length is known whatever the clock."""
     start, name = hold.first.event.time_ns, hold.message.name(hold.count)
     if hold.end is None:

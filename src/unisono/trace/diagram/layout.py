@@ -13,7 +13,18 @@ from itertools import pairwise
 from unicodedata import combining, east_asian_width
 
 from unisono.trace import schema
-from unisono.trace.diagram.events import VERBS, Emphasis, Highlight, Hold, Life, Message, Point, message_of, place, read
+from unisono.trace.diagram.events import (
+    VERBS,
+    BatchName,
+    Emphasis,
+    HeldBatch,
+    Highlight,
+    Lifeline,
+    Point,
+    message_of,
+    place,
+    read,
+)
 from unisono.trace.schema import Event
 
 LABEL_SIZE, NUMBER_SIZE, NAME_SIZE, MEMBER_SIZE, NOTE_SIZE = 10.5, 10.5, 9.5, 14.0, 11.0
@@ -95,7 +106,7 @@ def _pauses(ats: Sequence[int]) -> list[tuple[int, int]]:
 class Names:
     """What is written at the marks: `a:3`, with letters for the members where their addresses are long."""
 
-    def __init__(self, lives: Sequence[Life]) -> None:
+    def __init__(self, lives: Sequence[Lifeline]) -> None:
         named = [life.name for life in lives]
         self.origins = named + sorted({hold.message.origin for life in lives for hold in life.holds} - set(named))
         self.aliases: dict[str, str] = {}
@@ -107,7 +118,7 @@ class Names:
     def member(self, name: str) -> str:
         return self.aliases.get(name, shortened(name))
 
-    def message(self, message: Message, count: int) -> str:
+    def message(self, message: BatchName, count: int) -> str:
         return message.name(count, self.aliases.get(message.origin))
 
     def number(self, event: Event) -> str:
@@ -134,7 +145,7 @@ def _letters(i: int) -> str:
 
 
 @dataclass(slots=True)
-class Flag:
+class FlagLabel:
     """A label above a life line, on a pole at its left edge."""
 
     x: float
@@ -144,12 +155,12 @@ class Flag:
 
 
 @dataclass(slots=True)
-class Row:
+class MemberRow:
     """A life with its pixels. What it holds hangs below the line, flags stand above it."""
 
-    life: Life
-    holds: list[Hold]
-    flags: list[Flag]
+    life: Lifeline
+    holds: list[HeldBatch]
+    flags: list[FlagLabel]
     lanes: int
     lanes_needed: int  # by the bars and marks without their labels
     top: float = 0.0
@@ -166,22 +177,22 @@ class Row:
     def bottom(self) -> float:
         return self.line + LINE_TO_LANES + self.lanes * LANE - LANE / 2 + PAD - 2
 
-    def lane_y(self, hold: Hold) -> float:
+    def lane_y(self, hold: HeldBatch) -> float:
         return self.line + LINE_TO_LANES + hold.lane * LANE
 
-    def flag_y(self, flag: Flag) -> float:
+    def flag_y(self, flag: FlagLabel) -> float:
         return self.line - 6 - flag.tier * TIER
 
 
 @dataclass(slots=True)
-class Layout:
-    rows: list[Row]
+class DiagramLayout:
+    rows: list[MemberRow]
     scale: Scale
     names: Names
     by_time: bool
     emphasis: Emphasis
     messages: int  # in the window, shown or not
-    shown: frozenset[Message]
+    shown: frozenset[BatchName]
     names_width: float
     right: float  # where the last label ends
 
@@ -195,7 +206,7 @@ class Layout:
 
 def lay_out(
     events: Iterable[Event], start_ns: int | None, end_ns: int | None, highlight: Collection[Highlight]
-) -> Layout:
+) -> DiagramLayout:
     """Read, place and arrange."""
     lives = read(events)
     by_time = place(lives)
@@ -213,17 +224,19 @@ def lay_out(
         low, high = max(low, min(ats)), min(high, max(ats))
     ats = [p.at for life in lives for p in life.points if _drawn(p.event, wanted)]
 
-    def at_width(width: float) -> tuple[Scale, list[Row]]:
+    def at_width(width: float) -> tuple[Scale, list[MemberRow]]:
         scale = Scale(low, high, ats, MARGIN + names_width, width, by_time)
         return scale, [_arrange(life, wanted, scale, names) for life in lives]
 
     scale, rows = at_width(_width(lambda width: at_width(width)[1], len(wanted)))
     ends = [flag.x + 3 + text_width(flag.text, LABEL_SIZE) for row in rows for flag in row.flags]
     ends += [scale.clamped(h.last) + CAP + label_width(h, scale, names) for row in rows for h in row.holds]
-    return Layout(rows, scale, names, by_time, emphasis, messages, wanted, names_width, max([scale.right, *ends]))
+    return DiagramLayout(
+        rows, scale, names, by_time, emphasis, messages, wanted, names_width, max([scale.right, *ends])
+    )
 
 
-def _window(lives: Sequence[Life], start_ns: int | None, end_ns: int | None, by_time: bool) -> tuple[int, int]:
+def _window(lives: Sequence[Lifeline], start_ns: int | None, end_ns: int | None, by_time: bool) -> tuple[int, int]:
     """The range of abscissas. Without comparable clocks the window counts on each member's own."""
     ats = [
         point.at
@@ -238,10 +251,10 @@ def _window(lives: Sequence[Life], start_ns: int | None, end_ns: int | None, by_
     return low, max(low, high)
 
 
-def _width(rows_at: Callable[[float], list[Row]], messages: int) -> float:
+def _width(rows_at: Callable[[float], list[MemberRow]], messages: int) -> float:
     """The narrowest plot that is roomy, or that is hardly higher than the widest one would be."""
 
-    def height(rows: list[Row]) -> int:
+    def height(rows: list[MemberRow]) -> int:
         return sum(row.tiers + row.lanes for row in rows)
 
     lowest = height(rows_at(WIDTHS[-1]))
@@ -253,9 +266,9 @@ def _width(rows_at: Callable[[float], list[Row]], messages: int) -> float:
     return WIDTHS[-1]
 
 
-def _wanted(holds: Sequence[Hold], limit: int, highlight: Collection[Message]) -> frozenset[Message]:
+def _wanted(holds: Sequence[HeldBatch], limit: int, highlight: Collection[BatchName]) -> frozenset[BatchName]:
     """The first messages, or those around the first highlighted one."""
-    begun: dict[Message, int] = {}
+    begun: dict[BatchName, int] = {}
     for hold in holds:
         begun[hold.message] = min(hold.first.at, begun.get(hold.message, hold.first.at))
     order = sorted(begun, key=lambda message: (begun[message], message))
@@ -264,19 +277,19 @@ def _wanted(holds: Sequence[Hold], limit: int, highlight: Collection[Message]) -
     return frozenset(order[begin : begin + limit]) | {message for message in order if message in highlight}
 
 
-def _drawn(event: Event, wanted: Collection[Message]) -> bool:
+def _drawn(event: Event, wanted: Collection[BatchName]) -> bool:
     return event.kind not in UNDRAWN and (event.first is None or message_of(event) in wanted)
 
 
-def _arrange(life: Life, wanted: Collection[Message], scale: Scale, names: Names) -> Row:
+def _arrange(life: Lifeline, wanted: Collection[BatchName], scale: Scale, names: Names) -> MemberRow:
     flags = [
-        Flag(scale.x(point.at), text, point)
+        FlagLabel(scale.x(point.at), text, point)
         for point in life.points
         if scale.inside(point) and _drawn(point.event, wanted) and (text := names.flag(point.event))
     ]
     earlier = [point for point in life.points if point.event.kind == schema.VIEW and point.at < scale.low]
     if earlier and life.points[-1].at >= scale.low:
-        flags.append(Flag(scale.left, names.flag(earlier[-1].event), earlier[-1]))
+        flags.append(FlagLabel(scale.left, names.flag(earlier[-1].event), earlier[-1]))
     holds = [h for h in life.holds if h.message in wanted and h.first.at <= scale.high and h.last.at >= scale.low]
     holds.sort(key=lambda hold: (hold.first.at, hold.last.at, hold.message))
     bars = [(scale.clamped(hold.first), scale.clamped(hold.last)) for hold in holds]
@@ -287,10 +300,10 @@ def _arrange(life: Life, wanted: Collection[Message], scale: Scale, names: Names
         hold.lane = lane
     bare = _lanes([(x0, x1 + CAP) for x0, x1 in bars])
     _hoist(flags)
-    return Row(life, holds, flags, 1 + max(lanes, default=0), 1 + max(bare, default=0))
+    return MemberRow(life, holds, flags, 1 + max(lanes, default=0), 1 + max(bare, default=0))
 
 
-def label_width(hold: Hold, scale: Scale, names: Names) -> float:
+def label_width(hold: HeldBatch, scale: Scale, names: Names) -> float:
     """Of the number and the name behind a delivery."""
     if not scale.inside(hold.last):
         return 0.0
@@ -310,7 +323,7 @@ def _lanes(boxes: Sequence[tuple[float, float]]) -> list[int]:
     return lanes
 
 
-def _hoist(flags: list[Flag]) -> None:
+def _hoist(flags: list[FlagLabel]) -> None:
     """Raise a flag over every pole that stands behind its text, from right to left: then no pole crosses a text."""
     flags.sort(key=lambda flag: flag.x)
     for i in range(len(flags) - 1, -1, -1):

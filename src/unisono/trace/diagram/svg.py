@@ -11,7 +11,7 @@ from html import escape
 from typing import Literal, NamedTuple, TypeAlias
 
 from unisono.trace.diagram.layout import BAR, CAP, LABEL_SIZE, MEMBER_SIZE, NAME_SIZE, NOTE_SIZE, NUMBER_SIZE
-from unisono.trace.plain import plain_lines
+from unisono.trace.sanitize import sanitize_lines
 
 Theme: TypeAlias = Literal["light", "dark", "auto"]
 
@@ -24,7 +24,7 @@ def coordinate(value: float) -> str:
 
 def clean(text: str) -> str:
     """Text that XML can hold and that shows only what it says: other characters are written as their numbers."""
-    return escape(plain_lines(text))
+    return escape(sanitize_lines(text))
 
 
 def tag(name: str, css: str, title: str = "", **attributes: float | str) -> str:

@@ -17,10 +17,10 @@ from typing import Any
 
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
+from unisono.papers.directory.directory import Claimed, ClaimRefused, Directory, DirectorySettings, Lost
+from unisono.papers.directory.messages import Announce, NameTaken, Probe, Query, Release, make_directory_codec
 from unisono.runtime.addresses import Endpoint, sockaddr_of
 from unisono.runtime.seal import Seal
-from unisono.services.directory import Claimed, Directory, DirectorySettings, Lost, Refused
-from unisono.services.directory_messages import Announce, Probe, Query, Release, Taken, make_directory_codec
 from unisono.trace.files import read_text
 
 VERSION, KIND = 5, 0x30
@@ -97,8 +97,7 @@ class DirectoryNode:
         raise Misuse(f"a manager does not know the question {question.get('ask')!r}.")
 
     def _rows(self) -> list[dict[str, Any]]:
-        entries = sorted(self.directory._by_address.values(), key=lambda entry: entry.name)
-        return [self._row(entry.name, entry.address, entry.owner) for entry in entries]
+        return [self._row(entry.name, entry.address, entry.owner) for entry in self.directory.entries()]
 
     def _row(self, name: str, address: int, owner: MemberId | None) -> dict[str, Any]:
         return {"name": name, "number": address, "address": group_address(address), "owner": owner and str(owner)}
@@ -129,7 +128,9 @@ class DirectoryNode:
             self.refused += 1
             return
         message = self._codec.decode(memoryview(datagram)[at:], 0, 1)
-        if sender.address not in self._others or not isinstance(message, Probe | Taken | Announce | Release | Query):
+        if sender.address not in self._others or not isinstance(
+            message, Probe | NameTaken | Announce | Release | Query
+        ):
             self.refused += 1
             return
         self.directory.receive(sender, message, monotonic_ns())
@@ -156,11 +157,11 @@ class DirectoryNode:
         except OSError:
             return  # as if it were lost: everything is asked several times
 
-    def _show(self, happened: Claimed | Refused | Lost) -> None:
+    def _show(self, happened: Claimed | ClaimRefused | Lost) -> None:
         if isinstance(happened, Claimed):
             self._outcomes[happened.name] = self._row(happened.name, happened.address, self.directory.id)
             self._tell(f"claimed {happened.name!r}: {group_address(happened.address)}")
-        elif isinstance(happened, Refused):
+        elif isinstance(happened, ClaimRefused):
             self._outcomes[happened.name] = {"refused": happened.reason}
             self._tell(f"refused: {happened.reason}")
         else:

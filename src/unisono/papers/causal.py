@@ -10,7 +10,6 @@ from typing import Annotated, Any, cast
 import typer
 
 from unisono.cli import group_options as o
-from unisono.cli.by_hand import Prompts
 from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend
 from unisono.cli.streams import to_bytes, to_text
@@ -23,10 +22,11 @@ from unisono.core.membership.settings import MembershipSettings
 from unisono.core.streams.settings import StreamSettings
 from unisono.core.types import Batch, MemberId
 from unisono.orders.causal import Causal
+from unisono.papers.by_hand import Prompts
 from unisono.runtime.addresses import Endpoint, resolve_all
 from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.events import Delivery, Event, View
-from unisono.runtime.faulty import Faults, FaultyMember, Verdict
+from unisono.runtime.faulty import AckVerdict, Faults, FaultyMember
 from unisono.runtime.group import Group
 from unisono.runtime.join import FRAME_BYTES, Joining, join
 from unisono.runtime.loop import run
@@ -219,7 +219,7 @@ class Program:
         if self._prompts is not None:
             self._prompts.finish()
 
-    def _decide(self, verdict: Verdict) -> None:
+    def _decide(self, verdict: AckVerdict) -> None:
         driver = self._group._driver
         self._faulty.decide(verdict, driver.clock())
         driver.wake()

@@ -6,28 +6,28 @@ from random import Random
 
 import pytest
 
-from tests.directory_net import SETTINGS, Net, colliding
+from tests.papers.directory_net import SETTINGS, Net, colliding
 from unisono.core.config import SECOND
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.types import MemberId
-from unisono.services.directory import (
+from unisono.papers.directory.directory import (
     Claimed,
+    ClaimRefused,
     Directory,
     DirectorySettings,
-    Entry,
-    Happening,
     Lost,
-    Refused,
+    NameEntry,
+    Outcome,
     hash_into,
 )
-from unisono.services.directory_messages import (
+from unisono.papers.directory.messages import (
     WIRE,
     Announce,
     Message,
+    NameTaken,
     Probe,
     Query,
     Release,
-    Taken,
     make_directory_codec,
 )
 
@@ -76,7 +76,7 @@ def test_managers_defend_what_is_taken_for_a_newcomer_that_knows_nothing() -> No
     net.run(1)
     assert net["c"].owned == {y: 1}
     net.claim("c", x)
-    assert isinstance(net.happened["c"][-1], Refused)
+    assert isinstance(net.happened["c"][-1], ClaimRefused)
     assert net.owners(x) == ["a"]
 
 
@@ -181,7 +181,7 @@ def test_two_creators_claim_one_name_at_once() -> None:
     net.run(2)
     assert net.owners("x") == ["a"]
     (refusal,) = net.happened["b"]
-    assert refusal == Refused("x", "'x' cannot be claimed: a has it, or claimed it at the same time.")
+    assert refusal == ClaimRefused("x", "'x' cannot be claimed: a has it, or claimed it at the same time.")
 
 
 def test_two_owners_find_out_after_a_partition() -> None:
@@ -255,7 +255,7 @@ def test_a_manager_that_died_does_not_keep_its_names() -> None:
     net.run(1)
     del net.managers["a"]
     net.claim("b", "x")
-    assert isinstance(net.happened["b"][-1], Refused), "known, and not yet expired"
+    assert isinstance(net.happened["b"][-1], ClaimRefused), "known, and not yet expired"
     net.run(21)
     net.claim("b", "x")
     net.run(2)
@@ -265,7 +265,7 @@ def test_a_manager_that_died_does_not_keep_its_names() -> None:
 class KeepsQuotes(Directory):
     """Remembers what others say of a third."""
 
-    def _learn_taken(self, sender: MemberId, message: Taken, now: int) -> None:
+    def _learn_taken(self, sender: MemberId, message: NameTaken, now: int) -> None:
         super()._learn_taken(message.owner, message, now)
 
 
@@ -307,11 +307,11 @@ def test_an_exhausted_pool_is_a_sentence() -> None:
         net.run(2)
     assert net.addresses() == [0, 1, 2]
     net.claim("b", "s")
-    assert net.happened["b"] == [Refused("s", "'s' cannot be claimed: all 3 addresses of the pool are taken.")]
+    assert net.happened["b"] == [ClaimRefused("s", "'s' cannot be claimed: all 3 addresses of the pool are taken.")]
     net.start("c")  # which does not know it yet, and finds out address by address
     net.claim("c", "s")
     net.run(3)
-    assert net.happened["c"] == [Refused("s", "'s' cannot be claimed: all 3 addresses of the pool are taken.")]
+    assert net.happened["c"] == [ClaimRefused("s", "'s' cannot be claimed: all 3 addresses of the pool are taken.")]
     net["a"].release("q")
     net.flush("a")
     net.run(1)
@@ -380,7 +380,7 @@ def test_random_words_do_no_harm() -> None:
         else:
             words: list[Message] = [
                 Probe(name, address),
-                Taken(name, address, random.choice(ids), random.random() < 0.5),
+                NameTaken(name, address, random.choice(ids), random.random() < 0.5),
                 Announce(name, address),
                 Release(name, address),
                 Query(name),
@@ -389,7 +389,7 @@ def test_random_words_do_no_harm() -> None:
         one.tick(now)
         for happening in one.drain()[1]:
             assert not isinstance(happening, Lost) or happening.owner < one.id
-        entries: list[Entry] = list(one._by_address.values())
+        entries: list[NameEntry] = list(one._by_address.values())
         assert sorted(one._by_name) == sorted(entry.name for entry in entries)
         assert len(entries) <= 4
 
@@ -399,7 +399,7 @@ def test_every_message_survives_the_wire() -> None:
     owner = MemberId("10.0.0.1:7000", 3)
     messages: list[Message] = [
         Probe("x", 1),
-        Taken("é", 2, owner, True),
+        NameTaken("é", 2, owner, True),
         Announce("x", 3),
         Release("x", 4),
         Query("x"),
@@ -413,7 +413,7 @@ def test_every_message_survives_the_wire() -> None:
 
 
 def test_the_same_seed_is_the_same_run() -> None:
-    def events(seed: int) -> tuple[int, list[list[Happening]]]:
+    def events(seed: int) -> tuple[int, list[list[Outcome]]]:
         net = Net(4, loss=0.3, seed=seed)
         for manager, name in zip("abcd", colliding(4), strict=True):
             net.claim(manager, name)

@@ -38,7 +38,7 @@ from typing import NamedTuple, TypeAlias
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.types import MemberId
-from unisono.services.directory_messages import Announce, Message, Probe, Query, Release, Taken
+from unisono.papers.directory.messages import Announce, Message, NameTaken, Probe, Query, Release
 
 NAME_BYTES_MAX = 255
 
@@ -82,7 +82,7 @@ class Claimed(NamedTuple):
     address: int
 
 
-class Refused(NamedTuple):
+class ClaimRefused(NamedTuple):
     """The claim failed; the reason is a sentence."""
 
     name: str
@@ -97,10 +97,10 @@ class Lost(NamedTuple):
     owner: MemberId
 
 
-Happening: TypeAlias = Claimed | Refused | Lost
+Outcome: TypeAlias = Claimed | ClaimRefused | Lost
 
 
-class Entry:
+class NameEntry:
     """An address that is given away."""
 
     __slots__ = ("address", "due_ns", "name", "owner")
@@ -140,11 +140,11 @@ class Directory:
         """Messages that were refused or did not fit."""
         self._permanent = dict(permanent or {})
         self._reserved = {address: name for name, address in self._permanent.items()}
-        self._by_address: dict[int, Entry] = {}
-        self._by_name: dict[str, Entry] = {}
+        self._by_address: dict[int, NameEntry] = {}
+        self._by_name: dict[str, NameEntry] = {}
         self._claims: dict[str, Claim] = {}
         self._messages: dict[Message, None] = {}  # to send, each once
-        self._happenings: list[Happening] = []
+        self._happenings: list[Outcome] = []
         for name, address in self._permanent.items():
             _check_name(name)
             if not 0 <= address < self.settings.pool or self._reserved[address] != name:
@@ -209,10 +209,10 @@ class Directory:
         match message:
             case Probe():
                 self._defend(sender, message, now)
-            case Taken():
+            case NameTaken():
                 self._learn_taken(sender, message, now)
             case Announce(name, address):
-                self._learn(Entry(name, address, sender, now + self.settings.expiry_ns), now)
+                self._learn(NameEntry(name, address, sender, now + self.settings.expiry_ns), now)
             case Release(name, address):
                 entry = self._by_address.get(address)
                 if entry is not None and (entry.name, entry.owner) == (name, sender):
@@ -235,7 +235,7 @@ class Directory:
 
     # Outputs.
 
-    def drain(self) -> tuple[list[Message], list[Happening]]:
+    def drain(self) -> tuple[list[Message], list[Outcome]]:
         """What to send to all managers, and what happened, since the last time."""
         messages, self._messages = list(self._messages), {}
         happenings, self._happenings = self._happenings, []
@@ -252,6 +252,10 @@ class Directory:
     def owned(self) -> dict[str, int]:
         """The names that this manager owns, with their addresses."""
         return {entry.name: entry.address for entry in self._by_address.values() if entry.owner == self.id}
+
+    def entries(self) -> list[NameEntry]:
+        """All names known here, this manager's own and others', in alphabetical order."""
+        return sorted(self._by_address.values(), key=lambda entry: entry.name)
 
     # A claim's way through the pool.
 
@@ -286,7 +290,7 @@ class Directory:
             self._ask(claim, now)
             return
         del self._claims[claim.name]  # D1
-        entry = Entry(claim.name, claim.address, self.id, now)
+        entry = NameEntry(claim.name, claim.address, self.id, now)
         self._enter(entry)
         self._announce(entry, now)
         self._happenings.append(Claimed(claim.name, claim.address))
@@ -306,20 +310,20 @@ class Directory:
     def _defend(self, sender: MemberId, probe: Probe, now: int) -> None:
         for entry in self._against(probe.name, probe.address):
             if entry.owner != sender:
-                self._send(Taken(entry.name, entry.address, entry.owner, False))
+                self._send(NameTaken(entry.name, entry.address, entry.owner, False))
         rivals = [c for c in self._claims.values() if c.name == probe.name or c.address == probe.address]
         if rivals and self.id < sender:  # D2
             for claim in rivals:
-                self._send(Taken(claim.name, claim.address, self.id, True))
+                self._send(NameTaken(claim.name, claim.address, self.id, True))
         elif rivals:
             self._yield(probe.name, probe.address, sender, now)
 
-    def _against(self, name: str, address: int) -> Iterator[Entry]:
+    def _against(self, name: str, address: int) -> Iterator[NameEntry]:
         """What stands against giving this address to this name."""
         if address in self._reserved:
-            yield Entry(self._reserved[address], address, self.id, 0)
+            yield NameEntry(self._reserved[address], address, self.id, 0)
         if name in self._permanent:
-            yield Entry(name, self._permanent[name], self.id, 0)
+            yield NameEntry(name, self._permanent[name], self.id, 0)
         at = self._by_address.get(address)
         if at is not None:
             yield at
@@ -327,17 +331,17 @@ class Directory:
         if called is not None and called is not at:
             yield called
 
-    def _learn_taken(self, sender: MemberId, message: Taken, now: int) -> None:
+    def _learn_taken(self, sender: MemberId, message: NameTaken, now: int) -> None:
         """An objection binds my claims. Only an owner's own word is remembered, or others could keep a dead one's name alive."""
         name, address, owner, pending = message
         if owner == self.id:
             return  # someone quotes me
         if sender == owner and not pending:
-            self._learn(Entry(name, address, owner, now + self.settings.expiry_ns), now)
+            self._learn(NameEntry(name, address, owner, now + self.settings.expiry_ns), now)
         elif not pending or (sender == owner and owner < self.id):
             self._yield(name, address, owner, now)
 
-    def _learn(self, entry: Entry, now: int) -> None:
+    def _learn(self, entry: NameEntry, now: int) -> None:
         """Another manager owns this. Where two own the same, the lower one keeps it (D3)."""
         if entry.address in self._reserved or entry.name in self._permanent:
             return  # its table is not ours, and ours is what people look at here
@@ -358,11 +362,11 @@ class Directory:
     def _answer(self, name: str) -> None:
         entry = self._by_name.get(name)
         if name in self._permanent:
-            self._send(Taken(name, self._permanent[name], self.id, False))
+            self._send(NameTaken(name, self._permanent[name], self.id, False))
         elif entry is not None:
-            self._send(Taken(name, entry.address, entry.owner, False))
+            self._send(NameTaken(name, entry.address, entry.owner, False))
 
-    def _announce(self, entry: Entry, now: int) -> None:
+    def _announce(self, entry: NameEntry, now: int) -> None:
         entry.due_ns = now + self.settings.announce_ns
         self._send(Announce(entry.name, entry.address))
 
@@ -379,18 +383,18 @@ class Directory:
 
     # The tables.
 
-    def _enter(self, entry: Entry) -> None:
+    def _enter(self, entry: NameEntry) -> None:
         assert entry.address not in self._by_address, "D4"
         assert entry.name not in self._by_name, "D4"
         self._by_address[entry.address] = entry
         self._by_name[entry.name] = entry
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: NameEntry) -> None:
         del self._by_address[entry.address]
         del self._by_name[entry.name]
 
     def _refuse(self, name: str, reason: str) -> None:
-        self._happenings.append(Refused(name, f"{name!r} cannot be claimed: {reason}."))
+        self._happenings.append(ClaimRefused(name, f"{name!r} cannot be claimed: {reason}."))
 
     def _send(self, message: Message) -> None:
         if len(self._messages) < self.settings.messages_max or message in self._messages:
@@ -418,5 +422,5 @@ def _check_name(name: str) -> None:
         raise Misuse(f"a name has 1 to {NAME_BYTES_MAX} bytes, not {size}: choose another.")
 
 
-def _taken_by(entry: Entry) -> str:
+def _taken_by(entry: NameEntry) -> str:
     return f"{entry.owner} has it, at address {entry.address}"

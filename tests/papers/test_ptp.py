@@ -10,21 +10,22 @@ import pytest
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError, Misuse
-from unisono.runtime.faulty import FaultyLink, Question, Verdict
-from unisono.services.ptp import (
+from unisono.papers.ptp.faulty_link import FaultyLink
+from unisono.papers.ptp.link import (
     Acknowledgement,
     AckReceived,
-    Datagram,
-    Failed,
     Link,
+    LinkDatagram,
     LinkSettings,
+    LinkTurn,
     Note,
+    PeerFailed,
     Received,
     Resent,
-    Turn,
     _Flight,
     decode,
 )
+from unisono.runtime.faulty import AckVerdict, Question
 
 SMALL = LinkSettings(datagram_bytes=80, window=4)
 
@@ -37,10 +38,10 @@ class Wire:
         self.now = SECOND
         self.random = Random(seed)
         self.loss, self.doubled = loss, doubled
-        self.drops: Callable[[str, Datagram], bool] = lambda _, __: False
+        self.drops: Callable[[str, LinkDatagram], bool] = lambda _, __: False
         self.got: dict[str, list[bytes]] = {"a": [], "b": []}
         self.notes: dict[str, list[Note]] = {"a": [], "b": []}
-        self.sent: list[tuple[int, str, Datagram]] = []
+        self.sent: list[tuple[int, str, LinkDatagram]] = []
         self._arrivals: list[tuple[int, int, str, bytes]] = []
         self._deadlines: dict[str, int | None] = {"a": None, "b": None}
 
@@ -104,7 +105,7 @@ def test_a_healthy_peer_on_a_lossy_link_refuses_nothing_and_does_not_fail(seed: 
     assert all(wire.ends["a"].send(message) for message in said)
     wire.run(600)
     assert wire.ends["b"].refused == 0
-    assert not [note for note in wire.notes["a"] if isinstance(note, Failed)]
+    assert not [note for note in wire.notes["a"] if isinstance(note, PeerFailed)]
     assert wire.got["b"] == said
 
 
@@ -120,7 +121,7 @@ def test_after_five_resends_the_peer_counts_as_failed() -> None:
     assert len(times) == 6
     waits = [later - earlier for earlier, later in pairwise(times)]
     assert all(longer == 2 * shorter for shorter, longer in pairwise(waits))
-    assert wire.notes["a"] == [*(Resent(0, tries) for tries in range(2, 7)), Failed(0, 6, 2)]
+    assert wire.notes["a"] == [*(Resent(0, tries) for tries in range(2, 7)), PeerFailed(0, 6, 2)]
     assert a.is_failed
     assert a.is_idle
 
@@ -143,7 +144,7 @@ def test_after_a_failure_a_new_stream_begins(lost: str) -> None:
     wire.drops = lambda end, _: end == lost
     wire.ends["a"].send(b"one")
     wire.run(5)
-    assert isinstance(wire.notes["a"][-1], Failed)
+    assert isinstance(wire.notes["a"][-1], PeerFailed)
     wire.drops = lambda *_: False
     wire.ends["a"].send(b"two")
     wire.run(5)
@@ -165,7 +166,7 @@ def test_a_duplicate_is_acknowledged_again_and_not_shown_again() -> None:
 def test_data_of_an_earlier_life_is_never_acknowledged() -> None:
     """L2: a's process was restarted, and a datagram of its first life comes late."""
     wire = Wire(Link(5), Link(2))
-    late = Datagram(4, 0, 0, 0, 1, None, b"from the grave", True).encode()
+    late = LinkDatagram(4, 0, 0, 0, 1, None, b"from the grave", True).encode()
     wire.ends["a"].send(b"hello")
     wire.run(1)
     sent = len(wire.sent)
@@ -213,7 +214,7 @@ def test_a_knock_costs_a_round_trip_and_none_of_the_tries(resends: int) -> None:
         link.send(f"second of {name}".encode())
     wire.run(0.15)
     assert wire.got == {name: [f"{n} of {other}".encode() for n in ("first", "second")] for name, other in ("ab", "ba")}
-    assert not [note for notes in wire.notes.values() for note in notes if isinstance(note, Resent | Failed)]
+    assert not [note for notes in wire.notes.values() for note in notes if isinstance(note, Resent | PeerFailed)]
     assert all(link.is_idle for link in wire.ends.values())
 
 
@@ -303,7 +304,7 @@ def test_damaged_datagrams_do_no_harm(seed: int) -> None:
     wire = Wire(Link(1), Link(2))
     wire.ends["a"].send(b"before")
     wire.run(1)
-    good = Datagram(1, 2, 0, 1, 1, Acknowledgement(0, 0, 1, 7), b"", True).encode()
+    good = LinkDatagram(1, 2, 0, 1, 1, Acknowledgement(0, 0, 1, 7), b"", True).encode()
     for _ in range(2_000):
         bad = bytearray(good[: random.randrange(len(good))] if random.random() < 0.5 else good)
         bad[:2] = random.randbytes(2)[: len(bad)]
@@ -321,7 +322,7 @@ def test_damaged_datagrams_do_no_harm(seed: int) -> None:
 class Decided(Link):
     """A link behind a wrapper, with somebody who decides about each acknowledgement at once."""
 
-    def __init__(self, life: int, decide: Callable[[Question], Verdict]) -> None:
+    def __init__(self, life: int, decide: Callable[[Question], AckVerdict]) -> None:
         super().__init__(life)
         self.told: list[str] = []
         self.asked: list[Question] = []
@@ -329,7 +330,7 @@ class Decided(Link):
         self._decide = decide
         self._wrapper = FaultyLink(_Inner(self), "a", self.told.append, self._open.append)
 
-    def drain(self, now: int) -> Turn:
+    def drain(self, now: int) -> LinkTurn:
         turn = self._wrapper.drain(now)
         while self._open:
             self.asked.append(self._open.pop(0))
@@ -351,7 +352,7 @@ class _Inner(Link):
 
 def test_an_altered_acknowledgement_is_one_of_nothing() -> None:
     """Even one that names another datagram which is under way: the check does not fit."""
-    b = Decided(2, lambda question: Verdict(seq=3 - question.seq if question.seq and len(b.asked) < 5 else None))
+    b = Decided(2, lambda question: AckVerdict(seq=3 - question.seq if question.seq and len(b.asked) < 5 else None))
     wire = Wire(Link(1), b)
     wire.ends["a"].send(b"zero")
     wire.run(1)
@@ -366,8 +367,8 @@ def test_an_altered_acknowledgement_is_one_of_nothing() -> None:
 
 
 def test_a_dropped_or_delayed_acknowledgement_means_a_resend() -> None:
-    verdicts = [Verdict(is_dropped=True), Verdict(delay_ns=SECOND)]
-    b = Decided(2, lambda _: verdicts.pop(0) if verdicts else Verdict())
+    verdicts = [AckVerdict(is_dropped=True), AckVerdict(delay_ns=SECOND)]
+    b = Decided(2, lambda _: verdicts.pop(0) if verdicts else AckVerdict())
     wire = Wire(Link(1), b)
     wire.ends["a"].send(b"zero")
     wire.run(10)
@@ -384,13 +385,13 @@ def test_nobody_waits_while_a_question_is_open() -> None:
     asked: list[Question] = []
     link = Link(2)
     wrapper = FaultyLink(link, "a", told.append, asked.append)
-    link.receive(Datagram(1, 2, 0, 0, 1, None, b"in", True).encode(), SECOND)
+    link.receive(LinkDatagram(1, 2, 0, 0, 1, None, b"in", True).encode(), SECOND)
     link.send(b"out")
     turn = wrapper.drain(SECOND)
     assert turn.messages == [b"in"]
     assert [(seen.data, seen.ack) for one in turn.datagrams if (seen := decode(one))] == [(b"out", None)]
     assert asked == [Question("a", 0)]
-    wrapper.decide(Verdict(delay_ns=MILLISECOND), SECOND)
+    wrapper.decide(AckVerdict(delay_ns=MILLISECOND), SECOND)
     assert not wrapper.drain(SECOND).datagrams
     assert wrapper.drain(SECOND).deadline == SECOND + MILLISECOND
     (late,) = wrapper.drain(SECOND + MILLISECOND).datagrams
@@ -414,7 +415,7 @@ class AcksStale(Link):
 class TakesTwice(Link):
     """Forgets what it has taken."""
 
-    def _take(self, seen: Datagram, data: bytes) -> None:
+    def _take(self, seen: LinkDatagram, data: bytes) -> None:
         if seen.seq < self._expected:
             self._messages.append(data)
         super()._take(seen, data)
@@ -423,7 +424,7 @@ class TakesTwice(Link):
 class TakesUnordered(Link):
     """Does not wait for what is missing."""
 
-    def _take(self, seen: Datagram, data: bytes) -> None:
+    def _take(self, seen: LinkDatagram, data: bytes) -> None:
         self._expected = min(seen.seq, self._expected) if seen.seq < self._expected else seen.seq
         super()._take(seen, data)
 

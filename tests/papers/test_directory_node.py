@@ -11,9 +11,9 @@ import pytest
 
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
+from unisono.papers.directory.directory import DirectorySettings
+from unisono.papers.directory.node import DirectoryNode, group_address
 from unisono.runtime.addresses import Endpoint, bind, bound_endpoint
-from unisono.runtime.directory_node import DirectoryNode, group_address
-from unisono.services.directory import DirectorySettings
 
 QUICK = DirectorySettings(probe_ns=10_000_000)
 KEY, OTHER_KEY = bytes(32), bytes(31) + b"\1"
@@ -76,7 +76,7 @@ def test_what_strangers_send_is_counted_and_does_no_harm() -> None:
 
 
 def _probe() -> Any:
-    from unisono.services.directory_messages import Probe
+    from unisono.papers.directory.messages import Probe
 
     return Probe("nothing of ours", 1)
 
@@ -154,7 +154,7 @@ def test_a_manager_that_believes_strangers_is_found(monkeypatch: pytest.MonkeyPa
 def test_a_stranger_cannot_object() -> None:
     async def main() -> None:
         async with Pair() as (a, _):
-            from unisono.services.directory_messages import Announce
+            from unisono.papers.directory.messages import Announce
 
             stranger = DirectoryNode(a._udp, MemberId("127.0.0.1:1", 1), [], None, {})
             a._take(stranger._head + stranger._codec.encode(Announce("news", 5)))

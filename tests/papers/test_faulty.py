@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from unisono import Delivery, Group, View, join
-from unisono.cli.by_hand import Prompts
-from unisono.cli.causal import _settings
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.member.member import Member
 from unisono.core.types import MemberId
-from unisono.runtime.faulty import Faults, FaultyMember, Question, Verdict
+from unisono.papers.by_hand import Prompts
+from unisono.papers.causal import _settings
+from unisono.runtime.faulty import AckVerdict, Faults, FaultyMember, Question
 from unisono.runtime.join import Joining
 from unisono.sim.loop import Network, in_virtual_time
 
@@ -150,16 +150,16 @@ def test_an_altered_acknowledgement_deceives_nobody(seq: int) -> None:
         await asyncio.sleep(1)
         assert b.asked == [Question("alpha", 0)]  # the resends wait for the same answer
         assert "one" in [text for _, text in b.seen]
-        b.wrapper.decide(Verdict(seq=seq), b.group._driver.clock())
+        b.wrapper.decide(AckVerdict(seq=seq), b.group._driver.clock())
         b.group._driver.wake()
         await asyncio.sleep(5)
         assert f"ACK 0 to alpha altered to {seq}" in b.texts()
         acks = [text for text in a.texts() if text.startswith("ACK")]
         assert acks == [f"ACK {seq} received of beta, which acknowledges nothing"]
         assert len(b.asked) == 2  # the resend is asked about anew
-        b.wrapper.decide(Verdict(is_dropped=True), b.group._driver.clock())
+        b.wrapper.decide(AckVerdict(is_dropped=True), b.group._driver.clock())
         await asyncio.sleep(5)
-        b.wrapper.decide(Verdict(), b.group._driver.clock())
+        b.wrapper.decide(AckVerdict(), b.group._driver.clock())
         b.group._driver.wake()
         await asyncio.sleep(5)
         assert "ACK 0 received of beta" in a.texts()
@@ -227,7 +227,7 @@ class NeverFails(FaultyMember):
 
 
 class AltersNothing(FaultyMember):
-    def decide(self, verdict: Verdict, now: int) -> None:
+    def decide(self, verdict: AckVerdict, now: int) -> None:
         super().decide(verdict._replace(seq=None), now)
 
 
@@ -259,7 +259,7 @@ class Screen:
 
 def test_a_number_that_an_acknowledgement_has_no_room_for_is_no_answer() -> None:
     """Found by reading: it was taken, and could not be sent."""
-    screen, decided = Screen(), list[Verdict]()
+    screen, decided = Screen(), list[AckVerdict]()
     prompts = Prompts(screen, decided.append, numbers=True, delays=True)  # type: ignore[arg-type]
     prompts.ask(Question("peer", 0))
     for words in (str(2**32), "9" * 5_000, "-1", "²"):
@@ -270,4 +270,4 @@ def test_a_number_that_an_acknowledgement_has_no_room_for_is_no_answer() -> None
         prompts.answer(words)
         assert screen.lines[-2] == f"{words!r} is no answer."
     prompts.answer("2")
-    assert decided == [Verdict(seq=2**32 - 1, delay_ns=2_000_000_000)]
+    assert decided == [AckVerdict(seq=2**32 - 1, delay_ns=2_000_000_000)]

@@ -97,7 +97,7 @@ class Acknowledgement(NamedTuple):
     check: int
 
 
-class Datagram(NamedTuple):
+class LinkDatagram(NamedTuple):
     """What travels, taken apart."""
 
     life: int
@@ -115,7 +115,7 @@ class Datagram(NamedTuple):
         return head + (TAIL.pack(*self.ack) if self.ack else b"") + (self.data or b"")
 
 
-def decode(datagram: bytes) -> Datagram | None:
+def decode(datagram: bytes) -> LinkDatagram | None:
     """A datagram taken apart; None if it is none of these."""
     if len(datagram) < HEAD.size or datagram[0] != VERSION or datagram[1] & ~(DATA | ACK | LAST) != _KIND:
         return None
@@ -129,7 +129,7 @@ def decode(datagram: bytes) -> Datagram | None:
     data = datagram[at:]
     if (not kind & DATA and data) or (kind & LAST and not kind & DATA):
         return None
-    return Datagram(life, to, epoch, seq, tries, ack, data if kind & DATA else None, bool(kind & LAST))
+    return LinkDatagram(life, to, epoch, seq, tries, ack, data if kind & DATA else None, bool(kind & LAST))
 
 
 # What happens, for whoever looks on.
@@ -152,7 +152,7 @@ class Resent(NamedTuple):
     tries: int
 
 
-class Failed(NamedTuple):
+class PeerFailed(NamedTuple):
     """The peer did not acknowledge a datagram: how often it was sent, and how many datagrams are given up with it."""
 
     seq: int
@@ -166,10 +166,10 @@ class Restarted(NamedTuple):
     life: int
 
 
-Note: TypeAlias = Received | AckReceived | Resent | Failed | Restarted
+Note: TypeAlias = Received | AckReceived | Resent | PeerFailed | Restarted
 
 
-class Turn(NamedTuple):
+class LinkTurn(NamedTuple):
     """What a turn brings: datagrams to send, whole messages, what happened, and when to call again."""
 
     datagrams: list[bytes]
@@ -279,14 +279,14 @@ class Link:
 
     # The end of a turn.
 
-    def drain(self, now: int) -> Turn:
+    def drain(self, now: int) -> LinkTurn:
         """Everything that must leave now, and everything that came."""
         for seq, flight in list(self._flights.items()):
             if flight.due <= now and not self._repeat(seq, flight, now):
                 break
         window = self.settings.window if self._peer_life else 1  # L3
         end = next(iter(self._flights), self._seq) + 2 * window  # L6
-        out: list[Datagram] = []
+        out: list[LinkDatagram] = []
         while self._queue and len(self._flights) < window and self._seq < end:
             piece = self._queue.popleft()
             self._flights[self._seq] = _Flight(self._seq, piece, now, self._timeout(len(piece.data)))
@@ -301,9 +301,9 @@ class Link:
         messages, self._messages = self._messages, []
         notes, self._notes = self._notes, []
         deadline = min((flight.due for flight in self._flights.values()), default=None)
-        return Turn([datagram.encode() for datagram in out], messages, notes, deadline)
+        return LinkTurn([datagram.encode() for datagram in out], messages, notes, deadline)
 
-    def _carry_acks(self, out: list[Datagram]) -> list[Datagram]:
+    def _carry_acks(self, out: list[LinkDatagram]) -> list[LinkDatagram]:
         """Acknowledgements ride on data where there is any."""
         carried = [one._replace(ack=ack) for one, ack in zip(out, self._acks, strict=False)]
         alone = [self._datagram(0, 0, None, False)._replace(ack=ack) for ack in self._acks[len(out) :]]
@@ -314,8 +314,8 @@ class Link:
         self._acks = []
         return carried + rest + alone
 
-    def _datagram(self, seq: int, tries: int, data: bytes | None, is_last: bool) -> Datagram:
-        return Datagram(self.life, self._peer_life, self._epoch, seq, tries, None, data, is_last)
+    def _datagram(self, seq: int, tries: int, data: bytes | None, is_last: bool) -> LinkDatagram:
+        return LinkDatagram(self.life, self._peer_life, self._epoch, seq, tries, None, data, is_last)
 
     # Sending.
 
@@ -331,7 +331,7 @@ class Link:
         return True
 
     def _fail(self, seq: int, flight: _Flight) -> None:
-        self._notes.append(Failed(seq, flight.tries, len(self._flights) + len(self._queue)))
+        self._notes.append(PeerFailed(seq, flight.tries, len(self._flights) + len(self._queue)))
         self.is_failed = True
         self._flights.clear()  # L4
         self._queue.clear()
@@ -391,7 +391,7 @@ class Link:
         self._ahead.clear()
         self._parts, self._parts_bytes = [], 0
 
-    def _take(self, seen: Datagram, data: bytes) -> None:
+    def _take(self, seen: LinkDatagram, data: bytes) -> None:
         if seen.epoch < self._peer_epoch:
             self.refused += 1
             return

@@ -7,8 +7,8 @@ from random import Random
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.types import MemberId
-from unisono.services.directory import Directory, DirectorySettings, Happening, hash_into
-from unisono.services.directory_messages import Announce, Probe, Query, Release, Taken, make_directory_codec
+from unisono.papers.directory.directory import Directory, DirectorySettings, Outcome, hash_into
+from unisono.papers.directory.messages import Announce, NameTaken, Probe, Query, Release, make_directory_codec
 
 SETTINGS = DirectorySettings(pool=16, announce_ns=5 * SECOND, expiry_ns=20 * SECOND)
 
@@ -31,7 +31,7 @@ class Net:
         self.cut: set[frozenset[str]] = set()  # pairs of managers that do not hear each other
         self.now = 0
         self.sent = 0
-        self.happened: dict[str, list[Happening]] = {}
+        self.happened: dict[str, list[Outcome]] = {}
         self.managers: dict[str, Directory] = {}
         self._random = Random(seed)
         self._heap: list[tuple[int, int, str, MemberId, bytes]] = []
@@ -81,7 +81,7 @@ class Net:
                 if name not in self.managers:
                     continue
                 message = self._codec.decode(data, 0, 1)
-                assert isinstance(message, Probe | Taken | Announce | Release | Query)
+                assert isinstance(message, Probe | NameTaken | Announce | Release | Query)
                 self[name].receive(sender, message, self.now)
             else:
                 self.now = due

@@ -18,12 +18,12 @@ from unisono.cli.show import cell, out, print_json, tell
 from unisono.core.errors import Misuse
 from unisono.core.text import shorten
 from unisono.core.types import MemberId
+from unisono.papers.directory.node import DirectoryNode, read_permanent
 from unisono.runtime.addresses import bind, bind_first, bound_endpoint, resolve, resolve_all
 from unisono.runtime.control_socket import ControlSocket, ask, find_place, find_sockets, remove
-from unisono.runtime.directory_node import DirectoryNode, read_permanent
 from unisono.runtime.loop import run as run_loop
 from unisono.runtime.seal import find_key
-from unisono.trace.plain import plain
+from unisono.trace.sanitize import sanitize
 
 LOCAL_MANAGERS = tuple(f"127.0.0.1:{port}" for port in range(7411, 7419))
 CLAIM_WAIT_S = 30.0
@@ -89,7 +89,7 @@ def run(
 
 
 def _say(text: str) -> None:
-    print(plain(text), flush=True)
+    print(sanitize(text), flush=True)
 
 
 @app.command("claim")

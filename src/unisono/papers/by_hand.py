@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 from unisono.cli.keyboard import Keyboard
 from unisono.core.config import SECOND
 from unisono.core.errors import Misuse
-from unisono.runtime.faulty import AS_IT_IS, Question, Verdict
+from unisono.runtime.faulty import AS_IT_IS, AckVerdict, Question
 from unisono.sim.units import parse_duration
 
 NUMBER_MAX = 2**32 - 1
@@ -37,7 +37,7 @@ class AsPrinted(TyperCommand):
 class Prompts:
     """Questions about acknowledgements. The next line that is typed answers the oldest one; receiving goes on meanwhile."""
 
-    def __init__(self, keyboard: Keyboard, decide: Callable[[Verdict], None], numbers: bool, delays: bool) -> None:
+    def __init__(self, keyboard: Keyboard, decide: Callable[[AckVerdict], None], numbers: bool, delays: bool) -> None:
         self._keyboard = keyboard
         self._decide = decide
         self._stages = [stage for stage, wanted in (("number", numbers), ("delay", delays)) if wanted]
@@ -79,11 +79,11 @@ class Prompts:
         if self._waiting:
             self._prompt()
 
-    def _read(self, words: str) -> Verdict | None:
+    def _read(self, words: str) -> AckVerdict | None:
         if not words:
             return self._verdict
         if words == "drop":
-            return Verdict(is_dropped=True)
+            return AckVerdict(is_dropped=True)
         if self._stages[self._stage] == "number":
             is_number = words.isascii() and words.isdigit() and len(words) <= len(str(NUMBER_MAX))
             return self._verdict._replace(seq=int(words)) if is_number and int(words) <= NUMBER_MAX else None
@@ -93,7 +93,7 @@ class Prompts:
             return None
         return self._verdict._replace(delay_ns=delay_ns) if delay_ns <= DELAY_NS_MAX else None
 
-    def _settle(self, verdict: Verdict) -> None:
+    def _settle(self, verdict: AckVerdict) -> None:
         self._waiting.popleft()
         self._stage, self._verdict = 0, AS_IT_IS
         self._decide(verdict)

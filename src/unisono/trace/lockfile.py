@@ -1,7 +1,7 @@
-"""A file that one process holds, and that others can ask about. It is let go of with the process, however that ends.
+"""Lock files: a process holds the lock until it releases it or ends, and other processes can ask whether it is held.
 
-A lock of this kind (`flock`) belongs to an open file, which a forked child has too. So a child closes its copy at once: else
-the lock would outlive its process in the child.
+The lock (`flock`) belongs to the open file, which a forked child inherits. A child therefore closes its copy at once;
+otherwise the lock would outlive its process in the child.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from weakref import WeakSet
 from unisono.trace.files import open_private
 
 
-class Held:
-    """A file, open and locked. Raises `BlockingIOError` if another process has it.
+class Lockfile:
+    """An open, locked file. Raises `BlockingIOError` if another process holds the lock.
 
-    With `wait` it is a file of one's own, which others at most look at; where files cannot be locked it is open all the same.
+    With `wait`, wait for the lock instead: for a file that only its owner locks for long. If the file system does not support
+    locks, the file is opened all the same.
     """
 
     def __init__(self, path: Path, *, wait: bool = False) -> None:
@@ -33,26 +34,26 @@ class Held:
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self.file)
-            if error.errno == errno.EACCES:  # some systems' word for it
+            if error.errno == errno.EACCES:  # what some systems raise for a held lock
                 raise BlockingIOError(error.errno, error.strerror) from None
             raise
         _of_this_process().add(self)
 
     def release(self) -> None:
-        """Unlocked in so many words: closing would not do it while a child that was just forked has the file."""
+        """Unlock explicitly and close: closing alone does not unlock while a just forked child has the file open."""
         if self.file >= 0:
             with contextlib.suppress(OSError):
                 fcntl.flock(self.file, fcntl.LOCK_UN)
             self.forget()
 
     def forget(self) -> None:
-        """Close the file and leave the lock to whoever else has it open."""
+        """Close the file without unlocking it: another process that inherited it keeps the lock."""
         os.close(self.file)
         self.file = -1
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds this file. One that is not there is not held."""
+    """Whether a process holds this file's lock. A missing file is not held."""
     try:
         file = open_private(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -61,7 +62,7 @@ def is_held(path: Path) -> bool:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # files cannot be locked here
+    except OSError:  # the file system does not support locks
         return False
     finally:
         os.close(file)
@@ -69,9 +70,9 @@ def is_held(path: Path) -> bool:
 
 
 @cache
-def _of_this_process() -> WeakSet[Held]:
-    """All that are held. Asked for with the first of them, it sees to it that forked children hold none."""
-    held: WeakSet[Held] = WeakSet()
+def _of_this_process() -> WeakSet[Lockfile]:
+    """All lock files of this process. The first call registers a hook that closes them in forked children."""
+    held: WeakSet[Lockfile] = WeakSet()
 
     def forget_all() -> None:
         for one in list(held):

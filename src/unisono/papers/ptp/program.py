@@ -10,18 +10,19 @@ from typing import Annotated
 import typer
 
 from unisono.cli import group_options as o
-from unisono.cli.by_hand import Prompts
 from unisono.cli.keyboard import Keyboard, ending_signals
 from unisono.cli.show import err
 from unisono.cli.streams import to_bytes, to_text
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
+from unisono.papers.by_hand import Prompts
+from unisono.papers.ptp.faulty_link import FaultyLink
+from unisono.papers.ptp.link import AckReceived, Link, LinkSettings, Note, PeerFailed, Received, Resent, Restarted
 from unisono.runtime.addresses import Endpoint, bind, bound_endpoint, resolve
-from unisono.runtime.faulty import FaultyLink, Verdict
+from unisono.runtime.faulty import AckVerdict
 from unisono.runtime.loop import run
 from unisono.runtime.seal import Seal, find_key, overhead
-from unisono.services.ptp import AckReceived, Failed, Link, LinkSettings, Note, Received, Resent, Restarted
-from unisono.trace.plain import plain
+from unisono.trace.sanitize import sanitize
 
 DATAGRAM_BYTES_MAX = 1_472
 """With the headers of UDP and IP: 1,500."""
@@ -146,13 +147,13 @@ class Party:
 
     def _lose(self, text: str) -> None:
         self._has_lost = True
-        err.print("unisono:", plain(text), markup=False, soft_wrap=True)
+        err.print("unisono:", sanitize(text), markup=False, soft_wrap=True)
 
     async def _change(self) -> None:
         self._moved.clear()
         await self._moved.wait()
 
-    def _decide(self, verdict: Verdict) -> None:
+    def _decide(self, verdict: AckVerdict) -> None:
         self._faulty.decide(verdict, monotonic_ns())
         self._turn()
 
@@ -203,7 +204,7 @@ class Party:
                 self._tell(f"resend {tries - 1} of {seq}")
             case Restarted():
                 self._tell(f"{self._peer} has restarted")
-            case Failed(seq, tries, given_up):
+            case PeerFailed(seq, tries, given_up):
                 self._has_lost = True
                 self._keyboard.say(
                     f"{self._peer} did not acknowledge {seq} after {tries} sends: it counts as failed, and {given_up} "

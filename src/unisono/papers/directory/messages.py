@@ -16,7 +16,7 @@ class Probe(NamedTuple):
     address: int
 
 
-class Taken(NamedTuple):
+class NameTaken(NamedTuple):
     """I object: `owner` has given the address to this name, or (pending) is about to and comes before you."""
 
     name: str
@@ -45,12 +45,12 @@ class Query(NamedTuple):
     name: str
 
 
-Message: TypeAlias = Probe | Taken | Announce | Release | Query
+Message: TypeAlias = Probe | NameTaken | Announce | Release | Query
 
 _MANAGER = ROW(TEXT, U64, type=MemberId)
 WIRE = (
     Layout(0x70, Probe, (TEXT, U32)),
-    Layout(0x71, Taken, (TEXT, U32, _MANAGER, FLAG)),
+    Layout(0x71, NameTaken, (TEXT, U32, _MANAGER, FLAG)),
     Layout(0x72, Announce, (TEXT, U32)),
     Layout(0x73, Release, (TEXT, U32)),
     Layout(0x74, Query, (TEXT,)),

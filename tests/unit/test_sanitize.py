@@ -14,10 +14,10 @@ import pytest
 
 from unisono.cli import show
 from unisono.runtime import logs
-from unisono.trace import plain
+from unisono.trace import sanitize
 from unisono.trace.diagram import svg as diagram_svg
 from unisono.trace.diagram.drawing import render
-from unisono.trace.plain import json_text
+from unisono.trace.sanitize import json_text
 from unisono.trace.story import tell
 
 C1 = [chr(code) for code in range(0x80, 0xA0)]
@@ -111,17 +111,17 @@ def test_trace_check_prints_hostile_names_as_escapes(tmp_path: Path) -> None:
 
 
 def test_json_that_is_only_dumped_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "_shown_in_json", lambda one: one)
+    monkeypatch.setattr(sanitize, "_shown_in_json", lambda one: one)
     with pytest.raises(AssertionError):
         test_json_shows_nothing_that_hides_and_means_the_same(False)
 
 
 def test_a_diagram_that_escapes_only_markup_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagram_svg, "plain_lines", str)
+    monkeypatch.setattr(diagram_svg, "sanitize_lines", str)
     with pytest.raises(AssertionError):
         test_a_diagram_hides_nothing_and_stays_xml()
 
 
 def test_the_narrow_space_between_a_figure_and_its_unit_stays() -> None:
     """Found by a browser: reports showed it as its number, behind every figure."""
-    assert plain.plain("16\u202fns, 1\u00a0000") == "16\u202fns, 1\u00a0000"
+    assert sanitize.sanitize("16\u202fns, 1\u00a0000") == "16\u202fns, 1\u00a0000"
