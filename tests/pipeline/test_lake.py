@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow
 import pytest
+from deltalake import DeltaTable
 
 from unisono.pipeline import lake_source
 from unisono.pipeline.data_files import ALL, Chosen, write_data_file
@@ -140,6 +141,19 @@ def test_a_part_of_an_hour_keeps_what_is_being_written(tmp_path: Path) -> None:
     facts = open_table(lake.out, "facts")
     assert facts.vacuum(0.5) == 0
     assert facts.vacuum(0) == 1, "no table holds it"
+
+
+def test_a_log_is_kept_as_long_as_the_writer_says(tmp_path: Path) -> None:
+    """Readers and other commands leave it as it is."""
+    folder = place(tmp_path / "facts")
+    intervals = []
+    for log_s in (None, 90.0, None, 90.0, 30.0):
+        table = Table.made(folder, SCHEMAS["facts"], log_s)
+        intervals.append((DeltaTable(str(tmp_path / "facts")).metadata().configuration, table.version))
+    assert [one["delta.logRetentionDuration"] for one, _ in intervals] == [
+        "interval 6 hours", "interval 90 seconds", "interval 90 seconds", "interval 90 seconds", "interval 30 seconds"
+    ]  # fmt: skip
+    assert [version for _, version in intervals] == [0, 1, 1, 1, 2]
 
 
 def test_a_new_column_is_added_and_is_null_in_older_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

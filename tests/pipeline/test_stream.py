@@ -30,6 +30,7 @@ from unisono.pipeline.lake import SCHEMAS, Change, Lake, Table, open_table
 from unisono.pipeline.ledger import Due, Ledger, find_segments
 from unisono.pipeline.measures import latency
 from unisono.pipeline.measures.journeys import journeys_of
+from unisono.pipeline.retention import Ages
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.storage import Place, place
 from unisono.pipeline.stream import Pipeline, Status, run_pipeline
@@ -445,14 +446,13 @@ def test_merged_files_hold_the_same_rows_and_runs_are_found_in_them(
     watched.mkdir()
     monkeypatch.setattr(upkeep, "SMALL_FILES_MAX", 5)
     monkeypatch.setattr(gold, "FILES_MAX", 1)
-    monkeypatch.setattr(stream, "MERGES_A_VACUUM", 1)
-    monkeypatch.setattr(stream, "RUNNING_VACUUM_HOURS", 0)
-    pipeline = pipeline_of(spark, watched, out)
+    pipeline = pipeline_of(spark, watched, out, ages=Ages(dead_s=0))
     files: list[int] = []
     streamed: list[Any] = []
     for path in sorted(recorded.iterdir()):
         shutil.copy2(path, watched)
         pipeline.look()
+        pipeline.clean_up()
         files.append(len(open_table(place(out), "facts").files()))
         if len(files) in (4, 9):
             streamed += stream_once(spark, place(out), tmp_path / "checkpoint")

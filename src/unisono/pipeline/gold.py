@@ -35,8 +35,9 @@ _EXPLAINED_DDL = (
 class Gold:
     """The tables of results, for the one process that writes to them."""
 
-    def __init__(self, spark: SparkSession, out: Place) -> None:
-        self._spark, self._out = spark, out
+    def __init__(self, spark: SparkSession, out: Place, log_s: float | None = None) -> None:
+        """`log_s`: how long the tables' logs are kept (`Table.made`)."""
+        self._spark, self._out, self._log_s = spark, out, log_s
         self._tables: dict[str, Table] = {}
         self.verdicts = self._table("verdicts", SCHEMAS["verdicts"])
         self._table("violations", SCHEMAS["violations"])
@@ -96,7 +97,7 @@ class Gold:
     def _table(self, name: str, schema: pyarrow.Schema | None = None) -> Table:
         if name not in self._tables:
             folder = table_folder(self._out, name)
-            self._tables[name] = Table.open(folder) if schema is None else Table.made(folder, schema)
+            self._tables[name] = Table.open(folder) if schema is None else Table.made(folder, schema, self._log_s)
         return self._tables[name]
 
 

@@ -52,7 +52,8 @@ if TYPE_CHECKING:  # deltalake itself is loaded where it is used: workers import
 
 TAKE_IN = "take-in"
 _CHANGES = "unisono.changes"
-_SETTINGS = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 6 hours"}
+_LOG_KEPT = "delta.logRetentionDuration"
+_SETTINGS = {"delta.checkpointInterval": "20", _LOG_KEPT: "interval 6 hours"}
 _COMMITS_BACK = 100
 """How far back the decisive commit of the last batch can lie: others behind it are upkeep alone."""
 
@@ -157,27 +158,34 @@ class Change:
 class Table:
     """A Delta table as one writer knows it: with the commits that it has seen, and its own."""
 
-    def __init__(self, folder: Place, delta: DeltaTable, wanted: pyarrow.Schema | None = None) -> None:
-        """`wanted`: columns that the table gets if it lacks them."""
+    def __init__(
+        self, folder: Place, delta: DeltaTable, wanted: pyarrow.Schema | None = None, log_s: float | None = None
+    ) -> None:
+        """`wanted`: columns that the table gets if it lacks them. `log_s`: as for `made`."""
         self.folder, self._delta = folder, delta
         if wanted is not None:
             self._add_missing(wanted)
+        if log_s is not None:
+            self._keep_log(f"interval {max(1, ceil(log_s))} seconds")
 
     @classmethod
-    def open(cls, folder: Place, wanted: pyarrow.Schema | None = None) -> Table:
+    def open(cls, folder: Place, wanted: pyarrow.Schema | None = None, log_s: float | None = None) -> Table:
         """A table that is there."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
         with _told(f"the table {folder} cannot be read"):
             try:
-                return cls(folder, DeltaTable(folder.uri, storage_options=folder.delta_options()), wanted)
+                return cls(folder, DeltaTable(folder.uri, storage_options=folder.delta_options()), wanted, log_s)
             except TableNotFoundError:
                 raise PipelineError(f"there is no table at {folder}.") from None
 
     @classmethod
-    def made(cls, folder: Place, schema: pyarrow.Schema) -> Table:
-        """A table with at least these columns. It is made if it is not there, and gets columns that it lacks."""
+    def made(cls, folder: Place, schema: pyarrow.Schema, log_s: float | None = None) -> Table:
+        """A table with at least these columns. It is made if it is not there, and gets columns that it lacks.
+
+        `log_s`: how long its log tells of commits that a checkpoint covers; None: as before, at first six hours.
+        """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -191,7 +199,7 @@ class Table:
                 except DeltaError:  # made by another process just now
                     if not is_table(folder):
                         raise
-            return cls.open(folder, schema)
+            return cls.open(folder, schema, log_s)
 
     @property
     def name(self) -> str:
@@ -281,10 +289,20 @@ class Table:
         with _told(f"{self.folder} could not be vacuumed"):
             return len(self._delta.vacuum(ceil(hours), dry_run=False, enforce_retention_duration=False, full=True))
 
+    def dead_files(self) -> list[str]:
+        """Files in its folder that it does not hold: it held them once, or they are being written."""
+        with _told(f"{self.folder} could not be listed"):
+            return self._delta.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
+
     def merge_small_files(self) -> None:
         """Rewrite small files as few large ones, where the order of rows does not matter."""
         with _told(f"{self.folder} could not be compacted"):
             self._delta.optimize.compact()
+            self._delta.update_incremental()
+
+    def _keep_log(self, interval: str) -> None:
+        if self._delta.metadata().configuration.get(_LOG_KEPT) != interval:
+            self._delta.alter.set_table_properties({_LOG_KEPT: interval})
             self._delta.update_incremental()
 
     def _add_missing(self, wanted: pyarrow.Schema) -> None:
@@ -342,13 +360,14 @@ class Series:
 class Lake:
     """The ledger and the silver tables of one folder, for the one process that writes to them."""
 
-    def __init__(self, out: str | Place) -> None:
+    def __init__(self, out: str | Place, log_s: float | None = None) -> None:
+        """`log_s`: how long the tables' logs are kept (`Table.made`)."""
         self.out = place(out)
         require_folder_of_tables(self.out)
-        self.segments = Table.made(self.out / "segments", SCHEMAS["segments"])
+        self.segments = Table.made(self.out / "segments", SCHEMAS["segments"], log_s)
         if batches := self.segments.transaction(TAKE_IN):
             self._require_silver(batches)
-        self.silver = {name: Table.made(self.out / name, SCHEMAS[name]) for name in SILVER}
+        self.silver = {name: Table.made(self.out / name, SCHEMAS[name], log_s) for name in SILVER}
         self._series = Series(TAKE_IN, self.segments, self.silver.__getitem__)
 
     @property

@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from unisono.pipeline.bronze import life_of
@@ -334,6 +334,10 @@ class Ledger:
     def is_judged(self, run: str) -> bool:
         return bool(self._count("select count(*) from judged where run = ?", run))
 
+    def is_retired(self, run: str) -> bool:
+        """Whether a run has a verdict, and no rows any more."""
+        return self.is_judged(run) and not self._count("select count(*) from holds where run = ?", run)
+
     def segment(self, key: str) -> Entry | None:
         """A segment with rows in the tables, as an act that takes it out."""
         row = self._base.execute("select path, size_bytes, modified_ns from segments where key = ?", (key,)).fetchone()
@@ -466,7 +470,7 @@ class Ledger:
             "modified_ns": entry.modified_ns,
             "rows": entry.rows,
             "bad": bool(entry.problems),
-            "taken_in": (taken_in or datetime.max).isoformat(),  # by this process, that is now
+            "taken_in": (taken_in or datetime.now(UTC)).isoformat(),
             "adds": entry.act == ADD,
         }
         self._base.execute(

@@ -26,12 +26,13 @@ from unisono.pipeline.data_files import Chosen, DataFile
 from unisono.pipeline.gold import Gold
 from unisono.pipeline.lake import SCHEMAS, Change, Lake, read_table
 from unisono.pipeline.ledger import Due, Ledger, Life, find_segments
+from unisono.pipeline.retention import LOOKS_PER_AGE, Ages, DeadFiles, retire_runs, retired_runs
 from unisono.pipeline.rewriting import Drop
 from unisono.pipeline.session import PipelineError, plain_errors
 from unisono.pipeline.storage import Place, place
 from unisono.pipeline.tables import Tables, keeping, tables_of
 from unisono.pipeline.take_in import OPEN_BYTES_MAX, REPLACE, SAID_DDL, Entry, Todo, take_in_lives
-from unisono.pipeline.upkeep import joined, ledger_file, merge_silver, needs_merging, taken_out, vacuum
+from unisono.pipeline.upkeep import joined, ledger_file, merge_silver, needs_merging, taken_out
 from unisono.pipeline.verify import Judgement, judge_facts
 from unisono.pipeline.whole import ROWS_MAX
 from unisono.trace.schema import NAMES
@@ -39,7 +40,7 @@ from unisono.trace.schema import NAMES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from unisono.pipeline.watch_service import WatchOptions
+    from unisono.pipeline.watch_service import JudgedViews, WatchOptions
 
 LOOK_EVERY_S = 1.0
 BATCH_BYTES = 2 << 30
@@ -50,9 +51,6 @@ RUNS_A_JUDGEMENT = 1_000
 """How many runs are judged at once, and committed together."""
 RUNS_TOLD = 1_000
 """How many runs a status tells of by name; all are counted."""
-MERGES_A_VACUUM = 8
-RUNNING_VACUUM_HOURS = 2.0
-"""How long a pipeline that runs for weeks keeps files that were merged into others."""
 QUARANTINE = ("run", "group", "member", "incarnation", "local_index", "file", "problem")
 _text, _long = pyarrow.string(), pyarrow.int64()
 _DUE = pyarrow.schema([("run", _text), ("segments", _long), ("batch", _long), ("problem", _text), ("copied", _text)])
@@ -104,14 +102,20 @@ class Pipeline:
         *,
         measure: Measure | None = None,
         progress: Progress = lambda text: None,
+        ages: Ages | None = None,
     ) -> None:
+        """`ages`: what `clean_up` keeps; None: Delta's logs stay as long as before."""
         self.spark, self.watched, self.out = spark, place(watched), place(out)
         require_apart(self.watched, self.out)
         self._measure, self._progress = measure, progress
-        self.lake = Lake(self.out)
-        self._gold = Gold(spark, self.out)
+        self._ages = ages or Ages()
+        log_s = None if ages is None else ages.log_s
+        self.lake = Lake(self.out, log_s)
+        self._gold = Gold(spark, self.out, log_s)
         self._ledger = Ledger(self.lake.segments, self._gold.verdicts)
-        self._tidied = self._merged = 0
+        self._dead_files = DeadFiles(self.out, self._ages.dead_s)
+        self._tidied = 0
+        self._retired_s = time.monotonic()
 
     def look(self, final: bool = False, last: bool = False) -> Status:
         """Do whatever there is to do. Doing it again changes nothing."""
@@ -136,9 +140,17 @@ class Pipeline:
         self._progress("merging small files")
         merge_silver(self.spark, self.lake)
         self._tidied = self.lake.batch
-        self._merged += 1
-        if self._merged % MERGES_A_VACUUM == 0:
-            vacuum(self.lake, RUNNING_VACUUM_HOURS)
+
+    def clean_up(self) -> frozenset[str]:
+        """Delete dead files and drop old runs, where it is time; old runs of which the table `views` still tells."""
+        self._dead_files.delete_old()
+        age_s, now_s = self._ages.runs_s, time.monotonic()
+        if age_s is None or now_s < self._retired_s + age_s / LOOKS_PER_AGE:
+            return frozenset()
+        self._retired_s = now_s
+        with plain_errors(f"dropping old runs of {self.out}"):
+            retire_runs(self.spark, self.lake, self._ledger, age_s)
+            return retired_runs(self.out, self._ledger)
 
     # Taking in.
 
@@ -246,35 +258,46 @@ def run_pipeline(
     progress: Progress = lambda text: None,
     views: WatchOptions | None = None,
     log: Progress = lambda text: None,
+    ages: Ages | None = None,
 ) -> Status:
     """Watch until interrupted; `once`: until everything that is there has been seen; `final`: and judge open runs too.
 
     With `views`, the views of running groups are judged beside it, and `log` gets a line for each violation.
+    `ages`: how long a pipeline that watches keeps what it could do without.
     """
-    pipeline = Pipeline(spark, watched, out, measure=measure, progress=progress)
+    pipeline = Pipeline(spark, watched, out, measure=measure, progress=progress, ages=ages)
     if once or final:
         status = pipeline.look(final, last=True)
         with _beside(spark, pipeline.out, views, log, once=True):
             return status
-    with _beside(spark, pipeline.out, views, log) as require_alive:
+    log_s = None if ages is None else ages.log_s
+    with _beside(spark, pipeline.out, views, log, log_s=log_s) as judged:
         while True:
             status = pipeline.look()
-            require_alive()
+            retired = pipeline.clean_up()
+            if judged is not None:
+                judged.require_alive()
+                judged.drop(retired)
             progress(f"{status.segments} segments, {status.judged} runs judged, {status.counts.get('open', 0)} open")
             time.sleep(LOOK_EVERY_S)
 
 
 @contextmanager
 def _beside(
-    spark: SparkSession, out: Place, views: WatchOptions | None, log: Progress, once: bool = False
-) -> Iterator[Callable[[], None]]:
+    spark: SparkSession,
+    out: Place,
+    views: WatchOptions | None,
+    log: Progress,
+    once: bool = False,
+    log_s: float | None = None,
+) -> Iterator[JudgedViews | None]:
     if views is None:
-        yield lambda: None
+        yield None
         return
     from unisono.pipeline.watch_service import views_judged
 
-    with views_judged(spark, out, views, log, once) as require_alive:
-        yield require_alive
+    with views_judged(spark, out, views, log, once, log_s) as judged:
+        yield judged
 
 
 def require_apart(watched: Place, out: Place) -> None:

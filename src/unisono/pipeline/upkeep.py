@@ -145,15 +145,17 @@ def merge_silver(spark: SparkSession, lake: Lake) -> None:
     lake.publish(ledger.get("segments", Change()), changes)
 
 
-def remove_segments(spark: SparkSession, lake: Lake, entries: Iterable[Entry]) -> int:
+def remove_segments(spark: SparkSession, lake: Lake, entries: Iterable[Entry], ledger: Ledger | None = None) -> int:
     """Take segments out of the silver tables; how many. Files of them that still lie there are not taken in again.
 
-    `entries` are acts that take segments out (`Ledger.segment`).
+    `entries` are acts that take segments out (`Ledger.segment`), and `ledger` is told of them.
     """
     count, left = 0, iter(entries)
     while some := list(islice(left, REMOVED_AT_ONCE)):
         changes = taken_out(spark, lake, Drop(segments=frozenset(entry.key for entry in some)))
         lake.publish(Change((ledger_file(lake, some),)), changes)
+        if ledger is not None:
+            ledger.take(some, lake.batch)
         count += len(some)
     return count
 

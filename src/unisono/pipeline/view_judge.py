@@ -53,10 +53,10 @@ FILES_MAX = 1_000
 VIEWS_MAX = 64
 """How many ended lives, and views that the limit has overtaken, are remembered."""
 FORGET_LIMITS = 144
-"""After how many time limits without facts a group is forgotten if all its views are UNKNOWN (a day, with ten
-minutes as limit). Until then, late rows can still correct them."""
-SILENT_LIMITS = 1_000
-"""The same for a group with a view that no member has left: it may be idle (a week)."""
+"""Time limits without facts after which a group is forgotten if all its views are UNKNOWN, unless told otherwise (a
+day, with ten minutes as limit). Until then, late rows can still correct them."""
+IDLE_FACTOR = 7
+"""A group with a view that no member has left may be idle. It is forgotten after this many times as long (a week)."""
 
 
 class Fact(NamedTuple):
@@ -150,8 +150,12 @@ class GroupJudge:
         limit_ms: int,
         spine: str | None = None,
         views: Mapping[str, str] | None = None,
+        forget_ms: int | None = None,
     ) -> None:
+        """`forget_ms`: how long a group that does not end properly is remembered; None: `FORGET_LIMITS`."""
         self._limit_ms = limit_ms
+        self._forget_after_ms = FORGET_LIMITS * limit_ms if forget_ms is None else forget_ms
+        self._idle_ms = IDLE_FACTOR * self._forget_after_ms
         said = json.loads(spine) if spine else {}
         self._lives = {who: _Life(**life) for who, life in said.get("lives", {}).items()}
         self._ended: dict[str, str] = said.get("ended", {})
@@ -184,7 +188,7 @@ class GroupJudge:
 
     def _overdue_ms(self, view: _View) -> int:
         if view.left_ms is None:
-            return self._heard_ms + SILENT_LIMITS * self._limit_ms
+            return self._heard_ms + self._idle_ms
         return view.left_ms + self._limit_ms
 
     def _forget_ms(self) -> int | None:
@@ -195,7 +199,7 @@ class GroupJudge:
             return None
         if not all(view.overdue for view in self._views.values()):
             return None
-        return self._heard_ms + FORGET_LIMITS * self._limit_ms
+        return self._heard_ms + self._forget_after_ms
 
     # What comes in.
 
@@ -253,7 +257,7 @@ class GroupJudge:
             missing = [who for who in view.members if not self._has_left(who, name, view)]
             why = f"{', '.join(missing)} did not say how it left the view within {self._limit_ms / 1000:g} s"
             if view.left_ms is None:
-                why = f"no rows of the group came for {SILENT_LIMITS * self._limit_ms / 1000:g} s"
+                why = f"no rows of the group came for {self._idle_ms / 1000:g} s"
             said.append(Said(name, "UNKNOWN", self._order(view), why, spans=_spans(view), files=_files(view)))
         forget_ms = self._forget_ms()
         if forget_ms is not None and now_ms >= forget_ms:
