@@ -1,13 +1,13 @@
 """A stream that stands for weeks, judged by a driver that is killed again and again.
 
-    ./dev bench weeks [--days 28] [--kills 10] [--folder DIR] [--json]
+    ./dev bench weeks [--days 28] [--kills 10] [--age 60] [--folder DIR] [--json]
 
 Each day of compressed time, runs of the simulator begin and end, some of them damaged, and one long
 group goes on: its view changes every day. The traces are written where `unisono pipeline run`
 watches. That process is killed at random moments and started again. In the end, what the table `views`
 says must be what the plain judge says of each whole run, each violation must have called the hook,
 and memory, state and files must not have grown with the days: what a pipeline keeps for hours and days
-(dead files, groups that never end properly, runs that were judged) it is told to keep for `AGE_S`.
+(dead files, groups that never end properly, runs that were judged) it is told to keep for `--age` seconds.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from unisono.trace.story import renumber, tell
 
 RUNS_A_DAY = 2
 MEMBERS_MAX, MESSAGES_MAX = 5, 30
-WAIT_S = 300.0
+WAIT_S = 900.0
 LONG = "weeks"
 TABLES = ("segments", "events", "facts", "views", "verdicts", "violations")
 AGE_S = 60.0
-"""How long the pipeline keeps what it could do without: a few of these days."""
+"""How long the pipeline keeps what it could do without: a few of these days, and longer than a turn of its stream."""
 LIMIT_S = 20.0
 
 
@@ -121,12 +121,12 @@ def long_group(day: int, is_last: bool) -> Iterator[Event]:
 class Driver:
     """`unisono pipeline run`, killed and started again."""
 
-    def __init__(self, traces: Path, out: Path, said: Path, log: Path) -> None:
+    def __init__(self, traces: Path, out: Path, said: Path, log: Path, age_s: float) -> None:
         hook = f"{sys.executable} -c \"import sys; open({str(said)!r}, 'a').write(sys.stdin.read())\""
         self._command = [
             sys.executable, "-m", "unisono", "pipeline", "run", "--watch", str(traces), "--out", str(out), "--on-fail", hook,
-            "--limit", str(LIMIT_S), "--forget", str(AGE_S), "--keep-days", str(AGE_S / 86_400),
-            "--vacuum-hours", str(AGE_S / 3_600),
+            "--limit", str(LIMIT_S), "--forget", str(age_s), "--keep-days", str(age_s / 86_400),
+            "--vacuum-hours", str(age_s / 3_600),
         ]  # fmt: skip
         self._log = log
         self.starts = 0
@@ -235,14 +235,14 @@ def compare(feeder: Feeder, tables: Tables) -> list[str]:
     return problems
 
 
-def run(days: int, kills: int, folder: Path, seed: int = 1) -> dict[str, Any]:
+def run(days: int, kills: int, folder: Path, seed: int = 1, age_s: float = AGE_S) -> dict[str, Any]:
     """Feed, kill, compare."""
     random = Random(f"weeks/{seed}")
     traces, out, said = folder / "traces", folder / "tables", folder / "hook.jsonl"
     traces.mkdir(parents=True)
     tables = Tables(out)
     feeder = Feeder(traces, random)
-    driver = Driver(traces, out, said, folder / "log.txt")
+    driver = Driver(traces, out, said, folder / "log.txt", age_s)
     killed_on = set(random.sample(range(1, days), min(kills, days - 1)))
     samples: list[dict[str, float]] = []
     start = time.monotonic()
@@ -276,6 +276,7 @@ def run(days: int, kills: int, folder: Path, seed: int = 1) -> dict[str, Any]:
         "verdicts": len(tables.verdicts()),
         "violations": len({one["id"] for one in calls}),
         "hook calls": len(calls),
+        "samples": samples,
         "growth": {
             name: {
                 "second quarter": round(median(one[name] for one in early), 1),
@@ -295,11 +296,12 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=28)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--age", type=float, default=AGE_S, help="seconds for which the pipeline keeps things")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="unisono-weeks-") as temporary:
-        found = run(options.days, options.kills, options.folder or Path(temporary), options.seed)
+        found = run(options.days, options.kills, options.folder or Path(temporary), options.seed, options.age)
     if options.json:
         print(json.dumps(found))
     else:

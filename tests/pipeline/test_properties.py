@@ -27,7 +27,7 @@ from unisono.pipeline.explain import sentence
 from unisono.pipeline.properties.base import COLUMNS
 from unisono.pipeline.properties.registry import PROPERTIES, check
 from unisono.pipeline.session import PipelineError
-from unisono.pipeline.tables import Tables, tables_of
+from unisono.pipeline.tables import TraceTables, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ def judged() -> dict[str, Trace]:
 
 
 @pytest.fixture(scope="module")
-def tables(spark: SparkSession, judged: dict[str, Trace]) -> Tables:
+def tables(spark: SparkSession, judged: dict[str, Trace]) -> TraceTables:
     return tables_of(spark.createDataFrame(traces.as_arrow(judged))).cached()
 
 
@@ -94,12 +94,12 @@ def oracle(judged: dict[str, Trace]) -> dict[str, frozenset[str]]:
 
 
 @pytest.fixture(scope="module")
-def found(tables: Tables) -> Found:
+def found(tables: TraceTables) -> Found:
     """By property and run: the violations. Filled in by `ask`, so that each property is one job."""
     return {}
 
 
-def ask(found: Found, tables: Tables, property_id: str) -> dict[str, list[Any]]:
+def ask(found: Found, tables: TraceTables, property_id: str) -> dict[str, list[Any]]:
     if property_id not in found:
         rows: dict[str, list[Any]] = {}
         for row in PROPERTIES[property_id](tables).select(*COLUMNS).collect():
@@ -139,7 +139,7 @@ def test_there_are_enough_traces_of_every_kind(judged: dict[str, Trace], oracle:
 
 @pytest.mark.parametrize("property_id", ASKED)
 def test_spark_and_oracle_find_the_same(
-    property_id: str, found: Found, tables: Tables, judged: dict[str, Trace], oracle: dict[str, frozenset[str]]
+    property_id: str, found: Found, tables: TraceTables, judged: dict[str, Trace], oracle: dict[str, frozenset[str]]
 ) -> None:
     by_spark = set(ask(found, tables, property_id))
     by_oracle = {run for run, broken in oracle.items() if property_id in broken}
@@ -149,7 +149,7 @@ def test_spark_and_oracle_find_the_same(
 
 @pytest.mark.parametrize("property_id", ASKED)
 def test_every_violation_is_told_in_a_sentence_of_its_run(
-    property_id: str, found: Found, tables: Tables, judged: dict[str, Trace]
+    property_id: str, found: Found, tables: TraceTables, judged: dict[str, Trace]
 ) -> None:
     """The members that it names are in the run, and the local indices that it names are those of rows."""
     told = 0
@@ -170,7 +170,7 @@ def test_every_violation_is_told_in_a_sentence_of_its_run(
 
 @pytest.mark.parametrize(("run", "order", "expected"), [(run, order, expected) for run, _, order, expected in PLANTED])
 def test_a_planted_fault_raises_exactly_what_the_table_says(
-    run: str, order: str, expected: set[str], found: Found, tables: Tables
+    run: str, order: str, expected: set[str], found: Found, tables: TraceTables
 ) -> None:
     owed = promises(order)
     assert {one for one in ASKED if one in owed and run in ask(found, tables, one)} == expected.intersection(ASKED)
@@ -178,14 +178,14 @@ def test_a_planted_fault_raises_exactly_what_the_table_says(
 
 @pytest.mark.parametrize("name", SUBTLE)
 def test_both_judges_find_what_is_broken_in_a_subtle_case(
-    name: str, found: Found, tables: Tables, oracle: dict[str, frozenset[str]]
+    name: str, found: Found, tables: TraceTables, oracle: dict[str, frozenset[str]]
 ) -> None:
     events, expected = SUBTLE[name]
     assert {one for one in ASKED if events[0].run in ask(found, tables, one)} == expected
     assert oracle[events[0].run] == expected
 
 
-def test_clean_runs_keep_what_their_order_promises(found: Found, tables: Tables) -> None:
+def test_clean_runs_keep_what_their_order_promises(found: Found, tables: TraceTables) -> None:
     for run, events in SIMULATED:
         broken = {one for one in promises(events[0].protocol).intersection(ASKED) if run in ask(found, tables, one)}
         assert not broken, run
@@ -204,7 +204,7 @@ def test_agreement_on_safe_messages_is_uniform(spark: SparkSession) -> None:
     )
 
 
-def test_check_gathers_what_is_owed(tables: Tables, found: Found) -> None:
+def test_check_gathers_what_is_owed(tables: TraceTables, found: Found) -> None:
     some = ["P2", "P12"]
     rows = check(tables, some).collect()
     assert {(row["property"], row["run"]) for row in rows} == {
@@ -212,14 +212,14 @@ def test_check_gathers_what_is_owed(tables: Tables, found: Found) -> None:
     }
 
 
-def test_check_knows_what_it_can_judge(tables: Tables) -> None:
+def test_check_knows_what_it_can_judge(tables: TraceTables) -> None:
     with pytest.raises(PipelineError, match="P99"):
         check(tables, ["P0", "P99"])
     with pytest.raises(PipelineError, match="nothing to check"):
         check(tables, [])
 
 
-def test_a_weaker_property_is_broken_only_with_the_stronger(found: Found, tables: Tables) -> None:
+def test_a_weaker_property_is_broken_only_with_the_stronger(found: Found, tables: TraceTables) -> None:
     for stronger in IMPLIES.keys() & set(ASKED):
         for one in IMPLIES[stronger]:
             assert ask(found, tables, one).keys() <= ask(found, tables, stronger).keys()

@@ -14,9 +14,9 @@ from benchmarks.weeks import run
 from tests.pipeline.test_verify_files import write_lives
 from tests.pipeline.test_watch import STORY, wait_for
 from unisono.pipeline.data_files import write_data_file
-from unisono.pipeline.lake import SCHEMAS, Change, Lake, open_table
+from unisono.pipeline.lake import SCHEMAS, Lake, TableChange, open_table
 from unisono.pipeline.retention import Ages, DeadFiles
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.storage import Location, place
 from unisono.pipeline.stream import Pipeline
 from unisono.pipeline.watch_service import WatchOptions, views_judged
 from unisono.trace.story import tell
@@ -34,12 +34,12 @@ def test_a_dead_file_goes_when_it_has_been_dead_for_long_enough(tmp_path: Path) 
     now = 0.0
     lake = Lake(place(tmp_path))
     kept, wasted, writing = (written(lake, batch) for batch in (1, 2, 3))
-    lake.publish(Change(), {"facts": kept})
+    lake.publish(TableChange(), {"facts": kept})
     dead_files = DeadFiles(lake.out, age_s=80.0, clock=lambda: now)
     assert dead_files.delete_old() == 0
     now = 79.0
     assert dead_files.delete_old() == 0, "not for long enough"
-    lake.publish(Change(), {"facts": writing})
+    lake.publish(TableChange(), {"facts": writing})
     late = written(lake, 4)
     now = 80.0
     assert dead_files.delete_old() == 0, "a look is not due"
@@ -52,12 +52,12 @@ def test_a_dead_file_goes_when_it_has_been_dead_for_long_enough(tmp_path: Path) 
     assert {file.path for file in open_table(lake.out, "facts").files()} == {name_of(kept), name_of(writing)}
 
 
-def written(lake: Lake, batch: int) -> Change:
+def written(lake: Lake, batch: int) -> TableChange:
     rows = pyarrow.Table.from_pylist([{"run": "r", "group": "g", "what": "life", "batch": batch}], SCHEMAS["facts"])
-    return Change((write_data_file(lake.out / "facts", batch, [rows], SCHEMAS["facts"]),))
+    return TableChange((write_data_file(lake.out / "facts", batch, [rows], SCHEMAS["facts"]),))
 
 
-def name_of(change: Change) -> str:
+def name_of(change: TableChange) -> str:
     return change.add[0].path
 
 
@@ -95,20 +95,20 @@ def test_old_runs_go_with_their_views_and_marks_while_the_pipeline_runs(spark: S
     assert Pipeline(spark, str(watched), out).look().results == status.results, "nor by another process"
 
 
-def rows_of(out: Place, run: str) -> list[dict[str, Any]]:
+def rows_of(out: Location, run: str) -> list[dict[str, Any]]:
     return [row for row in open_table(out, "views").read().to_pylist() if row["run"] == run]
 
 
-def said_of(out: Place, run: str) -> dict[str, str]:
+def said_of(out: Location, run: str) -> dict[str, str]:
     """By view: the last result."""
     return {row["view"]: row["result"] for row in sorted(rows_of(out, run), key=lambda row: row["said_ms"])}
 
 
-def ids_of(out: Place, run: str) -> list[str]:
+def ids_of(out: Location, run: str) -> list[str]:
     return sorted(row["id"] for row in rows_of(out, run) if row["id"] is not None)
 
 
-def marks(out: Place) -> list[str]:
+def marks(out: Location) -> list[str]:
     folder = Path(out.uri) / "_told"
     return sorted(file.name for file in folder.iterdir()) if folder.exists() else []
 

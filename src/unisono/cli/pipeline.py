@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from unisono.pipeline.lake import Lake
-    from unisono.pipeline.stream import Status
+    from unisono.pipeline.stream import PipelineStatus
 
 app = typer.Typer(help="Judge growing traces on Spark, and other systems' logs.", no_args_is_help=True)
 app.command("watch")(watch_command)
@@ -132,7 +132,7 @@ def run(
         raise typer.Exit(status.exit_code)
 
 
-def _show(status: Status, tables: str) -> None:
+def _show(status: PipelineStatus, tables: str) -> None:
     shown = sorted(status.results.items(), key=lambda item: (item[1] == "PASS", item))[:RUNS_SHOWN]
     reasons = _reasons(tables, frozenset(name for name, result in shown if result != "PASS"))
     for name, result in shown:
@@ -219,15 +219,15 @@ def retain(
     with _upkeep(tables, master, conf) as (spark, lake):
         from unisono.pipeline.gold import Gold
         from unisono.pipeline.lake import open_table
-        from unisono.pipeline.ledger import Ledger
+        from unisono.pipeline.ledger import SegmentLedger
         from unisono.pipeline.retention import drop_views, retire_runs, retired_runs
         from unisono.pipeline.upkeep import vacuum
-        from unisono.pipeline.watch_hooks import Marks
+        from unisono.pipeline.watch_hooks import HookMarks
 
-        ledger = Ledger(lake.segments, Gold(spark, lake.out).verdicts)
+        ledger = SegmentLedger(lake.segments, Gold(spark, lake.out).verdicts)
         dropped = retire_runs(spark, lake, ledger, days * 86_400)
         if runs := retired_runs(lake.out, ledger):
-            Marks(lake.out).drop(drop_views(spark, open_table(lake.out, "views"), runs))
+            HookMarks(lake.out).drop(drop_views(spark, open_table(lake.out, "views"), runs))
         deleted = vacuum(lake, vacuum_hours)
     tell(f"{dropped} segments dropped from {tables}; {deleted} files deleted")
 
@@ -246,12 +246,12 @@ def remove(
         raise Misuse("name either --run or --segment.")
     with _upkeep(tables, master, conf) as (spark, lake):
         from unisono.pipeline.gold import Gold
-        from unisono.pipeline.ledger import Ledger
+        from unisono.pipeline.ledger import SegmentLedger
         from unisono.pipeline.session import PipelineError
         from unisono.pipeline.upkeep import own_segments, remove_segments, vacuum
 
         gold = Gold(spark, lake.out)
-        ledger = Ledger(lake.segments, gold.verdicts)
+        ledger = SegmentLedger(lake.segments, gold.verdicts)
         if segment is not None:
             entry = ledger.segment(segment)
             removed = remove_segments(spark, lake, [] if entry is None else [entry])

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from unisono.pipeline.data_files import Chosen
-from unisono.pipeline.lake import Lake, Table, open_table, table_folder, table_names
-from unisono.pipeline.ledger import Ledger
+from unisono.pipeline.lake import Lake, LakeTable, open_table, table_folder, table_names
+from unisono.pipeline.ledger import SegmentLedger
 from unisono.pipeline.rewriting import Drop
-from unisono.pipeline.storage import Place
+from unisono.pipeline.storage import Location
 from unisono.pipeline.upkeep import remove_segments, rewrite
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Ages:
 class DeadFiles:
     """Deletes data files that no table has held for some time, counted from when this process noticed."""
 
-    def __init__(self, out: Place, age_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, out: Location, age_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._out, self._age_s, self._clock = out, age_s, clock
         self._since: dict[tuple[str, str], float] = {}
         self._looked: float | None = None
@@ -68,13 +68,13 @@ class DeadFiles:
         return len(old)
 
 
-def retire_runs(spark: SparkSession, lake: Lake, ledger: Ledger, age_s: float) -> int:
+def retire_runs(spark: SparkSession, lake: Lake, ledger: SegmentLedger, age_s: float) -> int:
     """Drop events and facts of runs that were judged and got nothing new for that long; how many segments."""
     before = datetime.now(UTC) - timedelta(seconds=age_s)
     return remove_segments(spark, lake, ledger.old_segments(before), ledger)
 
 
-def retired_runs(out: Place, ledger: Ledger) -> frozenset[str]:
+def retired_runs(out: Location, ledger: SegmentLedger) -> frozenset[str]:
     """Runs of which the table `views` still has rows, though their events were dropped."""
     if "views" not in table_names(out):
         return frozenset()
@@ -85,7 +85,7 @@ def retired_runs(out: Place, ledger: Ledger) -> frozenset[str]:
     return frozenset(run for run in runs if ledger.is_retired(run))
 
 
-def drop_views(spark: SparkSession, views: Table, runs: frozenset[str]) -> list[str]:
+def drop_views(spark: SparkSession, views: LakeTable, runs: frozenset[str]) -> list[str]:
     """Take all rows of some runs out of the table `views`; the ids of the violations among them."""
     chosen = Chosen(runs)
     files = views.files(chosen)

@@ -37,11 +37,11 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from unisono.pipeline.data_files import Chosen, write_data_file
-from unisono.pipeline.lake import Change, Table, facts_stream
-from unisono.pipeline.looks import SAID_DDL, ViewVerdict, look_at_rows, said_from
+from unisono.pipeline.lake import LakeTable, TableChange, facts_stream
+from unisono.pipeline.looks import GROUP_SAID_DDL, ViewVerdict, look_at_rows, said_from
 from unisono.pipeline.retention import drop_views
 from unisono.pipeline.session import is_given, plain_errors
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.storage import Location, place
 from unisono.pipeline.view_judge import ROWS_MAX, Fact, GroupJudge, Said
 from unisono.trace.schema import view_number
 
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LIMIT_S = 600.0
-"""How long the members of a view may take to leave it, from the first to the last."""
+"""Time limit for the members of a view to leave it, from the first to the last."""
 LOOK_EVERY_S = 1.0
 FILES_MAX = 64
-"""With more files than these, those of the table `views` are merged into one."""
+"""Number of files beyond which those of the table `views` are merged."""
 BEGIN_WAIT_S = 60.0
 ROWS_TOLD = 1_000
-"""How many rows hooks and metrics are given at once."""
+"""Maximum number of rows passed to hooks and metrics at once."""
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 _text = pyarrow.string()
@@ -97,7 +97,7 @@ Tell = Callable[[list[dict[str, Any]], bool], None]
 
 def start_watch(
     spark: SparkSession,
-    out: str | Place,
+    out: str | Location,
     checkpoint: str,
     *,
     limit_s: float = LIMIT_S,
@@ -111,7 +111,7 @@ def start_watch(
     """Judge views as facts are committed; views of more than `rows_max` rows are looked at on Spark, not in one task.
 
     `forget_s`: how long a group that does not end properly is remembered. `dropping`: runs to take out of the table.
-    `log_s`: how long the table's log is kept (`Table.made`).
+    `log_s`: how long the table's log is kept (`LakeTable.made`).
     """
     tables = place(out)
     writer = _Writer(spark, tables, tell, rows_max, dropping or Dropping(), log_s)
@@ -125,7 +125,7 @@ def start_watch(
             .groupBy("run", "group")
             .transformWithState(
                 JudgeViews(round(limit_s * 1000), None if forget_s is None else round(forget_s * 1000)),
-                SAID_DDL,
+                GROUP_SAID_DDL,
                 "Append",
                 "ProcessingTime",
             )
@@ -252,10 +252,10 @@ class _Writer:
     """Takes what the judges say in one batch, looks at rows where they ask for it, and commits."""
 
     def __init__(
-        self, spark: SparkSession, out: Place, tell: Tell, rows_max: int, dropping: Dropping, log_s: float | None
+        self, spark: SparkSession, out: Location, tell: Tell, rows_max: int, dropping: Dropping, log_s: float | None
     ) -> None:
         self._spark, self._out, self._tell, self._rows_max, self._dropping = spark, out, tell, rows_max, dropping
-        self._table = Table.made(out / "views", VIEWS, log_s)
+        self._table = LakeTable.made(out / "views", VIEWS, log_s)
         self._application: Future[str] = Future()
         for part in self._table.parts(self._table.files()):
             failed = part.filter(pc.is_valid(part.column("id")))
@@ -278,7 +278,7 @@ class _Writer:
             return
         rows = _arrow(verdicts, batch, time.time_ns() // 1_000_000)
         file = write_data_file(self._table.folder, number, [rows], VIEWS)
-        self._table.commit(Change(add=(file,)), application, number)
+        self._table.commit(TableChange(add=(file,)), application, number)
         if len(self._table.files()) > FILES_MAX:
             self._table.merge_small_files()
         self._tell([_json_ready(row) for row in rows.to_pylist()], True)

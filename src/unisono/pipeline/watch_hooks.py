@@ -19,21 +19,21 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from unisono.pipeline.session import PipelineError
-from unisono.pipeline.storage import Place
+from unisono.pipeline.storage import Location
 from unisono.trace.plain import json_text
 
 HOOK_WAIT_S = 10.0
 """How long a hook may take."""
 WAITING_MAX = 10_000
-"""How many violations wait for a slow hook. Those beyond are told at the next start."""
+"""Maximum number of violations that wait for a slow hook. Further ones are told at the next start."""
 PORT_MAX = 65_535
 Log = Callable[[str], None]
 
 
-class Marks:
+class HookMarks:
     """Which violations the hook was called for: a file for each, until its run is dropped."""
 
-    def __init__(self, out: Place) -> None:
+    def __init__(self, out: Location) -> None:
         self._folder = out / "_told"
 
     def __contains__(self, violation: str) -> bool:
@@ -50,8 +50,8 @@ class Marks:
 class Hook:
     """Calls a command or posts to a URL, once for each violation."""
 
-    def __init__(self, target: str, out: Place, log: Log, wait_s: float = HOOK_WAIT_S) -> None:
-        self._target, self._marks, self._log, self._wait_s = target, Marks(out), log, wait_s
+    def __init__(self, target: str, out: Location, log: Log, wait_s: float = HOOK_WAIT_S) -> None:
+        self._target, self._marks, self._log, self._wait_s = target, HookMarks(out), log, wait_s
         self._command = command_of(target)
         self._calls = ThreadPoolExecutor(1, thread_name_prefix="hook")
         self._under_way: dict[str, Future[None]] = {}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.lake import TAKE_IN, open_table
 from unisono.pipeline.session import PipelineError, plain_errors
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.storage import Location, place
 from unisono.pipeline.watch import LIMIT_S, LOOK_EVERY_S, Dropping, await_batch, start_watch
-from unisono.pipeline.watch_hooks import Hook, Log, Marks, ViewMetrics, address_of, command_of
+from unisono.pipeline.watch_hooks import Hook, HookMarks, Log, ViewMetrics, address_of, command_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ class WatchOptions:
     """How views are judged, and what happens when one fails."""
 
     limit_s: float = LIMIT_S
-    """How long the members of a view may take to leave it, from the first to the last."""
+    """Time limit for the members of a view to leave it, from the first to the last."""
     forget_s: float | None = None
     """How long a group that does not end properly is remembered without new rows; None: 144 limits."""
     every_s: float = LOOK_EVERY_S
@@ -34,7 +34,7 @@ class WatchOptions:
     checkpoint: str | None = None
     """Spark's memory of the stream, on a file system that Spark itself can write to."""
 
-    def require_sound(self, out: Place) -> None:
+    def require_sound(self, out: Location) -> None:
         """Tell what is wrong with the options before anything is started."""
         self.checkpoint_of(out)
         if self.on_fail is not None:
@@ -42,7 +42,7 @@ class WatchOptions:
         if self.metrics is not None:
             address_of(self.metrics)
 
-    def checkpoint_of(self, out: Place) -> str:
+    def checkpoint_of(self, out: Location) -> str:
         if self.checkpoint is not None:
             return place(self.checkpoint).uri
         if not out.is_local:
@@ -73,7 +73,7 @@ class JudgedViews:
 @contextmanager
 def views_judged(
     spark: SparkSession,
-    out: str | Place,
+    out: str | Location,
     options: WatchOptions,
     log: Log,
     once: bool = False,
@@ -98,7 +98,7 @@ def views_judged(
             hook.tell(failures)
 
     about = f"judging views of {tables}"
-    dropping = Dropping(Marks(tables).drop)
+    dropping = Dropping(HookMarks(tables).drop)
     try:
         with plain_errors(about):
             query = start_watch(
