@@ -1,12 +1,13 @@
 """A stream that stands for weeks, judged by a driver that is killed again and again.
 
-    ./dev bench weeks [--days 28] [--kills 10] [--folder DIR] [--json]
+    ./dev bench weeks [--days 28] [--kills 10] [--age 60] [--folder DIR] [--json]
 
 Each day of compressed time, runs of the simulator begin and end, some of them damaged, and one long
 group goes on: its view changes every day. The traces are written where `unisono pipeline run`
 watches. That process is killed at random moments and started again. In the end, what the table `views`
 says must be what the plain judge says of each whole run, each violation must have called the hook,
-and memory, state and files must not have grown with the days.
+and memory, state and files must not have grown with the days: what a pipeline keeps for hours and days
+(dead files, groups that never end properly, runs that were judged) it is told to keep for `--age` seconds.
 """
 
 from __future__ import annotations
@@ -42,10 +43,12 @@ from unisono.trace.story import renumber, tell
 
 RUNS_A_DAY = 2
 MEMBERS_MAX, MESSAGES_MAX = 5, 30
-WAIT_S = 300.0
+WAIT_S = 900.0
 LONG = "weeks"
 TABLES = ("segments", "events", "facts", "views", "verdicts", "violations")
-"""Files that a table no longer holds are deleted by age, which compressed days do not reach."""
+AGE_S = 60.0
+"""How long the pipeline keeps what it could do without: a few of these days, and longer than a turn of its stream."""
+LIMIT_S = 20.0
 
 
 @dataclass
@@ -118,10 +121,12 @@ def long_group(day: int, is_last: bool) -> Iterator[Event]:
 class Driver:
     """`unisono pipeline run`, killed and started again."""
 
-    def __init__(self, traces: Path, out: Path, said: Path, log: Path) -> None:
+    def __init__(self, traces: Path, out: Path, said: Path, log: Path, age_s: float) -> None:
         hook = f"{sys.executable} -c \"import sys; open({str(said)!r}, 'a').write(sys.stdin.read())\""
         self._command = [
             sys.executable, "-m", "unisono", "pipeline", "run", "--watch", str(traces), "--out", str(out), "--on-fail", hook,
+            "--limit", str(LIMIT_S), "--forget", str(age_s), "--keep-days", str(age_s / 86_400),
+            "--vacuum-hours", str(age_s / 3_600),
         ]  # fmt: skip
         self._log = log
         self.starts = 0
@@ -153,11 +158,48 @@ class Driver:
         return total_kb / 1024
 
 
-def states_of(out: Path) -> dict[tuple[str, str], GroupState]:
-    try:
-        return group_states(open_table(str(out), "views").read().to_pylist())
-    except PipelineError:
-        return {}
+@dataclass
+class Tables:
+    """What the tables say, and what they have said of runs that they have dropped since."""
+
+    out: Path
+    states: dict[tuple[str, str], GroupState] = field(default_factory=dict)
+
+    def look(self) -> dict[tuple[str, str], GroupState]:
+        with suppress(PipelineError):  # until there is a table
+            self.states |= group_states(open_table(str(self.out), "views").read().to_pylist())
+        return self.states
+
+    def is_judged(self, day: int) -> bool:
+        """Whether the view of the day before is closed: then everything written until then was taken in."""
+        state = self.look().get((LONG, "story")) or self.states.get((LONG, "g"))
+        view = None if state is None else state.views.get(f"{day}@a")
+        return view is not None and view["result"] != "open"
+
+    def verdicts(self) -> dict[str, str]:
+        """By run that has ended: the verdict on it."""
+        return {row["run"]: row["result"] for row in open_table(str(self.out), "verdicts").read().to_pylist()}
+
+    def sizes(self) -> dict[str, float]:
+        watch = [file for file in (self.out / "_watch").rglob("*") if file.is_file()]
+        files = [file for file in self.out.rglob("*") if file.is_file() and "_watch" not in file.parts]
+        state = [file for file in watch if "state" in file.parts]
+        held = {name: open_table(str(self.out), name).files() for name in TABLES}
+        return {
+            "state kB": sum(map(_size, state)) / 1024,
+            "checkpoint files": len(watch),
+            "data files": sum(map(len, held.values())),
+            "all files": len(files),
+            "all files kB": sum(map(_size, files)) / 1024,
+            "rows of events": sum(file.rows for file in held["events"]),
+            "marks": len(list((self.out / "_told").glob("*"))),
+        }
+
+
+def _size(file: Path) -> int:
+    with suppress(OSError):
+        return file.stat().st_size
+    return 0
 
 
 def wait_for(driver: Driver, holds: Callable[[], bool], what: str) -> None:
@@ -169,32 +211,10 @@ def wait_for(driver: Driver, holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.2)
 
 
-def is_judged(out: Path, day: int) -> bool:
-    """Whether the view of the day before is closed: then everything written until then was taken in."""
-    state = states_of(out).get((LONG, "story")) or states_of(out).get((LONG, "g"))
-    view = None if state is None else state.views.get(f"{day}@a")
-    return view is not None and view["result"] != "open"
-
-
-def sizes(out: Path) -> dict[str, float]:
-    watch = [file for file in (out / "_watch").rglob("*") if file.is_file()]
-    state = [file for file in watch if "state" in file.parts]
-    return {
-        "checkpoint files": len(watch),
-        "state kB": sum(_size(file) for file in state) / 1024,
-        "data files": sum(len(open_table(str(out), name).files()) for name in TABLES),
-    }
-
-
-def _size(file: Path) -> int:
-    with suppress(OSError):
-        return file.stat().st_size
-    return 0
-
-
-def compare(feeder: Feeder, out: Path) -> list[str]:
+def compare(feeder: Feeder, tables: Tables) -> list[str]:
     """Where views and whole runs do not agree."""
-    states = {run: state for (run, _), state in states_of(out).items()}
+    states = {run: state for (run, _), state in tables.look().items()}
+    verdicts = tables.verdicts()
     problems = []
     for run, trace in feeder.traces.items():
         (verdict,) = judge_all(trace).values()
@@ -208,18 +228,21 @@ def compare(feeder: Feeder, out: Path) -> list[str]:
         for view in broken:
             if views.get(str(view)) == "PASS":
                 problems.append(f"{run}: {view} passed, but is broken")
+        if verdicts.get(run, verdict.result) != verdict.result:
+            problems.append(f"{run}: the verdict is {verdicts[run]}, and should be {verdict.result}")
         if broken and "FAIL" not in views.values():
             problems.append(f"{run}: {verdict.broken} was not found")
     return problems
 
 
-def run(days: int, kills: int, folder: Path, seed: int = 1) -> dict[str, Any]:
+def run(days: int, kills: int, folder: Path, seed: int = 1, age_s: float = AGE_S) -> dict[str, Any]:
     """Feed, kill, compare."""
     random = Random(f"weeks/{seed}")
     traces, out, said = folder / "traces", folder / "tables", folder / "hook.jsonl"
     traces.mkdir(parents=True)
+    tables = Tables(out)
     feeder = Feeder(traces, random)
-    driver = Driver(traces, out, said, folder / "log.txt")
+    driver = Driver(traces, out, said, folder / "log.txt", age_s)
     killed_on = set(random.sample(range(1, days), min(kills, days - 1)))
     samples: list[dict[str, float]] = []
     start = time.monotonic()
@@ -231,13 +254,13 @@ def run(days: int, kills: int, folder: Path, seed: int = 1) -> dict[str, Any]:
                 driver.kill()
                 driver.start()
             if day > 0:
-                wait_for(driver, lambda day=day: is_judged(out, day), f"day {day}")  # type: ignore[misc]
-                samples.append({"memory MB": driver.memory_mb(), **sizes(out)})
-        wait_for(driver, lambda: is_judged(out, days), "the last day")
+                wait_for(driver, lambda day=day: tables.is_judged(day), f"day {day}")  # type: ignore[misc]
+                samples.append({"memory MB": driver.memory_mb(), **tables.sizes()})
+        wait_for(driver, lambda: tables.is_judged(days), "the last day")
         wait_for(
-            driver, lambda: not [p for p in compare(feeder, out) if p.endswith("open") or "no view" in p], "all runs"
+            driver, lambda: not [p for p in compare(feeder, tables) if p.endswith("open") or "no view" in p], "all runs"
         )
-        expected = {name for state in states_of(out).values() for name in state.failures}
+        expected = {name for state in tables.look().values() for name in state.failures}
         wait_for(driver, lambda: expected <= {one["id"] for one in hooks(said)}, "the hooks")
     finally:
         driver.kill()
@@ -249,9 +272,11 @@ def run(days: int, kills: int, folder: Path, seed: int = 1) -> dict[str, Any]:
         "kills": driver.starts - 1,
         "runs": len(feeder.traces),
         "seconds": round(time.monotonic() - start, 1),
-        "problems": compare(feeder, out),
+        "problems": compare(feeder, tables),
+        "verdicts": len(tables.verdicts()),
         "violations": len({one["id"] for one in calls}),
         "hook calls": len(calls),
+        "samples": samples,
         "growth": {
             name: {
                 "second quarter": round(median(one[name] for one in early), 1),
@@ -271,15 +296,17 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=28)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--age", type=float, default=AGE_S, help="seconds for which the pipeline keeps things")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="unisono-weeks-") as temporary:
-        found = run(options.days, options.kills, options.folder or Path(temporary), options.seed)
+        found = run(options.days, options.kills, options.folder or Path(temporary), options.seed, options.age)
     if options.json:
         print(json.dumps(found))
     else:
-        print(f"{found['days']} days, {found['runs']} runs, {found['kills']} kills, {found['seconds']} s")
+        print(f"{found['days']} days, {found['runs']} runs, {found['verdicts']} of them ended and judged")
+        print(f"{found['kills']} kills, {found['seconds']} s")
         print(f"{found['violations']} violations, {found['hook calls']} calls of the hook")
         for name, sizes_ in found["growth"].items():
             print(

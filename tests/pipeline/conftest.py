@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.pipeline.s3 import make_bucket, s3_server, settings_of
-from unisono.pipeline.storage import SETTINGS, Place, place
+from unisono.pipeline.storage import SETTINGS, Location, place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ _numbers = count(1)
 
 
 @pytest.fixture
-def bucket(s3_address: str) -> Place:
+def bucket(s3_address: str) -> Location:
     """An empty bucket."""
     name = f"bucket-{next(_numbers)}"
     make_bucket(s3_address, name)

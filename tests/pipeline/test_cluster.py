@@ -28,7 +28,7 @@ from tests.pipeline.test_faults import killed, record, segments
 from unisono.experiments.grid import read_grid
 from unisono.experiments.runner import run_grid
 from unisono.pipeline.adapter import adapt_files, load_mapping, write_trace
-from unisono.pipeline.storage import Place, place, upload
+from unisono.pipeline.storage import Location, place, upload
 from unisono.trace.reader import read_segment
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def drive(
-    master: str, data: Place, grid: Path, shared: Path, python: Path, workers: list[int], **more: str
+    master: str, data: Location, grid: Path, shared: Path, python: Path, workers: list[int], **more: str
 ) -> dict[str, Any]:
     ran = subprocess.run(
         [sys.executable, "-c", DRIVER, master, data.uri, str(grid), str(shared), *map(str, workers)],
@@ -296,7 +296,7 @@ def test_a_cluster_on_s3_judges_alike_and_survives_the_loss_of_executors_and_of_
     worker_python: Path,
     local: dict[str, Any],
     spark: SparkSession,
-    bucket: Place,
+    bucket: Location,
     s3_address: str,
     tmp_path: Path,
 ) -> None:
@@ -332,7 +332,7 @@ def test_a_cluster_on_s3_judges_alike_and_survives_the_loss_of_executors_and_of_
         assert copy.read_bytes() == entry.place.read_bytes()
 
 
-def on(there: Place, here: Path, found: dict[str, Any]) -> dict[str, Any]:
+def on(there: Location, here: Path, found: dict[str, Any]) -> dict[str, Any]:
     """What was found in one folder, as it would be told of another."""
     text: dict[str, Any] = json.loads(json.dumps(found).replace(str(here), there.uri))
     return text

@@ -16,9 +16,9 @@ from typer.testing import CliRunner, Result
 from tests.pipeline.test_faults import DATA, killed, record, segments
 from unisono.cli.app import app
 from unisono.pipeline import stream
-from unisono.pipeline.lake import Change, Lake
+from unisono.pipeline.lake import Lake, TableChange
 from unisono.pipeline.ledger import find_segments
-from unisono.pipeline.storage import FileEntry, Place, place, upload
+from unisono.pipeline.storage import FileEntry, Location, place, upload
 from unisono.trace.reader import read_segment
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -154,7 +154,7 @@ def test_with_once_and_views_the_command_ends_and_calls_the_hook(tmp_path: Path,
 def test_a_table_that_was_deleted_or_damaged_is_told_and_not_made_anew(tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     lake = Lake(place(tables))
-    lake.publish(Change(), {})
+    lake.publish(TableChange(), {})
     log = next((tables / "segments" / "_delta_log").glob("*0.json"))
     (tmp_path / "watched").mkdir()
     (tables / "facts").rename(tmp_path / "elsewhere")
@@ -176,7 +176,7 @@ def test_nothing_to_read_and_files_that_workers_cannot_read_are_no_success(
     assert (done.exit_code, "there was nothing to read" in done.output) == (2, True)
     run = record(watched, 1)
 
-    def as_the_driver_sees_it(folder: Place) -> Iterator[tuple[str, FileEntry]]:
+    def as_the_driver_sees_it(folder: Location) -> Iterator[tuple[str, FileEntry]]:
         """On a disk that the workers do not have."""
         for key, file in find_segments(folder):
             yield key, file._replace(place=place(f"{file.place}.elsewhere.parquet"))
@@ -256,7 +256,7 @@ def test_bad_input_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], w
 
 
 def test_the_commands_read_from_s3_and_write_to_it(
-    tmp_path: Path, bucket: Place, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a folder of its own: nothing may appear there, least of all a folder named `s3a:`."""
     monkeypatch.chdir(tmp_path)
@@ -281,7 +281,9 @@ def test_the_commands_read_from_s3_and_write_to_it(
     assert os.listdir(tmp_path) == []
 
 
-def test_an_experiment_keeps_everything_on_s3(tmp_path: Path, bucket: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_experiment_keeps_everything_on_s3(
+    tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grid = tmp_path / "mine.toml"
     grid.write_text('name = "mine"\n[[block]]\norder = "abcast"\nmessages = 20\nseeds = 2\n', encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -308,7 +310,7 @@ def test_an_experiment_keeps_everything_on_s3(tmp_path: Path, bucket: Place, mon
     ],
 )
 def test_storage_that_cannot_be_used_is_told_before_spark_starts(
-    bucket: Place, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
+    bucket: Location, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
 ) -> None:
     (bucket / "x").write_bytes(b"")
     (bucket / "in" / "y").write_bytes(b"")

@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow
 import pytest
+from deltalake import DeltaTable
 
 from unisono.pipeline import lake_source
 from unisono.pipeline.data_files import ALL, Chosen, write_data_file
 from unisono.pipeline.lake import (
     SCHEMAS,
     TAKE_IN,
-    Change,
     Lake,
+    LakeTable,
     Series,
-    Table,
+    TableChange,
     facts_stream,
     open_table,
     read_table,
     table_names,
 )
 from unisono.pipeline.session import PipelineError
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.storage import Location, place
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 
 
-def written(out: Place, name: str, batch: int, rows: Rows) -> Change:
+def written(out: Location, name: str, batch: int, rows: Rows) -> TableChange:
     """A data file that no table holds yet."""
     table = pyarrow.Table.from_pylist(rows, SCHEMAS[name])
-    return Change((write_data_file(out / name, batch, [table], SCHEMAS[name]),))
+    return TableChange((write_data_file(out / name, batch, [table], SCHEMAS[name]),))
 
 
 def put(lake: Lake, run: str) -> int:
@@ -50,11 +51,11 @@ def put(lake: Lake, run: str) -> int:
     return lake.publish(entry, {"facts": facts, "quarantine": bad})
 
 
-def runs_in(out: Place, name: str, chosen: Chosen = ALL) -> list[str]:
+def runs_in(out: Location, name: str, chosen: Chosen = ALL) -> list[str]:
     return sorted(open_table(out, name).read(chosen).column("key" if name == "segments" else "run").to_pylist())
 
 
-def everywhere(out: Place) -> list[str]:
+def everywhere(out: Location) -> list[str]:
     """The runs in every table, which must be the same ones."""
     found = [runs_in(out, name) for name in ("segments", "facts", "quarantine")]
     assert found[0] == found[1] == found[2]
@@ -84,16 +85,16 @@ def test_a_batch_is_whole_or_absent_wherever_its_process_dies(
     out = place(tmp_path / "out")
     lake = Lake(out)
     put(lake, "a")
-    commit, done = Table.commit, 0
+    commit, done = LakeTable.commit, 0
 
-    def dying(self: Table, *args: Any, **named: Any) -> None:
+    def dying(self: LakeTable, *args: Any, **named: Any) -> None:
         nonlocal done
         if done == commits:
             raise Killed
         done += 1
         commit(self, *args, **named)
 
-    monkeypatch.setattr(Table, "commit", dying)
+    monkeypatch.setattr(LakeTable, "commit", dying)
     with pytest.raises(Killed):
         put(lake, "b")
     monkeypatch.undo()
@@ -142,6 +143,19 @@ def test_a_part_of_an_hour_keeps_what_is_being_written(tmp_path: Path) -> None:
     assert facts.vacuum(0) == 1, "no table holds it"
 
 
+def test_a_log_is_kept_as_long_as_the_writer_says(tmp_path: Path) -> None:
+    """Readers and other commands leave it as it is."""
+    folder = place(tmp_path / "facts")
+    intervals = []
+    for log_s in (None, 90.0, None, 90.0, 30.0):
+        table = LakeTable.made(folder, SCHEMAS["facts"], log_s)
+        intervals.append((DeltaTable(str(tmp_path / "facts")).metadata().configuration, table.version))
+    assert [one["delta.logRetentionDuration"] for one, _ in intervals] == [
+        "interval 6 hours", "interval 90 seconds", "interval 90 seconds", "interval 90 seconds", "interval 30 seconds"
+    ]  # fmt: skip
+    assert [version for _, version in intervals] == [0, 1, 1, 1, 2]
+
+
 def test_a_new_column_is_added_and_is_null_in_older_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = place(tmp_path / "out")
     put(Lake(out), "a")
@@ -149,7 +163,7 @@ def test_a_new_column_is_added_and_is_null_in_older_rows(tmp_path: Path, monkeyp
     monkeypatch.setitem(SCHEMAS, "facts", wider)
     lake = Lake(out)
     change = written(out, "facts", 2, [{"run": "b", "batch": 2, "extra": 7}])
-    lake.publish(Change(), {"facts": change})
+    lake.publish(TableChange(), {"facts": change})
     found = open_table(out, "facts").read()
     assert dict(zip(found.column("run").to_pylist(), found.column("extra").to_pylist(), strict=True)) == {
         "a": None,
@@ -183,7 +197,7 @@ def test_a_table_that_is_not_there_is_told(tmp_path: Path) -> None:
         open_table(place(tmp_path), "measures/latency")
 
 
-def stream_once(spark: SparkSession, out: Place, checkpoint: Path) -> list[Row]:
+def stream_once(spark: SparkSession, out: Location, checkpoint: Path) -> list[Row]:
     """What the stream brings until now; at most once, also after a restart."""
     found: list[Row] = []
     query = (
@@ -199,7 +213,7 @@ def stream_once(spark: SparkSession, out: Place, checkpoint: Path) -> list[Row]:
 
 def test_workers_need_no_deltalake() -> None:
     """What they import for taking in, reading, rewriting and judging."""
-    modules = ("take_in", "rewriting", "lake_source", "whole", "watch")
+    modules = ("take_in", "rewriting", "lake_source", "judge_in_task", "watch")
     imports = "; ".join(f"import unisono.pipeline.{module}" for module in modules)
     subprocess.run([sys.executable, "-c", f"import sys; {imports}; assert 'deltalake' not in sys.modules"], check=True)
 
@@ -231,7 +245,7 @@ def test_a_stream_that_is_behind_takes_some_batches_at_a_time(tmp_path: Path, mo
     assert stream.latestOffset({"batch": 3}, limit) == {"batch": 4}, "it sees what is new"
 
 
-def test_on_s3_a_batch_is_committed_and_a_second_writer_fails(bucket: Place) -> None:
+def test_on_s3_a_batch_is_committed_and_a_second_writer_fails(bucket: Location) -> None:
     out = bucket / "lake"
     lake, other = Lake(out), Lake(out)
     put(lake, "a")

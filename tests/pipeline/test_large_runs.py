@@ -16,7 +16,7 @@ from tests.pipeline.damage import Trace
 from tests.pipeline.test_properties import leaves_open
 from unisono.pipeline.explain import sentence
 from unisono.pipeline.properties import consistent_cuts, p01_no_creation, p08_causal, p09b_acyclic
-from unisono.pipeline.tables import Tables, tables_of
+from unisono.pipeline.tables import TraceTables, tables_of
 from unisono.sim.run import simulate
 from unisono.sim.scenario import Scenario, Source
 from unisono.trace.checks import judge
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LONG = 30
-JUDGES: dict[str, Callable[[Tables], DataFrame]] = {
+JUDGES: dict[str, Callable[[TraceTables], DataFrame]] = {
     "P1": p01_no_creation.violations,
     "P8": p08_causal.violations,
     "P9b": p09b_acyclic.violations,

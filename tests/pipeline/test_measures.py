@@ -21,7 +21,7 @@ from unisono.sim.scenario import Fault, Scenario, Source
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 MS = 1_000_000
 SCENARIOS = [
@@ -59,13 +59,13 @@ def runs(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
 
 
 @pytest.fixture(scope="module")
-def tables(spark: SparkSession, outcomes: dict[str, Outcome]) -> Tables:
+def tables(spark: SparkSession, outcomes: dict[str, Outcome]) -> TraceTables:
     folder: Any = outcomes["folder"]
     return load(spark, [Path(folder)])
 
 
 @pytest.fixture(scope="module")
-def measured(tables: Tables) -> Rows:
+def measured(tables: TraceTables) -> Rows:
     return {name: collect(frame) for name, frame in measure_all(tables).items()}
 
 
@@ -171,7 +171,7 @@ def test_gaps_of_a_view_change(measured: Rows, runs: dict[str, Outcome]) -> None
 
 
 def test_approximate_percentiles_keep_their_stated_error(
-    tables: Tables, measured: Rows, runs: dict[str, Outcome]
+    tables: TraceTables, measured: Rows, runs: dict[str, Outcome]
 ) -> None:
     accuracy = 50
     rows = collect(measure_all(tables, accuracy)["latency"])
@@ -192,7 +192,7 @@ def test_approximate_percentiles_keep_their_stated_error(
     assert median(values) == of_run(measured["latency"], "tomp-3-3", scope="all")["p50_ns"]  # type: ignore[index]
 
 
-def test_real_clocks_are_compared_with_themselves_alone(tables: Tables, measured: Rows) -> None:
+def test_real_clocks_are_compared_with_themselves_alone(tables: TraceTables, measured: Rows) -> None:
     from pyspark.sql import functions as F
 
     real = tables_of(tables.events.where(F.col("run") == "toto-4-1").withColumn("clock", F.lit("real")))
@@ -205,7 +205,7 @@ def test_real_clocks_are_compared_with_themselves_alone(tables: Tables, measured
 
 
 def test_cost_stands_beside_the_theory_where_counters_were_recorded(
-    spark: SparkSession, tables: Tables, measured: Rows
+    spark: SparkSession, tables: TraceTables, measured: Rows
 ) -> None:
     from pyspark.sql import functions as F
 

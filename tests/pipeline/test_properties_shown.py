@@ -28,7 +28,7 @@ from unisono.trace.sinks import MemorySink
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 TRACES_A_FOCUS = 40
 Found = Counter[tuple[str, tuple[str, ...], object, str]]
@@ -44,7 +44,7 @@ def traces() -> dict[str, Trace]:
 
 
 @pytest.fixture(scope="module")
-def tables(spark: SparkSession, traces: dict[str, Trace]) -> Iterator[Tables]:
+def tables(spark: SparkSession, traces: dict[str, Trace]) -> Iterator[TraceTables]:
     with keeping() as keep:
         yield tables_of(spark.createDataFrame(as_arrow(traces))).cached(keep)
 
@@ -66,7 +66,7 @@ def test_the_properties_have_checkers_on_both_sides() -> None:
 
 
 @pytest.mark.parametrize("property", SHOWN_FOCUS)
-def test_spark_says_what_plain_python_says(property: str, tables: Tables, traces: dict[str, Trace]) -> None:
+def test_spark_says_what_plain_python_says(property: str, tables: TraceTables, traces: dict[str, Trace]) -> None:
     expected = by_oracle(property, traces)
     assert len({run for run, *_ in expected}) > 8, "too few of the traces break the property"
     found: Found = Counter()

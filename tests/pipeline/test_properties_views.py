@@ -24,7 +24,7 @@ from unisono.trace.checks.p24_determinism import judge_twins
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 TRACES_A_FOCUS = 60
 Found: TypeAlias = Counter[tuple[str, tuple[str, ...], object]]
@@ -41,7 +41,7 @@ def traces() -> dict[str, Trace]:
 
 
 @pytest.fixture(scope="module")
-def tables(spark: SparkSession, traces: dict[str, Trace]) -> Iterator[Tables]:
+def tables(spark: SparkSession, traces: dict[str, Trace]) -> Iterator[TraceTables]:
     with keeping() as keep:
         yield tables_of(spark.createDataFrame(as_arrow(traces))).cached(keep)
 
@@ -58,7 +58,7 @@ def by_oracle(property: str, traces: dict[str, Trace]) -> Found:
     return found
 
 
-def by_spark(property: str, tables: Tables) -> tuple[Found, list[Row]]:
+def by_spark(property: str, tables: TraceTables) -> tuple[Found, list[Row]]:
     rows = check(tables, [property]).collect()
     for row in rows:
         assert sentence(property, row["members"], row["view"], row["witness"]).endswith(".")
@@ -66,7 +66,7 @@ def by_spark(property: str, tables: Tables) -> tuple[Found, list[Row]]:
 
 
 @pytest.mark.parametrize("property", FOCUS)
-def test_spark_says_what_plain_python_says(property: str, tables: Tables, traces: dict[str, Trace]) -> None:
+def test_spark_says_what_plain_python_says(property: str, tables: TraceTables, traces: dict[str, Trace]) -> None:
     assert len(traces) > 500
     expected = by_oracle(property, traces)
     assert len({run for run, _, _ in expected}) > 15, "too few of the traces break the property"

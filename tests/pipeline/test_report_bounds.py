@@ -22,8 +22,8 @@ from unisono.pipeline.report import ReportData, build, collect
 from unisono.pipeline.report.from_tables import measured
 from unisono.pipeline.report.glance import Glance
 from unisono.pipeline.report.totals import tallies
-from unisono.pipeline.tables import Tables, keeping, load
-from unisono.pipeline.verify import Judgement, verify
+from unisono.pipeline.tables import TraceTables, keeping, load
+from unisono.pipeline.verify import JudgedRuns, verify
 from unisono.trace.story import tell
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def trace_of(number: int) -> Trace:
 
 
 class Judged(NamedTuple):
-    judgement: Judgement
-    tables: Tables
+    judgement: JudgedRuns
+    tables: TraceTables
     data: ReportData
     page: Path
 
@@ -94,7 +94,7 @@ def test_totals_are_of_all_runs_though_few_are_told(many: Judged) -> None:
 def test_spark_counts_runs_as_the_plain_report_does(spark: SparkSession, few: Judged) -> None:
     assert few.judgement.verdicts is not None
     whole = verify(spark, [few.page.parents[1] / "traces"])
-    plain = collect(Judgement(whole.runs, 0, ()), None)
+    plain = collect(JudgedRuns(whole.runs, 0, ()), None)
     assert len(plain.runs) == FEW
     whole.release()
 

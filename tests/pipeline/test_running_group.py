@@ -46,7 +46,7 @@ def test_a_mutant_in_a_running_group_fails_within_seconds_of_the_views_close(
         pipeline = Pipeline(spark, str(stage.traces), str(tables))
         options = WatchOptions(on_fail=hook, every_s=0.2)
         tell = partial(_note, log)
-        with views_judged(spark, str(tables), options, tell) as require_alive:
+        with views_judged(spark, str(tables), options, tell) as judged:
 
             def look_until(result: str) -> list[dict[str, Any]]:
                 """Take in what the group writes until something is said of a view."""
@@ -55,7 +55,7 @@ def test_a_mutant_in_a_running_group_fails_within_seconds_of_the_views_close(
                     start = time.monotonic()
                     pipeline.look()
                     looks.append(time.monotonic() - start)
-                    require_alive()
+                    judged.require_alive()
                     found = [row for row in rows_of(tables, "views") if row["result"] == result]
                     if found:
                         return found

@@ -20,7 +20,7 @@ from tests.pipeline.s3 import LOG, count_requests, make_bucket, s3_server, send,
 from tests.pipeline.test_faults import record
 from unisono.pipeline.bronze import read_file, read_now
 from unisono.pipeline.session import PipelineError, open_session
-from unisono.pipeline.storage import Place, listing, place, require, trouble, upload, write_frame
+from unisono.pipeline.storage import Location, listing, place, require, trouble, upload, write_frame
 from unisono.trace.parquet import open_parquet, write_parquet
 
 if TYPE_CHECKING:
@@ -108,14 +108,14 @@ def test_spark_is_told_the_whole_uri(text: str, uri: str) -> None:
 
 
 @pytest.fixture(params=["local", "s3"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     if request.param == "local":
         return place(tmp_path / "folder")
-    bucket: Place = request.getfixturevalue("bucket")
+    bucket: Location = request.getfixturevalue("bucket")
     return bucket / "some folder"
 
 
-def test_a_file_is_written_read_listed_and_removed(folder: Place) -> None:
+def test_a_file_is_written_read_listed_and_removed(folder: Location) -> None:
     file = folder / "deep" / "r%2E1.a:1@x.0.jsonl"
     assert not file.exists()
     assert not folder.exists()
@@ -145,21 +145,21 @@ def test_a_file_is_written_read_listed_and_removed(folder: Place) -> None:
     assert list(folder.parent.files()) == []
 
 
-def test_a_file_that_is_not_there_is_not_found(folder: Place) -> None:
-    for ask in (Place.size, Place.read_bytes, Place.open):
+def test_a_file_that_is_not_there_is_not_found(folder: Location) -> None:
+    for ask in (Location.size, Location.read_bytes, Location.open):
         with pytest.raises(FileNotFoundError):
             ask(folder / "nothing")
     with pytest.raises(PipelineError, match=f"there is nothing at {folder}"):
         require(folder)
 
 
-def test_a_large_file_is_whole(folder: Place) -> None:
+def test_a_large_file_is_whole(folder: Location) -> None:
     data = os.urandom(1 << 20) * 12  # more than one part of an upload
     (folder / "large").write_bytes(data)
     assert (folder / "large").read_bytes() == data
 
 
-def test_parquet_is_read_from_an_open_file(folder: Place, tmp_path: Path) -> None:
+def test_parquet_is_read_from_an_open_file(folder: Location, tmp_path: Path) -> None:
     write_parquet(tmp_path / "x.parquet", [])
     (folder / "x.parquet").write_bytes((tmp_path / "x.parquet").read_bytes())
     with (folder / "x.parquet").open() as opened, open_parquet(opened) as file:
@@ -291,7 +291,7 @@ def test_a_small_segment_costs_three_requests_and_a_listing_few(
 # Listing with Spark.
 
 
-def test_a_listing_tells_every_file_once(spark: SparkSession, folder: Place) -> None:
+def test_a_listing_tells_every_file_once(spark: SparkSession, folder: Location) -> None:
     """Workers of a session that was there before the variables see them, too."""
     open_session("local[2]")
     names = ["a.parquet", "one/b.jsonl", "one/two/c.parquet", "three/d.parquet"]
@@ -308,7 +308,7 @@ def test_a_listing_tells_every_file_once(spark: SparkSession, folder: Place) -> 
         listing(spark, [folder / "none"])
 
 
-def test_a_frame_is_written_in_place_of_the_last_one_also_if_it_is_empty(spark: SparkSession, folder: Place) -> None:
+def test_a_frame_is_written_in_place_of_the_last_one_also_if_it_is_empty(spark: SparkSession, folder: Location) -> None:
     open_session("local[2]")
     write_frame(spark.range(10).repartition(3), folder)
     assert len(list(folder.files())) == 3
@@ -319,7 +319,7 @@ def test_a_frame_is_written_in_place_of_the_last_one_also_if_it_is_empty(spark: 
     assert [numbers_in(entry.place) for entry in folder.files()] == [[]]
 
 
-def numbers_in(file: Place) -> list[int]:
+def numbers_in(file: Location) -> list[int]:
     with file.open() as opened:
         numbers: list[int] = pyarrow.parquet.read_table(opened).column("id").to_pylist()
     return numbers

@@ -26,16 +26,17 @@ from tests.pipeline.test_verify import write
 from unisono.pipeline import gold, stream, upkeep
 from unisono.pipeline.data_files import Chosen, DataFile, write_data_file
 from unisono.pipeline.gold import Gold
-from unisono.pipeline.lake import SCHEMAS, Change, Lake, Table, open_table
-from unisono.pipeline.ledger import Due, Ledger, find_segments
+from unisono.pipeline.lake import SCHEMAS, Lake, LakeTable, TableChange, open_table
+from unisono.pipeline.ledger import Due, SegmentLedger, find_segments
 from unisono.pipeline.measures import latency
 from unisono.pipeline.measures.journeys import journeys_of
+from unisono.pipeline.retention import Ages
 from unisono.pipeline.session import PipelineError
-from unisono.pipeline.storage import Place, place
-from unisono.pipeline.stream import Pipeline, Status, run_pipeline
-from unisono.pipeline.take_in import ADD, REPLACE, Entry, Reached, take_in_lives
+from unisono.pipeline.storage import Location, place
+from unisono.pipeline.stream import Pipeline, PipelineStatus, run_pipeline
+from unisono.pipeline.take_in import ADD, REPLACE, LedgerEntry, Reached, take_in_lives
 from unisono.pipeline.upkeep import merge_silver, own_segments, remove_segments
-from unisono.pipeline.verify import Judgement
+from unisono.pipeline.verify import JudgedRuns
 from unisono.sim.run import simulate
 from unisono.sim.scenario import Scenario, Source
 from unisono.trace.checks.judge import judge
@@ -46,7 +47,7 @@ from unisono.trace.schema import END, NAMES, Event, from_row, to_line
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from unisono.pipeline.tables import Keep, Tables
+    from unisono.pipeline.tables import Keep, TraceTables
 
 
 def content(out: Path) -> dict[str, list[Any]]:
@@ -69,7 +70,7 @@ def events_in(out: Path, run: str | None = None) -> list[Event]:
     return sorted(events, key=lambda event: (event.run, event.member, event.incarnation, event.local_index))
 
 
-def judged_in_python(spark: SparkSession, out: Place, runs: Sequence[Due]) -> Judgement:
+def judged_in_python(spark: SparkSession, out: Location, runs: Sequence[Due]) -> JudgedRuns:
     """The verdicts of the checkers without Spark, which are quicker; from the tables, as always."""
     found: list[tuple[Any, ...]] = []
     for due in runs:
@@ -77,7 +78,7 @@ def judged_in_python(spark: SparkSession, out: Place, runs: Sequence[Due]) -> Ju
             verdict = judge(events)
             about = (due.run, events[0].group, events[0].protocol, verdict.result, sorted(verdict.owed), "digests")
             found.append((*about, {}, dict(verdict.unknown)))
-    return Judgement((), 0, (), verdicts=spark.createDataFrame(found, stream.VERDICTS_DDL))
+    return JudgedRuns((), 0, (), verdicts=spark.createDataFrame(found, stream.VERDICTS_DDL))
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ def test_a_copy_of_a_segment_leaves_no_verdict_until_it_is_removed(spark: SparkS
     [unknown] = open_table(place(out), "verdicts").read().column("unknown").to_pylist()
     assert "is it a copy?" in dict(unknown)["?"]
     lake = Lake(place(out))
-    assert remove_segments(spark, lake, filter(None, [Ledger(lake.segments).segment("copy")])) == 1
+    assert remove_segments(spark, lake, filter(None, [SegmentLedger(lake.segments).segment("copy")])) == 1
     again = pipeline_of(spark, watched, out)
     assert again.look().results == {run: "PASS"}
     assert len(events_in(out)) == sum(len(read_segment(path).rows) for path in segments(watched, run))
@@ -269,7 +270,7 @@ def test_runs_are_judged_and_measured_when_their_files_are_gone(spark: SparkSess
     write_parquet(segments(watched, bad)[-1], read_segment(segments(watched, bad)[-1]).rows[:-1])
     killed(segments(watched, still_open)[-1])
 
-    def measure(tables: Tables, keep: Keep) -> dict[str, DataFrame]:
+    def measure(tables: TraceTables, keep: Keep) -> dict[str, DataFrame]:
         return {"latency": latency(keep(journeys_of(tables)))}
 
     pipeline = pipeline_of(spark, watched, out, measure=measure)
@@ -372,23 +373,23 @@ def test_whichever_commit_is_the_last_before_the_end_the_next_start_completes_th
     good, bad = record(watched, 1), record(watched, 2)
     garbage(segments(watched, bad)[0])
     undisturbed = run_pipeline(spark, str(watched), str(tmp_path / "undisturbed"), final=True)
-    commit, done = Table.commit, 0
+    commit, done = LakeTable.commit, 0
 
-    def dying(self: Table, *args: Any, **named: Any) -> None:
+    def dying(self: LakeTable, *args: Any, **named: Any) -> None:
         nonlocal done
         if done == commits:
             raise Killed
         done += 1
         commit(self, *args, **named)
 
-    monkeypatch.setattr(Table, "commit", dying)
+    monkeypatch.setattr(LakeTable, "commit", dying)
     try:
         run_pipeline(spark, str(watched), str(out), final=True)
     except Killed:
         pass
     else:
         assert commits == 5, "violations there are none, so five commits are all"
-    monkeypatch.setattr(Table, "commit", commit)
+    monkeypatch.setattr(LakeTable, "commit", commit)
     assert run_pipeline(spark, str(watched), str(out), final=True) == undisturbed
     assert content(out) == content(tmp_path / "undisturbed")
     assert undisturbed.results == {good: "PASS", bad: "UNKNOWN"}
@@ -406,7 +407,7 @@ def test_many_runs_are_judged_a_few_at_a_time_and_all_are_counted(
     monkeypatch.setattr(stream, "RUNS_TOLD", 1)
     asked = []
 
-    def counted(spark: SparkSession, out: Place, runs: Sequence[Due]) -> Judgement:
+    def counted(spark: SparkSession, out: Location, runs: Sequence[Due]) -> JudgedRuns:
         asked.append(len(runs))
         return judged_in_python(spark, out, runs)
 
@@ -445,14 +446,13 @@ def test_merged_files_hold_the_same_rows_and_runs_are_found_in_them(
     watched.mkdir()
     monkeypatch.setattr(upkeep, "SMALL_FILES_MAX", 5)
     monkeypatch.setattr(gold, "FILES_MAX", 1)
-    monkeypatch.setattr(stream, "MERGES_A_VACUUM", 1)
-    monkeypatch.setattr(stream, "RUNNING_VACUUM_HOURS", 0)
-    pipeline = pipeline_of(spark, watched, out)
+    pipeline = pipeline_of(spark, watched, out, ages=Ages(dead_s=0))
     files: list[int] = []
     streamed: list[Any] = []
     for path in sorted(recorded.iterdir()):
         shutil.copy2(path, watched)
         pipeline.look()
+        pipeline.clean_up()
         files.append(len(open_table(place(out), "facts").files()))
         if len(files) in (4, 9):
             streamed += stream_once(spark, place(out), tmp_path / "checkpoint")
@@ -471,7 +471,7 @@ def test_merged_files_hold_the_same_rows_and_runs_are_found_in_them(
     merge_silver(spark, pipeline.lake)
     assert len(open_table(place(out), "events").files()) == 1
     for run in (runs[0], runs[-1]):
-        [due] = [one for one in Ledger(pipeline.lake.segments).due() if one.run == run]
+        [due] = [one for one in SegmentLedger(pipeline.lake.segments).due() if one.run == run]
         found = stream.judge_silver(spark, place(out), [due])
         assert found.verdicts is not None
         assert [(row["run"], row["result"]) for row in found.verdicts.collect()] == [(run, "PASS")]
@@ -486,7 +486,7 @@ def test_old_runs_are_dropped_but_for_their_verdicts_and_a_run_is_removed_wholly
     killed(segments(watched, open_one)[-1])
     status = run_pipeline(spark, str(watched), str(out), once=True)
     lake = Lake(place(out))
-    ledger = Ledger(lake.segments, Gold(spark, place(out)).verdicts)
+    ledger = SegmentLedger(lake.segments, Gold(spark, place(out)).verdicts)
     assert not list(ledger.old_segments(datetime.now(UTC) - timedelta(days=1)))
     due = list(ledger.old_segments(datetime.now(UTC)))
     assert {run for entry in due for run in entry.runs} == {old, young}, "a run that was not judged stays"
@@ -494,7 +494,7 @@ def test_old_runs_are_dropped_but_for_their_verdicts_and_a_run_is_removed_wholly
     assert {event.run for event in events_in(out)} == {young, open_one}
     assert run_pipeline(spark, str(watched), str(out), once=True).results == status.results, "nothing is taken in again"
     lake = Lake(place(out))
-    remove_segments(spark, lake, own_segments(Ledger(lake.segments), young))
+    remove_segments(spark, lake, own_segments(SegmentLedger(lake.segments), young))
     Gold(spark, place(out)).remove(young)
     assert {event.run for event in events_in(out)} == {open_one}
     assert open_table(place(out), "verdicts").read().column("run").to_pylist() == [old]
@@ -510,7 +510,7 @@ def test_old_runs_are_dropped_but_for_their_verdicts_and_a_run_is_removed_wholly
 def state_of(watched: Path, out: Path) -> dict[str, str | None]:
     """What each run waits for, taken in without Spark."""
     lake = Lake(place(out))
-    ledger = Ledger(lake.segments)
+    ledger = SegmentLedger(lake.segments)
     ledger.see(find_segments(place(watched)))
     lives = list(ledger.todo())
     task = take_in_lives(str(out), lake.batch + 1, SCHEMAS)
@@ -522,11 +522,11 @@ def state_of(watched: Path, out: Path) -> dict[str, str | None]:
     for batch in task(iter(pyarrow.table(rows).to_batches())):
         for row in batch.to_pylist():
             if row["what"] == "entry":
-                entries.append(Entry.from_row(json.loads(row["text"])))
+                entries.append(LedgerEntry.from_row(json.loads(row["text"])))
     if entries:
-        lake.publish(Change((upkeep.ledger_file(lake, entries),)), {})
+        lake.publish(TableChange((upkeep.ledger_file(lake, entries),)), {})
         ledger.take(entries, lake.batch)
-    again = Ledger(lake.segments)
+    again = SegmentLedger(lake.segments)
     assert dict(again.states()) == dict(ledger.states()), "a new process knows what this one does"
     assert dict(again.known()) == dict(ledger.known())
     return {run: state.waits_for for run, state in ledger.states()}
@@ -561,12 +561,12 @@ def test_a_run_waits_for_what_is_missing_of_it(tmp_path: Path) -> None:
 
 def test_a_replaced_segment_leaves_runs_alone_that_share_another_one_with_its_run(tmp_path: Path) -> None:
     lake = Lake(place(tmp_path))
-    ledger = Ledger(lake.segments)
+    ledger = SegmentLedger(lake.segments)
 
     def take(key: str, act: str, lives: list[Reached]) -> None:
         runs = sorted({life.run for life in lives})
-        entry = Entry(key, act, f"{key}.parquet", 1, 1, sum(life.rows for life in lives), runs, [], lives)
-        lake.publish(Change((upkeep.ledger_file(lake, [entry]),)), {})
+        entry = LedgerEntry(key, act, f"{key}.parquet", 1, 1, sum(life.rows for life in lives), runs, [], lives)
+        lake.publish(TableChange((upkeep.ledger_file(lake, [entry]),)), {})
         ledger.take([entry], lake.batch)
 
     take("shared", ADD, [Reached("one", "g", "a", 0, 0, 5, 5), Reached("other", "g", "a", 0, 0, 5, 5)])
@@ -575,7 +575,7 @@ def test_a_replaced_segment_leaves_runs_alone_that_share_another_one_with_its_ru
     states = dict(ledger.states())
     assert (states["one"].rows, states["one"].copied) == (8, None)
     assert (states["other"].rows, states["other"].copied) == (5, None)
-    assert dict(Ledger(lake.segments).states()) == states, "a new process knows what this one does"
+    assert dict(SegmentLedger(lake.segments).states()) == states, "a new process knows what this one does"
     given = []
     with pytest.raises(PipelineError, match="holds rows of other too"):
         given += list(islice(own_segments(ledger, "one"), 1))
@@ -586,18 +586,18 @@ def test_the_memory_of_the_ledger_does_not_grow_with_runs_and_segments(tmp_path:
     lake = Lake(place(tmp_path))
     count = 20_000
 
-    def entries(first: int, end: int) -> list[Entry]:
+    def entries(first: int, end: int) -> list[LedgerEntry]:
         found = []
         for number in range(first, end):
             life = Reached(f"run-{number:08d}", "g", "a", 0, 0, 5, 5, "1@a", ["a"], "toto", 1, END, ["a"])
-            found.append(Entry(f"{life.run}.a.0.000000", ADD, "x.parquet", 1, 1, 5, [life.run], [], [life]))
+            found.append(LedgerEntry(f"{life.run}.a.0.000000", ADD, "x.parquet", 1, 1, 5, [life.run], [], [life]))
         return found
 
     step = 2_000
     for first in range(0, count, step):
-        lake.publish(Change((upkeep.ledger_file(lake, entries(first, first + step)),)), {})
+        lake.publish(TableChange((upkeep.ledger_file(lake, entries(first, first + step)),)), {})
     tracemalloc.start()
-    ledger = Ledger(lake.segments)
+    ledger = SegmentLedger(lake.segments)
     ledger.take(entries(count, count + 1), lake.batch + 1)
     kept, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -616,13 +616,15 @@ def test_the_ledger_takes_the_rows_of_its_log_in_their_order_however_they_lie_in
         for batch in batches:
             life = Reached("one", "g", "a", 0, 0, batch, batch)
             act = REPLACE if batch == 3 else ADD
-            entry = Entry("s" if batch in (2, 3) else f"s{batch}", act, "x.parquet", 1, 1, batch, ["one"], [], [life])
+            entry = LedgerEntry(
+                "s" if batch in (2, 3) else f"s{batch}", act, "x.parquet", 1, 1, batch, ["one"], [], [life]
+            )
             rows.append({**asdict(entry), "batch": batch, "taken_in": datetime.now(UTC)})
         table = pyarrow.Table.from_pylist(rows, SCHEMAS["segments"])
         return write_data_file(lake.segments.folder, batches[-1], [table], SCHEMAS["segments"])
 
-    lake.publish(Change((file([1, 3]), file([2]))), {})
-    ledger = Ledger(lake.segments)
+    lake.publish(TableChange((file([1, 3]), file([2]))), {})
+    ledger = SegmentLedger(lake.segments)
     assert dict(ledger.known())["s"].rows == 3
     assert next(ledger.still_open()).last_batch == 3
 
@@ -634,7 +636,7 @@ def test_a_segment_that_cannot_be_read_now_is_not_in(tmp_path: Path) -> None:
     (watched / "r.z.0.000000.parquet").symlink_to(tmp_path / "nowhere")
     (watched / "r.y.0.000000.jsonl").mkdir()
     assert state_of(watched, out) == {}
-    assert not Ledger(Lake(place(out)).segments).segments
+    assert not SegmentLedger(Lake(place(out)).segments).segments
 
 
 @pytest.mark.parametrize(
@@ -649,7 +651,7 @@ def test_a_segment_that_cannot_be_read_now_is_not_in(tmp_path: Path) -> None:
     ],
 )
 def test_exit_codes(results: dict[str, str], unreadable: dict[str, str], segments: int, code: int) -> None:
-    assert Status(segments, results, {}, unreadable).exit_code == code
+    assert PipelineStatus(segments, results, {}, unreadable).exit_code == code
 
 
 def test_a_folder_in_the_wrong_place_is_told(tmp_path: Path) -> None:

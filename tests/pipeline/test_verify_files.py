@@ -14,11 +14,11 @@ from unisono.pipeline import verify as verify_module
 from unisono.pipeline.lake import open_table
 from unisono.pipeline.measures import latency
 from unisono.pipeline.measures.journeys import journeys_of
-from unisono.pipeline.pieces import Piece, scan_piece
+from unisono.pipeline.pieces import LifePiece, scan_piece
 from unisono.pipeline.segments import scan_segments, segments_below
 from unisono.pipeline.stream import Pipeline
-from unisono.pipeline.tables import Keep, Tables, keeping
-from unisono.pipeline.verify import Judgement, RunVerdict, _files, _judge_rows, verify
+from unisono.pipeline.tables import Keep, TraceTables, keeping
+from unisono.pipeline.verify import JudgedRuns, RunVerdict, _files, _judge_rows, verify
 from unisono.sim.run import simulate
 from unisono.sim.scenario import Scenario, Source
 from unisono.trace.checks.checker import VIOLATIONS_MAX
@@ -65,10 +65,10 @@ def write_lives(folder: Path, name: str, events: Iterable[Event]) -> list[Path]:
 
 
 def suspicions(path: Path) -> set[str]:
-    return {fact[6] for fact in scan_piece(Piece([str(path)], [0], [], 0, True)) if fact[4] == "suspect"}
+    return {fact[6] for fact in scan_piece(LifePiece([str(path)], [0], [], 0, True)) if fact[4] == "suspect"}
 
 
-def results(judgement: Judgement) -> dict[str, str]:
+def results(judgement: JudgedRuns) -> dict[str, str]:
     return {run.run: run.result for run in judgement.runs}
 
 
@@ -172,7 +172,7 @@ def test_rows_that_could_not_be_scanned_count_for_the_size_of_a_run(tmp_path: Pa
     rows = [replace(event, origin="") for event in told(SOUND, "r1")]
     write_parquet(paths[1], rows)
     paths[0].write_bytes(b"damaged")
-    facts = list(scan_piece(Piece([str(path) for path in paths], [0, 0], [], 0, True)))
+    facts = list(scan_piece(LifePiece([str(path) for path in paths], [0, 0], [], 0, True)))
     assert sum(fact[7] or 0 for fact in facts if fact[4] in ("life", "suspect")) >= len(rows)
 
 
@@ -275,7 +275,7 @@ def test_figures_follow_a_run_that_has_grown(spark: SparkSession, tmp_path: Path
     watched, out = tmp_path / "watched", tmp_path / "out"
     watched.mkdir()
 
-    def measure(tables: Tables, keep: Keep) -> dict[str, DataFrame]:
+    def measure(tables: TraceTables, keep: Keep) -> dict[str, DataFrame]:
         return {"latency": latency(keep(journeys_of(tables)))}
 
     pipeline = Pipeline(spark, str(watched), str(out), measure=measure)

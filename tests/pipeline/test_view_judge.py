@@ -13,7 +13,7 @@ from tests.pipeline.traces import damaged, simulated, written
 from tests.pipeline.view_tools import LIMIT_MS, Trace, facts_of, lives_of, parts_of, resolve, results_of, said_of
 from unisono.orders.registry import ORDERS
 from unisono.pipeline.scan import BLOCK
-from unisono.pipeline.view_judge import BLOCKS_MAX, BY_THE_RUN, FORGET_LIMITS, SILENT_LIMITS, Fact, GroupJudge, Said
+from unisono.pipeline.view_judge import BLOCKS_MAX, BY_THE_RUN, FORGET_LIMITS, IDLE_FACTOR, Fact, GroupJudge, Said
 from unisono.sim.group_swarm import run_outing
 from unisono.trace.checks.judge import judge_all
 from unisono.trace.schema import CAST, DELIVER, Event
@@ -307,10 +307,26 @@ def test_a_group_that_is_killed_at_once_counts_as_idle_for_long_and_is_then_forg
     judge = GroupJudge(LIMIT_MS)
     for who, rows in lives_of(trace).items():
         judge.take(facts_of(who, rows), 0)
-    assert judge.due_ms() == SILENT_LIMITS * LIMIT_MS
+    assert judge.due_ms() == IDLE_FACTOR * FORGET_LIMITS * LIMIT_MS
     (said,) = wound_down(judge)
     assert (said.view, said.status) == ("2@a", "UNKNOWN")
     assert "no rows of the group came" in said.why
+
+
+def test_how_long_a_group_is_remembered_can_be_told() -> None:
+    trace = [event for event in tell(TWO_VIEWS) if (event.member, event.kind) != ("b", "END")]
+    lives = lives_of(trace)
+    for kept, due_ms in ((lives, 2 * LIMIT_MS), ({"a": lives["a"][:2], "b": lives["b"][:2]}, 14 * LIMIT_MS)):
+        judge = GroupJudge(LIMIT_MS, forget_ms=2 * LIMIT_MS)
+        for who, rows in kept.items():
+            judge.take(facts_of(who, rows), 0)
+        judge.expire(LIMIT_MS)
+        assert judge.due_ms() == due_ms
+        judge.expire(due_ms - 1)
+        assert judge.views
+        judge.expire(due_ms)
+        assert not judge.views
+        assert judge.due_ms() is None
 
 
 def test_a_life_that_ends_behind_missing_rows_is_forgotten_too() -> None:

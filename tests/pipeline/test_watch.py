@@ -25,7 +25,7 @@ from tests.pipeline.traces import damaged, simulated
 from tests.pipeline.view_tools import Lakeside, facts_of, lives_of, parts_of, results_of, said_of
 from unisono.cli.app import app
 from unisono.pipeline import watch_hooks
-from unisono.pipeline.lake import Table, open_table
+from unisono.pipeline.lake import LakeTable, open_table
 from unisono.pipeline.looks import ROWS_ON_SPARK_MAX, look_at_rows
 from unisono.pipeline.storage import place
 from unisono.pipeline.view_judge import Said
@@ -73,7 +73,7 @@ def test_watching_waits_for_the_first_verdict_and_says_so(tmp_path: Path, monkey
         nonlocal looks
         looks += 1
         if looks == 2:
-            Table.made(place(tmp_path / "views"), VIEWS)
+            LakeTable.made(place(tmp_path / "views"), VIEWS)
         if looks == 4:
             raise KeyboardInterrupt
 

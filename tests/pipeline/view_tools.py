@@ -13,7 +13,7 @@ import pyarrow
 
 from tests.pipeline.traces import as_arrow
 from unisono.pipeline.data_files import write_data_file
-from unisono.pipeline.lake import SCHEMAS, Change, Lake
+from unisono.pipeline.lake import SCHEMAS, Lake, TableChange
 from unisono.pipeline.looks import VIOLATIONS_TOLD, verdicts_of
 from unisono.pipeline.scan import NEEDED, scan_part
 from unisono.pipeline.storage import place
@@ -144,4 +144,6 @@ class Lakeside:
             facts += [dict(zip(SCHEMAS["facts"].names, (*fact, name, number), strict=True)) for fact in told]
         table = pyarrow.Table.from_pylist(facts, schema=SCHEMAS["facts"])
         fact_file = write_data_file(place(self.out / "facts"), number, [table], SCHEMAS["facts"])
-        return self._lake.publish(Change(), {"events": Change(add=(file,)), "facts": Change(add=(fact_file,))})
+        return self._lake.publish(
+            TableChange(), {"events": TableChange(add=(file,)), "facts": TableChange(add=(fact_file,))}
+        )

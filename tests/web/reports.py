@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from unisono.pipeline.report.collect import findings, size_of, timelines_of
-from unisono.pipeline.report.model import Cost, Finding, Latency, ReportData, Run, Tau, Waits, overall
+from unisono.pipeline.report.model import (
+    Latency,
+    MessageCost,
+    ReportData,
+    ReportedViolation,
+    RunReport,
+    Tau,
+    Waits,
+    overall,
+)
 from unisono.pipeline.report.wording import in_order
 from unisono.trace.checks.judge import Observer
 from unisono.trace.promises import promises
@@ -65,7 +74,7 @@ HOSTILE = (
 )
 
 
-def judged(name: str, story: str, protocol: str = "causal-total") -> tuple[Run, list[Event]]:
+def judged(name: str, story: str, protocol: str = "causal-total") -> tuple[RunReport, list[Event]]:
     """The run that a story tells, as the report would get it."""
     events = tell(story, protocol=protocol, run=name)
     observer = Observer(promises(protocol))
@@ -74,7 +83,7 @@ def judged(name: str, story: str, protocol: str = "causal-total") -> tuple[Run, 
     owed = tuple(sorted(verdict.owed, key=in_order))
     told = [(v.property, v.sentence, v.members, v.witness) for v in verdict.violations]
     broken = dict(sorted(verdict.counts.items(), key=lambda pair: in_order(pair[0])))
-    run = Run(
+    run = RunReport(
         name, "g", protocol, str(verdict.result), size_of(events), owed, owed,
         findings(told, broken, events), broken, verdict.unknown, "rows",
     )  # fmt: skip
@@ -92,7 +101,9 @@ def figures(protocols: tuple[str, ...] = ("sequencer", "all-ack", "toto")) -> di
             for p in protocols[-2:]
             for source in ("periodic", "poisson")
         ),
-        "cost": tuple(Cost(p, 8, 4000, 7.0 * i + 6, 7.0 * i + 7, 400.0 + i, i > 1) for i, p in enumerate(protocols)),
+        "cost": tuple(
+            MessageCost(p, 8, 4000, 7.0 * i + 6, 7.0 * i + 7, 400.0 + i, i > 1) for i, p in enumerate(protocols)
+        ),
     }
 
 
@@ -126,8 +137,10 @@ def hostile() -> ReportData:
     """Every text that comes from a trace is an attack."""
     runs = []
     for text in HOSTILE:
-        finding = Finding("P1", f"{text} delivered {text}:0 (local 1).", (text,))
-        runs.append(Run(text, text, text, "FAIL", 3, ("P1",), ("P1",), (finding,), {"P1": 1}, {text: text}, "rows"))
+        finding = ReportedViolation("P1", f"{text} delivered {text}:0 (local 1).", (text,))
+        runs.append(
+            RunReport(text, text, text, "FAIL", 3, ("P1",), ("P1",), (finding,), {"P1": 1}, {text: text}, "rows")
+        )
     events = [event for text in HOSTILE for event in _hostile_events(text)]
     return ReportData(
         "FAIL",
@@ -156,13 +169,13 @@ def many(runs: int = 500) -> ReportData:
     for number in range(runs):
         one = bad if number % 12 == 5 else good
         told = tuple(
-            Finding(
+            ReportedViolation(
                 f.property, f"Run {number}: {f.sentence}", f.members, f.follows_from, f.diagram if number < 30 else None
             )
             for f in one.findings
         )
         made.append(
-            Run(
+            RunReport(
                 f"night-{number:04}",
                 "g",
                 one.protocol,

@@ -13,9 +13,9 @@ from unisono.experiments.report_from_sim import collect_simulated
 from unisono.pipeline.report.collect import TIMELINES_MAX, collect
 from unisono.pipeline.report.glance import RUNS_MAX, RUNS_OPEN, Glance
 from unisono.pipeline.report.lanes import lanes_of
-from unisono.pipeline.report.model import ReportData, Run, Stay, Timeline, overall, weaker_broken
+from unisono.pipeline.report.model import ReportData, RunReport, TimedStay, Timeline, overall, weaker_broken
 from unisono.pipeline.report.neighbourhood import Neighbourhoods
-from unisono.pipeline.verify import Judgement, RunVerdict, Violation
+from unisono.pipeline.verify import JudgedRuns, RunVerdict, RunViolation
 from unisono.sim.run import Outcome, simulate
 from unisono.sim.scenario import Fault, Scenario, Source
 from unisono.trace.schema import Event
@@ -28,7 +28,7 @@ FIGURES = {"p50_ns": 2e6, "p99_ns": 9e6, "max_ns": 9_500_000, "rank_error": 0.0}
 
 
 def verdict(run: str, *properties: str, result: str = "FAIL") -> RunVerdict:
-    found = tuple(Violation(run, "g", one, ("a", "b"), "1@a", TWO_ORDERS) for one in properties)
+    found = tuple(RunViolation(run, "g", one, ("a", "b"), "1@a", TWO_ORDERS) for one in properties)
     return RunVerdict(run, "g", "toto", result, frozenset({"P9a", "P2", "P10"}), found, {}, "rows")
 
 
@@ -41,7 +41,7 @@ def group_of(events: list[Event]) -> str:
 
 
 def collected(*verdicts: RunVerdict, measured: dict[str, list[dict[str, object]]] | None = None) -> ReportData:
-    return collect(Judgement(verdicts, 0, ()), measured, None)
+    return collect(JudgedRuns(verdicts, 0, ()), measured, None)
 
 
 def test_runs_come_worst_first_and_properties_in_their_order() -> None:
@@ -55,7 +55,7 @@ def test_a_violation_is_told_and_drawn() -> None:
     judged = RunVerdict(
         "r", group_of(events_of("r")), "toto", "FAIL", frozenset({"P9a"}), verdict("r", "P9a").violations
     )
-    data = collect(Judgement((judged,), 0, ()), None, events_of)
+    data = collect(JudgedRuns((judged,), 0, ()), None, events_of)
     (finding,) = data.runs[0].findings
     assert finding.sentence.startswith("a delivered a:0 (local 2) before b:0 (local 3)")
     assert finding.diagram is not None
@@ -202,9 +202,9 @@ def test_the_weakest_broken_property_is_named() -> None:
 def test_every_cell_says_how_its_property_fared() -> None:
     owed = ("P1", "P2", "P3")
     runs = (
-        Run("bad", "g", "toto", "FAIL", 2, owed, ("P1", "P2"), (), {"P1": 3}),
-        Run("dark", "g", "toto", "UNKNOWN", 2, owed, owed, (), {}, {"a": "gone"}),
-        Run("good", "g", "fifo", "PASS", 2, ("P1",), ("P1",)),
+        RunReport("bad", "g", "toto", "FAIL", 2, owed, ("P1", "P2"), (), {"P1": 3}),
+        RunReport("dark", "g", "toto", "UNKNOWN", 2, owed, owed, (), {}, {"a": "gone"}),
+        RunReport("good", "g", "fifo", "PASS", 2, ("P1",), ("P1",)),
     )
     glance = Glance(ReportData("FAIL", runs))
     assert [[cell.css for cell in row.cells] for row in glance.open] == [
@@ -228,9 +228,9 @@ def test_of_many_runs_the_first_are_open_and_the_rest_is_folded() -> None:
 
 def test_lanes_keep_time_where_there_is_one_clock_and_steps_elsewhere() -> None:
     stays = (
-        Stay("a", "1@a", ("a", "b"), 0, 300),
-        Stay("a", "2@a", ("a",), 300, 400),
-        Stay("b", "1@a", ("a", "b"), 0, 100, "CRASH"),
+        TimedStay("a", "1@a", ("a", "b"), 0, 300),
+        TimedStay("a", "2@a", ("a",), 300, 400),
+        TimedStay("b", "1@a", ("a", "b"), 0, 100, "CRASH"),
     )
     timed = lanes_of(Timeline("r", "g", True, stays))
     assert [(box.left, box.width) for box in timed.lanes[0].boxes] == [("0.000%", "75.000%"), ("75.000%", "25.000%")]
@@ -280,7 +280,7 @@ def test_spark_tables_make_the_same_report(tmp_path: Path) -> None:
         RunVerdict(run.name, run.group, run.protocol, run.result, frozenset(run.owed)) for run in simulated.runs
     ]
     spark = open_session("local[2]", settings={"spark.sql.shuffle.partitions": "2"})
-    data = collect(Judgement(tuple(verdicts), 0, ()), load(spark, [tmp_path]))
+    data = collect(JudgedRuns(tuple(verdicts), 0, ()), load(spark, [tmp_path]))
     assert [(run.name, run.protocol, run.members) for run in data.runs] == [
         (run.name, run.protocol, run.members) for run in simulated.runs
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from unisono.pipeline.lake import Lake
-    from unisono.pipeline.stream import Status
+    from unisono.pipeline.stream import PipelineStatus
 
 app = typer.Typer(help="Judge growing traces on Spark, and other systems' logs.", no_args_is_help=True)
 app.command("watch")(watch_command)
@@ -60,6 +59,28 @@ def run(
     limit_s: Annotated[
         float, typer.Option("--limit", help="Seconds in which all members of a view must leave it.", min=0.1)
     ] = 600.0,
+    forget_s: Annotated[
+        float | None,
+        typer.Option(
+            "--forget",
+            help="Seconds without new rows after which a group that did not end properly is forgotten, and after seven "
+            "times as long an idle one. Default: 144 times --limit.",
+            min=1,
+        ),
+    ] = None,
+    keep_days: Annotated[
+        float | None,
+        typer.Option(
+            help="Drop events and facts of runs that were judged and got no new rows for this many days, as `retain` "
+            "does, while watching; parts of a day will do."
+        ),
+    ] = None,
+    vacuum_hours: Annotated[
+        float,
+        typer.Option(
+            help="Delete files that no table has held for this many hours, or a part of one, while watching.", min=0.01
+        ),
+    ] = 2.0,
     metrics: Annotated[str | None, typer.Option(help="HOST:PORT where Prometheus finds views and violations.")] = None,
     checkpoint: Annotated[
         str | None, typer.Option(help="A folder for Spark's checkpoint, if the tables are not on a local disk.")
@@ -78,6 +99,7 @@ def run(
     require_pyspark()
     from unisono.pipeline.lake import require_folder_of_tables
     from unisono.pipeline.measures import measure_all
+    from unisono.pipeline.retention import Ages
     from unisono.pipeline.storage import place
     from unisono.pipeline.stream import require_apart, run_pipeline
     from unisono.pipeline.watch_service import WatchOptions
@@ -86,8 +108,8 @@ def run(
     require_folder_of_tables(place(tables))
     settings = parse_settings(conf or ())
     wants_views = views if views is not None else not (once or final) or on_fail is not None
-    watching = WatchOptions(limit_s, on_fail=on_fail, metrics=metrics, checkpoint=checkpoint) if wants_views else None
-    if watching is not None:
+    watching = WatchOptions(limit_s, forget_s, on_fail=on_fail, metrics=metrics, checkpoint=checkpoint)
+    if wants_views:
         watching.require_sound(place(tables))
     with bar("starting Spark", None) as update, plain_errors("the pipeline"):
         status = run_pipeline(
@@ -98,7 +120,8 @@ def run(
             final=final,
             measure=measure_all if measures else None,
             progress=lambda text: update(0, text),
-            views=watching,
+            views=watching if wants_views else None,
+            ages=Ages(vacuum_hours * 3600, None if keep_days is None else keep_days * 86_400),
             log=lambda text: err.print(sanitize_lines(text), markup=False, soft_wrap=True),
         )
     if json:
@@ -109,7 +132,7 @@ def run(
         raise typer.Exit(status.exit_code)
 
 
-def _show(status: Status, tables: str) -> None:
+def _show(status: PipelineStatus, tables: str) -> None:
     shown = sorted(status.results.items(), key=lambda item: (item[1] == "PASS", item))[:RUNS_SHOWN]
     reasons = _reasons(tables, frozenset(name for name, result in shown if result != "PASS"))
     for name, result in shown:
@@ -189,14 +212,22 @@ def retain(
     master: o.Master = None,
     conf: o.Conf = None,
 ) -> None:
-    """Drop events and facts of old runs that were judged. Verdicts, violations and measures stay."""
+    """Drop events and facts of old runs that were judged, and what was said of their views.
+
+    Verdicts on runs, violations and measures stay.
+    """
     with _upkeep(tables, master, conf) as (spark, lake):
         from unisono.pipeline.gold import Gold
-        from unisono.pipeline.ledger import Ledger
-        from unisono.pipeline.upkeep import remove_segments, vacuum
+        from unisono.pipeline.lake import open_table
+        from unisono.pipeline.ledger import SegmentLedger
+        from unisono.pipeline.retention import drop_views, retire_runs, retired_runs
+        from unisono.pipeline.upkeep import vacuum
+        from unisono.pipeline.watch_hooks import HookMarks
 
-        ledger = Ledger(lake.segments, Gold(spark, lake.out).verdicts)
-        dropped = remove_segments(spark, lake, ledger.old_segments(datetime.now(UTC) - timedelta(days=days)))
+        ledger = SegmentLedger(lake.segments, Gold(spark, lake.out).verdicts)
+        dropped = retire_runs(spark, lake, ledger, days * 86_400)
+        if runs := retired_runs(lake.out, ledger):
+            HookMarks(lake.out).drop(drop_views(spark, open_table(lake.out, "views"), runs))
         deleted = vacuum(lake, vacuum_hours)
     tell(f"{dropped} segments dropped from {tables}; {deleted} files deleted")
 
@@ -215,12 +246,12 @@ def remove(
         raise Misuse("name either --run or --segment.")
     with _upkeep(tables, master, conf) as (spark, lake):
         from unisono.pipeline.gold import Gold
-        from unisono.pipeline.ledger import Ledger
+        from unisono.pipeline.ledger import SegmentLedger
         from unisono.pipeline.session import PipelineError
         from unisono.pipeline.upkeep import own_segments, remove_segments, vacuum
 
         gold = Gold(spark, lake.out)
-        ledger = Ledger(lake.segments, gold.verdicts)
+        ledger = SegmentLedger(lake.segments, gold.verdicts)
         if segment is not None:
             entry = ledger.segment(segment)
             removed = remove_segments(spark, lake, [] if entry is None else [entry])

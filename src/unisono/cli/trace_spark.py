@@ -20,7 +20,7 @@ from unisono.trace.checks.judge import CHECKERS
 
 if TYPE_CHECKING:
     from unisono.pipeline.bronze import Where
-    from unisono.pipeline.verify import Judgement
+    from unisono.pipeline.verify import JudgedRuns
 
 Paths = Annotated[list[str], typer.Argument(help="Trace folders or files: local paths, s3://bucket/key, hdfs://….")]
 RUNS_SHOWN = 20
@@ -76,13 +76,13 @@ def verify(
         raise typer.Exit(1 if judgement.result == "FAIL" else 2)
 
 
-def write_report(spark: Any, paths: Sequence[Where], judgement: Judgement, folder: Path, title: str = "") -> Path:
+def write_report(spark: Any, paths: Sequence[Where], judgement: JudgedRuns, folder: Path, title: str = "") -> Path:
     """Measure what was judged, and write the page."""
     from unisono.pipeline.bronze import rows_in
+    from unisono.pipeline.judge_in_task import BYTES_MAX, ROWS_MAX, events_of_run
     from unisono.pipeline.report import build, collect
     from unisono.pipeline.storage import place
     from unisono.pipeline.tables import keeping, load
-    from unisono.pipeline.whole import BYTES_MAX, ROWS_MAX, events_of_run
     from unisono.trace.schema import TraceError
 
     def events_of(run: str) -> Any:
@@ -164,7 +164,7 @@ def _written(column: str, value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _show(judgement: Judgement, long: bool = False) -> None:
+def _show(judgement: JudgedRuns, long: bool = False) -> None:
     written = str if long else shorten
     shown = [run for run in judgement.runs if run.result != "PASS"] or list(judgement.runs)
     for run in shown[:RUNS_SHOWN]:
@@ -186,7 +186,7 @@ def _show(judgement: Judgement, long: bool = False) -> None:
     tell(f"{judgement.result}: {judgement.count.get('PASS', 0)} of {sum(judgement.count.values())} runs pass")
 
 
-def _as_json(judgement: Judgement) -> dict[str, Any]:
+def _as_json(judgement: JudgedRuns) -> dict[str, Any]:
     return {
         "result": judgement.result,
         "quarantined": judgement.quarantined,

@@ -18,7 +18,7 @@ from unisono.cli.show import cell, out, print_json, tell
 from unisono.core.errors import Misuse
 
 if TYPE_CHECKING:
-    from unisono.pipeline.lake import Table
+    from unisono.pipeline.lake import LakeTable
 
 FAILURES_SHOWN = 10
 GROUPS_SHOWN = 30
@@ -70,7 +70,7 @@ def watch(
         return
 
 
-def _views(tables: str) -> Table | None:
+def _views(tables: str) -> LakeTable | None:
     """The table of verdicts on views, if there is one yet."""
     from unisono.pipeline.session import PipelineError
 
@@ -81,7 +81,7 @@ def _views(tables: str) -> Table | None:
     return open_table(tables, "views") if "views" in table_names(tables) else None
 
 
-def _follow(table: Table, every_s: float) -> None:
+def _follow(table: LakeTable, every_s: float) -> None:
     from unisono.pipeline.watch_state import group_states
 
     states = group_states(table.read().to_pylist())

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from unisono.pipeline.report.collect import choose, findings, timelines_of
-from unisono.pipeline.report.model import Cost, Latency, ReportData, Run, Tau, Waits, cohort_key, overall
+from unisono.pipeline.report.model import Latency, MessageCost, ReportData, RunReport, Tau, Waits, cohort_key, overall
 from unisono.pipeline.report.wording import in_order
 from unisono.sim.run import Outcome
 
@@ -40,12 +40,12 @@ def collect_simulated(outcomes: Iterable[Outcome], title: str = "") -> ReportDat
     )
 
 
-def _run(number: int, outcome: Outcome) -> Run:
+def _run(number: int, outcome: Outcome) -> RunReport:
     verdict, measures = outcome.verdict, outcome.measures
     named = outcome.events[0].run if outcome.events else f"{measures.order}-{measures.members}-{measures.seed}"
     told = [(v.property, v.sentence, v.members, v.witness) for v in verdict.violations]
     owed = tuple(sorted(verdict.owed, key=in_order))
-    return Run(
+    return RunReport(
         name=named,
         group=outcome.events[0].group if outcome.events else "simulated",
         protocol=measures.order,
@@ -86,11 +86,11 @@ def _taus(groups: Sequence[tuple[Cohort, Sequence[Outcome]]]) -> tuple[Tau, ...]
     return tuple(found)
 
 
-def _cost(cohort: Cohort, outcomes: Sequence[Outcome]) -> Cost:
+def _cost(cohort: Cohort, outcomes: Sequence[Outcome]) -> MessageCost:
     messages = sum(one.measures.delivered for one in outcomes)
     packets, size = sum(one.world.packets for one in outcomes), sum(one.world.bytes for one in outcomes)
     theory = outcomes[0].measures.packets_theory
-    return Cost(*cohort, messages, packets / messages, theory, size / messages, cohort[0] in BEYOND)
+    return MessageCost(*cohort, messages, packets / messages, theory, size / messages, cohort[0] in BEYOND)
 
 
 def _quantile(ranked: Sequence[int], share: float) -> float:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from unisono.core.errors import Misuse
 from unisono.experiments.cell import FAULT, run_cell, schema
 from unisono.experiments.grid import Grid, GridCell
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.storage import Location, place
 from unisono.sim.scenario import Scenario
 from unisono.trace.parquet import Bomb, batches_of, open_parquet
 
@@ -39,7 +39,7 @@ Row = dict[str, Any]
 def run_grid(
     spark: SparkSession,
     grid: Grid,
-    folder: str | os.PathLike[str] | Place,
+    folder: str | os.PathLike[str] | Location,
     resume: bool = True,
     progress: Callable[[int], None] | None = None,
     traces: bool = False,
@@ -71,7 +71,7 @@ def run_grid(
     return _finish(grid, folder)
 
 
-def _require_traces(folder: Place, ids: Sequence[str]) -> None:
+def _require_traces(folder: Location, ids: Sequence[str]) -> None:
     """Refuse to go on with traces where cells are finished without."""
     if not ids:
         return
@@ -98,7 +98,7 @@ def chunks(cells: Sequence[GridCell], cost_s: float) -> Iterator[list[GridCell]]
         yield chunk
 
 
-def read_rows(folder: str | os.PathLike[str] | Place) -> list[Row]:
+def read_rows(folder: str | os.PathLike[str] | Location) -> list[Row]:
     """The rows of all chunks that are finished, sorted by id."""
     import pyarrow
 
@@ -137,12 +137,12 @@ def _run_chunk(spark: SparkSession, chunk: Sequence[GridCell], cores: int, trace
     return spark.sparkContext.parallelize(hands, slices).flatMap(play).collect()
 
 
-def _write(measures: Place, rows: list[Row]) -> None:
+def _write(measures: Location, rows: list[Row]) -> None:
     name = blake2b("\n".join(sorted(row["id"] for row in rows)).encode(), digest_size=8).hexdigest()
     (measures / f"{name}.parquet").write_bytes(_as_parquet(rows))
 
 
-def _finish(grid: Grid, folder: Place) -> list[Row]:
+def _finish(grid: Grid, folder: Location) -> list[Row]:
     wanted = {cell.id for cell in grid.cells}
     rows = [row for row in read_rows(folder) if row["id"] in wanted]
     if len(rows) < len(wanted):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import unquote
 
 from unisono.pipeline.data_files import Chosen, read_data_file, with_columns
-from unisono.pipeline.storage import Place, place, trouble
+from unisono.pipeline.storage import Location, place, trouble
 from unisono.trace.files import lines_of
 from unisono.trace.parquet import arrow_schema, batches_of, open_parquet, sound_attributes
 from unisono.trace.schema import (
@@ -54,7 +54,7 @@ TAKEN_IN = b"unisono.taken_in"
 BRONZE_DDL = EVENT_DDL + ", `file` string, `problem` string"
 
 
-Where = str | os.PathLike[str] | Place
+Where = str | os.PathLike[str] | Location
 """What names a folder or file: a path, or the URI of another storage."""
 
 
@@ -63,18 +63,18 @@ def read_paths(paths: DataFrame, tasks: int) -> DataFrame:
     return paths.select("path").repartition(tasks).mapInArrow(_read_files, BRONZE_DDL)
 
 
-def _base(file: Place) -> str:
+def _base(file: Location) -> str:
     """A segment's name without the ending that tells its form."""
     return file.name.removesuffix(OPEN).removesuffix(".parquet").removesuffix(".jsonl")
 
 
-def life_of(file: Place) -> str | None:
+def life_of(file: Location) -> str | None:
     """The part of a segment's name that says whose it is; None for a file with a name of its own."""
     parts = _base(file).split(".")
     return ".".join(parts[:3]) if len(parts) == 4 and parts[2].isdigit() else None
 
 
-def run_of(file: Place) -> str | None:
+def run_of(file: Location) -> str | None:
     """The run that a segment's name tells of."""
     life = life_of(file)
     return None if life is None else unquote(life.split(".")[0])
@@ -89,7 +89,7 @@ def _read_files(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Reco
             yield from read_file(place(path))
 
 
-def read_file(path: Place, runs: Iterable[str] | None = None) -> Iterator[pyarrow.RecordBatch]:
+def read_file(path: Location, runs: Iterable[str] | None = None) -> Iterator[pyarrow.RecordBatch]:
     """The rows of a file; whatever it does to a reader ends as a row that says so.
 
     `runs`: only rows of these, and those that cannot be used.
@@ -100,7 +100,7 @@ def read_file(path: Place, runs: Iterable[str] | None = None) -> Iterator[pyarro
         yield _problem(path, f"{path}: {error.strerror or error}")
 
 
-def read_now(path: Place) -> Iterator[pyarrow.RecordBatch]:
+def read_now(path: Location) -> Iterator[pyarrow.RecordBatch]:
     """Likewise, but `OSError` says that it cannot be read now, which says nothing of what is in it."""
     try:
         yield from (_read_parquet if path.name.endswith(".parquet") else _read_lines)(path)
@@ -112,7 +112,7 @@ def read_now(path: Place) -> Iterator[pyarrow.RecordBatch]:
         yield _problem(path, f"{path}: {str(error).strip() or type(error).__name__}")
 
 
-def _of_runs(path: Place, runs: frozenset[str]) -> Iterator[pyarrow.RecordBatch]:
+def _of_runs(path: Location, runs: frozenset[str]) -> Iterator[pyarrow.RecordBatch]:
     import pyarrow
     import pyarrow.compute as pc
 
@@ -126,7 +126,7 @@ def _of_runs(path: Place, runs: frozenset[str]) -> Iterator[pyarrow.RecordBatch]
         yield batch.filter(chosen)
 
 
-def _is_taken_in(path: Place) -> bool:
+def _is_taken_in(path: Location) -> bool:
     """Whether this is a data file of the table of events: its rows were looked at before, and are of many runs."""
     import pyarrow.parquet
 
@@ -139,7 +139,7 @@ def _is_taken_in(path: Place) -> bool:
         return False
 
 
-def _read_parquet(path: Place) -> Iterator[pyarrow.RecordBatch]:
+def _read_parquet(path: Location) -> Iterator[pyarrow.RecordBatch]:
     import pyarrow
 
     wanted = arrow_schema()
@@ -148,7 +148,7 @@ def _read_parquet(path: Place) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches_of(file, [name for name in NAMES if name in have], ROWS_A_BATCH):
             table = pyarrow.Table.from_batches([batch])
             table = with_columns(table, wanted)
-            table.validate(full=True)  # words that are not UTF-8 would take down whoever reads them
+            table.validate(full=True)  # words that are not UTF-8 would crash their reader
             columns = {name: table.column(name) for name in NAMES}
             columns["attributes"] = sound_attributes(columns["attributes"])
             yield from _with_problems(path, pyarrow.table(columns))
@@ -166,7 +166,7 @@ def require_known(schema: pyarrow.Schema) -> set[str]:
     return have
 
 
-def rows_in(path: Place) -> int:
+def rows_in(path: Location) -> int:
     """How many rows a segment says that it holds; 0 if it does not say."""
     import pyarrow.parquet
 
@@ -179,7 +179,7 @@ def rows_in(path: Place) -> int:
         return 0
 
 
-def _with_problems(path: Place, table: pyarrow.Table) -> Iterator[pyarrow.RecordBatch]:
+def _with_problems(path: Location, table: pyarrow.Table) -> Iterator[pyarrow.RecordBatch]:
     """Say of each row what a line of JSON would be told: an unknown kind, a column that its kind needs."""
     import pyarrow
     import pyarrow.compute as pc
@@ -236,12 +236,12 @@ def _lacks_items(column: pyarrow.ChunkedArray) -> Any:
     return pc.is_in(pyarrow.array(range(len(lists)), rows.type), value_set=rows)
 
 
-def _read_lines(path: Place) -> Iterator[pyarrow.RecordBatch]:
+def _read_lines(path: Location) -> Iterator[pyarrow.RecordBatch]:
     with path.stream() as file:
         yield from read_lines(path, file)
 
 
-def read_lines(path: Place, file: BinaryIO, after_bytes: int = 0) -> Iterator[pyarrow.RecordBatch]:
+def read_lines(path: Location, file: BinaryIO, after_bytes: int = 0) -> Iterator[pyarrow.RecordBatch]:
     """The rows of JSON lines; `after_bytes` of the file were read before."""
     import pyarrow
 
@@ -275,14 +275,14 @@ def read_lines(path: Place, file: BinaryIO, after_bytes: int = 0) -> Iterator[py
         yield _problem(path, f"{path}: the last line is torn, its row is missing.")
 
 
-def _finish(path: Place, table: pyarrow.Table, problem: Any) -> Iterator[pyarrow.RecordBatch]:
+def _finish(path: Location, table: pyarrow.Table, problem: Any) -> Iterator[pyarrow.RecordBatch]:
     import pyarrow
 
     table = table.append_column("file", pyarrow.array([path.uri] * len(table), pyarrow.string()))
     yield from table.append_column("problem", problem).combine_chunks().to_batches()
 
 
-def _problem(path: Place, text: str) -> pyarrow.RecordBatch:
+def _problem(path: Location, text: str) -> pyarrow.RecordBatch:
     """A row that stands for what could not be read, with the life that the file's name tells of."""
     import pyarrow
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.storage import Location, place
 
 if TYPE_CHECKING:
     import pyarrow
@@ -29,6 +29,7 @@ ROWS_A_GROUP = 16_384
 """A row group is what a reader of one run must read at least."""
 ROWS_A_BATCH = 65_536
 FILE_DDL = "path string, size_bytes bigint, rows bigint, stats string"
+FILE_COLUMNS = ["path", "size_bytes", "rows", "stats"]
 
 
 class DataFile(NamedTuple):
@@ -105,7 +106,7 @@ def batch_of(path: str) -> int:
 class DataFileWriter:
     """Writes one new file of a table. The rows stay here, packed, until the file is written whole."""
 
-    def __init__(self, folder: Place, batch: int, schema: pyarrow.Schema) -> None:
+    def __init__(self, folder: Location, batch: int, schema: pyarrow.Schema) -> None:
         import pyarrow
         import pyarrow.parquet
 
@@ -144,7 +145,7 @@ class DataFileWriter:
             self._pending = []
 
 
-def write_data_file(folder: Place, batch: int, tables: Iterable[pyarrow.Table], schema: pyarrow.Schema) -> DataFile:
+def write_data_file(folder: Location, batch: int, tables: Iterable[pyarrow.Table], schema: pyarrow.Schema) -> DataFile:
     """Write rows into a new file of a table."""
     writer = DataFileWriter(folder, batch, schema)
     for table in tables:
@@ -178,7 +179,7 @@ class _Bounds:
         return json.dumps(said, separators=(",", ":"))
 
 
-def read_data_file(file: Place, schema: pyarrow.Schema, chosen: Chosen = ALL) -> Iterator[pyarrow.Table]:
+def read_data_file(file: Location, schema: pyarrow.Schema, chosen: Chosen = ALL) -> Iterator[pyarrow.Table]:
     """The chosen rows of a file in the columns of its table; a column that is younger than the file is null."""
     import pyarrow
     import pyarrow.parquet
@@ -220,7 +221,7 @@ def _group_bounds(file: Any, number: int) -> tuple[dict[str, Any], dict[str, Any
 # With Spark.
 
 
-def write_frame(frame: DataFrame, folder: Place, schema: pyarrow.Schema, batch: int) -> list[DataFile]:
+def write_frame(frame: DataFrame, folder: Location, schema: pyarrow.Schema, batch: int) -> list[DataFile]:
     """Let the workers write a frame, a file a partition. What they wrote is in no table yet."""
     written = frame.mapInArrow(_writer(folder.uri, schema, batch), FILE_DDL).collect()
     return [DataFile(**row.asDict()) for row in written]
@@ -241,7 +242,7 @@ def files_as_batch(files: Iterable[DataFile]) -> pyarrow.RecordBatch:
     """Files as rows of `FILE_DDL`."""
     import pyarrow
 
-    columns = list(zip(*files, strict=True)) or [()] * len(DataFile._fields)
+    columns = list(zip(*files, strict=True)) or [()] * len(FILE_COLUMNS)
     types = (pyarrow.string(), pyarrow.int64(), pyarrow.int64(), pyarrow.string())
     arrays = [pyarrow.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-    return pyarrow.RecordBatch.from_arrays(arrays, names=list(DataFile._fields))
+    return pyarrow.RecordBatch.from_arrays(arrays, names=FILE_COLUMNS)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from unisono.pipeline.owed import carried_by
-from unisono.pipeline.properties.scanning import settled
-from unisono.pipeline.stitch import misfits
+from unisono.pipeline.piece_seams import misfits
+from unisono.pipeline.properties.scanning import computed_once
 from unisono.pipeline.tables import WHOSE
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def doubtful(facts: DataFrame, in_pieces: bool = True) -> DataFrame:
     """The (run, group)s about which digests leave a doubt, each once. `in_pieces`: some lives were scanned in pieces."""
     seams = [misfits(facts.where(F.col("what") == "edge"))] if in_pieces else []
-    facts = settled(_joined(facts)) if in_pieces else facts
+    facts = computed_once(_joined(facts)) if in_pieces else facts
     suspects = facts.where(F.col("what") == "suspect").select(*WHOSE)
     stays = facts.where(F.col("what") == "stay").select(
         *WHOSE, "who", "view", F.col("name").alias("way"), F.col("note").alias("members")
@@ -35,7 +35,7 @@ def doubtful(facts: DataFrame, in_pieces: bool = True) -> DataFrame:
     )
     parts = (suspects, *seams, labels, *_views(facts, stays), _sequences(facts, stays), _sets(facts, stays))
     # Each is small. Spark plans one query of all of them anew after each of its stages, which takes longer than to run them.
-    found = reduce(lambda one, other: one.unionByName(other), map(settled, parts)).distinct()
+    found = reduce(lambda one, other: one.unionByName(other), map(computed_once, parts)).distinct()
     return found.select(
         *(F.col(name).alias(name) for name in WHOSE)
     )  # columns of their own, to be joined with those of facts

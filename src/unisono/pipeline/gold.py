@@ -12,10 +12,10 @@ import pyarrow
 
 from unisono.pipeline.data_files import Chosen, DataFile, write_frame
 from unisono.pipeline.explain import sentence
-from unisono.pipeline.lake import SCHEMAS, Change, Series, Table, table_folder, table_names
+from unisono.pipeline.lake import SCHEMAS, LakeTable, Series, TableChange, table_folder, table_names
 from unisono.pipeline.rewriting import Drop
 from unisono.pipeline.session import plain_errors
-from unisono.pipeline.storage import Place
+from unisono.pipeline.storage import Location
 from unisono.pipeline.upkeep import joined, rewrite
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 JUDGE = "judge"
 FILES_MAX = 64
-"""A table of results with more files than these is compacted."""
+"""Number of files beyond which a table of results is compacted."""
 _EXPLAINED_DDL = (
     "run string, `group` string, property string, members array<string>, view string, witness map<string,string>, "
     "sentence string"
@@ -35,9 +35,10 @@ _EXPLAINED_DDL = (
 class Gold:
     """The tables of results, for the one process that writes to them."""
 
-    def __init__(self, spark: SparkSession, out: Place) -> None:
-        self._spark, self._out = spark, out
-        self._tables: dict[str, Table] = {}
+    def __init__(self, spark: SparkSession, out: Location, log_s: float | None = None) -> None:
+        """`log_s`: how long the tables' logs are kept (`LakeTable.made`)."""
+        self._spark, self._out, self._log_s = spark, out, log_s
+        self._tables: dict[str, LakeTable] = {}
         self.verdicts = self._table("verdicts", SCHEMAS["verdicts"])
         self._table("violations", SCHEMAS["violations"])
         self._series = Series(JUDGE, self.verdicts, self._table)
@@ -73,7 +74,7 @@ class Gold:
         changes = {name: self._in_place(name, [], runs) for name in table_names(self._out) if _is_gold(name)}
         self._series.publish(changes.pop("verdicts"), changes)
 
-    def _measure(self, name: str, frame: DataFrame, again: frozenset[str], number: int) -> Change:
+    def _measure(self, name: str, frame: DataFrame, again: frozenset[str], number: int) -> TableChange:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         made = to_arrow_schema(frame.schema)
@@ -86,17 +87,19 @@ class Gold:
         rows = frame.coalesce(1).sortWithinPartitions("run", "group")
         return write_frame(rows, self._out / name, SCHEMAS[name], number)
 
-    def _in_place(self, name: str, files: list[DataFile], runs: frozenset[str]) -> Change:
+    def _in_place(self, name: str, files: list[DataFile], runs: frozenset[str]) -> TableChange:
         """New rows in place of those that these runs have."""
         table = self._table(name)
         drop = Drop(runs=runs)
         old = [[file] for file in table.files(Chosen(runs)) if drop.may_be_in(file)] if runs else []
-        return joined({table.name: Change(tuple(files))}, rewrite(self._spark, table, old, drop))[table.name]
+        return joined({table.name: TableChange(tuple(files))}, rewrite(self._spark, table, old, drop))[table.name]
 
-    def _table(self, name: str, schema: pyarrow.Schema | None = None) -> Table:
+    def _table(self, name: str, schema: pyarrow.Schema | None = None) -> LakeTable:
         if name not in self._tables:
             folder = table_folder(self._out, name)
-            self._tables[name] = Table.open(folder) if schema is None else Table.made(folder, schema)
+            self._tables[name] = (
+                LakeTable.open(folder) if schema is None else LakeTable.made(folder, schema, self._log_s)
+            )
         return self._tables[name]
 
 

@@ -42,7 +42,7 @@ from unisono.pipeline.bronze import TAKEN_IN
 from unisono.pipeline.data_files import ALL, Chosen, DataFile, read_data_file
 from unisono.pipeline.scan import SCAN_DDL
 from unisono.pipeline.session import PipelineError
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.storage import Location, place
 from unisono.trace.parquet import arrow_schema
 
 if TYPE_CHECKING:  # deltalake itself is loaded where it is used: workers import this file, and do not have it
@@ -52,7 +52,8 @@ if TYPE_CHECKING:  # deltalake itself is loaded where it is used: workers import
 
 TAKE_IN = "take-in"
 _CHANGES = "unisono.changes"
-_SETTINGS = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 6 hours"}
+_LOG_KEPT = "delta.logRetentionDuration"
+_SETTINGS = {"delta.checkpointInterval": "20", _LOG_KEPT: "interval 6 hours"}
 _COMMITS_BACK = 100
 """How far back the decisive commit of the last batch can lie: others behind it are upkeep alone."""
 
@@ -144,7 +145,7 @@ SILVER = ("events", "quarantine", "facts")
 
 
 @dataclass(frozen=True)
-class Change:
+class TableChange:
     """What a commit does to one table: data files that it gets, and names of those that it loses."""
 
     add: tuple[DataFile, ...] = ()
@@ -154,30 +155,37 @@ class Change:
         return bool(self.add or self.remove)
 
 
-class Table:
+class LakeTable:
     """A Delta table as one writer knows it: with the commits that it has seen, and its own."""
 
-    def __init__(self, folder: Place, delta: DeltaTable, wanted: pyarrow.Schema | None = None) -> None:
-        """`wanted`: columns that the table gets if it lacks them."""
+    def __init__(
+        self, folder: Location, delta: DeltaTable, wanted: pyarrow.Schema | None = None, log_s: float | None = None
+    ) -> None:
+        """`wanted`: columns that the table gets if it lacks them. `log_s`: as for `made`."""
         self.folder, self._delta = folder, delta
         if wanted is not None:
             self._add_missing(wanted)
+        if log_s is not None:
+            self._keep_log(f"interval {max(1, ceil(log_s))} seconds")
 
     @classmethod
-    def open(cls, folder: Place, wanted: pyarrow.Schema | None = None) -> Table:
+    def open(cls, folder: Location, wanted: pyarrow.Schema | None = None, log_s: float | None = None) -> LakeTable:
         """A table that is there."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
         with _told(f"the table {folder} cannot be read"):
             try:
-                return cls(folder, DeltaTable(folder.uri, storage_options=folder.delta_options()), wanted)
+                return cls(folder, DeltaTable(folder.uri, storage_options=folder.delta_options()), wanted, log_s)
             except TableNotFoundError:
                 raise PipelineError(f"there is no table at {folder}.") from None
 
     @classmethod
-    def made(cls, folder: Place, schema: pyarrow.Schema) -> Table:
-        """A table with at least these columns. It is made if it is not there, and gets columns that it lacks."""
+    def made(cls, folder: Location, schema: pyarrow.Schema, log_s: float | None = None) -> LakeTable:
+        """A table with at least these columns. It is made if it is not there, and gets columns that it lacks.
+
+        `log_s`: how long its log tells of commits that a checkpoint covers; None: as before, at first six hours.
+        """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -191,7 +199,7 @@ class Table:
                 except DeltaError:  # made by another process just now
                     if not is_table(folder):
                         raise
-            return cls.open(folder, schema)
+            return cls.open(folder, schema, log_s)
 
     @property
     def name(self) -> str:
@@ -237,7 +245,7 @@ class Table:
         """The rows of a small table, here."""
         return pyarrow.concat_tables([self.schema.empty_table(), *self.parts(self.files(chosen), chosen)])
 
-    def commit(self, change: Change, application: str, number: int, notes: str | None = None) -> None:
+    def commit(self, change: TableChange, application: str, number: int, notes: str | None = None) -> None:
         """Change the table as number n of an application, once: with another writer's number n or later it fails."""
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import DeltaError
@@ -281,10 +289,20 @@ class Table:
         with _told(f"{self.folder} could not be vacuumed"):
             return len(self._delta.vacuum(ceil(hours), dry_run=False, enforce_retention_duration=False, full=True))
 
+    def dead_files(self) -> list[str]:
+        """Files in its folder that it does not hold: it held them once, or they are being written."""
+        with _told(f"{self.folder} could not be listed"):
+            return self._delta.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
+
     def merge_small_files(self) -> None:
         """Rewrite small files as few large ones, where the order of rows does not matter."""
         with _told(f"{self.folder} could not be compacted"):
             self._delta.optimize.compact()
+            self._delta.update_incremental()
+
+    def _keep_log(self, interval: str) -> None:
+        if self._delta.metadata().configuration.get(_LOG_KEPT) != interval:
+            self._delta.alter.set_table_properties({_LOG_KEPT: interval})
             self._delta.update_incremental()
 
     def _add_missing(self, wanted: pyarrow.Schema) -> None:
@@ -309,13 +327,13 @@ class Table:
 class Series:
     """Batches of changes to several tables: a commit to the first one decides, and carries what the others get."""
 
-    def __init__(self, application: str, first: Table, other: Callable[[str], Table]) -> None:
+    def __init__(self, application: str, first: LakeTable, other: Callable[[str], LakeTable]) -> None:
         self._application, self._first, self._other = application, first, other
         self.number = first.transaction(application)
         """The last batch that was decided."""
         self._roll_forward()
 
-    def publish(self, change: Change, others: Mapping[str, Change]) -> int:
+    def publish(self, change: TableChange, others: Mapping[str, TableChange]) -> int:
         """Make one batch; its number."""
         number = self.number + 1
         wanted = {name: change for name, change in others.items() if change}
@@ -332,7 +350,7 @@ class Series:
             changes = {name: _from_json(one) for name, one in json.loads(notes)["changes"].items()}
             self._apply(self.number, changes)
 
-    def _apply(self, number: int, changes: Mapping[str, Change]) -> None:
+    def _apply(self, number: int, changes: Mapping[str, TableChange]) -> None:
         for name, change in changes.items():
             table = self._other(name)
             if table.transaction(self._application) < number:
@@ -342,13 +360,14 @@ class Series:
 class Lake:
     """The ledger and the silver tables of one folder, for the one process that writes to them."""
 
-    def __init__(self, out: str | Place) -> None:
+    def __init__(self, out: str | Location, log_s: float | None = None) -> None:
+        """`log_s`: how long the tables' logs are kept (`LakeTable.made`)."""
         self.out = place(out)
         require_folder_of_tables(self.out)
-        self.segments = Table.made(self.out / "segments", SCHEMAS["segments"])
+        self.segments = LakeTable.made(self.out / "segments", SCHEMAS["segments"], log_s)
         if batches := self.segments.transaction(TAKE_IN):
             self._require_silver(batches)
-        self.silver = {name: Table.made(self.out / name, SCHEMAS[name]) for name in SILVER}
+        self.silver = {name: LakeTable.made(self.out / name, SCHEMAS[name], log_s) for name in SILVER}
         self._series = Series(TAKE_IN, self.segments, self.silver.__getitem__)
 
     @property
@@ -365,12 +384,12 @@ class Lake:
                     "bring it back, or take the traces in again with another --out."
                 )
 
-    def publish(self, change: Change, others: Mapping[str, Change]) -> int:
+    def publish(self, change: TableChange, others: Mapping[str, TableChange]) -> int:
         """Make one batch of changes to the ledger and the silver tables; its number."""
         return self._series.publish(change, others)
 
 
-def require_folder_of_tables(out: Place) -> None:
+def require_folder_of_tables(out: Location) -> None:
     """Refuse a file, and tables of the release before: folders of Parquet files by run, without commits."""
     try:
         if out.exists() and not out.is_folder():
@@ -384,14 +403,14 @@ def require_folder_of_tables(out: Place) -> None:
         )
 
 
-def is_table(folder: Place) -> bool:
+def is_table(folder: Location) -> bool:
     """Whether there is a table in a folder."""
     from deltalake import DeltaTable
 
     return DeltaTable.is_deltatable(folder.uri, folder.delta_options())
 
 
-def table_names(out: str | Place) -> list[str]:
+def table_names(out: str | Location) -> list[str]:
     """The tables that a folder holds."""
     here = place(out)
     require_folder_of_tables(here)
@@ -402,7 +421,7 @@ def table_names(out: str | Place) -> list[str]:
     return sorted(found)
 
 
-def open_table(out: str | Place, name: str) -> Table:
+def open_table(out: str | Location, name: str) -> LakeTable:
     """One table, to read it."""
     here = place(out)
     require_folder_of_tables(here)
@@ -411,10 +430,10 @@ def open_table(out: str | Place, name: str) -> Table:
         known = ", ".join(table_names(here))
         there = f"there are {known}" if known else "there are no tables; `unisono pipeline run --out` writes them"
         raise PipelineError(f"{here} holds no table {name!r}: {there}.")
-    return Table.open(folder)
+    return LakeTable.open(folder)
 
 
-def read_table(spark: SparkSession, out: str | Place, name: str, chosen: Chosen = ALL) -> DataFrame:
+def read_table(spark: SparkSession, out: str | Location, name: str, chosen: Chosen = ALL) -> DataFrame:
     """A table as it is now, read by the workers without any jar."""
     from unisono.pipeline.lake_source import read_files
 
@@ -424,7 +443,7 @@ def read_table(spark: SparkSession, out: str | Place, name: str, chosen: Chosen 
     return with_places(frame, place(out)) if name == "facts" else frame
 
 
-def facts_stream(spark: SparkSession, out: str | Place) -> DataFrame:
+def facts_stream(spark: SparkSession, out: str | Location) -> DataFrame:
     """The facts of every batch from the first on, as a stream. Offsets are numbers of batches."""
     from unisono.pipeline.lake_source import BatchesSource
 
@@ -434,7 +453,7 @@ def facts_stream(spark: SparkSession, out: str | Place) -> DataFrame:
     return with_places(frame, place(out))
 
 
-def with_places(facts: DataFrame, out: Place) -> DataFrame:
+def with_places(facts: DataFrame, out: Location) -> DataFrame:
     """Facts of `file` name it below the folder of events, so that tables can be moved; here, as a place."""
     from pyspark.sql import functions as F
 
@@ -444,7 +463,7 @@ def with_places(facts: DataFrame, out: Place) -> DataFrame:
     )
 
 
-def table_folder(out: Place, name: str) -> Place:
+def table_folder(out: Location, name: str) -> Location:
     """Where a table of this name is."""
     here = out
     for part in name.split("/"):
@@ -452,12 +471,12 @@ def table_folder(out: Place, name: str) -> Place:
     return here
 
 
-def _as_json(change: Change) -> dict[str, Any]:
+def _as_json(change: TableChange) -> dict[str, Any]:
     return {"add": [list(file) for file in change.add], "remove": list(change.remove)}
 
 
-def _from_json(said: Mapping[str, Iterable[Any]]) -> Change:
-    return Change(tuple(DataFile(*file) for file in said["add"]), tuple(said["remove"]))
+def _from_json(said: Mapping[str, Iterable[Any]]) -> TableChange:
+    return TableChange(tuple(DataFile(*file) for file in said["add"]), tuple(said["remove"]))
 
 
 @contextmanager
@@ -471,7 +490,7 @@ def _told(what: str) -> Iterator[None]:
         raise PipelineError(f"{what}: {_line(error)}.") from None
 
 
-def _another(folder: Place) -> PipelineError:
+def _another(folder: Location) -> PipelineError:
     return PipelineError(f"another process is writing to {folder.parent}: stop one of the two, and start again.")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BYTES_A_TASK = 64 << 20
 ROWS_A_TURN = 500_000
-"""About how many rows a stream that is behind takes at once: what one turn says is held by the driver."""
+"""Approximate number of rows that a lagging stream takes at once: the driver holds the results of one turn."""
 
 
 def read_files(
@@ -47,7 +47,7 @@ def _reader(schema: pyarrow.Schema, chosen: Chosen) -> Callable[[Batches], Batch
     return read
 
 
-class Part(InputPartition):
+class FilePartition(InputPartition):
     """What one task reads: a data file, and which batches in it."""
 
     def __init__(self, path: str, after: int, until: int | None) -> None:
@@ -99,10 +99,10 @@ class _Files:
             until = end
         return last
 
-    def parts(self, after: int, until: int | None) -> list[Part]:
+    def parts(self, after: int, until: int | None) -> list[FilePartition]:
         """One for each file that holds rows of these batches. After compaction, a file holds those of many."""
         chosen = Chosen(after=after, until=until)
-        return [Part(file.path, after, until) for file in self._table().files(chosen)]
+        return [FilePartition(file.path, after, until) for file in self._table().files(chosen)]
 
     def _table(self) -> Any:
         """The table as it is now. Only commits that are new are read: a stream asks every second."""
@@ -124,7 +124,7 @@ class BatchesReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._files = _Files(options)
 
-    def partitions(self) -> Sequence[Part]:
+    def partitions(self) -> Sequence[FilePartition]:
         return self._files.parts(0, None)
 
     def read(self, partition: InputPartition) -> Batches:
@@ -151,7 +151,7 @@ class BatchesStream(DataSourceStreamReader):
             return {"batch": max(first, last)}
         return {"batch": self._files.turn(first, last)}
 
-    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[Part]:
+    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[FilePartition]:
         return self._files.parts(start["batch"], end["batch"]) if start["batch"] < end["batch"] else []
 
     def read(self, partition: InputPartition) -> Batches:
@@ -163,6 +163,6 @@ class BatchesStream(DataSourceStreamReader):
 
 def _table(options: Mapping[str, str]) -> Any:
     """The table, on the driver. Workers have no deltalake."""
-    from unisono.pipeline.lake import Table
+    from unisono.pipeline.lake import LakeTable
 
-    return Table.open(place(options["path"]))
+    return LakeTable.open(place(options["path"]))

@@ -17,14 +17,14 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from unisono.pipeline.bronze import life_of
 from unisono.pipeline.data_files import ALL, Chosen, DataFile
-from unisono.pipeline.lake import Table
-from unisono.pipeline.storage import FileEntry, Place, place
-from unisono.pipeline.take_in import ADD, OPEN_BYTES_MAX, REMOVE, Entry, LifeKey, Reached, Todo
+from unisono.pipeline.lake import LakeTable
+from unisono.pipeline.storage import FileEntry, Location, place
+from unisono.pipeline.take_in import ADD, OPEN_BYTES_MAX, REMOVE, LedgerEntry, LifeId, Reached, Todo
 from unisono.trace.sinks import OPEN
 
 FORMS = (".parquet", ".jsonl", OPEN)
@@ -54,7 +54,7 @@ create table unreadable (key text primary key, why text) without rowid;
 """
 
 
-def find_segments(watched: Place) -> Iterator[tuple[str, FileEntry]]:
+def find_segments(watched: Location) -> Iterator[tuple[str, FileEntry]]:
     """The files of segments below a folder with their keys, in any order. A segment may be there in several forms."""
     for file in watched.files():
         form = _form(file.place)
@@ -62,7 +62,7 @@ def find_segments(watched: Place) -> Iterator[tuple[str, FileEntry]]:
             yield file.place.uri[len(watched.uri) :].lstrip("/").removesuffix(FORMS[form]), file
 
 
-def _form(file: Place) -> int | None:
+def _form(file: Location) -> int | None:
     return next((number for number in (2, 0, 1) if file.name.endswith(FORMS[number])), None)
 
 
@@ -76,7 +76,7 @@ class Known(NamedTuple):
     has_problems: bool
 
 
-class Life(NamedTuple):
+class LifeTodo(NamedTuple):
     """What one task does, in this order: the new segments of a life, and how far its rows go."""
 
     todos: list[Todo]
@@ -112,9 +112,9 @@ class RunState:
     last_batch: int
     problem: str | None = None
     copied: str | None = None
-    lives: dict[LifeKey, list[tuple[int, int, str]]] = field(default_factory=dict)
+    lives: dict[LifeId, list[tuple[int, int, str]]] = field(default_factory=dict)
     """By life the stretches of its rows, as few as there are gaps, with the last segment of each."""
-    ended: set[LifeKey] = field(default_factory=set)
+    ended: set[LifeId] = field(default_factory=set)
     listed: set[tuple[str, str]] = field(default_factory=set)
     """Group and name of every member that a view lists."""
     numbers: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -128,8 +128,8 @@ class RunState:
             said["last_batch"],
             said["problem"],
             said["copied"],
-            {LifeKey(*life): [(first, end, key) for first, end, key in some] for life, some in said["lives"]},
-            {LifeKey(*life) for life in said["ended"]},
+            {LifeId(*life): [(first, end, key) for first, end, key in some] for life, some in said["lives"]},
+            {LifeId(*life) for life in said["ended"]},
             {(group, who) for group, who in said["listed"]},
             {stem: [(first, end) for first, end in some] for stem, some in said["numbers"].items()},
         )
@@ -166,7 +166,7 @@ class RunState:
             return f"the trace of {alive[0]} has no ending"
         return None if self.lives else "there is no life in it"
 
-    def take(self, entry: Entry, run: str, batch: int) -> None:
+    def take(self, entry: LedgerEntry, run: str, batch: int) -> None:
         lives = [life for life in entry.lives if life.run == run]
         if entry.rows or entry.problems or entry.act != ADD:
             self.last_batch = batch
@@ -201,14 +201,14 @@ class RunState:
         self.lives[life.key] = joined
 
 
-class Ledger:
+class SegmentLedger:
     """All that is known of segments and runs. Only the process that writes to the tables has one."""
 
-    def __init__(self, segments: Table, verdicts: Table | None = None) -> None:
+    def __init__(self, segments: LakeTable, verdicts: LakeTable | None = None) -> None:
         self._table = segments
         self._base = sqlite3.connect("", isolation_level=None)
         self._base.execute(f"pragma cache_size = -{CACHE_KB}")
-        self._base.execute("pragma journal_mode = off")  # nobody rolls back, and nobody else reads
+        self._base.execute("pragma journal_mode = off")  # there are no rollbacks and no other readers
         self._base.executescript(_SCHEMA)
         with self._changing():
             self._load()
@@ -220,7 +220,7 @@ class Ledger:
 
     # What was committed.
 
-    def take(self, entries: Sequence[Entry], batch: int) -> None:
+    def take(self, entries: Sequence[LedgerEntry], batch: int) -> None:
         """What was committed as a batch."""
         undone = {run for entry in entries if entry.act != ADD for run in entry.runs}
         with self._changing():
@@ -252,14 +252,14 @@ class Ledger:
                     (_stem(key), key, _form(file.place) or 0, file.place.uri, file.size_bytes, file.modified_ns),
                 )
 
-    def todo(self, final: bool = False) -> Iterator[Life]:
+    def todo(self, final: bool = False) -> Iterator[LifeTodo]:
         """What is new of what was seen, life by life."""
-        stem, life = "", Life([], [])
+        stem, life = "", LifeTodo([], [])
         for its, todo in self._todos(final):
             if its != stem and life.todos:
                 yield life
             if its != stem:
-                stem, life = its, Life([], list(self._reached(its)))
+                stem, life = its, LifeTodo([], list(self._reached(its)))
             life.todos.append(todo)
         if life.todos:
             yield life
@@ -334,21 +334,25 @@ class Ledger:
     def is_judged(self, run: str) -> bool:
         return bool(self._count("select count(*) from judged where run = ?", run))
 
-    def segment(self, key: str) -> Entry | None:
+    def is_retired(self, run: str) -> bool:
+        """Whether a run has a verdict, and no rows any more."""
+        return self.is_judged(run) and not self._count("select count(*) from holds where run = ?", run)
+
+    def segment(self, key: str) -> LedgerEntry | None:
         """A segment with rows in the tables, as an act that takes it out."""
         row = self._base.execute("select path, size_bytes, modified_ns from segments where key = ?", (key,)).fetchone()
         runs = self.runs_of([key])[key]
         if row is None or not runs:
             return None
         path, size_bytes, modified_ns = row
-        return Entry(key, REMOVE, path, size_bytes, modified_ns, 0, runs, [], [])
+        return LedgerEntry(key, REMOVE, path, size_bytes, modified_ns, 0, runs, [], [])
 
-    def segments_of(self, run: str) -> Iterator[Entry]:
+    def segments_of(self, run: str) -> Iterator[LedgerEntry]:
         for (key,) in self._pages("select key from holds where run = :run and key > ?", "key", run=run):
             if (entry := self.segment(key)) is not None:
                 yield entry
 
-    def old_segments(self, before: datetime) -> Iterator[Entry]:
+    def old_segments(self, before: datetime) -> Iterator[LedgerEntry]:
         """Segments all of whose runs were judged and got nothing since then."""
         query = """
             select distinct key from holds where key > ? and not exists (
@@ -373,8 +377,8 @@ class Ledger:
             from runs left join judged using (run)
             where last_batch > coalesce(judged.batch, 0) {condition} and runs.run > ?
         """
-        for *about, is_judged in self._pages(query, "runs.run"):
-            yield Due._make([*about, bool(is_judged)])
+        for run, first, last, rows, segments, problem, copied, is_judged in self._pages(query, "runs.run"):
+            yield Due(run, first, last, rows, segments, problem, copied, bool(is_judged))
 
     def _count(self, query: str, *values: str) -> int:
         return int(self._base.execute(query, values).fetchone()[0])
@@ -443,7 +447,7 @@ class Ledger:
             "where run in (select run from lost)"
         )
 
-    def _standing(self, wanted: frozenset[str] | None, chosen: Chosen) -> Iterator[tuple[int, Entry]]:
+    def _standing(self, wanted: frozenset[str] | None, chosen: Chosen) -> Iterator[tuple[int, LedgerEntry]]:
         """The log without what later rows undo."""
         undone = "select batch from undone where key = ?"
         for row in _rows(self._table, chosen):
@@ -451,12 +455,12 @@ class Ledger:
                 continue
             later = self._base.execute(undone, (row["key"],)).fetchone()
             if later is None or row["batch"] >= later[0]:
-                entry = Entry.from_row(row)
+                entry = LedgerEntry.from_row(row)
                 if wanted is None:
                     self._know(entry, row["taken_in"])
                 yield row["batch"], entry
 
-    def _know(self, entry: Entry, taken_in: datetime | None) -> None:
+    def _know(self, entry: LedgerEntry, taken_in: datetime | None) -> None:
         """Note what is in of a segment, and how far its lives go."""
         about = {
             "key": entry.key,
@@ -466,7 +470,7 @@ class Ledger:
             "modified_ns": entry.modified_ns,
             "rows": entry.rows,
             "bad": bool(entry.problems),
-            "taken_in": (taken_in or datetime.max).isoformat(),  # by this process, that is now
+            "taken_in": (taken_in or datetime.now(UTC)).isoformat(),
             "adds": entry.act == ADD,
         }
         self._base.execute(
@@ -490,7 +494,7 @@ class Ledger:
                     (stem, name, life.next_index, json.dumps(asdict(life))),
                 )
 
-    def _add(self, acts: Iterable[tuple[int, Entry]], wanted: frozenset[str] | None) -> None:
+    def _add(self, acts: Iterable[tuple[int, LedgerEntry]], wanted: frozenset[str] | None) -> None:
         """Add acts to the states of their runs; `wanted`: of these alone, the others know it already."""
         states: dict[str, RunState] = {}
         for batch, entry in acts:
@@ -559,7 +563,7 @@ def _todo(new: Todo, is_open: bool, known: Known | None, looked_at: int | None) 
     return replace(new, replaces=True)  # another size or time than what is in
 
 
-def _rows(table: Table, chosen: Chosen = ALL, undoing: bool = False) -> Iterator[dict[str, Any]]:
+def _rows(table: LakeTable, chosen: Chosen = ALL, undoing: bool = False) -> Iterator[dict[str, Any]]:
     """The log in the order of its batches; `undoing`: only acts that take out what was there."""
     for files in _overlapping(table.files(chosen)):
         yield from heapq.merge(
@@ -567,7 +571,7 @@ def _rows(table: Table, chosen: Chosen = ALL, undoing: bool = False) -> Iterator
         )
 
 
-def _rows_of(table: Table, file: DataFile, chosen: Chosen, undoing: bool) -> Iterator[dict[str, Any]]:
+def _rows_of(table: LakeTable, file: DataFile, chosen: Chosen, undoing: bool) -> Iterator[dict[str, Any]]:
     import pyarrow.compute as pc
 
     for part in table.parts([file], chosen):
@@ -591,7 +595,7 @@ def _overlapping(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
         yield some
 
 
-def _verdicts_in(verdicts: Table) -> Iterator[tuple[str, str, int]]:
+def _verdicts_in(verdicts: LakeTable) -> Iterator[tuple[str, str, int]]:
     for part in verdicts.parts(verdicts.files()):
         for row in part.select(["run", "result", "batch"]).to_pylist():
             yield row["run"], row["result"], row["batch"]
@@ -619,5 +623,5 @@ def _stem(key: str) -> str:
     return f"{folder}/{life}" if life is not None else key
 
 
-def _who(life: LifeKey) -> str:
+def _who(life: LifeId) -> str:
     return Reached(*life, 0, 0).who

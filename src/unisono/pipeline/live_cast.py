@@ -27,14 +27,14 @@ BATCH = "streaming.sql.batchId"
 """Under these names Spark tells a task of which query and micro-batch it is."""
 
 
-class Cast(WriterCommitMessage):
+class CastCommit(WriterCommitMessage):
     """A task's rows are stable in the group."""
 
     def __init__(self, messages: int) -> None:
         self.messages = messages
 
 
-class Caster:
+class RowCaster:
     """What both kinds of writers do."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -49,12 +49,12 @@ class Caster:
             )
 
     @plainly
-    def write(self, iterator: Iterator[Row]) -> Cast:
+    def write(self, iterator: Iterator[Row]) -> CastCommit:
         messages = self._messages(iterator)
         first = next(messages, None)
         if first is None:
-            return Cast(0)
-        return Cast(asyncio.run(self._cast(chain((first,), messages))))
+            return CastCommit(0)
+        return CastCommit(asyncio.run(self._cast(chain((first,), messages))))
 
     def _messages(self, rows: Iterator[Row]) -> Iterator[bytes]:
         """What is cast for rows, those without a payload left out."""
@@ -90,7 +90,7 @@ class Caster:
         return cast
 
 
-class BatchCaster(Caster, DataSourceWriter):
+class BatchCaster(RowCaster, DataSourceWriter):
     """For `df.write`."""
 
     def commit(self, messages: Sequence[Any]) -> None: ...
@@ -98,7 +98,7 @@ class BatchCaster(Caster, DataSourceWriter):
     def abort(self, messages: Sequence[Any]) -> None: ...
 
 
-class StreamCaster(Caster, DataSourceStreamWriter):
+class StreamCaster(RowCaster, DataSourceStreamWriter):
     """For `df.writeStream`."""
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None: ...

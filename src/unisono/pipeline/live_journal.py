@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from unisono.pipeline.live_limits import SupportsTriggerAvailableNow, default_limit, limits_of
-from unisono.pipeline.live_observer import Observer
+from unisono.pipeline.live_observer import ObservingMember
 from unisono.pipeline.live_options import Options
 from unisono.pipeline.live_plain import plain_rows, plainly
 from unisono.pipeline.live_rows import fields_of, record_batches
@@ -26,11 +26,22 @@ if TYPE_CHECKING:
 JOURNAL = "the folder where a member journals its deliveries"
 
 
-class Part(InputPartition):
+class StretchPartition(InputPartition):
     """What one task reads."""
 
     def __init__(self, stretch: Stretch) -> None:
         super().__init__(tuple(stretch))
+
+
+def offset_of(place: Place) -> dict[str, Any]:
+    """A place in the journal as Spark keeps it in a checkpoint."""
+    return {
+        "view": place.view,
+        "ordinal": place.ordinal,
+        "segment": place.segment,
+        "byte": place.byte,
+        "rows": place.rows,
+    }
 
 
 def gaps_wanted(options: Options) -> str:
@@ -66,7 +77,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._journal = options.require("journal", JOURNAL)
         self._gaps = gaps_wanted(options)
         self._stretch_bytes = options.stretch_bytes
-        self._observer: Observer | None = None
+        self._observer: ObservingMember | None = None
         self._reader: Reader | None = None
         self._planned: tuple[Place, Place, list[Stretch]] | None = None
         self._latest: Place | None = None
@@ -82,7 +93,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == "latest":
             for _ in reader.frames():
                 pass
-        return reader.place._asdict()
+        return offset_of(reader.place)
 
     @plainly
     def prepareForTriggerAvailableNow(self) -> None:
@@ -102,20 +113,20 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stretches = list(reader.stretches(limits, bytes_max=self._stretch_bytes))
         self._latest = reader.place
         self._planned = before, reader.place, stretches
-        return reader.place._asdict()
+        return offset_of(reader.place)
 
     @plainly
     def getDefaultReadLimit(self) -> Any:
         return default_limit(self._options)
 
     @plainly
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[StretchPartition]:
         first, last = Place(**start), Place(**end)
         if first == last:
             return []
         planned = self._planned
         if planned is not None and planned[:2] == (first, last):
-            return [Part(stretch) for stretch in planned[2]]
+            return [StretchPartition(stretch) for stretch in planned[2]]
         reader = Reader(self._journal, first, self._gaps)
         stretches = list(reader.stretches(until=last, bytes_max=self._stretch_bytes))
         if reader.place != last:
@@ -123,7 +134,7 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the journal {self._journal} does not reach ordinal {last.ordinal} of view {last.view} any more, which was read "
                 "before: it was cut or replaced; start with a new checkpoint."
             )
-        return [Part(stretch) for stretch in stretches]
+        return [StretchPartition(stretch) for stretch in stretches]
 
     @plainly
     def commit(self, end: Mapping[str, Any]) -> None:
@@ -141,13 +152,13 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.text("group") is None:
             return
         if self._observer is None:
-            self._observer = Observer(self._options, self._journal)
+            self._observer = ObservingMember(self._options, self._journal)
         self._observer.check()
 
     # In tasks.
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        assert isinstance(partition, Part)
+        assert isinstance(partition, StretchPartition)
         return plain_rows(record_batches(rows_of(self._options, self._journal, Stretch(*partition.value))))
 
 
@@ -163,7 +174,7 @@ class JournalTable(DataSourceReader):
         gaps_wanted(options)
 
     @plainly
-    def partitions(self) -> list[Part]:
+    def partitions(self) -> list[StretchPartition]:
         reader = Reader(self._journal, gaps=gaps_wanted(self._options))
         limits, size = Limits(end=end_now(self._journal)), self._options.stretch_bytes
         stretches: list[Stretch] = []
@@ -175,12 +186,12 @@ class JournalTable(DataSourceReader):
             if position is None:
                 position = next(read_stretch(self._journal, stretch)).position
             if (self._end is None or position < self._end) and position + stretch.rows > self._first:
-                parts.append(Part(stretch))
+                parts.append(StretchPartition(stretch))
             position += stretch.rows
-        return parts or [Part(Stretch(0, 0, 0, 0))]
+        return parts or [StretchPartition(Stretch(0, 0, 0, 0))]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        assert isinstance(partition, Part)
+        assert isinstance(partition, StretchPartition)
         stretch = Stretch(*partition.value)
         rows = rows_of(self._options, self._journal, stretch) if stretch.rows else iter(())
         first, end = self._first, self._end

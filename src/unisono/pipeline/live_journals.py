@@ -36,7 +36,7 @@ LOOK_EVERY_S = 0.05
 NOTHING = JournalPiece("", Stretch(0, 0, 0, 0), 0)
 
 
-class Part(InputPartition):
+class PiecePartition(InputPartition):
     """What one task reads."""
 
     def __init__(self, piece: JournalPiece) -> None:
@@ -112,7 +112,7 @@ class JournalsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return default_limit(self._options)
 
     @plainly
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[PiecePartition]:
         pieces = [JournalPiece.from_json(piece) for piece in end["plan"]]
         if start["position"] == end["position"] or not pieces:
             return []
@@ -121,7 +121,7 @@ class JournalsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = {piece.journal for piece in pieces if not is_there(piece)}
         if gone:
             pieces = merge_of(self._options, start).repeat(end, pieces, gone)
-        return [Part(piece) for piece in pieces]
+        return [PiecePartition(piece) for piece in pieces]
 
     @plainly
     def commit(self, end: Mapping[str, Any]) -> None:
@@ -151,7 +151,7 @@ class JournalsTable(DataSourceReader):
         gaps_wanted(options)
 
     @plainly
-    def partitions(self) -> list[Part]:
+    def partitions(self) -> list[PiecePartition]:
         merge = merge_of(self._options)
         ends = ends_now(self._journals)
         pieces = merge.advance(Limits(), ends)
@@ -160,12 +160,12 @@ class JournalsTable(DataSourceReader):
             ends = ends_now(self._journals)
             pieces += merge.advance(Limits(), ends)
         wanted = [
-            Part(piece)
+            PiecePartition(piece)
             for piece in pieces
             if piece.position + max(1, piece.stretch.rows) > self._first
             and (self._end is None or piece.position < self._end)
         ]
-        return wanted or [Part(NOTHING)]
+        return wanted or [PiecePartition(NOTHING)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         piece = JournalPiece.from_json(partition.value)

@@ -15,7 +15,7 @@ TAKE_OVER_S = 10.0
 """How long the journal may still be held by the observer of a query that was just killed."""
 
 
-class Observer:
+class ObservingMember:
     """Joins when it is made; `check` raises what went wrong."""
 
     def __init__(self, options: Options, journal: str) -> None:

@@ -17,9 +17,9 @@ import pyarrow
 import pyarrow.compute as pc
 
 from unisono.pipeline.data_files import Chosen, read_data_file
-from unisono.pipeline.lake import Table, open_table
+from unisono.pipeline.lake import LakeTable, open_table
 from unisono.pipeline.lake_source import read_files
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.storage import Location, place
 from unisono.pipeline.view_judge import ROWS_MAX, Said
 from unisono.pipeline.view_rows import Excerpt, judge_view
 from unisono.pipeline.view_tables import Look, excerpts_of, judge_views
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 ROWS_ON_SPARK_MAX = 10_000_000
 """The rows of larger views are not looked at: while they are, every other view waits."""
 VIOLATIONS_TOLD = 5
-"""Maximum number of violations of one property in one view that are told: every one of them calls a hook."""
-SAID_DDL = "run string, `group` string, said string"
+"""Maximum number of reported violations of one property in one view: each calls a hook."""
+GROUP_SAID_DDL = "run string, `group` string, said string"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ class ViewVerdict:
     sentence: str | None = None
 
 
-def look_at_rows(spark: SparkSession, out: Place, looks: Sequence[Look], rows_max: int = ROWS_MAX) -> list[ViewVerdict]:
+def look_at_rows(
+    spark: SparkSession, out: Location, looks: Sequence[Look], rows_max: int = ROWS_MAX
+) -> list[ViewVerdict]:
     """Answer what the judge asks: of views of at most `rows_max` rows each in one task, of larger ones on Spark."""
     small = [look for look in looks if look[2].rows <= rows_max]
     large = [look for look in looks if rows_max < look[2].rows <= ROWS_ON_SPARK_MAX]
@@ -76,13 +78,13 @@ def _too_large(look: Look) -> ViewVerdict:
     return ViewVerdict(run, group, said.view, said.order, "UNKNOWN", "facts", why, said.asked)
 
 
-def _in_tasks(spark: SparkSession, events: Table, looks: Sequence[Look]) -> list[ViewVerdict]:
+def _in_tasks(spark: SparkSession, events: LakeTable, looks: Sequence[Look]) -> list[ViewVerdict]:
     of_runs = _files_of_runs(events, looks)
     rows = [(run, group, json.dumps(asdict(said)), list(of_runs[run])) for run, group, said in looks]
     slices = min(len(rows), spark.sparkContext.defaultParallelism * 4)
     folder = events.folder.uri
     frame = spark.createDataFrame(
-        spark.sparkContext.parallelize(rows, slices), f"{SAID_DDL}, files array<string>"
+        spark.sparkContext.parallelize(rows, slices), f"{GROUP_SAID_DDL}, files array<string>"
     ).mapInArrow(lambda batches: _look_batches(folder, batches), "verdict string")
     found = []
     for row in frame.collect():
@@ -91,7 +93,7 @@ def _in_tasks(spark: SparkSession, events: Table, looks: Sequence[Look]) -> list
     return found
 
 
-def _on_spark(spark: SparkSession, events: Table, looks: Sequence[Look]) -> list[ViewVerdict]:
+def _on_spark(spark: SparkSession, events: LakeTable, looks: Sequence[Look]) -> list[ViewVerdict]:
     of_runs = _files_of_runs(events, looks)
     near = {path: of_runs[run][path] for run, _, said in looks for path in _near(said, of_runs[run])}
     every = {path: size for files in of_runs.values() for path, size in files.items()}
@@ -105,7 +107,7 @@ def _on_spark(spark: SparkSession, events: Table, looks: Sequence[Look]) -> list
     return [verdict for look, excerpt in zip(looks, found, strict=True) for verdict in verdicts_of(*look, excerpt)]
 
 
-def _files_of_runs(events: Table, looks: Sequence[Look]) -> dict[str, dict[str, int]]:
+def _files_of_runs(events: LakeTable, looks: Sequence[Look]) -> dict[str, dict[str, int]]:
     """By run: the files that may hold rows of it, with their sizes."""
     runs = {run: Chosen(runs=frozenset({run})) for run, _, _ in looks}
     files = events.files(Chosen(runs=frozenset(runs)))
@@ -172,7 +174,7 @@ def _look_batches(folder: str, batches: Iterable[pyarrow.RecordBatch]) -> Iterat
             yield pyarrow.RecordBatch.from_arrays([pyarrow.array(texts, pyarrow.string())], names=["verdict"])
 
 
-def _look(folder: Place, run: str, group: str, said: Said, of_run: list[str]) -> list[ViewVerdict]:
+def _look(folder: Location, run: str, group: str, said: Said, of_run: list[str]) -> list[ViewVerdict]:
     near = _near(said, of_run)
     for paths in (near, of_run) if len(near) < len(of_run) else (of_run,):
         rows = list(islice(_read(folder, paths, run, group, said.spans), ROWS_MAX + 1))
@@ -186,7 +188,7 @@ def _look(folder: Place, run: str, group: str, said: Said, of_run: list[str]) ->
 
 
 def _read(
-    folder: Place, paths: Iterable[str], run: str, group: str, spans: Mapping[str, tuple[int, int]]
+    folder: Location, paths: Iterable[str], run: str, group: str, spans: Mapping[str, tuple[int, int]]
 ) -> Iterator[Any]:
     for path in paths:
         for table in read_data_file(folder / path, arrow_schema(), Chosen(runs=frozenset({run}))):

@@ -14,10 +14,10 @@ from unisono.trace.promises import ALWAYS, LISTED, PROMISES, PROPERTIES, owed_by
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 
-def owed_only(violations: DataFrame, tables: Tables, also: Iterable[str] = ()) -> DataFrame:
+def owed_only(violations: DataFrame, tables: TraceTables, also: Iterable[str] = ()) -> DataFrame:
     """The violations of what is owed in their view, and of `also`.
 
     Where members disagree about the order of a view, what any of the orders owes is owed in it. A violation without a view, or in
@@ -82,7 +82,7 @@ def carried_by(order: Column) -> Column:
     return F.create_map(*pairs)[order]
 
 
-def untold(tables: Tables) -> DataFrame:
+def untold(tables: TraceTables) -> DataFrame:
     """Lives whose rows are all there, but do not tell enough to pass: run, group, who, and why (`unknown`)."""
     from pyspark.sql import functions as F
 
@@ -102,7 +102,7 @@ def untold(tables: Tables) -> DataFrame:
     return strange.unionByName(incomparable(tables))
 
 
-def incomparable(tables: Tables) -> DataFrame:
+def incomparable(tables: TraceTables) -> DataFrame:
     """Lives with casts without a vector where one is owed, or with deliveries whose digest cannot be compared."""
     from pyspark.sql import functions as F
 

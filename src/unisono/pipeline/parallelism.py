@@ -24,12 +24,12 @@ SHUFFLES = "spark.sql.shuffle.partitions"
 
 
 def tasks_for(size_bytes: int, files: int = 0) -> int:
-    """The number of tasks that read so many bytes in so many files."""
+    """Return the number of tasks for reading this many bytes in this many files."""
     work = size_bytes + files * OPEN_BYTES
     return max(min(TASKS_MIN, files or TASKS_MIN), min(TASKS_MAX, -(-work // TASK_BYTES)), 1)
 
 
 def fit_shuffles(spark: SparkSession, size_bytes: int) -> None:
-    """Let joins and sorts over rows of so many bytes use as many partitions as fit; adaptive execution joins small ones."""
+    """Set the number of partitions for joins and sorts over this many bytes; adaptive execution merges small ones."""
     if not is_given(spark, SHUFFLES):
         spark.conf.set(SHUFFLES, str(max(SHUFFLES_MIN, min(SHUFFLES_MAX, size_bytes // SHUFFLE_BYTES))))

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from unisono.pipeline.bronze import read_file, require_known, rows_in, run_of
 from unisono.pipeline.columns import Columns, by_life
-from unisono.pipeline.scan import NEEDED, NOTHING, SCAN_DDL, Inherited, LifeScan
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.scan import NEEDED, NOTHING, SCAN_DDL, InheritedState, LifeScan
+from unisono.pipeline.storage import Location, place
 from unisono.trace.parquet import arrow_schema, batches_of, open_parquet
 from unisono.trace.schema import (
     CLOCKS,
@@ -39,7 +39,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def read_columns(
-    path: Place, columns: Sequence[str] = NEEDED, groups: Sequence[int] | None = None
+    path: Location, columns: Sequence[str] = NEEDED, groups: Sequence[int] | None = None
 ) -> Iterator[pyarrow.Table]:
     """Some columns of one segment, in large batches, words as codes; of a Parquet file, perhaps only of some row groups."""
     if not path.name.endswith(".parquet"):
@@ -142,7 +142,7 @@ def _words(column: pyarrow.ChunkedArray) -> Iterator[str]:
         yield from (word for word in words.to_pylist() if word is not None)
 
 
-class Piece(NamedTuple):
+class LifePiece(NamedTuple):
     """What one call scans: some segments of a life, and those before them."""
 
     paths: list[str]
@@ -152,7 +152,7 @@ class Piece(NamedTuple):
     is_last: bool
 
 
-def scan_piece(piece: Piece) -> Iterator[tuple[Any, ...]]:
+def scan_piece(piece: LifePiece) -> Iterator[tuple[Any, ...]]:
     """The facts of a life, or of a piece of it; of a file with several lives, those of each.
 
     A segment that cannot be read is a suspicion, never silence. Then the rows of all segments of the piece are looked at one by
@@ -167,7 +167,7 @@ def scan_piece(piece: Piece) -> Iterator[tuple[Any, ...]]:
 class _Scans:
     """The scans of all lives in the segments of one piece."""
 
-    def __init__(self, piece: Piece, inherited: Inherited = NOTHING) -> None:
+    def __init__(self, piece: LifePiece, inherited: InheritedState = NOTHING) -> None:
         self._piece, self._inherited = piece, inherited
         self.by_life: dict[tuple[Any, ...], LifeScan] = {}
 
@@ -190,7 +190,7 @@ class _Scans:
             yield from scan.finish()
 
 
-def _scan_columns(piece: Piece) -> Iterator[tuple[Any, ...]]:
+def _scan_columns(piece: LifePiece) -> Iterator[tuple[Any, ...]]:
     scans = _Scans(piece, _look_back(piece.before))
     for path, size in zip(piece.paths, piece.sizes, strict=True):
         for table in read_columns(place(path)):
@@ -199,7 +199,7 @@ def _scan_columns(piece: Piece) -> Iterator[tuple[Any, ...]]:
     yield from scans.finish()
 
 
-def _scan_usable_rows(piece: Piece, trouble: str) -> Iterator[tuple[Any, ...]]:
+def _scan_usable_rows(piece: LifePiece, trouble: str) -> Iterator[tuple[Any, ...]]:
     """What the usable rows say, all of it suspicious; and whose the others are, as far as they tell."""
     scans = _Scans(piece)
     named = run_of(place(piece.paths[0])) or NOT_KNOWN
@@ -231,7 +231,7 @@ def _scan_usable_rows(piece: Piece, trouble: str) -> Iterator[tuple[Any, ...]]:
     yield from scans.finish()
 
 
-def _look_back(before: list[str]) -> Inherited:
+def _look_back(before: list[str]) -> InheritedState:
     """The view that was installed last before a piece, and the last time; little is read to find them."""
     time_ns = _last_time(before)
     for path in reversed(before):
@@ -239,8 +239,8 @@ def _look_back(before: list[str]) -> Inherited:
             rows = np.flatnonzero(pc.equal(table.column("kind"), VIEW).to_numpy())
             if len(rows):
                 row = table.slice(int(rows[-1]), 1).to_pylist()[0]
-                return Inherited(row["view"], row["members"] or [], row["reason"] or row["protocol"], time_ns)
-    return Inherited(time_ns=time_ns)
+                return InheritedState(row["view"], row["members"] or [], row["reason"] or row["protocol"], time_ns)
+    return InheritedState(time_ns=time_ns)
 
 
 def _last_time(before: list[str]) -> int:
@@ -254,7 +254,7 @@ def _last_time(before: list[str]) -> int:
     return NOTHING.time_ns
 
 
-def _latest_first(path: Place, columns: Sequence[str], may_hold: str | None = None) -> Iterator[pyarrow.Table]:
+def _latest_first(path: Location, columns: Sequence[str], may_hold: str | None = None) -> Iterator[pyarrow.Table]:
     """The rows of a segment, group by group from its end; only of groups whose bounds leave room for rows of that kind."""
     if not path.name.endswith(".parquet"):
         yield from reversed(list(read_columns(path, columns)))
@@ -292,7 +292,7 @@ def scan_batches(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Rec
     _keep_freed_memory()
     for batch in batches:
         for row in batch.to_pylist():
-            rows = list(scan_piece(Piece(**row)))
+            rows = list(scan_piece(LifePiece(**row)))
             columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
             arrays = [pyarrow.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
             yield pyarrow.RecordBatch.from_arrays(arrays, names=names)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.data_files import DataFile, DataFileWriter, batch_of, read_data_file
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.storage import Location, place
 from unisono.pipeline.take_in import facts_as_table, file_facts
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Drop:
 
 
 def rewriter(parent: str, name: str, schemas: dict[str, pyarrow.Schema], drop: Drop) -> Callable[[Batches], Batches]:
-    """For `mapInArrow`: groups of files in; out, as `SAID_DDL`, the files that they became."""
+    """For `mapInArrow`: groups of files in; out, as `TASK_REPORT_DDL`, the files that they became."""
 
     def rewrite_all(batches: Batches) -> Batches:
         import pyarrow
@@ -81,7 +81,7 @@ def rewriter(parent: str, name: str, schemas: dict[str, pyarrow.Schema], drop: D
 
 
 def _rewrite_group(
-    parent: Place, name: str, schemas: dict[str, pyarrow.Schema], paths: list[str], drop: Drop
+    parent: Location, name: str, schemas: dict[str, pyarrow.Schema], paths: list[str], drop: Drop
 ) -> Iterator[tuple[str, Any]]:
     import pyarrow
 

@@ -8,9 +8,9 @@ properties hold, and rows need not be moved at all.
 Sound, not complete: every doubt (a gap, a placeholder, an unusual batch) is a suspicion, and then the property's own
 formulation decides.
 
-A life that would keep one core busy long after the others are idle is scanned in **pieces**, each a run of its segments. What a
-piece must know of the rows before it, it assumes, and says so in `edge` facts; `stitch` holds them against what the pieces before
-it have reached.
+A life that would keep one core busy long after the others are idle is scanned in **pieces**, each a run of its segments. A piece
+assumes what it must know of the rows before it, and says so in `edge` facts; `piece_seams` compares these with what the pieces
+before it have reached.
 
 A life that still grows is scanned in **parts** as its rows come (`scan_part`), each without a look at those before it. A part is
 a piece whose number is its first local index; it ends the life if it holds an ending.
@@ -52,10 +52,10 @@ SCAN_DDL = (
 """One row is one fact: `what` says which (life, stay, order, block, origin, cast, edge, shown, suspect, file, backwards).
 
 `order`: the order (`name`) of a view, from each VIEW row. `backwards`: the first row (`number`) whose clock is behind.
-`file`: a file (`name`) that holds rows (`number`) of this run and group, of about so many bytes (`count`)."""
+`file`: a file (`name`) that holds rows (`number`) of this run and group, of about this many bytes (`count`)."""
 
 
-class Inherited(NamedTuple):
+class InheritedState(NamedTuple):
     """What a piece takes over from the rows before it."""
 
     view: str | None = None
@@ -65,13 +65,13 @@ class Inherited(NamedTuple):
     time_ns: int = -(1 << 63)
 
 
-NOTHING = Inherited()
+NOTHING = InheritedState()
 
 
 class LifeScan:
     """Takes the rows of one life in their order, batch after batch."""
 
-    def __init__(self, piece: int = 0, is_last: bool | None = True, inherited: Inherited = NOTHING) -> None:
+    def __init__(self, piece: int = 0, is_last: bool | None = True, inherited: InheritedState = NOTHING) -> None:
         """`is_last=None`: a part of a life that grows; whether it is the last one is told by its rows."""
         self._piece, self._is_last = piece, is_last
         self._is_part = is_last is None
@@ -180,9 +180,9 @@ class LifeScan:
         return self._ended
 
     @property
-    def bequest(self) -> Inherited:
+    def bequest(self) -> InheritedState:
         """What the piece behind this one takes over."""
-        return Inherited(self._view, self._members, self._order, self._time)
+        return InheritedState(self._view, self._members, self._order, self._time)
 
     # Inside.
 

@@ -322,7 +322,7 @@ def _require_java() -> None:
 
 
 def _require_master(master: str) -> None:
-    """Find out in seconds that an address is wrong or nobody listens there."""
+    """Find out in seconds that an address is wrong or has no listener."""
     if not master.startswith(("local", "spark://", "yarn", "k8s://")):
         raise PipelineError(f"{master!r} is no Spark master: use local[*], spark://host:7077, yarn or k8s://….")
     if not master.startswith("spark://"):

@@ -1,6 +1,6 @@
 """Where data lives: local folders, S3 and HDFS behind one small interface, on driver and workers alike.
 
-A `Place` is a text and nothing else, so it travels to workers as it is. There it opens its own file
+A `Location` is a text and nothing else, so it travels to workers as it is. There it opens its own file
 system, which is pyarrow's: no Hadoop jars are needed. Credentials, endpoint and region of S3 are the
 usual `AWS_…` variables (`SETTINGS`); `open_session` hands them on to the workers.
 
@@ -67,19 +67,19 @@ _CURES = {
 class FileEntry(NamedTuple):
     """A file as a listing tells of it."""
 
-    place: Place
+    place: Location
     size_bytes: int
     modified_ns: int
 
 
-def place(where: str | os.PathLike[str] | Place) -> Place:
+def place(where: str | os.PathLike[str] | Location) -> Location:
     """Make a place of a local path, `file://…`, `s3://bucket/key` or `hdfs://host:port/path`."""
-    if isinstance(where, Place):
+    if isinstance(where, Location):
         return where
     text = os.fspath(where)
     found = _SCHEME.match(text)
     if found is None:
-        return Place(os.path.abspath(text))
+        return Location(os.path.abspath(text))
     scheme, rest = found[1].lower(), text[found.end() :]
     if isinstance(where, os.PathLike):
         raise PipelineError(f"{text!r} was made a local path, which it is not: pass the URI as text.")
@@ -87,22 +87,22 @@ def place(where: str | os.PathLike[str] | Place) -> Place:
         host, path = _parted(rest) if rest.startswith("//") else ("", rest)
         if host not in ("", "localhost"):
             raise PipelineError(f"{text!r} names the machine {host!r}: a file:// path has three slashes, file:///….")
-        return Place(os.path.abspath(unquote(path)))
+        return Location(os.path.abspath(unquote(path)))
     if scheme in ("s3", "s3a", "s3n"):
         bucket, key = _parted(rest)
         if not bucket or "//" in key.rstrip("/"):
             raise PipelineError(f"{text!r} names no bucket and key: write s3://bucket/key.")
-        return Place(f"s3://{bucket}{key.rstrip('/')}")
+        return Location(f"s3://{bucket}{key.rstrip('/')}")
     if scheme == "hdfs":
         host, path = _parted(rest)
-        return Place(f"hdfs://{host}{path.rstrip('/') or '/'}")
+        return Location(f"hdfs://{host}{path.rstrip('/') or '/'}")
     raise PipelineError(
         f"{text!r}: storage of the kind {scheme}:// is not supported; use a local path, file://, s3:// or hdfs://."
     )
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class Location:
     """A file or folder, on whatever storage. Make one by `place`."""
 
     uri: str
@@ -111,20 +111,20 @@ class Place:
     def __str__(self) -> str:
         return self.uri
 
-    def __truediv__(self, name: str) -> Place:
-        return Place(f"{self.uri.rstrip('/')}/{name}")
+    def __truediv__(self, name: str) -> Location:
+        return Location(f"{self.uri.rstrip('/')}/{name}")
 
     @property
     def name(self) -> str:
         return self.uri.rpartition("/")[2]
 
     @property
-    def parent(self) -> Place:
+    def parent(self) -> Location:
         """The folder it is in; a bucket or root is its own parent."""
         head = self.uri.rpartition("/")[0]
         if self.is_local:
-            return Place(head or "/")
-        return self if head.endswith("/") else Place(head)
+            return Location(head or "/")
+        return self if head.endswith("/") else Location(head)
 
     @property
     def is_local(self) -> bool:
@@ -172,7 +172,7 @@ class Place:
         """The files of a folder, without an order. Commits of Delta tables are passed over."""
         return (entry for entry, is_folder in self._entries(recursive) if not is_folder)
 
-    def children(self) -> tuple[list[FileEntry], list[Place]]:
+    def children(self) -> tuple[list[FileEntry], list[Location]]:
         """The files of a folder, and the folders in it, by one listing."""
         found = list(self._entries(recursive=False))
         files = [entry for entry, is_folder in found if not is_folder]
@@ -318,7 +318,7 @@ def trouble(error: BaseException) -> OSError | None:
 
 
 def listing(
-    spark: SparkSession, places: Iterable[str | os.PathLike[str] | Place], endings: tuple[str, ...] = ("",)
+    spark: SparkSession, places: Iterable[str | os.PathLike[str] | Location], endings: tuple[str, ...] = ("",)
 ) -> DataFrame:
     """All files below these places, as `LISTING_DDL`: the driver lists the first level, workers the rest.
 
@@ -351,7 +351,7 @@ def listing(
     return first.unionByName(dealt.mapInArrow(list_folders, LISTING_DDL))
 
 
-def upload(folder: Path, target: Place) -> None:
+def upload(folder: Path, target: Location) -> None:
     """Copy the files of a local folder to a place, each of them whole."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -359,7 +359,7 @@ def upload(folder: Path, target: Place) -> None:
             below.write_bytes(path.read_bytes())
 
 
-def write_frame(frame: DataFrame, folder: Place) -> None:
+def write_frame(frame: DataFrame, folder: Location) -> None:
     """Write a DataFrame as Parquet, in place of what the folder holds: one file a partition, by the workers."""
     import pyarrow
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -390,13 +390,13 @@ def as_parquet(table: pyarrow.Table) -> bytes:
     return data.getvalue()
 
 
-def require(here: Place) -> None:
+def require(here: Location) -> None:
     """Say in a sentence that there is nothing here, or that it cannot be reached."""
     try:
         if here.exists():
             return
         if here.is_on_s3:
-            bucket = Place("/".join(here.uri.split("/")[:3]))
+            bucket = Location("/".join(here.uri.split("/")[:3]))
             if not bucket.exists():
                 raise PipelineError(f"there is no bucket {bucket.name!r} at {_endpoint() or 'AWS'}.")
     except OSError as error:
@@ -434,7 +434,7 @@ def _walk_local(folder: str, recursive: bool) -> Iterator[tuple[FileEntry, bool]
                 continue
             with suppress(FileNotFoundError):
                 about = child.stat()
-                yield FileEntry(Place(child.path), about.st_size, about.st_mtime_ns), is_folder
+                yield FileEntry(Location(child.path), about.st_size, about.st_mtime_ns), is_folder
                 if is_folder and recursive:
                     yield from _walk_local(child.path, True)
 

@@ -24,35 +24,33 @@ import pyarrow
 
 from unisono.pipeline.data_files import Chosen, DataFile
 from unisono.pipeline.gold import Gold
-from unisono.pipeline.lake import SCHEMAS, Change, Lake, read_table
-from unisono.pipeline.ledger import Due, Ledger, Life, find_segments
+from unisono.pipeline.judge_in_task import ROWS_MAX
+from unisono.pipeline.lake import SCHEMAS, Lake, TableChange, read_table
+from unisono.pipeline.ledger import Due, LifeTodo, SegmentLedger, find_segments
+from unisono.pipeline.retention import LOOKS_PER_AGE, Ages, DeadFiles, retire_runs, retired_runs
 from unisono.pipeline.rewriting import Drop
 from unisono.pipeline.session import PipelineError, plain_errors
-from unisono.pipeline.storage import Place, place
-from unisono.pipeline.tables import Tables, keeping, tables_of
-from unisono.pipeline.take_in import OPEN_BYTES_MAX, REPLACE, SAID_DDL, Entry, Todo, take_in_lives
-from unisono.pipeline.upkeep import joined, ledger_file, merge_silver, needs_merging, taken_out, vacuum
-from unisono.pipeline.verify import Judgement, judge_facts
-from unisono.pipeline.whole import ROWS_MAX
+from unisono.pipeline.storage import Location, place
+from unisono.pipeline.tables import TraceTables, keeping, tables_of
+from unisono.pipeline.take_in import OPEN_BYTES_MAX, REPLACE, TASK_REPORT_DDL, LedgerEntry, Todo, take_in_lives
+from unisono.pipeline.upkeep import joined, ledger_file, merge_silver, needs_merging, taken_out
+from unisono.pipeline.verify import JudgedRuns, judge_facts
 from unisono.trace.schema import NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from unisono.pipeline.watch_service import WatchOptions
+    from unisono.pipeline.watch_service import JudgedViews, WatchOptions
 
 LOOK_EVERY_S = 1.0
 BATCH_BYTES = 2 << 30
-"""About how much one batch takes in: a restart repeats no more."""
+"""Approximate number of bytes that one batch takes in: a restart repeats no more."""
 BATCH_LIVES = 20_000
 TASK_BYTES = 32 << 20
 RUNS_A_JUDGEMENT = 1_000
-"""How many runs are judged at once, and committed together."""
+"""Maximum number of runs that are judged at once and committed together."""
 RUNS_TOLD = 1_000
-"""How many runs a status tells of by name; all are counted."""
-MERGES_A_VACUUM = 8
-RUNNING_VACUUM_HOURS = 2.0
-"""How long a pipeline that runs for weeks keeps files that were merged into others."""
+"""Maximum number of runs that a status names; all are counted."""
 QUARANTINE = ("run", "group", "member", "incarnation", "local_index", "file", "problem")
 _text, _long = pyarrow.string(), pyarrow.int64()
 _DUE = pyarrow.schema([("run", _text), ("segments", _long), ("batch", _long), ("problem", _text), ("copied", _text)])
@@ -66,7 +64,7 @@ Measure: TypeAlias = "Callable[..., Mapping[str, DataFrame]]"
 
 
 @dataclass(frozen=True)
-class Status:
+class PipelineStatus:
     """Where the pipeline stands. Of many runs it names the first, and counts all."""
 
     segments: int
@@ -99,22 +97,28 @@ class Pipeline:
     def __init__(
         self,
         spark: SparkSession,
-        watched: str | Place,
-        out: str | Place,
+        watched: str | Location,
+        out: str | Location,
         *,
         measure: Measure | None = None,
         progress: Progress = lambda text: None,
+        ages: Ages | None = None,
     ) -> None:
+        """`ages`: what `clean_up` keeps; None: Delta's logs stay as long as before."""
         self.spark, self.watched, self.out = spark, place(watched), place(out)
         require_apart(self.watched, self.out)
         self._measure, self._progress = measure, progress
-        self.lake = Lake(self.out)
-        self._gold = Gold(spark, self.out)
-        self._ledger = Ledger(self.lake.segments, self._gold.verdicts)
-        self._tidied = self._merged = 0
+        self._ages = ages or Ages()
+        log_s = None if ages is None else ages.log_s
+        self.lake = Lake(self.out, log_s)
+        self._gold = Gold(spark, self.out, log_s)
+        self._ledger = SegmentLedger(self.lake.segments, self._gold.verdicts)
+        self._dead_files = DeadFiles(self.out, self._ages.dead_s)
+        self._tidied = 0
+        self._retired_s = time.monotonic()
 
-    def look(self, final: bool = False, last: bool = False) -> Status:
-        """Do whatever there is to do. Doing it again changes nothing."""
+    def look(self, final: bool = False, last: bool = False) -> PipelineStatus:
+        """Take in what is new and judge what is due. Repeating it changes nothing."""
         self._take_in(final)
         for due in _some(self._ledger.due(final)):
             self._judge(due)
@@ -123,11 +127,11 @@ class Pipeline:
         self._tidy_up()
         return self.status()
 
-    def status(self) -> Status:
+    def status(self) -> PipelineStatus:
         ledger = self._ledger
         waiting = dict(islice(ledger.waiting(), RUNS_TOLD))
         counts = {**ledger.count_results(), "open": ledger.count_waiting()}
-        return Status(ledger.segments, ledger.results(RUNS_TOLD), waiting, ledger.unread(RUNS_TOLD), counts)
+        return PipelineStatus(ledger.segments, ledger.results(RUNS_TOLD), waiting, ledger.unread(RUNS_TOLD), counts)
 
     def _tidy_up(self) -> None:
         """Keep files few while this goes on for weeks."""
@@ -136,9 +140,17 @@ class Pipeline:
         self._progress("merging small files")
         merge_silver(self.spark, self.lake)
         self._tidied = self.lake.batch
-        self._merged += 1
-        if self._merged % MERGES_A_VACUUM == 0:
-            vacuum(self.lake, RUNNING_VACUUM_HOURS)
+
+    def clean_up(self) -> frozenset[str]:
+        """Delete dead files and drop old runs, where it is time; old runs of which the table `views` still tells."""
+        self._dead_files.delete_old()
+        age_s, now_s = self._ages.runs_s, time.monotonic()
+        if age_s is None or now_s < self._retired_s + age_s / LOOKS_PER_AGE:
+            return frozenset()
+        self._retired_s = now_s
+        with plain_errors(f"dropping old runs of {self.out}"):
+            retire_runs(self.spark, self.lake, self._ledger, age_s)
+            return retired_runs(self.out, self._ledger)
 
     # Taking in.
 
@@ -160,7 +172,7 @@ class Pipeline:
                 return
             wants_all = False
 
-    def _take_in_batch(self, lives: Sequence[Life]) -> bool:
+    def _take_in_batch(self, lives: Sequence[LifeTodo]) -> bool:
         """Whether there may be more: something was taken in, or must be looked at again."""
         batch = self.lake.batch + 1
         with plain_errors(f"taking in segments of {self.watched}"):
@@ -174,8 +186,8 @@ class Pipeline:
             todo = self.spark.createDataFrame(
                 self.spark.sparkContext.parallelize(rows, int(tasks)), "todos string, reached string"
             )
-            said = todo.mapInArrow(take_in_lives(self.out.uri, batch, SCHEMAS), SAID_DDL).collect()
-        entries: list[Entry] = []
+            said = todo.mapInArrow(take_in_lives(self.out.uri, batch, SCHEMAS), TASK_REPORT_DDL).collect()
+        entries: list[LedgerEntry] = []
         files: dict[str, list[DataFile]] = {}
         quiet = {todo.key: todo.size_bytes for life in lives for todo in life.todos}
         for row in said:
@@ -185,7 +197,7 @@ class Pipeline:
                 continue
             del quiet[one["key"]]
             if row["what"] == "entry":
-                entries.append(Entry.from_row(one))
+                entries.append(LedgerEntry.from_row(one))
             elif row["what"] == "changed":
                 self._ledger.changed(one["key"])
             else:
@@ -195,13 +207,13 @@ class Pipeline:
         if not entries:
             return any(row["what"] == "changed" for row in said)
         # Events come before the facts about them: a judge that sees these looks into those.
-        changes = {name: Change(tuple(files[name])) for name in SCHEMAS if name in files}
+        changes = {name: TableChange(tuple(files[name])) for name in SCHEMAS if name in files}
         replaced = frozenset(entry.key for entry in entries if entry.act == REPLACE)
         if replaced:
             held = self._ledger.runs_of(replaced)
             entries = [replace(one, runs=sorted({*one.runs, *held.get(one.key, ())})) for one in entries]
             changes = joined(changes, taken_out(self.spark, self.lake, Drop(segments=replaced)))
-        self.lake.publish(Change((ledger_file(self.lake, entries),)), changes)
+        self.lake.publish(TableChange((ledger_file(self.lake, entries),)), changes)
         self._ledger.take(entries, batch)
         return True
 
@@ -214,7 +226,7 @@ class Pipeline:
         self._progress(f"judging {len(due)} runs")
         with plain_errors("judging"), keeping() as keep:
             sound = [one for one in due if one.copied is None]
-            found = judge_silver(self.spark, self.out, sound) if sound else Judgement((), 0, ())
+            found = judge_silver(self.spark, self.out, sound) if sound else JudgedRuns((), 0, ())
             try:
                 verdicts = keep(verdict_rows(self.spark, due, found.verdicts))
                 violations = found.violations
@@ -237,8 +249,8 @@ class Pipeline:
 
 def run_pipeline(
     spark: SparkSession,
-    watched: str | Place,
-    out: str | Place,
+    watched: str | Location,
+    out: str | Location,
     *,
     once: bool = False,
     final: bool = False,
@@ -246,38 +258,49 @@ def run_pipeline(
     progress: Progress = lambda text: None,
     views: WatchOptions | None = None,
     log: Progress = lambda text: None,
-) -> Status:
+    ages: Ages | None = None,
+) -> PipelineStatus:
     """Watch until interrupted; `once`: until everything that is there has been seen; `final`: and judge open runs too.
 
     With `views`, the views of running groups are judged beside it, and `log` gets a line for each violation.
+    `ages`: how long a pipeline that watches keeps what it could do without.
     """
-    pipeline = Pipeline(spark, watched, out, measure=measure, progress=progress)
+    pipeline = Pipeline(spark, watched, out, measure=measure, progress=progress, ages=ages)
     if once or final:
         status = pipeline.look(final, last=True)
         with _beside(spark, pipeline.out, views, log, once=True):
             return status
-    with _beside(spark, pipeline.out, views, log) as require_alive:
+    log_s = None if ages is None else ages.log_s
+    with _beside(spark, pipeline.out, views, log, log_s=log_s) as judged:
         while True:
             status = pipeline.look()
-            require_alive()
+            retired = pipeline.clean_up()
+            if judged is not None:
+                judged.require_alive()
+                judged.drop(retired)
             progress(f"{status.segments} segments, {status.judged} runs judged, {status.counts.get('open', 0)} open")
             time.sleep(LOOK_EVERY_S)
 
 
 @contextmanager
 def _beside(
-    spark: SparkSession, out: Place, views: WatchOptions | None, log: Progress, once: bool = False
-) -> Iterator[Callable[[], None]]:
+    spark: SparkSession,
+    out: Location,
+    views: WatchOptions | None,
+    log: Progress,
+    once: bool = False,
+    log_s: float | None = None,
+) -> Iterator[JudgedViews | None]:
     if views is None:
-        yield lambda: None
+        yield None
         return
     from unisono.pipeline.watch_service import views_judged
 
-    with views_judged(spark, out, views, log, once) as require_alive:
-        yield require_alive
+    with views_judged(spark, out, views, log, once, log_s) as judged:
+        yield judged
 
 
-def require_apart(watched: Place, out: Place) -> None:
+def require_apart(watched: Location, out: Location) -> None:
     """Tables inside the watched folder would be taken for traces."""
     try:
         is_folder = watched.is_folder()
@@ -289,9 +312,9 @@ def require_apart(watched: Place, out: Place) -> None:
         raise PipelineError(f"{out} lies in the watched folder {watched}: choose a place for the tables outside of it.")
 
 
-def _batches(lives: Iterable[Life]) -> Iterator[list[Life]]:
-    """Not too much at once."""
-    some: list[Life] = []
+def _batches(lives: Iterable[LifeTodo]) -> Iterator[list[LifeTodo]]:
+    """Group lives into batches of limited size."""
+    some: list[LifeTodo] = []
     size_bytes = 0
     for life in lives:
         if some and (len(some) >= BATCH_LIVES or size_bytes + life.size_bytes > BATCH_BYTES):
@@ -304,7 +327,7 @@ def _batches(lives: Iterable[Life]) -> Iterator[list[Life]]:
 
 
 def _some(due: Iterator[Due]) -> Iterator[list[Due]]:
-    """As many runs as are judged at once."""
+    """Group runs into those that are judged at once."""
     while some := list(islice(due, RUNS_A_JUDGEMENT)):
         yield some
 
@@ -314,26 +337,26 @@ def _is_due(todo: Todo) -> bool:
     return not todo.is_open or todo.replaces or todo.size_bytes - todo.done_bytes > OPEN_BYTES_MAX
 
 
-def _bytes(lives: Iterable[Life]) -> int:
+def _bytes(lives: Iterable[LifeTodo]) -> int:
     return sum(life.size_bytes for life in lives)
 
 
 # From silver.
 
 
-def facts_of(spark: SparkSession, out: Place, runs: Sequence[Due]) -> DataFrame:
+def facts_of(spark: SparkSession, out: Location, runs: Sequence[Due]) -> DataFrame:
     """The facts of a few runs. None is older than their first batch; merged files may have younger names."""
     first = min(one.first_batch for one in runs)
     facts = read_table(spark, out, "facts", Chosen(frozenset(one.run for one in runs), after=first - 1))
     return facts.drop("segment", "batch")
 
 
-def judge_silver(spark: SparkSession, out: Place, runs: Sequence[Due]) -> Judgement:
+def judge_silver(spark: SparkSession, out: Location, runs: Sequence[Due]) -> JudgedRuns:
     """Judge a few runs from the tables alone. Verdicts and violations stay with the workers, as frames."""
     facts = facts_of(spark, out, runs).persist()
     try:
         if facts.isEmpty():
-            return Judgement((), 0, ())
+            return JudgedRuns((), 0, ())
         rows = sum(one.rows for one in runs)
         return judge_facts(facts, ask_digests=rows > ROWS_MAX, runs_told=0)
     finally:
@@ -373,7 +396,7 @@ def verdict_rows(spark: SparkSession, due: Sequence[Due], judged: DataFrame | No
     )
 
 
-def silver_tables(spark: SparkSession, out: Place, runs: frozenset[str] | None = None) -> Tables:
+def silver_tables(spark: SparkSession, out: Location, runs: frozenset[str] | None = None) -> TraceTables:
     """The typed tables of events that were taken in; of these runs, or of all."""
     chosen = Chosen(runs)
     events = read_table(spark, out, "events", chosen).select(*NAMES)

@@ -10,7 +10,7 @@
 | votes       | a VOTE or DECIDE                                                                                    |
 | views       | a VIEW: one member installs one view                                                                |
 | stays       | one life in one view: from where to where, blocked when, left how (see `_stays`)                    |
-| booked      | a CAST, DELIVER or PLACE with the stay that it belongs to (see `booked`)                               |
+| attributed  | a CAST, DELIVER or PLACE with the stay that it belongs to (see `attributed_rows`)                    |
 | parts       | a delivery beside its cast, taken apart where the two are cut differently                           |
 | lives       | one life of one member: how many rows, whether whole, how it ended                                  |
 | quarantine  | a row or file that could not be used, and why: counted, never dropped silently                      |
@@ -70,16 +70,16 @@ KINDS = {
 
 
 Keep: TypeAlias = "Callable[[DataFrame], DataFrame]"
-"""Keeps a table in memory or on disk, as soon as it is made, until whoever made it has no more questions."""
+"""Keeps a table in memory or on disk from when it is made until its maker needs it no more."""
 
 
 def keep_for_good(table: DataFrame) -> DataFrame:
-    """For whoever has one question in its life."""
+    """For callers that ask a single question."""
     return table.persist()
 
 
 @dataclass(frozen=True)
-class Tables:
+class TraceTables:
     """The silver tables of one or many runs."""
 
     events: DataFrame
@@ -91,18 +91,18 @@ class Tables:
     views: DataFrame
     stays: DataFrame
     lives: DataFrame
-    booked: DataFrame
+    attributed: DataFrame
     parts: DataFrame
     quarantine: DataFrame
 
-    def of_runs(self, runs: Iterable[str]) -> Tables:
+    def of_runs(self, runs: Iterable[str]) -> TraceTables:
         """Only some runs of every table."""
         from pyspark.sql import functions as F
 
         wanted = list(runs)
         return replace(self, **{f.name: getattr(self, f.name).where(F.col("run").isin(wanted)) for f in fields(self)})
 
-    def cached(self, keep: Keep = keep_for_good) -> Tables:
+    def cached(self, keep: Keep = keep_for_good) -> TraceTables:
         """Keep the events, and what takes joins to make, for several questions."""
         return tables_of(keep(self.events), self.quarantine, keep)
 
@@ -123,7 +123,7 @@ def keeping() -> Iterator[Keep]:
             table.unpersist()
 
 
-def load(spark: SparkSession, paths: Iterable[Where], keep: Keep = keep_for_good) -> Tables:
+def load(spark: SparkSession, paths: Iterable[Where], keep: Keep = keep_for_good) -> TraceTables:
     """The tables of trace folders or files."""
     from unisono.pipeline.segments import segments_below
 
@@ -131,8 +131,8 @@ def load(spark: SparkSession, paths: Iterable[Where], keep: Keep = keep_for_good
     return load_paths(segments.files, segments.tasks, keep)
 
 
-def load_paths(paths: DataFrame, tasks: int, keep: Keep = keep_for_good) -> Tables:
-    """The tables of the segments at these paths (`path`), read by so many tasks."""
+def load_paths(paths: DataFrame, tasks: int, keep: Keep = keep_for_good) -> TraceTables:
+    """The tables of the segments at these paths (`path`), read by this many tasks."""
     from pyspark.sql import functions as F
 
     bronze = keep(read_paths(paths, tasks))
@@ -143,11 +143,11 @@ def load_paths(paths: DataFrame, tasks: int, keep: Keep = keep_for_good) -> Tabl
     return tables_of(usable, bad)
 
 
-def tables_of(events: DataFrame, quarantine: DataFrame | None = None, keep: Keep = lambda table: table) -> Tables:
+def tables_of(events: DataFrame, quarantine: DataFrame | None = None, keep: Keep = lambda table: table) -> TraceTables:
     """The silver tables of events with the columns of `trace.schema`; `keep` is applied to those that take joins to make."""
     from pyspark.sql import functions as F
 
-    from unisono.pipeline.booked import booked, parts
+    from unisono.pipeline.attributed_rows import attributed_rows, parts
 
     named = (
         events.withColumn("who", name_of(F.col("member"), F.col("incarnation")))
@@ -160,12 +160,12 @@ def tables_of(events: DataFrame, quarantine: DataFrame | None = None, keep: Keep
         ddl = "run string, `group` string, member string, incarnation bigint, local_index bigint, file string, problem string"
         quarantine = events.sparkSession.createDataFrame([], ddl)
     stays = keep(_stays(named))
-    rows = keep(booked(events, stays))
-    return Tables(
+    rows = keep(attributed_rows(events, stays))
+    return TraceTables(
         events=events,
         stays=stays,
         lives=keep(_lives(named, quarantine)),
-        booked=rows,
+        attributed=rows,
         parts=keep(parts(rows, made["casts"])),
         quarantine=quarantine,
         **made,

@@ -21,8 +21,8 @@ import numpy as np
 from unisono.pipeline.bronze import read_lines, read_now
 from unisono.pipeline.columns import by_life
 from unisono.pipeline.data_files import DataFile, DataFileWriter
-from unisono.pipeline.scan import NOTHING, Inherited, LifeScan
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.scan import NOTHING, InheritedState, LifeScan
+from unisono.pipeline.storage import Location, place
 from unisono.trace.schema import NAMES, NOT_KNOWN, VIEW, member_name
 from unisono.trace.sinks import OPEN
 
@@ -37,11 +37,11 @@ OPEN_BYTES_MAX = 32 << 20
 ADD, REPLACE, REMOVE = "add", "replace", "remove"
 """What an act does to a segment: rows come to those that are in, take their place, or all are gone."""
 PROBLEMS_TOLD = 5
-SAID_DDL = "what string, text string"
+TASK_REPORT_DDL = "what string, text string"
 """What a task says, as JSON: an `entry` for the ledger, a `file` of a table, or a segment that is `unreadable`."""
 
 
-class LifeKey(NamedTuple):
+class LifeId(NamedTuple):
     """Whose rows: one life of a member of a group in a run."""
 
     run: str
@@ -72,14 +72,14 @@ class Reached:
     """Every member that a view in these rows lists."""
 
     @property
-    def key(self) -> LifeKey:
-        return LifeKey(self.run, self.group, self.member, self.incarnation)
+    def key(self) -> LifeId:
+        return LifeId(self.run, self.group, self.member, self.incarnation)
 
     @property
-    def inherited(self) -> Inherited:
+    def inherited(self) -> InheritedState:
         """What the rows behind these take over."""
         time_ns = NOTHING.time_ns if self.time_ns is None else self.time_ns
-        return Inherited(self.view, self.members, self.order, time_ns)
+        return InheritedState(self.view, self.members, self.order, time_ns)
 
     @property
     def who(self) -> str:
@@ -109,7 +109,7 @@ class Todo:
 
 
 @dataclass
-class Entry:
+class LedgerEntry:
     """A row of the ledger: what one act did."""
 
     key: str
@@ -123,7 +123,7 @@ class Entry:
     lives: list[Reached]
 
     @classmethod
-    def from_row(cls, row: dict[str, Any]) -> Entry:
+    def from_row(cls, row: dict[str, Any]) -> LedgerEntry:
         fields = {name: row[name] for name in cls.__dataclass_fields__}
         return cls(**{**fields, "lives": [Reached(**life) for life in row["lives"] or ()]})
 
@@ -137,7 +137,7 @@ class Changed(Exception):
 
 
 def take_in_lives(out: str, batch: int, schemas: dict[str, pyarrow.Schema]) -> Any:
-    """For `mapInArrow`: lives with what is to do in; what was done out, as `SAID_DDL`."""
+    """For `mapInArrow`: lives with what is to do in; what was done out, as `TASK_REPORT_DDL`."""
 
     def take_in_all(batches: Batches) -> Batches:
         import pyarrow
@@ -165,7 +165,7 @@ def take_in_lives(out: str, batch: int, schemas: dict[str, pyarrow.Schema]) -> A
 class _TaskFiles:
     """The data files that a task writes, few and large."""
 
-    def __init__(self, out: Place, batch: int, schemas: dict[str, pyarrow.Schema]) -> None:
+    def __init__(self, out: Location, batch: int, schemas: dict[str, pyarrow.Schema]) -> None:
         self._out, self._batch, self.schemas = out, batch, schemas
         self._written: list[tuple[str, DataFile]] = []
         self._events: DataFileWriter | None = None
@@ -233,15 +233,15 @@ def facts_as_table(facts: Iterable[tuple[Any, ...]], schema: pyarrow.Schema) -> 
 class _Segment:
     """One segment on its way in."""
 
-    def __init__(self, todo: Todo, reached: dict[LifeKey, Reached], files: _TaskFiles) -> None:
+    def __init__(self, todo: Todo, reached: dict[LifeId, Reached], files: _TaskFiles) -> None:
         self._todo, self._reached, self._files = todo, reached, files
-        self._scans: dict[LifeKey, LifeScan] = {}
-        self._lives: dict[LifeKey, Reached] = {}
+        self._scans: dict[LifeId, LifeScan] = {}
+        self._lives: dict[LifeId, Reached] = {}
         self._bad: list[dict[str, Any]] = []
         self._known_rows = 0
         self._end_bytes = todo.size_bytes
 
-    def take_in(self) -> Entry | None:
+    def take_in(self) -> LedgerEntry | None:
         """Bring it in; None: there is nothing new. Raises `Unreadable` and `Changed`."""
         import pyarrow
 
@@ -267,13 +267,13 @@ class _Segment:
         problems = [row["problem"] for row in self._bad[:PROBLEMS_TOLD]]
         act = REPLACE if todo.replaces else ADD
         lives = [self._lives[key] for key in sorted(self._lives)]
-        return Entry(todo.key, act, todo.path, self._end_bytes, todo.modified_ns, rows, runs, problems, lives)
+        return LedgerEntry(todo.key, act, todo.path, self._end_bytes, todo.modified_ns, rows, runs, problems, lives)
 
     def _read(self) -> Batches:
         file = place(self._todo.path)
         return self._read_new_lines(file) if self._todo.is_open else read_now(file)
 
-    def _read_new_lines(self, file: Place) -> Batches:
+    def _read_new_lines(self, file: Location) -> Batches:
         """The whole lines behind the last part."""
         start = self._todo.done_bytes
         with file.open() as source:
@@ -296,14 +296,14 @@ class _Segment:
             table = table.filter(pc.is_null(problem))
         found = []
         for life, rows in by_life(table.select(list(NAMES))):
-            key = LifeKey(*life)
+            key = LifeId(*life)
             rows = self._without_known(key, rows)
             if len(rows):
                 self._scan(key, rows)
                 found.append(rows)
         return found
 
-    def _without_known(self, key: LifeKey, rows: pyarrow.Table) -> pyarrow.Table:
+    def _without_known(self, key: LifeId, rows: pyarrow.Table) -> pyarrow.Table:
         """Rows of a finished segment that were not in one of its parts."""
         import pyarrow.compute as pc
 
@@ -314,7 +314,7 @@ class _Segment:
         self._known_rows += len(rows) - len(new)
         return new
 
-    def _scan(self, key: LifeKey, rows: pyarrow.Table) -> None:
+    def _scan(self, key: LifeId, rows: pyarrow.Table) -> None:
         index = rows.column("local_index").to_numpy()
         life = self._lives.get(key)
         if life is None:
@@ -332,7 +332,7 @@ class _Segment:
         life.next_index = max(life.next_index, int(np.max(index)) + 1)
         life.listed = sorted(_listed(rows).union(life.listed))
 
-    def _end(self, key: LifeKey, scan: LifeScan) -> None:
+    def _end(self, key: LifeId, scan: LifeScan) -> None:
         life, before = self._lives[key], self._reached.get(key)
         life.view, life.members, life.order, life.time_ns = scan.bequest
         life.ended = scan.ended

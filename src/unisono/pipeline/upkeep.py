@@ -17,27 +17,27 @@ from typing import TYPE_CHECKING
 import pyarrow
 
 from unisono.pipeline.data_files import Chosen, DataFile, batch_of, write_data_file
-from unisono.pipeline.lake import SCHEMAS, SILVER, Change, Lake, Table, open_table, table_names
+from unisono.pipeline.lake import SCHEMAS, SILVER, Lake, LakeTable, TableChange, open_table, table_names
 from unisono.pipeline.rewriting import SORTED_ROWS_MAX, Drop, rewriter
 from unisono.pipeline.session import PipelineError, plain_errors
-from unisono.pipeline.take_in import SAID_DDL, Entry
+from unisono.pipeline.take_in import TASK_REPORT_DDL, LedgerEntry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from unisono.pipeline.ledger import Ledger
+    from unisono.pipeline.ledger import SegmentLedger
 
 MERGED_BYTES = 16 << 20
-"""Files are merged until they are about this large."""
+"""Approximate size up to which files are merged."""
 SMALL_FILES_MAX = 64
-"""A pipeline that runs merges the files of a table when it has more small ones than these."""
+"""Number of small files of a table beyond which a running pipeline merges them."""
 REMOVED_AT_ONCE = 10_000
-"""How many segments one batch takes out."""
+"""Maximum number of segments that one batch removes."""
 
 NOTHING = Drop()
 
 
-def ledger_file(lake: Lake, entries: Iterable[Entry]) -> DataFile:
+def ledger_file(lake: Lake, entries: Iterable[LedgerEntry]) -> DataFile:
     """A data file of the ledger with these rows."""
     now = datetime.now(UTC)
     rows = [{**asdict(entry), "batch": lake.batch + 1, "taken_in": now} for entry in entries]
@@ -45,7 +45,9 @@ def ledger_file(lake: Lake, entries: Iterable[Entry]) -> DataFile:
     return write_data_file(lake.segments.folder, lake.batch + 1, [table], SCHEMAS["segments"])
 
 
-def rewrite(spark: SparkSession, table: Table, groups: Sequence[Sequence[DataFile]], drop: Drop) -> dict[str, Change]:
+def rewrite(
+    spark: SparkSession, table: LakeTable, groups: Sequence[Sequence[DataFile]], drop: Drop
+) -> dict[str, TableChange]:
     """Let workers write each group of files anew as one, without what goes; the change of the table, and of facts."""
     if not groups:
         return {}
@@ -56,7 +58,7 @@ def rewrite(spark: SparkSession, table: Table, groups: Sequence[Sequence[DataFil
     with plain_errors(f"rewriting {table.folder}"):
         todo = spark.createDataFrame(spark.sparkContext.parallelize(rows, min(len(rows), 64)), "paths string")
         task = rewriter(table.folder.parent.uri, table.name, schemas, drop)
-        said = todo.mapInArrow(task, SAID_DDL).collect()
+        said = todo.mapInArrow(task, TASK_REPORT_DDL).collect()
     removed: list[str] = []
     added: dict[str, list[DataFile]] = {table.name: []}
     for row in said:
@@ -65,12 +67,12 @@ def rewrite(spark: SparkSession, table: Table, groups: Sequence[Sequence[DataFil
             removed += one
         else:
             added.setdefault(row["what"], []).append(DataFile(*one))
-    changes = {name: Change(tuple(files)) for name, files in added.items()}
-    changes[table.name] = Change(tuple(added[table.name]), tuple(removed))
+    changes = {name: TableChange(tuple(files)) for name, files in added.items()}
+    changes[table.name] = TableChange(tuple(added[table.name]), tuple(removed))
     return changes
 
 
-def taken_out(spark: SparkSession, lake: Lake, drop: Drop) -> dict[str, Change]:
+def taken_out(spark: SparkSession, lake: Lake, drop: Drop) -> dict[str, TableChange]:
     """The changes that take rows out of the silver tables."""
     if not drop:
         return {}
@@ -80,8 +82,8 @@ def taken_out(spark: SparkSession, lake: Lake, drop: Drop) -> dict[str, Change]:
 
 
 def _with_facts(
-    spark: SparkSession, lake: Lake, changes: dict[str, Change], drop: Drop, merge: bool
-) -> dict[str, Change]:
+    spark: SparkSession, lake: Lake, changes: dict[str, TableChange], drop: Drop, merge: bool
+) -> dict[str, TableChange]:
     """Changes of events, and what follows for quarantine and facts."""
     gone = frozenset(changes["events"].remove) if "events" in changes else frozenset()
     facts, bad = lake.silver["facts"], lake.silver["quarantine"]
@@ -97,16 +99,16 @@ def _with_facts(
     return joined(result, rewrite(spark, bad, bad_groups, drop))
 
 
-def joined(one: dict[str, Change], other: dict[str, Change]) -> dict[str, Change]:
+def joined(one: dict[str, TableChange], other: dict[str, TableChange]) -> dict[str, TableChange]:
     """Both changes as one."""
     result = dict(one)
     for name, change in other.items():
-        known = result.get(name, Change())
-        result[name] = Change(known.add + change.add, known.remove + change.remove)
+        known = result.get(name, TableChange())
+        result[name] = TableChange(known.add + change.add, known.remove + change.remove)
     return result
 
 
-def _small_groups(table: Table) -> list[list[DataFile]]:
+def _small_groups(table: LakeTable) -> list[list[DataFile]]:
     """Small files by groups that make a large one each."""
     groups: list[list[DataFile]] = []
     size = rows = 0
@@ -142,23 +144,27 @@ def merge_silver(spark: SparkSession, lake: Lake) -> None:
     changes = rewrite(spark, events, _small_groups(events), NOTHING)
     changes = _with_facts(spark, lake, changes, NOTHING, merge=True)
     ledger = rewrite(spark, lake.segments, _small_groups(lake.segments), NOTHING)
-    lake.publish(ledger.get("segments", Change()), changes)
+    lake.publish(ledger.get("segments", TableChange()), changes)
 
 
-def remove_segments(spark: SparkSession, lake: Lake, entries: Iterable[Entry]) -> int:
+def remove_segments(
+    spark: SparkSession, lake: Lake, entries: Iterable[LedgerEntry], ledger: SegmentLedger | None = None
+) -> int:
     """Take segments out of the silver tables; how many. Files of them that still lie there are not taken in again.
 
-    `entries` are acts that take segments out (`Ledger.segment`).
+    `entries` are acts that take segments out (`SegmentLedger.segment`), and `ledger` is told of them.
     """
     count, left = 0, iter(entries)
     while some := list(islice(left, REMOVED_AT_ONCE)):
         changes = taken_out(spark, lake, Drop(segments=frozenset(entry.key for entry in some)))
-        lake.publish(Change((ledger_file(lake, some),)), changes)
+        lake.publish(TableChange((ledger_file(lake, some),)), changes)
+        if ledger is not None:
+            ledger.take(some, lake.batch)
         count += len(some)
     return count
 
 
-def own_segments(ledger: Ledger, run: str) -> Iterator[Entry]:
+def own_segments(ledger: SegmentLedger, run: str) -> Iterator[LedgerEntry]:
     """The segments of a run, all of which must be its own."""
     for entry in ledger.segments_of(run):
         if others := sorted(set(entry.runs) - {run}):

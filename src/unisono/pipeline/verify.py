@@ -3,7 +3,7 @@
 1. Workers list the segments, scan each life and return facts (`segments`, `scan`): digests, and suspicions.
 2. Spark compares the facts (`doubts`). A run without a doubt keeps every property that digests decide (`DECIDED_BY_DIGESTS`).
 3. The rows of doubtful runs, and of runs that owe a property that digests cannot decide, are looked at: of a run that is small
-   enough in one task (`whole`), of a larger one by the properties' own formulations (`properties`). Facts name the files.
+   enough in one task (`judge_in_task`), of a larger one by the properties' own formulations (`properties`). Facts name the files.
 
 Verdicts and violations are tables. The driver fetches how many runs there are of each result, and the first of them.
 
@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.bronze import Where
 from unisono.pipeline.explain import sentence
-from unisono.pipeline.properties.scanning import settled
+from unisono.pipeline.judge_in_task import BYTES_MAX, NOTHING_USABLE, ROWS_MAX, RUN_SAID_DDL, judge_in_tasks
+from unisono.pipeline.properties.scanning import computed_once
 from unisono.pipeline.scan import DECIDED_BY_DIGESTS
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.tables import WHOSE, Keep, keeping, load_paths, name_of, tables_of
-from unisono.pipeline.whole import BYTES_MAX, NOTHING_USABLE, ROWS_MAX, SAID_DDL, judge_whole
 from unisono.trace.checks.checker import VIOLATIONS_MAX
 from unisono.trace.checks.history import clock_note, cut_note
 from unisono.trace.promises import SHOWN
@@ -44,14 +44,14 @@ from unisono.trace.schema import CUT, END, NOT_KNOWN, TOTAL
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 RUNS_TOLD = 1_000
 """Runs that a judgement tells of, those that do not pass first. All are counted, and in its tables."""
 VIOLATIONS_TOLD = 50_000
 PROBLEMS_TOLD = 100
 RUNS_LOCATED, FILES_LOCATED = 50, 10_000
-"""Of so many runs that do not pass the driver learns where their rows lie, for pictures."""
+"""Maximum number of runs that do not pass of which the driver learns where their rows lie, for diagrams."""
 EXPANSION = 8
 """Rows in memory, compared with the packed bytes of their files."""
 VERDICT_COLUMNS = (*WHOSE, "protocol", "result", "owed", "by", "counts", "unknown", "notes", "rows")
@@ -59,7 +59,7 @@ VIOLATION_COLUMNS = (*WHOSE, "property", "members", "view", "witness", "told")
 
 
 @dataclass(frozen=True)
-class Violation:
+class RunViolation:
     run: str
     group: str
     property: str
@@ -83,7 +83,7 @@ class RunVerdict:
     protocol: str
     result: str
     owed: frozenset[str]
-    violations: tuple[Violation, ...] = ()
+    violations: tuple[RunViolation, ...] = ()
     """The first ones of each property."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     by: str = "digests"
@@ -95,7 +95,7 @@ class RunVerdict:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class JudgedRuns:
     """What was found in all runs."""
 
     runs: tuple[RunVerdict, ...]
@@ -142,7 +142,7 @@ def verify(
     whole_rows_max: int = ROWS_MAX,
     also: frozenset[str] = frozenset(),
     runs_told: int = RUNS_TOLD,
-) -> Judgement:
+) -> JudgedRuns:
     """Judge every run below these paths; of runs that need a look at their rows, those up to `whole_rows_max` as a whole.
 
     `also`: properties that are asked of every run besides what its order owes, such as those of views.
@@ -163,7 +163,7 @@ def judge_facts(
     also: frozenset[str] = frozenset(),
     runs_told: int = RUNS_TOLD,
     ask_digests: bool = True,
-) -> Judgement:
+) -> JudgedRuns:
     """Judge every run that these facts tell of (columns of `scan.SCAN_DDL`), wherever the files that they name lie.
 
     Without `ask_digests` all runs are judged from their rows: of a few small ones they cost less than comparing digests.
@@ -172,7 +172,7 @@ def judge_facts(
 
     with keeping() as keep:
         facts = keep(facts)
-        runs = settled(_runs(facts, also, ask_digests))
+        runs = computed_once(_runs(facts, also, ask_digests))
         row = runs.agg(F.count("*"), F.count_if("needs_rows")).first()
         count, needing = row if row is not None else (0, 0)
         if not count:
@@ -181,14 +181,14 @@ def judge_facts(
         if not needing:
             return _judgement(runs.withColumn("by", F.lit("digests")), [], {"PASS": count}, runs_told)
         progress(f"looking at the rows of {needing} runs")
-        files = settled(_files(facts, runs.where(F.col("needs_rows"))))
+        files = computed_once(_files(facts, runs.where(F.col("needs_rows"))))
         rest = runs.where(F.col("needs_rows")).join(_sizes(files), list(WHOSE), "left")
-        rest = settled(rest.withColumn("is_small", _is_small(whole_rows_max)))
+        rest = computed_once(rest.withColumn("is_small", _is_small(whole_rows_max)))
         known = _totals(rest)
         small, large = rest.where(F.col("is_small")), rest.where(~F.col("is_small"))
         said: list[DataFrame] = []
         if known["small"]:
-            said.append(settled(judge_whole(small, files, also, known["small_bytes"], known["small_files"])))
+            said.append(computed_once(judge_in_tasks(small, files, also, known["small_bytes"], known["small_files"])))
         if known["large"]:
             said.append(_judge_rows(large, files, also, known["large_bytes"], known["large_files"], keep))
         by = F.when(F.col("is_small"), F.lit("whole")).otherwise(F.lit("rows"))
@@ -351,7 +351,7 @@ def _is_small(rows_max: int) -> Column:
 def _judge_rows(
     rest: DataFrame, files: DataFrame, also: frozenset[str], size_bytes: int, count: int, keep: Keep
 ) -> DataFrame:
-    """What the properties' own formulations say of runs of any size, as `whole.SAID_DDL`."""
+    """What the properties' own formulations say of runs of any size, as `judge_in_task.RUN_SAID_DDL`."""
     from pyspark.sql import functions as F
 
     from unisono.pipeline.parallelism import fit_shuffles, tasks_for
@@ -363,21 +363,21 @@ def _judge_rows(
     # What is owed is one of a few combinations of promises, however many the runs.
     owed = {one for row in rest.select("owed").distinct().collect() for one in row["owed"]}
     chosen = rest.select(*WHOSE)
-    events = settled(loaded.events.join(F.broadcast(chosen), list(WHOSE), "left_semi"))
-    said += _said_by_rows(tables_of(events, settled(loaded.quarantine), settled), chosen, owed, also)
-    nothing = rest.sparkSession.createDataFrame([], SAID_DDL)
+    events = computed_once(loaded.events.join(F.broadcast(chosen), list(WHOSE), "left_semi"))
+    said += _said_by_rows(tables_of(events, computed_once(loaded.quarantine), computed_once), chosen, owed, also)
+    nothing = rest.sparkSession.createDataFrame([], RUN_SAID_DDL)
     every = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), said, nothing)
-    return settled(every.select(*nothing.columns))
+    return computed_once(every.select(*nothing.columns))
 
 
-def _said_by_rows(tables: Tables, chosen: DataFrame, owed: Iterable[str], also: frozenset[str]) -> list[DataFrame]:
+def _said_by_rows(tables: TraceTables, chosen: DataFrame, owed: Iterable[str], also: frozenset[str]) -> list[DataFrame]:
     from pyspark.sql import functions as F
 
     from unisono.pipeline.owed import owed_only
     from unisono.pipeline.properties.registry import check
 
     # One plan of all properties would be too large for Spark to compare and to explain, however little it reads.
-    each = [settled(_first_ones(owed_only(check(tables, {one}), tables, also))) for one in sorted(owed)]
+    each = [computed_once(_first_ones(owed_only(check(tables, {one}), tables, also))) for one in sorted(owed)]
     found = reduce(lambda one, other: one.unionByName(other), each)
     counts = found.groupBy(*WHOSE, "property").agg(F.max("of").cast("string").alias("text"))
     return [
@@ -403,7 +403,7 @@ def _first_ones(violations: DataFrame) -> DataFrame:
     return numbered.where(F.col("place") <= VIOLATIONS_MAX).drop("place")
 
 
-def _unknown(tables: Tables, chosen: DataFrame) -> DataFrame:
+def _unknown(tables: TraceTables, chosen: DataFrame) -> DataFrame:
     """The lives of which something is missing; members of views without a trace too, and runs without any life.
 
     A file that cannot be used may have the name of a life of which nothing else is known.
@@ -433,19 +433,19 @@ def _unknown(tables: Tables, chosen: DataFrame) -> DataFrame:
     return missing.unionByName(doubts)
 
 
-def _judgement(judged: DataFrame, parts: Sequence[DataFrame], results: Mapping[str, int], runs_told: int) -> Judgement:
+def _judgement(judged: DataFrame, parts: Sequence[DataFrame], results: Mapping[str, int], runs_told: int) -> JudgedRuns:
     """Put together what digests and rows say, and fetch as much of it as can be told."""
     from pyspark.sql import functions as F
 
-    nothing = judged.sparkSession.createDataFrame([], SAID_DDL)
+    nothing = judged.sparkSession.createDataFrame([], RUN_SAID_DDL)
     said = reduce(lambda one, other: one.unionByName(other), parts) if parts else nothing
     if parts:
         counts = _as_map(said.where(F.col("what") == "count"), F.col("text").cast("bigint"), "counts")
         unknown = _as_map(said.where(F.col("what") == "unknown"), F.col("text"), "unknown")
         judged = judged.join(counts, list(WHOSE), "left").join(unknown, list(WHOSE), "left")
     else:
-        nobody = {"counts": "map<string,bigint>", "unknown": "map<string,string>"}
-        judged = judged.withColumns({name: F.lit(None).cast(kind) for name, kind in nobody.items()})
+        absent = {"counts": "map<string,bigint>", "unknown": "map<string,string>"}
+        judged = judged.withColumns({name: F.lit(None).cast(kind) for name, kind in absent.items()})
     result = (
         F.when(F.col("counts").isNotNull(), F.lit("FAIL"))
         .when(
@@ -466,7 +466,7 @@ def _judgement(judged: DataFrame, parts: Sequence[DataFrame], results: Mapping[s
         found = {row["result"]: row["count"] for row in verdicts.groupBy("result").count().collect()}
         results = {result: found[result] for result in ("PASS", "FAIL", "UNKNOWN") if result in found}
     told = _told(verdicts, violations, results, runs_told)
-    return Judgement(told, quarantined, tuple(row["text"] for row in some), results, verdicts, violations)
+    return JudgedRuns(told, quarantined, tuple(row["text"] for row in some), results, verdicts, violations)
 
 
 def _files_read(files: DataFrame, told: Iterable[RunVerdict]) -> dict[str, dict[str, int]]:
@@ -500,7 +500,7 @@ def _told(verdicts: DataFrame, violations: DataFrame, results: Mapping[str, int]
         rank = F.when(F.col("result") == "FAIL", 0).when(F.col("result") == "UNKNOWN", 1).otherwise(2)
         first = verdicts.orderBy(rank, *WHOSE).limit(most)
     rows = sorted(first.collect(), key=lambda row: (row["run"] or "", row["group"] or ""))
-    found: dict[tuple[str, str], list[Violation]] = {}
+    found: dict[tuple[str, str], list[RunViolation]] = {}
     if results.get("FAIL"):
         chosen = violations.join(F.broadcast(first.select(*WHOSE)), list(WHOSE), "left_semi")
         # The first of every property of every run come before the second of any.
@@ -512,12 +512,12 @@ def _told(verdicts: DataFrame, violations: DataFrame, results: Mapping[str, int]
             whose = (row["run"], row["group"])
             members = tuple(row["members"] or ())
             found.setdefault(whose, []).append(
-                Violation(*whose, row["property"], members, row["view"], row["witness"] or {}, row["told"])
+                RunViolation(*whose, row["property"], members, row["view"], row["witness"] or {}, row["told"])
             )
     return tuple(_verdict(row, found.get((row["run"], row["group"]), [])) for row in rows)
 
 
-def _verdict(row: Any, found: list[Violation]) -> RunVerdict:
+def _verdict(row: Any, found: list[RunViolation]) -> RunVerdict:
     counts = dict(sorted((row["counts"] or {}).items(), key=lambda pair: _rank(pair[0])))
     return RunVerdict(
         row["run"],

@@ -15,7 +15,7 @@ of a closed one for everything that a view decides.
   until the rest comes.
 
 The facts of a life are taken strictly in the order of its rows; parts that come too early wait.
-What a part assumed of the rows before it is held against what those have reached, as `stitch` does
+What a part assumed of the rows before it is held against what those have reached, as `piece_seams` does
 for the pieces of a life.
 
 The state is bounded for views that stay open for weeks: blocks of ordered deliveries that every
@@ -46,17 +46,18 @@ ROWS_DECIDE = frozenset(
 ROWS_MAX = 200_000
 """Views of at most this many rows are looked at in one task, larger ones on Spark."""
 BLOCKS_MAX = 512
-"""How many blocks of one member wait for the others. When there are more, two neighbours become one."""
+"""Maximum number of blocks of one member that wait for the others. Beyond it, neighbours are merged in pairs."""
 ENDED_MAX = 1_000
+"""Maximum number of ended lives that are remembered."""
 FILES_MAX = 1_000
-"""How many files with rows of a view are remembered; for a view with more, all files of its run are searched."""
+"""Maximum number of files remembered for a view; for a view with more, all files of its run are searched."""
 VIEWS_MAX = 64
-"""How many ended lives, and views that the limit has overtaken, are remembered."""
+"""Maximum number of overdue views, and of views in which an own cast was not delivered, that are remembered."""
 FORGET_LIMITS = 144
-"""After how many time limits without facts a group is forgotten if all its views are UNKNOWN (a day, with ten
-minutes as limit). Until then, late rows can still correct them."""
-SILENT_LIMITS = 1_000
-"""The same for a group with a view that no member has left: it may be idle (a week)."""
+"""Time limits without facts after which a group is forgotten if all its views are UNKNOWN, unless told otherwise (a
+day, with ten minutes as limit). Until then, late rows can still correct them."""
+IDLE_FACTOR = 7
+"""A group with a view that no member has left may be idle. It is forgotten after this many times as long (a week)."""
 
 
 class Fact(NamedTuple):
@@ -130,7 +131,7 @@ class _View:
 
 
 @dataclass
-class _Life:
+class _LifeState:
     """How far the rows of one life have been taken in."""
 
     reached: dict[str, int] = field(default_factory=lambda: {"local": 0})
@@ -150,10 +151,14 @@ class GroupJudge:
         limit_ms: int,
         spine: str | None = None,
         views: Mapping[str, str] | None = None,
+        forget_ms: int | None = None,
     ) -> None:
+        """`forget_ms`: how long a group that does not end properly is remembered; None: `FORGET_LIMITS`."""
         self._limit_ms = limit_ms
+        self._forget_after_ms = FORGET_LIMITS * limit_ms if forget_ms is None else forget_ms
+        self._idle_ms = IDLE_FACTOR * self._forget_after_ms
         said = json.loads(spine) if spine else {}
-        self._lives = {who: _Life(**life) for who, life in said.get("lives", {}).items()}
+        self._lives = {who: _LifeState(**life) for who, life in said.get("lives", {}).items()}
         self._ended: dict[str, str] = said.get("ended", {})
         self._behind: dict[str, str | None] = said.get("behind", {})
         """By life of which rows are missing: the first view that it is known to have installed behind them."""
@@ -184,7 +189,7 @@ class GroupJudge:
 
     def _overdue_ms(self, view: _View) -> int:
         if view.left_ms is None:
-            return self._heard_ms + SILENT_LIMITS * self._limit_ms
+            return self._heard_ms + self._idle_ms
         return view.left_ms + self._limit_ms
 
     def _forget_ms(self) -> int | None:
@@ -195,7 +200,7 @@ class GroupJudge:
             return None
         if not all(view.overdue for view in self._views.values()):
             return None
-        return self._heard_ms + FORGET_LIMITS * self._limit_ms
+        return self._heard_ms + self._forget_after_ms
 
     # What comes in.
 
@@ -217,7 +222,7 @@ class GroupJudge:
                 why = f"{who} goes on after its {self._ended[who]}"
                 said.append(Said("", "look", why=why, asked=("P0",), spans={who: (0, -1)}))
                 continue
-            life = self._lives.setdefault(who, _Life())
+            life = self._lives.setdefault(who, _LifeState())
             life.early.setdefault(part, []).extend([list(fact) for fact in some])
         known = set(self._views)
         for who in dict.fromkeys(who for who, _ in parts):
@@ -253,14 +258,14 @@ class GroupJudge:
             missing = [who for who in view.members if not self._has_left(who, name, view)]
             why = f"{', '.join(missing)} did not say how it left the view within {self._limit_ms / 1000:g} s"
             if view.left_ms is None:
-                why = f"no rows of the group came for {SILENT_LIMITS * self._limit_ms / 1000:g} s"
+                why = f"no rows of the group came for {self._idle_ms / 1000:g} s"
             said.append(Said(name, "UNKNOWN", self._order(view), why, spans=_spans(view), files=_files(view)))
         forget_ms = self._forget_ms()
         if forget_ms is not None and now_ms >= forget_ms:
             self._lives, self._views, self._ended, self._behind = {}, {}, {}, {}
         return said
 
-    def _skip(self, who: str, life: _Life) -> None:
+    def _skip(self, who: str, life: _LifeState) -> None:
         """Rows that did not come in time: go on behind them."""
         if (view := self._view(life.view)) is not None:
             view.suspect("missing", f"{who}: rows from local {life.reached['local']} on are missing")
@@ -288,18 +293,18 @@ class GroupJudge:
                 facts = _new_ones(facts, life.reached["local"])
             yield from self._take_part(who, life, facts, now_ms)
             if who in self._ended:
-                yield from self._settle(who, life)
+                yield from self._say_with_ending(who, life)
                 if not life.early:
                     del self._lives[who]
                     return
 
-    def _overlap(self, life: _Life, facts: list[Fact]) -> None:
+    def _overlap(self, life: _LifeState, facts: list[Fact]) -> None:
         """Rows that were taken in before, or two of one index: digests cannot tell them apart, so rows must decide."""
         for name in {life.view, *(fact.view for fact in facts)}:
             if (view := self._view(name)) is not None:
                 view.suspect("overlap", "rows were taken in twice")
 
-    def _take_part(self, who: str, life: _Life, facts: list[Fact], now_ms: int) -> Iterator[Said]:
+    def _take_part(self, who: str, life: _LifeState, facts: list[Fact], now_ms: int) -> Iterator[Said]:
         """Facts of one part, in any order: a shuffle may have mixed them."""
         by: dict[str, list[Fact]] = {}
         for fact in facts:
@@ -309,7 +314,7 @@ class GroupJudge:
         protocol = next((fact.protocol for fact in edges), life.protocol)
         if life.protocol not in (None, protocol):
             note = f"its rows name the protocols {life.protocol} and {protocol}"
-            by.setdefault("suspect", []).append(facts[0]._replace(what="suspect", view=None, name="P0", note=note))
+            by.setdefault("suspect", []).append(_suspicion(who, facts[0].protocol, facts[0].part, note))
         life.protocol = protocol
         for fact in edges:
             if fact.note != "reached" and not self._holds(life, fact, inherited):
@@ -345,7 +350,7 @@ class GroupJudge:
         elif fact.name == "P0":
             yield Said("", "look", why=f"{who}: {fact.note}", asked=("P0",), spans={who: (0, -1)})
 
-    def _reach(self, who: str, life: _Life, fact: Fact) -> None:
+    def _reach(self, who: str, life: _LifeState, fact: Fact) -> None:
         assert fact.name is not None
         life.reached[fact.name] = fact.amount
         if fact.view is not None:
@@ -354,7 +359,7 @@ class GroupJudge:
         if fact.name == f"ordinal {TOTAL}" and view is not None and who not in view.stays:
             view.complete[who] = fact.amount // BLOCK
 
-    def _enter(self, who: str, life: _Life, fact: Fact) -> Iterator[Said]:
+    def _enter(self, who: str, life: _LifeState, fact: Fact) -> Iterator[Said]:
         assert fact.view is not None
         if life.view is not None and view_number(fact.view) <= view_number(life.view):
             sentence = f"{who} installed view {fact.view} (local {fact.number}) after view {life.view}."
@@ -399,7 +404,7 @@ class GroupJudge:
 
     # Seams between parts.
 
-    def _holds(self, life: _Life, fact: Fact, inherited: str | None) -> bool:
+    def _holds(self, life: _LifeState, fact: Fact, inherited: str | None) -> bool:
         name = fact.name or ""
         known = life.reached.get(name)
         match fact.note:
@@ -506,7 +511,7 @@ class GroupJudge:
                 said = replace(said, best="UNKNOWN", why=why)
         return replace(said, endings=endings)
 
-    def _settle(self, who: str, life: _Life) -> Iterator[Said]:
+    def _say_with_ending(self, who: str, life: _LifeState) -> Iterator[Said]:
         """The end of a life tells what it owed."""
         for one in life.uncertain:
             said = Said(**one)
@@ -618,6 +623,10 @@ def _lies_behind(fact: Fact, reached: int) -> bool:
     if fact.what == "stay":
         return fact.amount >= reached
     return fact.what not in ("block", "origin", "cast")
+
+
+def _suspicion(who: str, protocol: str, part: str, note: str) -> Fact:
+    return Fact(who, protocol, "suspect", None, "P0", None, 0, 0, 0, note, part)
 
 
 def _end(facts: list[Fact]) -> int:

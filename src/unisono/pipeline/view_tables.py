@@ -24,7 +24,7 @@ from unisono.pipeline.explain import sentence
 from unisono.pipeline.owed import incomparable
 from unisono.pipeline.parallelism import fit_shuffles
 from unisono.pipeline.properties.registry import check
-from unisono.pipeline.properties.scanning import settled
+from unisono.pipeline.properties.scanning import computed_once
 from unisono.pipeline.tables import LIFE, WHOSE, name_of, tables_of
 from unisono.pipeline.view_judge import Said
 from unisono.pipeline.view_rows import Excerpt, excerpt_of
@@ -34,7 +34,7 @@ from unisono.trace.schema import NAMES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 Look = tuple[str, str, Said]
 """Run, group, and what the judge asks."""
@@ -57,19 +57,19 @@ def excerpts_of(events: DataFrame, looks: Sequence[Look]) -> Excerpts:
     """Choose the rows of these views among events of their runs."""
     fit_shuffles(events.sparkSession, sum(said.rows for _, _, said in looks) * ROW_BYTES)
     lives = _lives(events.sparkSession, looks)
-    rows = settled(_excerpts(events, lives))
+    rows = computed_once(_excerpts(events, lives))
     missing: dict[str, list[str]] = {}
     for row in _missing(rows, lives).orderBy("number", "who").collect():
         missing.setdefault(row["number"], []).append(row["who"])
     if any(said.endings for _, _, said in looks):
-        rows = settled(_with_endings(rows, lives))
+        rows = computed_once(_with_endings(rows, lives))
     return Excerpts(looks, rows, missing)
 
 
 def judge_views(excerpts: Excerpts, told: int) -> list[Excerpt]:
     """What the rows of each view show, at most `told` violations of each property."""
     looks = excerpts.looks
-    tables = tables_of(excerpts.rows, None, settled)
+    tables = tables_of(excerpts.rows, None, computed_once)
     found: dict[str, list[Violation]] = {}
     for asked in sorted({one for _, _, said in looks for one in said.asked}):
         for row in _first_ones(check(tables, {asked}), looks, told).collect():
@@ -168,7 +168,7 @@ def _first_ones(violations: DataFrame, looks: Sequence[Look], told: int) -> Data
     )
 
 
-def _doubts(tables: Tables) -> DataFrame:
+def _doubts(tables: TraceTables) -> DataFrame:
     """Lives whose rows do not tell enough to pass (`History.doubts`; the judge knows the orders that it cannot ask for)."""
     uncast = (
         tables.parts.where(F.col("cast_local").isNull())

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict
 from hashlib import blake2b
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
@@ -36,10 +37,11 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from unisono.pipeline.data_files import Chosen, write_data_file
-from unisono.pipeline.lake import Change, Table, facts_stream
-from unisono.pipeline.looks import SAID_DDL, ViewVerdict, look_at_rows, said_from
+from unisono.pipeline.lake import LakeTable, TableChange, facts_stream
+from unisono.pipeline.looks import GROUP_SAID_DDL, ViewVerdict, look_at_rows, said_from
+from unisono.pipeline.retention import drop_views
 from unisono.pipeline.session import is_given, plain_errors
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.storage import Location, place
 from unisono.pipeline.view_judge import ROWS_MAX, Fact, GroupJudge, Said
 from unisono.trace.schema import view_number
 
@@ -48,13 +50,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LIMIT_S = 600.0
-"""How long the members of a view may take to leave it, from the first to the last."""
+"""Time limit for the members of a view to leave it, from the first to the last."""
 LOOK_EVERY_S = 1.0
 FILES_MAX = 64
-"""With more files than these, those of the table `views` are merged into one."""
+"""Number of files beyond which those of the table `views` are merged."""
 BEGIN_WAIT_S = 60.0
 ROWS_TOLD = 1_000
-"""How many rows hooks and metrics are given at once."""
+"""Maximum number of rows passed to hooks and metrics at once."""
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 _text = pyarrow.string()
@@ -95,17 +97,24 @@ Tell = Callable[[list[dict[str, Any]], bool], None]
 
 def start_watch(
     spark: SparkSession,
-    out: str | Place,
+    out: str | Location,
     checkpoint: str,
     *,
     limit_s: float = LIMIT_S,
     every_s: float = LOOK_EVERY_S,
     tell: Tell = lambda rows, is_new: None,
     rows_max: int = ROWS_MAX,
+    forget_s: float | None = None,
+    dropping: Dropping | None = None,
+    log_s: float | None = None,
 ) -> StreamingQuery:
-    """Judge views as facts are committed; views of more than `rows_max` rows are looked at on Spark, not in one task."""
+    """Judge views as facts are committed; views of more than `rows_max` rows are looked at on Spark, not in one task.
+
+    `forget_s`: how long a group that does not end properly is remembered. `dropping`: runs to take out of the table.
+    `log_s`: how long the table's log is kept (`LakeTable.made`).
+    """
     tables = place(out)
-    writer = _Writer(spark, tables, tell, rows_max)
+    writer = _Writer(spark, tables, tell, rows_max, dropping or Dropping(), log_s)
     kept = _settings(spark)
     before = {name: spark.conf.get(name, None) for name in kept}
     for name, setting in kept.items():
@@ -114,7 +123,12 @@ def start_watch(
         said = (
             facts_stream(spark, tables)
             .groupBy("run", "group")
-            .transformWithState(JudgeViews(round(limit_s * 1000)), SAID_DDL, "Append", "ProcessingTime")
+            .transformWithState(
+                JudgeViews(round(limit_s * 1000), None if forget_s is None else round(forget_s * 1000)),
+                GROUP_SAID_DDL,
+                "Append",
+                "ProcessingTime",
+            )
         )
         stream = said.writeStream.foreachBatch(writer.take).option("checkpointLocation", place(checkpoint).hadoop_uri)
         interval = f"{round(every_s * 1000)} milliseconds"
@@ -161,8 +175,8 @@ def _settings(spark: SparkSession) -> dict[str, str]:
 class JudgeViews(StatefulProcessor):
     """The judge of each group, kept as text: a spine, and its views one by one."""
 
-    def __init__(self, limit_ms: int) -> None:
-        self._limit_ms = limit_ms
+    def __init__(self, limit_ms: int, forget_ms: int | None) -> None:
+        self._limit_ms, self._forget_ms = limit_ms, forget_ms
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
@@ -190,7 +204,7 @@ class JudgeViews(StatefulProcessor):
     def _judged(self, key: Any, ask: Callable[[GroupJudge], list[Said]]) -> Iterator[Row]:
         spine = self._spine.get()
         views = {name: text for (name,), (text,) in self._views.iterator()} if self._views.exists() else {}
-        judge = GroupJudge(self._limit_ms, spine[0] if spine else None, views)
+        judge = GroupJudge(self._limit_ms, spine[0] if spine else None, views, self._forget_ms)
         for said in ask(judge):
             yield Row(run=key[0], group=key[1], said=json.dumps(asdict(said)))
         self._keep(judge, views)
@@ -214,12 +228,34 @@ class JudgeViews(StatefulProcessor):
             self._handle.registerTimer(due_ms)
 
 
+class Dropping:
+    """Runs that are to leave the table `views`. The stream takes them out between two batches: it alone writes there."""
+
+    def __init__(self, dropped: Callable[[list[str]], None] = lambda ids: None) -> None:
+        """`dropped`: told the ids of the violations that are gone."""
+        self._lock = Lock()
+        self._runs: frozenset[str] = frozenset()
+        self.dropped = dropped
+
+    def ask(self, runs: frozenset[str]) -> None:
+        with self._lock:
+            self._runs |= runs
+
+    def take(self) -> frozenset[str]:
+        """The runs that were asked for since the last call."""
+        with self._lock:
+            runs, self._runs = self._runs, frozenset()
+        return runs
+
+
 class _Writer:
     """Takes what the judges say in one batch, looks at rows where they ask for it, and commits."""
 
-    def __init__(self, spark: SparkSession, out: Place, tell: Tell, rows_max: int) -> None:
-        self._spark, self._out, self._tell, self._rows_max = spark, out, tell, rows_max
-        self._table = Table.made(out / "views", VIEWS)
+    def __init__(
+        self, spark: SparkSession, out: Location, tell: Tell, rows_max: int, dropping: Dropping, log_s: float | None
+    ) -> None:
+        self._spark, self._out, self._tell, self._rows_max, self._dropping = spark, out, tell, rows_max, dropping
+        self._table = LakeTable.made(out / "views", VIEWS, log_s)
         self._application: Future[str] = Future()
         for part in self._table.parts(self._table.files()):
             failed = part.filter(pc.is_valid(part.column("id")))
@@ -232,6 +268,8 @@ class _Writer:
 
     def take(self, frame: DataFrame, batch: int) -> None:
         number, application = batch + 1, self._application.result(BEGIN_WAIT_S)
+        if runs := self._dropping.take():
+            self._dropping.dropped(drop_views(self._spark, self._table, runs))
         said = [(row["run"], row["group"], said_from(row["said"])) for row in frame.collect()]
         if not said or self._table.transaction(application) >= number:
             return
@@ -240,10 +278,9 @@ class _Writer:
             return
         rows = _arrow(verdicts, batch, time.time_ns() // 1_000_000)
         file = write_data_file(self._table.folder, number, [rows], VIEWS)
-        self._table.commit(Change(add=(file,)), application, number)
+        self._table.commit(TableChange(add=(file,)), application, number)
         if len(self._table.files()) > FILES_MAX:
             self._table.merge_small_files()
-            self._table.vacuum(1)
         self._tell([_json_ready(row) for row in rows.to_pylist()], True)
 
     def _without_known(self, verdicts: list[ViewVerdict]) -> list[ViewVerdict]:

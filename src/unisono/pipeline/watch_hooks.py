@@ -4,8 +4,8 @@ A hook is a command, which gets the violation as JSON on its standard input, or 
 JSON is posted. Hooks run beside the judge, and never hold it up. A hook that fails or hangs is
 logged, and called again at the next start; so are violations that were too many to wait for it.
 After a successful call the violation gets a mark below `_told` in the folder of tables, so each
-violation is told once, also across restarts. Only a process that is killed between the call and the
-mark calls twice, with the same `id`.
+violation is told once, also across restarts. Marks go when the table `views` drops their runs
+(`retention`). Only a process that is killed between the call and the mark calls twice, with the same `id`.
 """
 
 from __future__ import annotations
@@ -19,22 +19,39 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from unisono.pipeline.session import PipelineError
-from unisono.pipeline.storage import Place
+from unisono.pipeline.storage import Location
 from unisono.trace.sanitize import json_text
 
 HOOK_WAIT_S = 10.0
 """How long a hook may take."""
 WAITING_MAX = 10_000
-"""How many violations wait for a slow hook. Those beyond are told at the next start."""
+"""Maximum number of violations that wait for a slow hook. Further ones are told at the next start."""
 PORT_MAX = 65_535
 Log = Callable[[str], None]
+
+
+class HookMarks:
+    """Which violations the hook was called for: a file for each, until its run is dropped."""
+
+    def __init__(self, out: Location) -> None:
+        self._folder = out / "_told"
+
+    def __contains__(self, violation: str) -> bool:
+        return (self._folder / violation).exists()
+
+    def add(self, violation: str) -> None:
+        (self._folder / violation).write_bytes(b"")
+
+    def drop(self, violations: Iterable[str]) -> None:
+        for violation in violations:
+            (self._folder / violation).delete()
 
 
 class Hook:
     """Calls a command or posts to a URL, once for each violation."""
 
-    def __init__(self, target: str, out: Place, log: Log, wait_s: float = HOOK_WAIT_S) -> None:
-        self._target, self._marks, self._log, self._wait_s = target, out / "_told", log, wait_s
+    def __init__(self, target: str, out: Location, log: Log, wait_s: float = HOOK_WAIT_S) -> None:
+        self._target, self._marks, self._log, self._wait_s = target, HookMarks(out), log, wait_s
         self._command = command_of(target)
         self._calls = ThreadPoolExecutor(1, thread_name_prefix="hook")
         self._under_way: dict[str, Future[None]] = {}
@@ -64,16 +81,16 @@ class Hook:
         self._calls.shutdown(wait=False, cancel_futures=True)
 
     def _call(self, violation: dict[str, Any]) -> None:
-        mark = self._marks / str(violation["id"])
+        name = str(violation["id"])
         try:
-            if mark.exists():
+            if name in self._marks:
                 return
             text = json_text(violation) + "\n"
             if self._command is None:
                 self._post(text)
             else:
                 self._run(text)
-            mark.write_bytes(b"")
+            self._marks.add(name)
         except subprocess.TimeoutExpired:
             self._log(f"the hook {self._target!r} did not end within {self._wait_s:g} s.")
         except subprocess.CalledProcessError as error:

@@ -5,7 +5,7 @@
 | latency            | cast to delivery, of one run: at the sender, and over all members (simulated clocks alone)      |
 | latency_by_member  | the same for each life that delivered                                                           |
 | t1, t2             | first received until the place is known; from then until delivered (000, section 2.3)           |
-| holdback           | first received until delivered, at those who did not cast the message                           |
+| holdback           | first received until delivered, at members that did not cast the message                           |
 | index_of_latency   | means and bounds of τ and ω of one run (004, section 6)                                         |
 | joint_distribution | how many messages had this τ and this ω                                                         |
 | throughput         | messages a second, of each life by its own clock                                                |
@@ -31,7 +31,7 @@ from unisono.pipeline.tables import keep_for_good
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Keep, Tables
+    from unisono.pipeline.tables import Keep, TraceTables
 
 __all__ = [
     "cost",
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-def measure_all(tables: Tables, accuracy: int | None = None, keep: Keep = keep_for_good) -> dict[str, DataFrame]:
+def measure_all(tables: TraceTables, accuracy: int | None = None, keep: Keep = keep_for_good) -> dict[str, DataFrame]:
     """Every measure by name. Percentiles are exact; with `accuracy` their rank may be off by 1/accuracy of the whole."""
     journeys = keep(journeys_of(tables))  # five of them ask for it
     return {

@@ -14,7 +14,7 @@ from unisono.pipeline.properties.attributes import whole
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 FACTORS = {"fifo": 1, "causal": 1, "abcast": 3, "tomp": 3, "all-ack": 1, "toto": 1, "rmp": 5}
 """How many times n - 1 packets a message without batching costs; every other order is a sequencer's 2."""
@@ -31,7 +31,7 @@ def packets_theory(protocol: Column, members: Column) -> Column:
     return (factor * (members - 1)).cast("double")
 
 
-def cost(tables: Tables) -> DataFrame:
+def cost(tables: TraceTables) -> DataFrame:
     """One row a run that has COUNTERS: what all members sent, for each message that some member delivered."""
     from pyspark.sql import functions as F
 

@@ -9,10 +9,10 @@ from unisono.pipeline.tables import LIFE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 
-def view_change_gaps(tables: Tables) -> DataFrame:
+def view_change_gaps(tables: TraceTables) -> DataFrame:
     """One row a life and change of view: blocked for how long, and how long until the first delivery in the next view.
 
     `gap_ns` is null where the next view delivered nothing; both are null if the change began without a BLOCK.

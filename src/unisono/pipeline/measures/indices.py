@@ -10,10 +10,10 @@ from unisono.pipeline.properties.attributes import whole as number_in
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 
-def joint_distribution(tables: Tables) -> DataFrame:
+def joint_distribution(tables: TraceTables) -> DataFrame:
     """How many messages, over all members, had this τ and this ω, and which share of the run's that is."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
@@ -33,7 +33,7 @@ def joint_distribution(tables: Tables) -> DataFrame:
     )
 
 
-def index_of_latency(tables: Tables) -> DataFrame:
+def index_of_latency(tables: TraceTables) -> DataFrame:
     """Means of τ and ω in a run, and between which bounds τ lay."""
     from pyspark.sql import functions as F
 

@@ -9,7 +9,7 @@ from unisono.pipeline.tables import LIFE, name_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 BATCH = ("origin", "origin_incarnation", "first")
 COLUMNS = (
@@ -17,12 +17,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def journeys_of(tables: Tables) -> DataFrame:
+def journeys_of(tables: TraceTables) -> DataFrame:
     """One row a life and batch that it delivered.
 
     `start_ns` is when the life first had the batch: its own cast, or the first receipt; a batch that came with a flush has
     neither, and starts when it is delivered. `cast_ns` is by the clock of the caster: null unless both clocks are simulated or
-    the caster is this life itself. Placeholders are nobody's messages, and are left out.
+    the caster is this life itself. Placeholders are no messages, and are left out.
     """
     from pyspark.sql import functions as F
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 EXACT_EVENTS_MAX = 20_000_000
-"""Up to so many events, exact percentiles are cheap enough."""
+"""Maximum number of events for which exact percentiles are cheap enough."""
 ACCURACY = 10_000
 """For more: a rank that is off by at most a ten-thousandth of the whole."""
 FIGURES = ("messages", "mean_ns", "p50_ns", "p99_ns", "max_ns", "rank_error")
 
 
-def fitting_accuracy(tables: Tables) -> int | None:
+def fitting_accuracy(tables: TraceTables) -> int | None:
     """None (exact) for a trace of usual size, ACCURACY for a large one. Counts the events."""
     return ACCURACY if tables.events.count() > EXACT_EVENTS_MAX else None
 

@@ -9,12 +9,12 @@ from unisono.pipeline.tables import LIFE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 SECOND_NS = 1e9
 
 
-def throughput(tables: Tables) -> DataFrame:
+def throughput(tables: TraceTables) -> DataFrame:
     """What each life delivered, and cast, a second between its first cast, receipt or delivery and its last delivery."""
     from pyspark.sql import functions as F
 

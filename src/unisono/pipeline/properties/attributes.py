@@ -10,7 +10,7 @@ from unisono.pipeline.tables import LIFE
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 
 def is_true(name: str) -> Column:
@@ -33,14 +33,14 @@ def decimal(text: Column) -> Column:
     return F.when(text.rlike(r"^-?[0-9]{1,18}(\.[0-9]{1,18})?\z"), text.try_cast("double"))
 
 
-def whole_lives(tables: Tables) -> DataFrame:
+def whole_lives(tables: TraceTables) -> DataFrame:
     """Lives of which nothing is missing, with `whole` = true to be found again behind an outer join."""
     from pyspark.sql import functions as F
 
     return tables.lives.where(F.col("unknown").isNull()).select("run", "group", "who", F.lit(True).alias("whole"))
 
 
-def entries(tables: Tables) -> DataFrame:
+def entries(tables: TraceTables) -> DataFrame:
     """How each life came into each view first, and how it left it: `way` and `cut` as `transitions` has them."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window

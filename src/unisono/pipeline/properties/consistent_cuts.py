@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from unisono.pipeline.properties.scanning import settled
+from unisono.pipeline.properties.scanning import computed_once
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -53,23 +53,25 @@ class Divided:
 def divide(steps: DataFrame, key: Sequence[str]) -> Divided:
     """Put the steps (`stream`, `at`, `other`, `other_at`, and more) of each key into windows."""
     numbered = steps.withColumn("window", F.lit(0))
-    anchors = settled(_anchors(numbered, key))
+    anchors = computed_once(_anchors(numbered, key))
     if anchors.isEmpty():
         return Divided(numbered, None)
-    steps = settled(steps)
+    steps = computed_once(steps)
     cuts, proofs = steps.sparkSession.createDataFrame([], _cuts_of(anchors, key).schema), None
     while not anchors.isEmpty():
         cuts, anchors = _inserted(cuts, anchors, key)
         cuts = _closed(steps, cuts, key)
         numbered = _numbered(steps, cuts, key)
         proved = cuts.join(anchors, [*key, "number", "stream"], "inner").where(F.col("cut") > F.col("at"))
-        circles = settled(proved.groupBy(*key).agg(F.min(F.struct("number", "stream", "at", "cut")).alias("circle")))
+        circles = computed_once(
+            proved.groupBy(*key).agg(F.min(F.struct("number", "stream", "at", "cut")).alias("circle"))
+        )
         if not circles.isEmpty():
-            found = settled(_proofs(numbered, circles, key))
+            found = computed_once(_proofs(numbered, circles, key))
             proofs = found if proofs is None else proofs.unionByName(found)
-            steps, cuts = (settled(table.join(circles, list(key), "left_anti")) for table in (steps, cuts))
+            steps, cuts = (computed_once(table.join(circles, list(key), "left_anti")) for table in (steps, cuts))
             numbered = _numbered(steps, cuts, key)
-        anchors = settled(_anchors(numbered, key))
+        anchors = computed_once(_anchors(numbered, key))
     return Divided(numbered, proofs)
 
 
@@ -96,7 +98,7 @@ def _inserted(cuts: DataFrame, anchors: DataFrame, key: Sequence[str]) -> tuple[
     new = _cuts_of(anchors, key).withColumns({"sub": F.col("cut"), "is_new": F.lit(True)})
     old = cuts.withColumns({"sub": F.lit(2**62).cast("bigint"), "is_new": F.lit(False)})
     order = Window.partitionBy(*key).orderBy("number", "sub")
-    both = settled(old.unionByName(new).withColumn("number", F.dense_rank().over(order).cast("bigint")))
+    both = computed_once(old.unionByName(new).withColumn("number", F.dense_rank().over(order).cast("bigint")))
     fresh = both.where(F.col("is_new")).select(*key, "number", "stream", F.col("cut").alias("at"))
     return both.select(*key, "number", "stream", "cut"), fresh
 
@@ -104,7 +106,7 @@ def _inserted(cuts: DataFrame, anchors: DataFrame, key: Sequence[str]) -> tuple[
 def _closed(steps: DataFrame, cuts: DataFrame, key: Sequence[str]) -> DataFrame:
     """The cuts, extended until none holds a step that needs one outside."""
     needs = steps.where(F.col("other").isNotNull()).select(*key, "stream", "at", "other", "other_at")
-    cuts, before = settled(_rising(cuts, key)), None
+    cuts, before = computed_once(_rising(cuts, key)), None
     while (now := _digest(cuts)) != before:
         before = now
         raised = (
@@ -113,7 +115,7 @@ def _closed(steps: DataFrame, cuts: DataFrame, key: Sequence[str]) -> DataFrame:
             .groupBy(*key, F.col("window").alias("number"), F.col("other").alias("stream"))
             .agg((F.max("other_at") + 1).alias("cut"))
         )
-        cuts = settled(_rising(cuts.unionByName(raised), key))
+        cuts = computed_once(_rising(cuts.unionByName(raised), key))
     return cuts
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.booked import marked
+from unisono.pipeline.attributed_rows import marked
 from unisono.pipeline.owed import carried_by
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE
@@ -19,12 +19,12 @@ from unisono.pipeline.tables import LIFE
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P0"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 

@@ -13,21 +13,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.booked import ORIGIN
+from unisono.pipeline.attributed_rows import ORIGIN
 from unisono.pipeline.properties.base import COLUMNS, VIOLATION_DDL, violation
-from unisono.pipeline.properties.relations import Step, batch_name, causal_order
+from unisono.pipeline.properties.relations import RelationStep, batch_name, causal_order
 from unisono.pipeline.tables import LIFE
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P1"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     of_casts = tables.parts.where(F.col("cast_local").isNotNull())
@@ -78,8 +78,8 @@ def _addressees(column: str) -> Column:
     return F.when(F.col(column).isNull(), F.lit("everyone")).otherwise(F.concat_ws(", ", column))
 
 
-def _uncast(tables: Tables, delivered: DataFrame) -> DataFrame:
-    """Delivered, but cast by nobody; unless what is missing of the trace may hide the CAST."""
+def _uncast(tables: TraceTables, delivered: DataFrame) -> DataFrame:
+    """Delivered without a CAST; unless what is missing of the trace may hide the CAST."""
     from pyspark.sql import functions as F
 
     lives = tables.lives.select(
@@ -104,7 +104,7 @@ def _uncast(tables: Tables, delivered: DataFrame) -> DataFrame:
     )
 
 
-def _too_early(tables: Tables) -> DataFrame:
+def _too_early(tables: TraceTables) -> DataFrame:
     """Delivered before the CAST can have been: in a circle of casts and deliveries, looked for between consistent cuts."""
     from pyspark.sql import functions as F
 
@@ -144,11 +144,15 @@ def _scan(table: pyarrow.Table) -> pyarrow.Table:
     from unisono.pipeline.properties.scanning import found_table
 
     rows = table.sort_by([("who", "ascending"), ("local_index", "ascending"), ("first", "ascending")]).to_pylist()
-    lives: dict[str, list[Step]] = {}
+    lives: dict[str, list[RelationStep]] = {}
     for number, row in enumerate(rows):
         message = (row["origin_who"], row["cast_first"])
         is_cast = row["kind"] == "CAST"
-        step = Step(number, message, None) if is_cast else Step(number, None, message, row["kind"] == "DELIVER")
+        step = (
+            RelationStep(number, message, None)
+            if is_cast
+            else RelationStep(number, None, message, row["kind"] == "DELIVER")
+        )
         lives.setdefault(row["who"], []).append(step)
     found = []
     for step, early in causal_order(lives):

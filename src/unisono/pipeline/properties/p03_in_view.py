@@ -10,12 +10,12 @@ from unisono.pipeline.properties.relations import batch_name, deliveries
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P3"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     is_member, is_origin_member = (F.array_contains("members", F.col(name)) for name in ("who", "origin_who"))

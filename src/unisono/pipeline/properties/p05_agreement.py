@@ -1,17 +1,17 @@
 """P5 agreement: in V, what one member delivers every addressee of the same (V→V') delivers.
 
-What a crashed member alone delivered binds nobody, unless it was **safe** (`attributes.safe` of its CAST is ``true``) and
+What only a crashed member delivered is not owed by others, unless it was **safe** (`attributes.safe` of its CAST is ``true``) and
 delivered before that member blocked: then every addressee that got through V, whichever way, delivers it too (uniform agreement).
 
 Placeholders do not count: an addressee for whom the payload became void while another one delivered it has broken agreement.
-Not asked of a last view that was cut, nor of the service `datagram`: whoever gets one gets it.
+Not asked of a last view that was cut, nor of the service `datagram`: delivering one obliges no other member.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.booked import each_index
+from unisono.pipeline.attributed_rows import each_index
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY, WAY, deliveries, judged_stays, transitions
 from unisono.trace.schema import DATAGRAM
@@ -19,12 +19,12 @@ from unisono.trace.schema import DATAGRAM
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P5"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     through = transitions(tables).where(~F.col("cut"))
@@ -67,7 +67,7 @@ def _destinations() -> Column:
 
 
 def _without(messages: DataFrame) -> DataFrame:
-    """Those that somebody of `together` lacks."""
+    """Messages that a member of `together` lacks."""
     from pyspark.sql import functions as F
 
     addressed = F.when(F.col("destinations").isNull(), F.col("together")).otherwise(
@@ -76,8 +76,8 @@ def _without(messages: DataFrame) -> DataFrame:
     return messages.withColumn("lacking", F.array_except(addressed, "holders")).where(F.size("lacking") > 0)
 
 
-def _safe(tables: Tables, delivered: DataFrame, through: DataFrame) -> DataFrame:
-    """What somebody delivered safely before it blocked, and nobody of one way through the same view did."""
+def _safe(tables: TraceTables, delivered: DataFrame, through: DataFrame) -> DataFrame:
+    """Messages delivered safely by a member before it blocked, but by none that went one way through the same view."""
     from pyspark.sql import functions as F
 
     view = ("run", "group", "view")

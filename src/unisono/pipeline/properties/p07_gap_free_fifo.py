@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.booked import ORIGIN, batches, each_index
+from unisono.pipeline.attributed_rows import ORIGIN, batches, each_index
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY
 from unisono.trace.schema import DATAGRAM, TOTAL
@@ -20,12 +20,12 @@ from unisono.trace.schema import DATAGRAM, TOTAL
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P7"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 
@@ -85,7 +85,7 @@ def _ask() -> Column:
     return F.struct("local_index", "first", (F.col("service") == TOTAL).alias("total"))
 
 
-def _indices(tables: Tables, rows: DataFrame, of_origin: tuple[str, ...]) -> DataFrame:
+def _indices(tables: TraceTables, rows: DataFrame, of_origin: tuple[str, ...]) -> DataFrame:
     """What may be missing: from the origin's first index in this view (or the first seen here) to the highest delivered here."""
     from pyspark.sql import functions as F
 

@@ -30,9 +30,9 @@ from itertools import islice
 from operator import gt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unisono.pipeline.booked import each_index
+from unisono.pipeline.attributed_rows import each_index
 from unisono.pipeline.properties.base import violation
-from unisono.pipeline.properties.scanning import settled
+from unisono.pipeline.properties.scanning import computed_once
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import TOTAL
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P8"
 ROWS_MAX = 200_000
-"""The rounds of a view of at most so many rows are made in one task: for little data, planning costs more than scanning."""
+"""Maximum number of rows of a view whose rounds are made in one task: for little data, planning costs more than scanning."""
 ROWS_A_BATCH = 10_000
 VIEW = ("run", "group", "view")
 BATCH = (*VIEW, "origin_who", "cast_first")
@@ -60,14 +60,14 @@ _SCAN_DDL = (
 the messages `start … stop-1` of the member of this rank)."""
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
-    casts = _placed(tables.booked.where(F.col("kind") == "CAST"))
-    rows = settled(_rows(tables, casts))
-    large = settled(rows.groupBy(*VIEW).count().where(F.col("count") > ROWS_MAX).select(*VIEW))
+    casts = _placed(tables.attributed.where(F.col("kind") == "CAST"))
+    rows = computed_once(_rows(tables, casts))
+    large = computed_once(rows.groupBy(*VIEW).count().where(F.col("count") > ROWS_MAX).select(*VIEW))
     small = rows if large.isEmpty() else rows.join(large, list(VIEW), "left_anti")
-    missed = [small.groupBy(*VIEW).applyInArrow(_settle, _SCAN_DDL)]
+    missed = [small.groupBy(*VIEW).applyInArrow(_all_rounds, _SCAN_DDL)]
     if not large.isEmpty():
         missed += _rounds(rows.join(large, list(VIEW), "left_semi"))
     return _violations(tables, reduce(lambda one, other: one.unionByName(other), missed), casts)
@@ -77,14 +77,14 @@ def _rounds(rows: DataFrame) -> Iterator[DataFrame]:
     """What was missed in views too large for one task, as soon as no past of theirs grows any more."""
     from pyspark.sql import functions as F
 
-    before = settled(_scanned(rows, None))
+    before = computed_once(_scanned(rows, None))
     while True:
-        now = settled(_scanned(rows, before))
-        grown = settled(_grown(before, now))
+        now = computed_once(_scanned(rows, before))
+        grown = computed_once(_grown(before, now))
         yield now.where(F.col("missed").isNotNull()).join(grown, list(VIEW), "left_anti")
         if grown.isEmpty():
             return
-        rows, before = (settled(table.join(grown, list(VIEW), "left_semi")) for table in (rows, now))
+        rows, before = (computed_once(table.join(grown, list(VIEW), "left_semi")) for table in (rows, now))
 
 
 def _placed(casts: DataFrame) -> DataFrame:
@@ -106,7 +106,7 @@ def _placed(casts: DataFrame) -> DataFrame:
     )
 
 
-def _rows(tables: Tables, casts: DataFrame) -> DataFrame:
+def _rows(tables: TraceTables, casts: DataFrame) -> DataFrame:
     """CAST, DELIVER and PLACE rows of each view, with messages and members as numbers."""
     from pyspark.sql import functions as F
 
@@ -195,7 +195,7 @@ def _grown(before: DataFrame, now: DataFrame) -> DataFrame:
     return both.where(F.col("before") != F.col("now")).select(*VIEW)
 
 
-def _violations(tables: Tables, missed: DataFrame, casts: DataFrame) -> DataFrame:
+def _violations(tables: TraceTables, missed: DataFrame, casts: DataFrame) -> DataFrame:
     """What was missed, message by message, without what the member did not have to wait for."""
     from pyspark.sql import functions as F
 
@@ -326,7 +326,7 @@ def _scan(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatc
         yield from _table(some).to_batches()
 
 
-def _settle(table: pyarrow.Table) -> pyarrow.Table:
+def _all_rounds(table: pyarrow.Table) -> pyarrow.Table:
     """All rounds over the rows of one small view; what was missed in the last of them."""
     order = [(name, "ascending") for name in ("who", "local_index", "first")]
     columns = table.sort_by(order).select(list(_ROW)).to_pydict()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from unisono.pipeline.booked import ORIGIN
+from unisono.pipeline.attributed_rows import ORIGIN
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY, batch_name
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P8c"
 FRONTIER_DDL = (
@@ -30,10 +30,10 @@ FRONTIER_DDL = (
 _COLUMNS = (*STAY, "who", "local_index", "kind", "members", "holed", "origin_who", "first", "count")
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
-    casts = tables.booked.where((F.col("kind") == "CAST") & F.col("stay").isNotNull())
+    casts = tables.attributed.where((F.col("kind") == "CAST") & F.col("stay").isNotNull())
     pieces = tables.parts
     counted = pieces.where(
         F.col("stay").isNotNull()

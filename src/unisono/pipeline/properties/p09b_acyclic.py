@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P9b"
 Message: TypeAlias = tuple[str, int]
@@ -32,7 +32,7 @@ Edges: TypeAlias = dict[Message, dict[Message, str]]
 """By message: those that come right after it, each with a member that says so."""
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 

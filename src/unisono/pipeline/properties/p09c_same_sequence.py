@@ -14,12 +14,12 @@ from unisono.pipeline.properties.relations import STAY, WAY, message_name, seque
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P9c"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     said = F.struct("message", "who", "local_index")

@@ -18,12 +18,12 @@ from unisono.pipeline.properties.relations import STAY, judged_stays, message_na
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P10"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     view = ("run", "group", "view")

@@ -10,12 +10,12 @@ from unisono.pipeline.tables import WHOSE
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P11"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     outside = violation(
@@ -31,7 +31,7 @@ def violations(tables: Tables) -> DataFrame:
     return two_lists.unionByName(two_orders).unionByName(outside)
 
 
-def _disagreement(tables: Tables, column: str, name: str, one: Column, other: Column) -> DataFrame:
+def _disagreement(tables: TraceTables, column: str, name: str, one: Column, other: Column) -> DataFrame:
     """Views of which two VIEW rows say different things in a column."""
     from pyspark.sql import functions as F
 

@@ -10,12 +10,12 @@ from unisono.pipeline.properties.relations import batch_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P13"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     found = tables.parts.where((F.col("kind") == "DELIVER") & (F.col("cast_view") != F.col("view")))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.booked import marked
+from unisono.pipeline.attributed_rows import marked
 from unisono.pipeline.properties.attributes import no_strings
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE
@@ -18,12 +18,12 @@ from unisono.pipeline.tables import LIFE
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P15"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     recorded = tables.views.where(F.col("previous_view").isNotNull() | F.col("transitional").isNotNull())
@@ -31,7 +31,7 @@ def violations(tables: Tables) -> DataFrame:
     return _wrong_sets(tables).unionByName(_wrong_origins(tables).join(runs, ["run", "group"], "left_semi"))
 
 
-def _wrong_sets(tables: Tables) -> DataFrame:
+def _wrong_sets(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     view = ("run", "group", "view")
@@ -82,7 +82,7 @@ def _wrong_sets(tables: Tables) -> DataFrame:
     return violation(found, PROPERTY, guilty, names)
 
 
-def _wrong_origins(tables: Tables) -> DataFrame:
+def _wrong_origins(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     said = tables.views.select(*LIFE, "local_index", "previous_view")

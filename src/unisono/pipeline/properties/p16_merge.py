@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.booked import marked
+from unisono.pipeline.attributed_rows import marked
 from unisono.pipeline.properties.attributes import no_strings, whole_lives
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE
@@ -21,17 +21,17 @@ from unisono.pipeline.tables import LIFE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P16"
 TRAFFIC = ("CAST", "RECEIVE", "ORDERED", "DELIVER", "PLACE", "STABLE", "VOTE", "DECIDE")
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     return _wrong_parts(tables).unionByName(_late_rows(tables)).unionByName(_late_messages(tables))
 
 
-def _wrong_parts(tables: Tables) -> DataFrame:
+def _wrong_parts(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     view, row = ("run", "group", "view"), ("run", "group", "view", "who", "local_index")
@@ -80,14 +80,14 @@ def _wrong_parts(tables: Tables) -> DataFrame:
     )
 
 
-def _installs(tables: Tables) -> DataFrame:
+def _installs(tables: TraceTables) -> DataFrame:
     """Where each life installed each view first."""
     from pyspark.sql import functions as F
 
     return tables.views.groupBy(*LIFE, F.col("view").alias("old")).agg(F.min("local_index").alias("old_index"))
 
 
-def _late_rows(tables: Tables) -> DataFrame:
+def _late_rows(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     rows = marked(tables.events).where(F.col("kind").isin(*TRAFFIC) & (F.col("view") != F.col("installed")))
@@ -104,7 +104,7 @@ def _late_rows(tables: Tables) -> DataFrame:
     )
 
 
-def _late_messages(tables: Tables) -> DataFrame:
+def _late_messages(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     own_before = (F.col("origin_who") != F.col("who")) | (F.col("cast_local") < F.col("local_index"))

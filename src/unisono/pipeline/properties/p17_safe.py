@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.booked import each_index
+from unisono.pipeline.attributed_rows import each_index
 from unisono.pipeline.properties.attributes import is_true, no_strings, whole_lives
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE, name_of
@@ -18,14 +18,14 @@ from unisono.pipeline.tables import LIFE, name_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P17"
 MESSAGE = ("run", "group", "origin_who", "index")
 ROW = ("run", "group", "who", "local_index", "view")
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     rows = _delivered(tables)
@@ -72,7 +72,7 @@ def violations(tables: Tables) -> DataFrame:
     )
 
 
-def _delivered(tables: Tables) -> DataFrame:
+def _delivered(tables: TraceTables) -> DataFrame:
     """The safe messages that each member delivered in the view that it had installed, and who is asked whether it has them."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
@@ -112,7 +112,7 @@ def _delivered(tables: Tables) -> DataFrame:
     )
 
 
-def _marks(tables: Tables) -> DataFrame:
+def _marks(tables: TraceTables) -> DataFrame:
     """When each member first had each message, and when it first knew it to be stable."""
     from pyspark.sql import functions as F
 

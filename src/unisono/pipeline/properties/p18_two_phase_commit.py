@@ -20,13 +20,13 @@ from unisono.pipeline.tables import LIFE, name_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P18"
 TRANSACTION = ("run", "group", "transaction")
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     rows = tables.events.where(F.col("transaction").isNotNull()).withColumn(
@@ -41,7 +41,7 @@ def violations(tables: Tables) -> DataFrame:
     )
 
 
-def _decisions(tables: Tables, rows: DataFrame) -> DataFrame:
+def _decisions(tables: TraceTables, rows: DataFrame) -> DataFrame:
     """Every DECIDE beside the stay in which it was made."""
     from pyspark.sql import functions as F
 
@@ -84,7 +84,7 @@ def _at(local: str) -> Column:
     return F.concat(F.lit(" it (local "), F.col(local), F.lit(")"))
 
 
-def _unfounded(tables: Tables, rows: DataFrame, decisions: DataFrame) -> DataFrame:
+def _unfounded(tables: TraceTables, rows: DataFrame, decisions: DataFrame) -> DataFrame:
     """Commits for which a vote is missing, or in recovery a survivor that does not hold the transaction."""
     from pyspark.sql import functions as F
 
@@ -118,7 +118,7 @@ def _unfounded(tables: Tables, rows: DataFrame, decisions: DataFrame) -> DataFra
     return violation(found, PROPERTY, F.concat(F.array("who"), "lacking"), witness)
 
 
-def _undecided(tables: Tables, rows: DataFrame) -> DataFrame:
+def _undecided(tables: TraceTables, rows: DataFrame) -> DataFrame:
     """Delivered without a commit before."""
     from pyspark.sql import functions as F
 
@@ -136,7 +136,7 @@ def _undecided(tables: Tables, rows: DataFrame) -> DataFrame:
     return violation(found, PROPERTY, F.array("who"), _witness("undecided", local_index="local_index"))
 
 
-def _not_delivered(tables: Tables, rows: DataFrame, decisions: DataFrame) -> DataFrame:
+def _not_delivered(tables: TraceTables, rows: DataFrame, decisions: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     with_messages = rows.where(F.col("kind") == "CAST").select(*TRANSACTION).distinct()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P19"
 POINT = ("run", "group", "view", "service", "ordinal")
@@ -35,7 +35,7 @@ _SCANNED = (*LIFE, "who", "service", "kind", "local_index", "stay_number", "ordi
             "count", "value")  # fmt: skip
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 
@@ -73,11 +73,11 @@ def violations(tables: Tables) -> DataFrame:
 def _fault(what: str, other: Column | None = None, theirs: Column | None = None) -> Column:
     from pyspark.sql import functions as F
 
-    nobody = F.lit(None).cast("string")
+    absent = F.lit(None).cast("string")
     return F.struct(
         F.lit(what).alias("what"),
-        (nobody if other is None else other).alias("other"),
-        (nobody if theirs is None else theirs).alias("theirs"),
+        (absent if other is None else other).alias("other"),
+        (absent if theirs is None else theirs).alias("theirs"),
     )
 
 
@@ -107,7 +107,7 @@ def _own_faults() -> list[Column]:
 
 
 def _others() -> Column:
-    """Whoever holds the state at a donor's point, and has another value there."""
+    """Members that hold the state at a donor's point, with another value there."""
     from pyspark.sql import functions as F
 
     def differs(one: Column) -> Column:
@@ -127,7 +127,7 @@ def _others() -> Column:
 _FAULTS = "array<struct<what:string,other:string,theirs:string>>"
 
 
-def _holders(tables: Tables, snapshots: DataFrame) -> DataFrame:
+def _holders(tables: TraceTables, snapshots: DataFrame) -> DataFrame:
     """For each point of which there is a SNAPSHOT_OUT: all who installed the view, their values, how they came and went."""
     from pyspark.sql import functions as F
 
@@ -160,7 +160,7 @@ def _holders(tables: Tables, snapshots: DataFrame) -> DataFrame:
     )
 
 
-def _numbered(tables: Tables) -> DataFrame:
+def _numbered(tables: TraceTables) -> DataFrame:
     """Where each life installed each view first, and its how-manieth view that was."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
@@ -183,7 +183,7 @@ def _numbered(tables: Tables) -> DataFrame:
     )
 
 
-def _snapshots(tables: Tables) -> DataFrame:
+def _snapshots(tables: TraceTables) -> DataFrame:
     """SNAPSHOT rows; `stay_number` is null where the life had not installed the view."""
     from pyspark.sql import functions as F
 
@@ -204,7 +204,7 @@ def _snapshots(tables: Tables) -> DataFrame:
     )
 
 
-def _values(tables: Tables, snapshots: DataFrame) -> DataFrame:
+def _values(tables: TraceTables, snapshots: DataFrame) -> DataFrame:
     """What the rows of each life give for every point of which there is a SNAPSHOT_OUT, in views that it installed."""
     from pyspark.sql import functions as F
 
@@ -227,7 +227,7 @@ def _values(tables: Tables, snapshots: DataFrame) -> DataFrame:
     return rows[0].unionByName(rows[1]).unionByName(rows[2]).groupBy(*LIFE, "service").applyInArrow(_scan, VALUE_DDL)
 
 
-def _deliveries(tables: Tables) -> DataFrame:
+def _deliveries(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 

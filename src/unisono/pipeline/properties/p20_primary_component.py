@@ -18,12 +18,12 @@ from unisono.pipeline.tables import WHOSE
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P20"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     claim = F.coalesce(F.col("attributes")["previous_primary"], F.lit(""))
@@ -82,7 +82,7 @@ def _several(primaries: DataFrame, by: tuple[str, ...]) -> DataFrame:
     )
 
 
-def _unknown_runs(tables: Tables) -> DataFrame:
+def _unknown_runs(tables: TraceTables) -> DataFrame:
     """Runs with a life that is not whole, or of which there is no trace although a view lists it."""
     from pyspark.sql import functions as F
 

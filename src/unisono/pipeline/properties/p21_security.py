@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.booked import marked
+from unisono.pipeline.attributed_rows import marked
 from unisono.pipeline.properties.attributes import whole
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE, name_of
@@ -19,12 +19,12 @@ from unisono.pipeline.tables import LIFE, name_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P21"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     receipts = tables.events.where(F.col("kind") == "RECEIVE").select(
@@ -60,7 +60,7 @@ def violations(tables: Tables) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other), found)
 
 
-def _counters(tables: Tables) -> DataFrame:
+def _counters(tables: TraceTables) -> DataFrame:
     """COUNTERS rows beside the number of injected packets that were dropped before."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window

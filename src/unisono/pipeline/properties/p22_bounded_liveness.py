@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.booked import each_index
+from unisono.pipeline.attributed_rows import each_index
 from unisono.pipeline.properties.attributes import whole
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE, name_of
@@ -23,21 +23,21 @@ from unisono.pipeline.tables import LIFE, name_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P22"
 COMPONENT = ("run", "group", "component", "alone")
 _ENDINGS = ("END", "LEAVE", "CRASH")
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     healed = _healed(tables)
     asked = _asked(tables, healed)
     found = [_views(asked), _outsiders(tables, healed, asked), _late(tables, asked), _blocked(tables, healed)]
     return reduce(lambda one, other: one.unionByName(other), found)
 
 
-def _healed(tables: Tables) -> DataFrame:
+def _healed(tables: TraceTables) -> DataFrame:
     """Every life with a HEAL: its component, and that one's start and bound."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
@@ -77,7 +77,7 @@ def _healed(tables: Tables) -> DataFrame:
     )
 
 
-def _asked(tables: Tables, healed: DataFrame) -> DataFrame:
+def _asked(tables: TraceTables, healed: DataFrame) -> DataFrame:
     """Lives that are asked for views and deliveries: what they had installed at the deadline, and until when they were there.
 
     `until` is null for a life that ended uncut: what it had not done by then it would never do.
@@ -134,7 +134,7 @@ def _views(asked: DataFrame) -> DataFrame:
     return _told(found, "views", F.col("lives"), bound="bound", told=F.concat_ws(", ", "told"))
 
 
-def _outsiders(tables: Tables, healed: DataFrame, asked: DataFrame) -> DataFrame:
+def _outsiders(tables: TraceTables, healed: DataFrame, asked: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     gone = tables.lives.select("run", "group", F.col("who").alias("listed"), "ending")
@@ -155,7 +155,7 @@ def _outsiders(tables: Tables, healed: DataFrame, asked: DataFrame) -> DataFrame
     return _told(found, "outsiders", F.col("outsiders"), bound="bound", outsiders=F.concat_ws(", ", "outsiders"))
 
 
-def _late(tables: Tables, asked: DataFrame) -> DataFrame:
+def _late(tables: TraceTables, asked: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     casters = asked.select(*LIFE, "component", "alone", "start", "bound")
@@ -189,7 +189,7 @@ def _late(tables: Tables, asked: DataFrame) -> DataFrame:
     return _told(found, "late", F.array("who", "origin_who"), message=message, cast_local="cast_local", due="due")
 
 
-def _blocked(tables: Tables, healed: DataFrame) -> DataFrame:
+def _blocked(tables: TraceTables, healed: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
 

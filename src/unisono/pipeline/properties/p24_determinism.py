@@ -18,13 +18,13 @@ from unisono.trace.schema import NAMES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P24"
 PAIR = ("group", "run", "twin", "label")
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     pairs, rows = _pairs(tables), _rows(tables)
@@ -67,7 +67,7 @@ def _differ(values: str) -> Column:
     return (F.size(values) < 2) | (F.size(F.array_distinct(values)) > 1)
 
 
-def _pairs(tables: Tables) -> DataFrame:
+def _pairs(tables: TraceTables) -> DataFrame:
     """Each run with the one it is compared with, once for each of the two as `side`."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
@@ -84,7 +84,7 @@ def _pairs(tables: Tables) -> DataFrame:
     )
 
 
-def _rows(tables: Tables) -> DataFrame:
+def _rows(tables: TraceTables) -> DataFrame:
     """Two hashes of every row, the run left out. As JSON, a null cannot be mistaken for its neighbour."""
     from pyspark.sql import functions as F
 
@@ -101,7 +101,7 @@ def _rows(tables: Tables) -> DataFrame:
     )
 
 
-def _lost(tables: Tables) -> DataFrame:
+def _lost(tables: TraceTables) -> DataFrame:
     """Lives of which rows may be missing."""
     from pyspark.sql import functions as F
 

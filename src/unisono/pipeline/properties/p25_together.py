@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from unisono.pipeline.properties.shown_rows import (
     RUN,
-    Facts,
+    ShownFacts,
     blocks,
     decided,
     delivered_facts,
@@ -26,16 +26,16 @@ from unisono.trace.shown import Shown
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P25"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     return decided(tables, PROPERTY, _decide, _totals(tables), _differing(tables))
 
 
-def _decide(facts: Facts) -> Iterator[Breach]:
+def _decide(facts: ShownFacts) -> Iterator[Breach]:
     delivered = {
         (row["who"], row["view"]): DeliveredInView(Shown(row["shown"], row["digest"], row["chain"]), row["ordinary"])
         for row in facts.totals
@@ -48,7 +48,7 @@ def _decide(facts: Facts) -> Iterator[Breach]:
     return decide(facts.lives, delivered, batches)
 
 
-def _to_everyone(tables: Tables) -> DataFrame:
+def _to_everyone(tables: TraceTables) -> DataFrame:
     """Deliveries that count."""
     from pyspark.sql import functions as F
 
@@ -57,7 +57,7 @@ def _to_everyone(tables: Tables) -> DataFrame:
     ).join(recorded_runs(tables), list(RUN), "left_semi")
 
 
-def _totals(tables: Tables) -> DataFrame:
+def _totals(tables: TraceTables) -> DataFrame:
     """As `trace.shown` adds them up."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
@@ -125,7 +125,7 @@ def _hex(total: str) -> Column:
     return F.lpad(F.lower(F.conv(rest.cast("decimal(20,0)").cast("string"), 10, 16)), 16, "0")
 
 
-def _differing(tables: Tables) -> DataFrame:
+def _differing(tables: TraceTables) -> DataFrame:
     """The deliveries in views about which SHOW rows of the next view differ."""
     from pyspark.sql import functions as F
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.properties.shown_rows import RUN, Facts, decided, delivered_facts, overlaps, receipts
+from unisono.pipeline.properties.shown_rows import RUN, ShownFacts, decided, delivered_facts, overlaps, receipts
 from unisono.pipeline.tables import LIFE
 from unisono.trace.checks.p26_stable import decide
 from unisono.trace.checks.shown_rows import Breach, CastRange, Range, SpansOf
@@ -18,12 +18,12 @@ from unisono.trace.checks.shown_rows import Breach, CastRange, Range, SpansOf
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P26"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     told = (F.col("attributes")["stage"] == "stable") & (F.col("attributes")["outcome"] == "ok")
@@ -49,7 +49,7 @@ def violations(tables: Tables) -> DataFrame:
     return decided(tables, PROPERTY, _decide, casts, delivered_facts(delivered).distinct())
 
 
-def _decide(facts: Facts) -> Iterator[Breach]:
+def _decide(facts: ShownFacts) -> Iterator[Breach]:
     casts: defaultdict[str, list[CastRange]] = defaultdict(list)
     for one in sorted(facts.casts, key=lambda one: (one.origin, one.first)):
         casts[one.origin].append(one)
@@ -58,7 +58,10 @@ def _decide(facts: Facts) -> Iterator[Breach]:
         spans.add((row.who, row.view, row.origin), row.first, row.end)
 
     def cast(name: str, first: int, end: int) -> list[CastRange]:
-        cut = [one._replace(first=max(first, one.first), end=min(end, one.end)) for one in casts[name]]
+        cut = [
+            CastRange(one.origin, max(first, one.first), min(end, one.end), one.view, one.destinations)
+            for one in casts[name]
+        ]
         return [one for one in cut if one.first < one.end]
 
     def missing(who: str, message: CastRange) -> list[Range]:

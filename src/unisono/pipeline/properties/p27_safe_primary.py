@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unisono.pipeline.properties.attributes import is_true
-from unisono.pipeline.properties.shown_rows import RUN, Facts, blocks, decided, delivered_facts, overlaps, recorded_runs
+from unisono.pipeline.properties.shown_rows import (
+    RUN,
+    ShownFacts,
+    blocks,
+    decided,
+    delivered_facts,
+    overlaps,
+    recorded_runs,
+)
 from unisono.pipeline.tables import LIFE
 from unisono.trace.checks.p27_safe_primary import decide
 from unisono.trace.checks.shown_rows import Breach
@@ -18,12 +26,12 @@ from unisono.trace.checks.shown_rows import Breach
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P27"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     primaries = tables.views.where(is_true("primary")).select(*RUN, "view").distinct()
@@ -51,5 +59,5 @@ def violations(tables: Tables) -> DataFrame:
     return decided(tables, PROPERTY, _decide, casts, delivered_facts(delivered).distinct())
 
 
-def _decide(facts: Facts) -> Iterator[Breach]:
+def _decide(facts: ShownFacts) -> Iterator[Breach]:
     return decide(facts.lives, facts.casts, facts.delivered)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.properties.shown_rows import Facts, decided, delivered_facts, overlaps, receipts
+from unisono.pipeline.properties.shown_rows import ShownFacts, decided, delivered_facts, overlaps, receipts
 from unisono.pipeline.tables import LIFE
 from unisono.trace.checks.p28_receipts import decide, missing_of
 from unisono.trace.checks.shown_rows import Breach, Range
@@ -17,12 +17,12 @@ from unisono.trace.checks.shown_rows import Breach, Range
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P28"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     asked = receipts(tables, F.col("attributes")["stage"].isin("delivered", "applied"))
@@ -35,7 +35,7 @@ def violations(tables: Tables) -> DataFrame:
     return decided(tables, PROPERTY, _decide, delivered_facts(own).distinct())
 
 
-def _decide(facts: Facts) -> Iterator[Breach]:
+def _decide(facts: ShownFacts) -> Iterator[Breach]:
     own: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for one in facts.delivered:
         own[one.who].append((one.local, one.first, one.end))

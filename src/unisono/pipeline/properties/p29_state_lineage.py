@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.properties.shown_rows import Facts, decided
+from unisono.pipeline.properties.shown_rows import ShownFacts, decided
 from unisono.trace.checks.p29_state_lineage import decide
 from unisono.trace.checks.shown_rows import Breach
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P29"
 
 
-def violations(tables: Tables) -> DataFrame:
+def violations(tables: TraceTables) -> DataFrame:
     return decided(tables, PROPERTY, _decide)
 
 
-def _decide(facts: Facts) -> Iterator[Breach]:
+def _decide(facts: ShownFacts) -> Iterator[Breach]:
     return decide(facts.lives)

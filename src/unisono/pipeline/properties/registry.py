@@ -47,9 +47,9 @@ from unisono.pipeline.session import PipelineError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
-PROPERTIES: dict[str, Callable[[Tables], DataFrame]] = {
+PROPERTIES: dict[str, Callable[[TraceTables], DataFrame]] = {
     module.PROPERTY: module.violations
     for module in (
         p00_well_formed,
@@ -90,7 +90,7 @@ PROPERTIES: dict[str, Callable[[Tables], DataFrame]] = {
 """By property id, in the order in which a report lists them."""
 
 
-def check(tables: Tables, owed: Iterable[str]) -> DataFrame:
+def check(tables: TraceTables, owed: Iterable[str]) -> DataFrame:
     """The violations of the owed properties, in the common form."""
     wanted = frozenset(owed)
     unjudged = wanted - PROPERTIES.keys()

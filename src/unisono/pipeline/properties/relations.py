@@ -6,27 +6,27 @@ from collections import defaultdict, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from unisono.pipeline.booked import each_index
+from unisono.pipeline.attributed_rows import each_index
 from unisono.pipeline.tables import LIFE
 from unisono.trace.schema import TOTAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 STAY = (*LIFE, "view", "stay")
 WAY = ("run", "group", "view", "way")
 
 
-def deliveries(tables: Tables) -> DataFrame:
+def deliveries(tables: TraceTables) -> DataFrame:
     """DELIVER and PLACE rows in their stays."""
     from pyspark.sql import functions as F
 
-    return tables.booked.where(F.col("kind") != "CAST")
+    return tables.attributed.where(F.col("kind") != "CAST")
 
 
-def transitions(tables: Tables) -> DataFrame:
+def transitions(tables: TraceTables) -> DataFrame:
     """(V→V'): whole stays with their way, who went it together, and whether it was a last view that was cut."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
@@ -47,7 +47,7 @@ def transitions(tables: Tables) -> DataFrame:
     )
 
 
-def judged_stays(tables: Tables) -> DataFrame:
+def judged_stays(tables: TraceTables) -> DataFrame:
     """Stays of which no row is missing, each life's only one in its view, of members of that view."""
     from pyspark.sql import functions as F
 
@@ -55,7 +55,7 @@ def judged_stays(tables: Tables) -> DataFrame:
     return tables.stays.where(whole).withColumnRenamed("from_index", "stay")
 
 
-def sequences(tables: Tables) -> DataFrame:
+def sequences(tables: TraceTables) -> DataFrame:
     """The messages of the service `total` that each stay delivered or placed, numbered by `place` from 0."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
@@ -74,7 +74,7 @@ def sequences(tables: Tables) -> DataFrame:
     )
 
 
-def first_places(tables: Tables) -> DataFrame:
+def first_places(tables: TraceTables) -> DataFrame:
     """For each (V→V') the sequences that differ, one member standing for all with the same; where each message comes first."""
     from pyspark.sql import functions as F
     from pyspark.sql.window import Window
@@ -123,7 +123,7 @@ def message_name(message: str = "message") -> Column:
 # Plain Python, for sequential scans on the workers.
 
 
-class Step(NamedTuple):
+class RelationStep(NamedTuple):
     """A row of one life: it casts `casts`, or needs `needs` to have been cast before. `row` says which row it is."""
 
     row: int
@@ -132,11 +132,11 @@ class Step(NamedTuple):
     delivers: bool = False
 
 
-def causal_order(lives: Mapping[str, Sequence[Step]]) -> Iterator[tuple[Step, bool]]:
+def causal_order(lives: Mapping[str, Sequence[RelationStep]]) -> Iterator[tuple[RelationStep, bool]]:
     """All steps, each life's in their order, casts before deliveries.
 
     No order explains a circle of casts and deliveries. It is opened at one delivery that then comes with True: before its cast.
-    What was cast by nobody is not waited for.
+    Messages without a CAST are not waited for.
     """
     owner = {step.casts: life for life, steps in lives.items() for step in steps if step.casts is not None}
     place = dict.fromkeys(lives, 0)
@@ -168,7 +168,7 @@ def causal_order(lives: Mapping[str, Sequence[Step]]) -> Iterator[tuple[Step, bo
         ready.append(given_up)
 
 
-def _one_of_a_circle(stuck: Mapping[str, Step], owner: Mapping[Hashable, str]) -> str:
+def _one_of_a_circle(stuck: Mapping[str, RelationStep], owner: Mapping[Hashable, str]) -> str:
     """Follow who waits for whom until someone comes again; in that circle, one that delivers rather than places."""
     path: list[str] = []
     life = next(iter(stuck))

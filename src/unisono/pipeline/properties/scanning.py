@@ -1,4 +1,4 @@
-"""For properties that scan rows with Arrow, or in rounds: tables that are settled, and findings in the common form."""
+"""For properties that scan rows with Arrow, or in rounds: tables that are computed once, and findings in the common form."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def found_table(found: Sequence[Found]) -> pyarrow.Table:
     return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
-def settled(table: DataFrame) -> DataFrame:
+def computed_once(table: DataFrame) -> DataFrame:
     """The table, computed once, without the plan that made it: table upon table, a plan would double and double.
 
     It outlives an executor: with `spark.checkpoint.dir` in that place, otherwise by a second copy.

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 RUN = ("run", "group")
 
 
 @dataclass
-class Facts:
+class ShownFacts:
     """What one task knows of one run."""
 
     lives: dict[str, LifeRows] = field(default_factory=dict)
@@ -41,10 +41,10 @@ class Facts:
     totals: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-Decide: TypeAlias = Callable[[Facts], Iterator[Breach]]
+Decide: TypeAlias = Callable[[ShownFacts], Iterator[Breach]]
 
 
-def decided(tables: Tables, property: str, decide: Decide, *more: DataFrame) -> DataFrame:
+def decided(tables: TraceTables, property: str, decide: Decide, *more: DataFrame) -> DataFrame:
     """The violations that `decide` finds in each run; `more` are facts beside the rows and lives."""
     from pyspark.sql import functions as F
 
@@ -80,14 +80,14 @@ def decided(tables: Tables, property: str, decide: Decide, *more: DataFrame) -> 
     return facts.groupBy(*RUN).applyInArrow(judge, VIOLATION_DDL)
 
 
-def recorded_runs(tables: Tables) -> DataFrame:
+def recorded_runs(tables: TraceTables) -> DataFrame:
     """The runs in which anything was recorded of what applications were shown."""
     from pyspark.sql import functions as F
 
     return tables.events.where(F.col("kind").isin(*sorted(SHOWN))).select(*RUN).distinct()
 
 
-def kept_rows(tables: Tables) -> DataFrame:
+def kept_rows(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
     return (
@@ -109,7 +109,7 @@ def kept_rows(tables: Tables) -> DataFrame:
     )
 
 
-def receipts(tables: Tables, condition: Column) -> DataFrame:
+def receipts(tables: TraceTables, condition: Column) -> DataFrame:
     """RECEIPT rows that meet a condition on their attributes."""
     from pyspark.sql import functions as F
 
@@ -125,7 +125,7 @@ def overlaps() -> Column:
     return (F.col("first") < F.col("asked_end")) & (F.col("first") + F.col("count") > F.col("asked_first"))
 
 
-def blocks(tables: Tables) -> DataFrame:
+def blocks(tables: TraceTables) -> DataFrame:
     """When each life blocked first in each view."""
     from pyspark.sql import functions as F
 
@@ -143,9 +143,9 @@ def delivered_facts(deliveries: DataFrame) -> DataFrame:
 # On the workers.
 
 
-def facts_of(rows: list[dict[str, Any]]) -> Facts:
+def facts_of(rows: list[dict[str, Any]]) -> ShownFacts:
     """The facts of one run, put in order."""
-    facts = Facts()
+    facts = ShownFacts()
     kept: dict[str, list[Event]] = {}
     for row in sorted(rows, key=lambda row: (row["who"] or "", row["local_index"] or 0)):
         if row["fact"] == "row":

@@ -12,10 +12,10 @@ from unisono.pipeline.report.glance import RUNS_MAX
 from unisono.pipeline.report.model import (
     PASS,
     WORST_FIRST,
-    Finding,
+    ProtocolTally,
     ReportData,
-    Run,
-    Tally,
+    ReportedViolation,
+    RunReport,
     Timeline,
     tallies_of,
     weaker_broken,
@@ -26,8 +26,8 @@ from unisono.pipeline.report.wording import in_order, shortened
 from unisono.trace.schema import ENDINGS, VIEW, Event, TraceError, member_name
 
 if TYPE_CHECKING:
-    from unisono.pipeline.tables import Tables
-    from unisono.pipeline.verify import Judgement, RunVerdict
+    from unisono.pipeline.tables import TraceTables
+    from unisono.pipeline.verify import JudgedRuns, RunVerdict
 
 FINDINGS_MAX, SENTENCE_MAX = 20, 2_000
 """Violations of one run that are told, and characters of one sentence; all are counted."""
@@ -40,8 +40,8 @@ EventsOfRun = Callable[[str], Iterable[Event]]
 
 
 def collect(
-    judgement: Judgement,
-    tables: Tables | Measured | None,
+    judgement: JudgedRuns,
+    tables: TraceTables | Measured | None,
     events_of_run: EventsOfRun | None = None,
     title: str = "",
     runs_max: int = RUNS_MAX,
@@ -74,7 +74,7 @@ def collect(
     )
 
 
-def _measured(tables: Tables | Measured | None, shown: Iterable[RunVerdict]) -> tuple[Measured, tuple[str, ...]]:
+def _measured(tables: TraceTables | Measured | None, shown: Iterable[RunVerdict]) -> tuple[Measured, tuple[str, ...]]:
     if tables is None:
         return {}, ()
     if isinstance(tables, Mapping):
@@ -84,7 +84,7 @@ def _measured(tables: Tables | Measured | None, shown: Iterable[RunVerdict]) -> 
     return measured(tables, [(run.run, run.group, _rank(run.result)) for run in shown], TIMELINES_MAX)
 
 
-def _tallies(judgement: Judgement) -> tuple[Tally, ...]:
+def _tallies(judgement: JudgedRuns) -> tuple[ProtocolTally, ...]:
     if judgement.verdicts is None:
         return tallies_of(_outline(verdict) for verdict in judgement.runs)
     from unisono.pipeline.report.totals import tallies
@@ -118,7 +118,7 @@ class _Reading:
         return self._drawn <= PICTURES_MAX
 
 
-def _run(verdict: RunVerdict, sizes: Sizes, reading: _Reading) -> Run:
+def _run(verdict: RunVerdict, sizes: Sizes, reading: _Reading) -> RunReport:
     size = sizes.of(verdict.run, verdict.group)
     events = reading.events(verdict.run, verdict.group) if size is None or verdict.result != PASS else []
     told = [(v.property, v.explain(), v.members, v.witness) for v in verdict.violations]
@@ -126,11 +126,11 @@ def _run(verdict: RunVerdict, sizes: Sizes, reading: _Reading) -> Run:
     return replace(run, members=size or size_of(events), findings=findings(told, run.broken, events, reading.may_draw))
 
 
-def _outline(verdict: RunVerdict) -> Run:
+def _outline(verdict: RunVerdict) -> RunReport:
     """A run without what takes measures and rows to know."""
     counts = Counter(verdict.counts) | Counter(v.property for v in verdict.violations)
     owed = tuple(sorted(verdict.owed, key=in_order))
-    return Run(
+    return RunReport(
         name=verdict.run,
         group=verdict.group,
         protocol=verdict.protocol,
@@ -150,7 +150,7 @@ Told = tuple[str, str, tuple[str, ...], Mapping[str, Any]]
 
 def findings(
     told: Iterable[Told], broken: Iterable[str], events: Iterable[Event], may_draw: Callable[[], bool] = lambda: True
-) -> tuple[Finding, ...]:
+) -> tuple[ReportedViolation, ...]:
     """The first violations, those of the weakest properties before those that follow from them.
 
     Only the former are drawn, one of each property, and no two pictures are about the same messages.
@@ -169,7 +169,7 @@ def findings(
             if (not about or about not in drawn.values()) and may_draw():
                 diagram = around.draw(sentence, members, witness)
                 drawn[property] = about
-        found.append(Finding(property, shortened(sentence, SENTENCE_MAX), tuple(members), weaker, diagram))
+        found.append(ReportedViolation(property, shortened(sentence, SENTENCE_MAX), tuple(members), weaker, diagram))
     return tuple(found)
 
 
@@ -204,7 +204,7 @@ def size_of(events: Iterable[Event]) -> int | None:
     return max((len(event.members) for event in events if event.members), default=None)
 
 
-def choose(timelines: Iterable[Timeline], runs: Iterable[Run]) -> tuple[Timeline, ...]:
+def choose(timelines: Iterable[Timeline], runs: Iterable[RunReport]) -> tuple[Timeline, ...]:
     """The few that are worth a look: of bad runs first, then those with the most changes. A quiet run looks like any other."""
     rank = {(run.name, run.group): _rank(run.result) for run in runs}
     worth = sorted(timelines, key=lambda one: (rank.get((one.run, one.group), 2), -one.views, one.run, one.group))

@@ -24,7 +24,7 @@ from unisono.pipeline.tables import LIFE, WHOSE, keeping
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from unisono.pipeline.tables import Tables
+    from unisono.pipeline.tables import TraceTables
 
 SHARES = (0.0, 0.001, 0.005, *(i / 100 for i in range(1, 100)), 0.995, 0.999, 1.0)
 APPROXIMATE = 2_000
@@ -39,7 +39,7 @@ Ranked = tuple[str, str, int]
 
 
 def measured(
-    tables: Tables, shown: Sequence[Ranked], timelines_max: int, cohorts_max: int = COHORTS_MAX
+    tables: TraceTables, shown: Sequence[Ranked], timelines_max: int, cohorts_max: int = COHORTS_MAX
 ) -> tuple[dict[str, Rows], tuple[str, ...]]:
     """Everything that a report shows besides verdicts, as plain rows, and what was left out, a sentence each."""
     with keeping() as keep:
@@ -84,11 +84,11 @@ def _only(frame: DataFrame, runs: DataFrame) -> DataFrame:
     return frame.join(F.broadcast(runs), list(WHOSE), "left_semi")
 
 
-def _listed(tables: Tables, runs: Sequence[Ranked]) -> DataFrame:
+def _listed(tables: TraceTables, runs: Sequence[Ranked]) -> DataFrame:
     return tables.events.sparkSession.createDataFrame(list(runs), "run string, `group` string, rank int")
 
 
-def _sizes(tables: Tables) -> DataFrame:
+def _sizes(tables: TraceTables) -> DataFrame:
     return tables.views.groupBy(*WHOSE).agg(F.max(F.size("members")).alias("members"))
 
 
@@ -132,7 +132,7 @@ def _waits(journeys: DataFrame) -> DataFrame:
     )
 
 
-def _taus(tables: Tables, sizes: DataFrame) -> DataFrame:
+def _taus(tables: TraceTables, sizes: DataFrame) -> DataFrame:
     """One row a cohort: `taus` is a list of τ and how many messages had it, the most frequent ones."""
     counted = (
         joint_distribution(tables)
@@ -162,7 +162,7 @@ def _costs(by_run: DataFrame) -> DataFrame:
     )
 
 
-def _stays(tables: Tables, shown: Sequence[Ranked], most: int) -> Rows:
+def _stays(tables: TraceTables, shown: Sequence[Ranked], most: int) -> Rows:
     """The first stays of each life of the runs that are worth a look (`collect.choose`): bad ones, and many views."""
     rank = F.coalesce("rank", F.lit(max(WORST_FIRST.values())))
     worth = (

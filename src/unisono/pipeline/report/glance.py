@@ -10,9 +10,9 @@ from unisono.pipeline.report.model import (
     FAIL,
     PASS,
     UNKNOWN,
+    ProtocolTally,
     ReportData,
-    Run,
-    Tally,
+    RunReport,
     cohort_key,
     state_of,
     tallies_of,
@@ -24,7 +24,7 @@ RUNS_OPEN, RUNS_MAX = 15, 500
 SYMBOLS = {PASS: "✓", FAIL: "✗", UNKNOWN: "?"}
 
 
-class Cell(NamedTuple):
+class GlanceCell(NamedTuple):
     """One property of one run, or of all runs of a protocol."""
 
     css: str
@@ -37,7 +37,7 @@ class GridRow(NamedTuple):
     note: str
     result: str
     broken: str
-    cells: list[Cell]
+    cells: list[GlanceCell]
 
 
 class Glance:
@@ -105,20 +105,20 @@ class Glance:
         rest = len(ranked) - len(named)
         return ", ".join(named) + (f" and {counted(rest, 'other property', 'other properties')}" if rest else "")
 
-    def _row(self, run: Run) -> GridRow:
+    def _row(self, run: RunReport) -> GridRow:
         size = f", {counted(run.members, 'member')}" if run.members else ""
         name = f"{run.name} / {run.group}" if self._data.several_groups else run.name
         broken = ", ".join(run.weakest[:3]) + (" …" if len(run.weakest) > 3 else "")
         cells = [self._cell(run, one) for one in self.columns]
         return GridRow(name, f"{run.protocol}{size}", run.result, broken, cells)
 
-    def _cell(self, run: Run, property: str) -> Cell:
+    def _cell(self, run: RunReport, property: str) -> GlanceCell:
         state = state_of(run, property)
         number = run.broken.get(property, 0)
         text = SIGNS[state] + (grouped(number) if number > 1 else "")
-        return Cell(state, text, f"{property}: {TOLD[state]}")
+        return GlanceCell(state, text, f"{property}: {TOLD[state]}")
 
-    def _summary(self, tally: Tally) -> GridRow:
+    def _summary(self, tally: ProtocolTally) -> GridRow:
         cells = []
         for property in self.columns:
             states = Counter(tally.states.get(property, {}))
@@ -126,7 +126,7 @@ class Glance:
             runs = states[state] if state != "none" else tally.runs
             number = grouped(runs) if state in ("fail", "unknown") and tally.runs > 1 else ""
             of = f" in {grouped(runs)} of {counted(tally.runs, 'run')}" if tally.runs > 1 else ""
-            cells.append(Cell(state, SIGNS[state] + number, f"{property}: {TOLD[state]}{of}"))
+            cells.append(GlanceCell(state, SIGNS[state] + number, f"{property}: {TOLD[state]}{of}"))
         failed = tally.results.get(FAIL, 0)
         note = counted(tally.runs, "run") + (f", {grouped(failed)} broken" if failed else "")
         name = tally.protocol if tally.protocols == 1 else f"{grouped(tally.protocols)} other protocols"
@@ -143,7 +143,7 @@ TOLD = {
 }
 
 
-def _place(tally: Tally) -> tuple[bool, tuple[int, str, int]]:
+def _place(tally: ProtocolTally) -> tuple[bool, tuple[int, str, int]]:
     return tally.protocols > 1, cohort_key(tally.protocol, None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from unisono.pipeline.report.model import Stay, Timeline
+from unisono.pipeline.report.model import TimedStay, Timeline
 from unisono.pipeline.report.wording import counted, duration
 from unisono.trace.schema import view_number
 
@@ -47,7 +47,7 @@ def lanes_of(timeline: Timeline, name_group: bool = False) -> Lanes:
     high = max((stay.end_ns or stay.start_ns for stay in timeline.stays), default=1)
     place = {view: i for i, view in enumerate(views)}
 
-    def box(stay: Stay) -> Box:
+    def box(stay: TimedStay) -> Box:
         if timeline.simulated:
             span = max(1, high - low)
             start, end = (stay.start_ns - low) / span, ((stay.end_ns or high) - low) / span

@@ -1,6 +1,6 @@
 """What a report shows, as plain data: no Spark, no HTML, nothing that JSON cannot hold.
 
-Whoever judged and measured fills these in (`collect`, or an adapter of the simulator); `page.build` draws them. Durations are
+`collect`, or an adapter of the simulator, fills these in; `page.build` draws them. Durations are
 in ns. Measures are kept per **cohort**: the runs of one protocol with the same number of members.
 """
 
@@ -19,7 +19,7 @@ WORST_FIRST = {FAIL: 0, UNKNOWN: 1, PASS: 2}
 
 
 @dataclass(frozen=True)
-class Finding:
+class ReportedViolation:
     """One violation: a sentence that a person can check by hand, and a picture of where it happened."""
 
     property: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunReport:
     """The verdict on one run of one group."""
 
     name: str
@@ -42,7 +42,7 @@ class Run:
     members: int | None = None
     owed: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ReportedViolation, ...] = ()
     """The first violations; `broken` counts all of them."""
     broken: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def weaker_broken(property: str, broken: Iterable[str]) -> str | None:
     return min(below, key=lambda one: (len(IMPLIES.get(one, ())), one), default=None)
 
 
-def state_of(run: Run, property: str) -> str:
+def state_of(run: RunReport, property: str) -> str:
     """How a property fared in a run."""
     if property in run.broken:
         return "fail"
@@ -77,7 +77,7 @@ def state_of(run: Run, property: str) -> str:
 
 
 @dataclass(frozen=True)
-class Tally:
+class ProtocolTally:
     """How all runs of a protocol fared, whether a page lists them or not."""
 
     protocol: str
@@ -97,20 +97,20 @@ class Tally:
         return sum(self.results.values())
 
 
-def tallies_of(runs: Iterable[Run]) -> tuple[Tally, ...]:
+def tallies_of(runs: Iterable[RunReport]) -> tuple[ProtocolTally, ...]:
     """Count runs that are all at hand."""
-    by_protocol: dict[str, list[Run]] = {}
+    by_protocol: dict[str, list[RunReport]] = {}
     for run in runs:
         by_protocol.setdefault(run.protocol, []).append(run)
     return tuple(_tally(protocol, some) for protocol, some in by_protocol.items())
 
 
-def _tally(protocol: str, runs: list[Run]) -> Tally:
+def _tally(protocol: str, runs: list[RunReport]) -> ProtocolTally:
     states: dict[str, Counter[str]] = {}
     for run in runs:
         for property in {*run.owed, *run.broken}:
             states.setdefault(property, Counter())[state_of(run, property)] += 1
-    return Tally(
+    return ProtocolTally(
         protocol,
         Counter(run.result for run in runs),
         states,
@@ -121,7 +121,7 @@ def _tally(protocol: str, runs: list[Run]) -> Tally:
 
 @dataclass(frozen=True)
 class Latency:
-    """Cast to delivery in a cohort. `quantiles` are (share of messages, ns), ascending in both; empty if nobody knows them."""
+    """Cast to delivery in a cohort. `quantiles` are (share of messages, ns), ascending in both; empty if they are not known."""
 
     protocol: str
     members: int | None
@@ -172,7 +172,7 @@ class Tau:
 
 
 @dataclass(frozen=True)
-class Cost:
+class MessageCost:
     """What a message costs on the wire, beside what theory says without batching."""
 
     protocol: str
@@ -185,11 +185,11 @@ class Cost:
     """Explicit acknowledgements come on top of the theory."""
 
 
-Measure: TypeAlias = Latency | Waits | Tau | Cost
+Measure: TypeAlias = Latency | Waits | Tau | MessageCost
 
 
 @dataclass(frozen=True)
-class Stay:
+class TimedStay:
     """One member in one view: from when to when, in ns of the run's clock; `end` is None while nothing says that it was over."""
 
     who: str
@@ -208,7 +208,7 @@ class Timeline:
     run: str
     group: str
     simulated: bool
-    stays: tuple[Stay, ...]
+    stays: tuple[TimedStay, ...]
     more_views: int = 0
     """Views beyond those of `stays`."""
     more_members: int = 0
@@ -223,19 +223,19 @@ class ReportData:
     """Everything that a report shows."""
 
     result: str
-    runs: tuple[Run, ...]
+    runs: tuple[RunReport, ...]
     """The runs to list."""
     title: str = "unisono report"
     latency: tuple[Latency, ...] = ()
     waits: tuple[Waits, ...] = ()
     tau: tuple[Tau, ...] = ()
-    cost: tuple[Cost, ...] = ()
+    cost: tuple[MessageCost, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     quarantined: int = 0
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader should know about how this was made, a sentence each."""
-    tallies: tuple[Tally, ...] = ()
+    tallies: tuple[ProtocolTally, ...] = ()
     """How all runs fared; empty if `runs` are all of them."""
 
     @property

@@ -29,11 +29,11 @@ from unisono.trace.schema import (
 Message = tuple[str, int]
 Row = tuple[str, int]
 AROUND = 5
-"""So many messages before and after the ones that matter are shown with them."""
+"""Number of messages shown before and after the ones that matter."""
 WIDE = 30
 """A picture with more messages is not stretched to show the end of a wait too."""
 MEANT_MAX = 8
-"""So many messages are pointed out; a sentence about more of them needs no more to be understood."""
+"""Maximum number of messages that are marked; a sentence about more needs no more to be understood."""
 ABOUT = frozenset({CAST, RECEIVE, ORDERED, DELIVER, PLACE})
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import matplotlib
 from matplotlib.figure import Figure
 
-from unisono.pipeline.report.model import Cost, Latency, Measure, ReportData, Tau, Waits, cohort_key
+from unisono.pipeline.report.model import Latency, Measure, MessageCost, ReportData, Tau, Waits, cohort_key
 from unisono.pipeline.report.wording import cohort, duration, figures, shortened
 from unisono.trace.diagram.svg import DARK, LIGHT, Palette
 from unisono.trace.sanitize import sanitize
@@ -46,7 +46,7 @@ class Plot:
     width: int
     height: int
     left_out: int = 0
-    """So many cohorts had no room."""
+    """Number of cohorts for which there was no room."""
 
 
 def draw(data: ReportData) -> dict[str, Plot]:
@@ -273,7 +273,7 @@ def _tell_tau(rows: Sequence[Tau]) -> str:
 # Cost: what was measured as a bar, what theory says as a mark.
 
 
-def _cost(pen: Pen, rows: list[Cost]) -> Figure:
+def _cost(pen: Pen, rows: list[MessageCost]) -> Figure:
     figure = pen.figure(110 + 38 * len(rows))
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     most_packets = max(max(one.packets, one.packets_theory) for one in rows) or 1.0
@@ -300,6 +300,6 @@ def _cost(pen: Pen, rows: list[Cost]) -> Figure:
     return figure
 
 
-def _tell_cost(rows: Sequence[Cost]) -> str:
+def _tell_cost(rows: Sequence[MessageCost]) -> str:
     told = [f"{one.protocol} {figures(one.packets)}, theory {figures(one.packets_theory)}" for one in rows[:ROWS_MAX]]
     return f"Packets a message, measured and in theory. {'; '.join(told)}."

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from unisono.pipeline.report.model import Cost, Latency, Stay, Tau, Timeline, Waits, cohort_key
+from unisono.pipeline.report.model import Latency, MessageCost, Tau, TimedStay, Timeline, Waits, cohort_key
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 Measured: TypeAlias = Mapping[str, Rows]
@@ -80,19 +80,19 @@ def taus(measured: Measured, sizes: Sizes) -> tuple[Tau, ...]:
     return tuple(sorted(found, key=lambda one: (*cohort_key(one.protocol, one.members), one.source)))
 
 
-def costs(measured: Measured, sizes: Sizes) -> tuple[Cost, ...]:
+def costs(measured: Measured, sizes: Sizes) -> tuple[MessageCost, ...]:
     found = []
     for cohort, rows in _by_cohort(measured.get("cost", ()), sizes).items():
         messages, packets = _mean(rows, "packets_per_message")
         _, size = _mean(rows, "bytes_per_message")
         on_top = any(row.get("acknowledgements_on_top") for row in rows)
-        found.append(Cost(*cohort, messages, packets, float(rows[0]["packets_theory"]), size, on_top))
+        found.append(MessageCost(*cohort, messages, packets, float(rows[0]["packets_theory"]), size, on_top))
     return tuple(sorted(found, key=lambda one: cohort_key(one.protocol, one.members)))
 
 
 def timelines(rows: Iterable[Mapping[str, Any]]) -> tuple[Timeline, ...]:
     """One for each run and group."""
-    stays: dict[tuple[str, str], list[Stay]] = {}
+    stays: dict[tuple[str, str], list[TimedStay]] = {}
     real: set[tuple[str, str]] = set()
     totals: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:
@@ -100,7 +100,7 @@ def timelines(rows: Iterable[Mapping[str, Any]]) -> tuple[Timeline, ...]:
         totals[key] = row.get("views", 0), row.get("lives", 0)
         members = tuple(row.get("members") or ())
         stays.setdefault(key, []).append(
-            Stay(row["who"], row["view"], members, row["start_ns"], row.get("end_ns"), row.get("ended"))
+            TimedStay(row["who"], row["view"], members, row["start_ns"], row.get("end_ns"), row.get("ended"))
         )
         if row.get("clock") != "simulated":
             real.add(key)
@@ -127,7 +127,7 @@ def _mean(rows: Rows, column: str) -> tuple[int, float]:
 
 
 def _curve(curve: Mapping[str, Any] | None, rows: Rows) -> tuple[tuple[float, float], ...]:
-    """The quantiles of the cohort; where nobody computed them, the few that a single run has."""
+    """The quantiles of the cohort; if they were not computed, the few that a single run has."""
     if curve is not None:
         return tuple((float(share), float(ns)) for share, ns in curve["quantiles"])
     if len(rows) > 1 or "p50_ns" not in rows[0]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from unisono.pipeline.report.model import UNKNOWN, Tally
+from unisono.pipeline.report.model import UNKNOWN, ProtocolTally
 from unisono.trace.checks.judge import IMPLIES
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ PROTOCOLS_MAX = 40
 """Lines of the table by protocol; a run's protocol is text from its trace, so the rarest share a line."""
 
 
-def tallies(verdicts: DataFrame, protocols_max: int = PROTOCOLS_MAX) -> tuple[Tally, ...]:
+def tallies(verdicts: DataFrame, protocols_max: int = PROTOCOLS_MAX) -> tuple[ProtocolTally, ...]:
     """Count verdicts (`verify.VERDICT_COLUMNS`) by protocol."""
     frequent = verdicts.groupBy("protocol").agg(F.count("*").alias("runs"))
     first = frequent.orderBy(F.desc("runs"), "protocol").limit(protocols_max + 1).collect()
@@ -33,12 +33,12 @@ def tallies(verdicts: DataFrame, protocols_max: int = PROTOCOLS_MAX) -> tuple[Ta
     return tuple(_tally(protocol, numbers, others) for protocol, numbers in counted.items())
 
 
-def _tally(protocol: str | None, numbers: dict[str, dict[str, int]], others: int) -> Tally:
+def _tally(protocol: str | None, numbers: dict[str, dict[str, int]], others: int) -> ProtocolTally:
     states: dict[str, Counter[str]] = {}
     for state in ("pass", "fail", "unknown"):
         for property, runs in numbers.get(state, {}).items():
             states.setdefault(property, Counter())[state] += runs
-    return Tally(
+    return ProtocolTally(
         protocol or "",
         numbers["result"],
         states,

@@ -65,7 +65,7 @@ def marked(events: DataFrame) -> DataFrame:
     )
 
 
-def booked(events: DataFrame, stays: DataFrame) -> DataFrame:
+def attributed_rows(events: DataFrame, stays: DataFrame) -> DataFrame:
     """CAST, DELIVER and PLACE rows with the stay that they belong to."""
     from pyspark.sql import functions as F
 
@@ -127,15 +127,17 @@ def batches(casts: DataFrame) -> DataFrame:
     )
 
 
-def parts(booked: DataFrame, casts: DataFrame) -> DataFrame:
+def parts(attributed: DataFrame, casts: DataFrame) -> DataFrame:
     """Deliveries beside their casts. A row that is cut like its cast is one part; any other is taken apart into messages.
 
-    The columns of `CAST` are null for messages that nobody cast.
+    The columns of `CAST` are null for messages without a CAST.
     """
     from pyspark.sql import functions as F
 
     cast = batches(casts).withColumns({"cast_first": F.col("first"), "cast_count": F.col("count")})
-    rows = booked.where(F.col("kind") != "CAST").withColumns({"row_first": F.col("first"), "row_count": F.col("count")})
+    rows = attributed.where(F.col("kind") != "CAST").withColumns(
+        {"row_first": F.col("first"), "row_count": F.col("count")}
+    )
     alike = rows.join(cast.select(*ORIGIN, "first", "count", *CAST), [*ORIGIN, "first", "count"], "left")
     others = alike.where(F.col("cast_local").isNull()).drop(*CAST)
     single = others.withColumn("first", each_index()).withColumn("count", F.lit(1).cast("bigint"))

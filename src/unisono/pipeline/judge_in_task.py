@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.bronze import read_file
-from unisono.pipeline.storage import Place, place
+from unisono.pipeline.storage import Location, place
 from unisono.pipeline.tables import WHOSE
 from unisono.trace.checks.judge import Verdict, judge
 from unisono.trace.schema import NAMES, NOT_KNOWN, Event, TraceError, from_row, member_name
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROWS_MAX = 200_000
-"""A run of at most so many rows is judged as a whole; an event takes about a kilobyte in a worker."""
+"""Maximum number of rows of a run that is judged in one task; an event takes about a kilobyte in a worker."""
 BYTES_MAX = 32 << 20
-"""And of at most so many bytes in files, because a file may hold more than what could be read of it."""
+"""Maximum number of bytes in the files of such a run: a file may hold more than what could be read of it."""
 
 COST = 16
 """What judging a byte in plain Python costs, compared with scanning it."""
@@ -34,7 +34,7 @@ Whose = tuple[str, str]
 """A run and its group."""
 
 _COLUMNS = ("run", "group", "what", "name", "members", "view", "witness", "text")
-SAID_DDL = (
+RUN_SAID_DDL = (
     "run string, `group` string, what string, name string, members array<string>, view string, "
     "witness map<string,string>, text string"
 )
@@ -42,10 +42,10 @@ SAID_DDL = (
 `problem` with a row or file."""
 
 
-def judge_whole(
+def judge_in_tasks(
     runs: DataFrame, files: DataFrame, also: Iterable[str] = (), size_bytes: int = 0, count: int = 0
 ) -> DataFrame:
-    """What is said of these runs (`SAID_DDL`), each judged in one task: on what their orders owe, and `also`.
+    """What is said of these runs (`RUN_SAID_DDL`), each judged in one task: on what their orders owe, and `also`.
 
     `files` names those that may hold rows of each run; they have `size_bytes` and are `count` in all.
     """
@@ -55,7 +55,7 @@ def judge_whole(
 
     asked = F.array(*(F.lit(one) for one in sorted(also))).cast("array<string>")
     bundles = _bundles(runs, files).select("runs", "paths", asked.alias("also"))
-    return bundles.repartition(tasks_for(size_bytes * COST, count)).mapInArrow(_judge_batches, SAID_DDL)
+    return bundles.repartition(tasks_for(size_bytes * COST, count)).mapInArrow(_judge_batches, RUN_SAID_DDL)
 
 
 def _bundles(runs: DataFrame, files: DataFrame) -> DataFrame:
@@ -104,7 +104,9 @@ def _judge_batches(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.R
             yield pyarrow.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
 
 
-def _judge_bundle(runs: Sequence[Whose], files: Sequence[Place], also: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
+def _judge_bundle(
+    runs: Sequence[Whose], files: Sequence[Location], also: Sequence[str] = ()
+) -> Iterator[tuple[Any, ...]]:
     lives: dict[Whose, dict[tuple[str, int], list[Event]]] = {whose: {} for whose in runs}
     troubled: dict[str | None, dict[str, str]] = {}  # by run and member: the first of its problems
     wanted = {run for run, _ in runs}
@@ -126,7 +128,7 @@ def _judge_bundle(runs: Sequence[Whose], files: Sequence[Place], also: Sequence[
         yield from _said(whose, verdict)
 
 
-def events_of_run(files: Iterable[Place], run: str) -> Iterator[Event]:
+def events_of_run(files: Iterable[Location], run: str) -> Iterator[Event]:
     """The rows of a run that can be used, life after life, each in the order of its indices."""
     lives: dict[tuple[str, int], list[Event]] = {}
     for file in files:
@@ -141,7 +143,7 @@ def _turn(event: Event) -> tuple[int, int]:
     return event.local_index, event.time_ns
 
 
-def _read(file: Place, runs: set[str]) -> Iterator[Event | dict[str, Any]]:
+def _read(file: Location, runs: set[str]) -> Iterator[Event | dict[str, Any]]:
     """Every row of these runs, as an event; one that cannot be used, of any run, as it is, with its `problem`."""
     for batch in read_file(file, runs):
         for row in batch.to_pylist():
