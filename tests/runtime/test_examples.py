@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import Random
 from time import monotonic
 from types import ModuleType
 
@@ -190,6 +191,41 @@ def test_a_client_locates_things_and_takes_each_once() -> None:
         assert ask("take", "piano") == "nobody has piano"
         for one in keepers:
             one.process.send_signal(signal.SIGTERM)
+
+
+BY_HAND = (ROOT / "examples" / "by_hand.py").read_text("utf-8")
+
+
+def test_two_members_by_hand_agree_without_a_network() -> None:
+    done = subprocess.run(
+        [sys.executable, "examples/by_hand.py"], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert done.stdout.splitlines() == [
+        "0.050 s  a:1 enters a view of 2",
+        "0.050 s  b:1 enters a view of 2",
+        "2.000 s  a:1 delivers question and remark",
+        "2.000 s  b:1 delivers question and remark",
+        "2.000 s  a:1 delivers answer",
+        "2.000 s  b:1 delivers answer",
+    ], done.stderr
+
+
+@pytest.mark.parametrize(
+    "next_one",
+    [
+        "network.pop()",
+        "network.pop(chance.randrange(len(network)))",
+        "(network.pop(0)[0], b'') if chance.random() < 0.2 else network.pop(0)",
+    ],
+    ids=["the newest first", "in any order", "a fifth is lost"],
+)
+def test_members_by_hand_cope_with_what_the_comment_suggests(next_one: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "network.pop(0)" in BY_HAND
+    exec(BY_HAND.replace("network.pop(0)", next_one), {"__name__": "by_hand", "chance": Random(7)})
+    lines = capsys.readouterr().out.splitlines()
+    a, b = ([line.split("delivers ")[1] for line in lines if f"{place} delivers" in line] for place in ("a:1", "b:1"))
+    assert a == b
+    assert sorted(" and ".join(a).split(" and ")) == ["answer", "question", "remark"]
 
 
 def load(name: str) -> ModuleType:
