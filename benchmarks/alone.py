@@ -157,12 +157,15 @@ async def measure(order: str, messages: int) -> dict[str, Any]:
             await one(payload)
             for role in ROLES:
                 times[role].append(meter.spent_ns[role])
-    counted = min(messages, 50)
-    meter.calls.clear()
+    calls: dict[str, list[int]] = {role: [] for role in ROLES}
     meter.names.clear()
+    counted = min(messages, 50)
     sys.setprofile(meter.profile)
     for _ in range(counted):
+        meter.calls.clear()
         await one(payload)
+        for role in ROLES:
+            calls[role].append(meter.calls[role])
     sys.setprofile(None)
     for reader in readers:
         reader.cancel()
@@ -171,10 +174,14 @@ async def measure(order: str, messages: int) -> dict[str, Any]:
     return {
         "order": order,
         "messages": messages,
-        "calls": {role: round(meter.calls[role] / counted, 1) for role in ROLES},
+        "calls": {role: int(median(calls[role])) for role in ROLES},
         "cpu_us": {role: round(median(times[role]) / 1e3, 1) for role in ROLES},
         "names": {
-            role: {name: round(count / counted, 1) for (of, name), count in meter.names.most_common() if of == role}
+            role: {
+                name: round(count / counted, 1)
+                for (of, name), count in meter.names.most_common()
+                if of == role and 2 * count > counted
+            }
             for role in ROLES
         },
     }
@@ -184,17 +191,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench alone", description="What a message alone costs, by role.")
     parser.add_argument("--messages", type=int, default=300, help="messages whose CPU time is measured")
     parser.add_argument("--order", choices=sorted(ORDERS), default="sequencer", help="the order of the group")
-    parser.add_argument("--names", action="store_true", help="also list which functions are called")
+    parser.add_argument("--names", action="store_true", help="also list which functions are called for most messages")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     chosen = parser.parse_args()
     found = asyncio.run(measure(chosen.order, chosen.messages))
     if chosen.json:
         print(json.dumps(found))
         return 0
-    print(f"{'role':10} {'Python calls':>12} {'CPU, µs':>9}   (median of {chosen.messages} messages, {chosen.order})")
+    print(f"{'role':10} {'Python calls':>12} {'CPU, µs':>9}   (medians of {chosen.messages} messages, {chosen.order})")
     for role in ROLES:
-        print(f"{role:10} {found['calls'][role]:12.1f} {found['cpu_us'][role]:9.1f}")
-    print(f"{'all':10} {sum(found['calls'].values()):12.1f} {sum(found['cpu_us'].values()):9.1f}")
+        print(f"{role:10} {found['calls'][role]:12} {found['cpu_us'][role]:9.1f}")
+    print(f"{'all':10} {sum(found['calls'].values()):12} {sum(found['cpu_us'].values()):9.1f}")
     if chosen.names:
         for role in ROLES:
             print(f"\n{role}")
