@@ -25,7 +25,7 @@ The charter never changes in a ballot: whatever changes, another ballot is neede
 question and its answer get through in 70 % of all tries: if the time between tries doubled, there would be four, and of 300 crashes
 in a group of five, five would cost a healthy member its place, too.
 
-Answers and cuts travel by **star**, or by **ring** first and by star where that takes too long (`membership_ring`).
+Answers and cuts travel by **star**, or by **ring** first and by star where that takes too long (`ring`).
 """
 
 from __future__ import annotations

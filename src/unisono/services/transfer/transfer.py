@@ -53,7 +53,7 @@ taken its first view is not busy, and may have no reader before others have join
 has, and what it holds back follows. Nobody else may, so there is one; it knows because all others said, in one view, that
 they wait. Founders of groups that meet later merge.
 
-**Primary policy.** Nothing is merged. A charter that is primary names its **holders** (`membership_primary`): they carry the state
+**Primary policy.** Nothing is merged. A charter that is primary names its **holders** (`membership.primary`): they carry the state
 into the view. A live member of the holders' part with the same state goes on too, though its transfer may have ended after it
 answered the ballot. Everyone else, live or not, waits and takes the state over; one that has more to lose than what its
 application began with is told so (`Replaced`). A primary without holders is the first: all wait, as soon as their applications
