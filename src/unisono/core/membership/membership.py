@@ -79,6 +79,7 @@ from unisono.core.wire.control import (
     DECREE,
     ROLL,
     Charter,
+    Chunk,
     Closed,
     Confirm,
     Control,
@@ -92,7 +93,6 @@ from unisono.core.wire.control import (
     Notice,
     Outbid,
     Outlive,
-    Piece,
     Propose,
     Pull,
     Refuse,
@@ -418,7 +418,7 @@ class Membership:
         if handle is not None:
             handle(self, sender, message)
 
-    def _ballot_of(self, message: Confirm | Piece | Pull | Outbid | Moved) -> Ballot | None:
+    def _ballot_of(self, message: Confirm | Chunk | Pull | Outbid | Moved) -> Ballot | None:
         """My ballot, if the message is about it."""
         ballot = self._ballot
         return ballot if ballot is not None and message.ballot == ballot.id else None
@@ -438,7 +438,7 @@ class Membership:
         else:
             self._remind(sender, message.ballot)
 
-    def _take_piece(self, sender: MemberId, message: Piece) -> None:
+    def _take_chunk(self, sender: MemberId, message: Chunk) -> None:
         if message.topic == CUT:
             self._participant.flush(sender, message)
             if self._participant.nonsense.get(sender, 0) >= LIES_MAX and sender != self.id:
@@ -448,7 +448,7 @@ class Membership:
         else:
             ballot = self._ballot_of(message)
             if ballot is not None:
-                ballot.piece(sender, message)
+                ballot.take_chunk(sender, message)
                 self._give_up(ballot)
 
     def _pulled(self, sender: MemberId, message: Pull) -> None:
@@ -488,29 +488,29 @@ class Membership:
         if self._discovery.is_refused and self._settings.stops_when_refused:
             self._timing.joined_at = None
 
-    def _take_token(self, sender: MemberId, piece: Piece) -> None:
+    def _take_token(self, sender: MemberId, chunk: Chunk) -> None:
         """A token of the ring comes to me, or back to me."""
-        p, ballot = self._participant, self._ballot_of(piece)
+        p, ballot = self._participant, self._ballot_of(chunk)
         if ballot is not None:
-            token = self._ring.take(sender, piece)
+            token = self._ring.take(sender, chunk)
             if token is not None:
                 ballot.come_around(sender, token)
                 self._give_up(ballot)
                 self._finish(ballot)
-        elif piece.ballot.proposer != self.id and not p.has_seen(piece):
+        elif chunk.ballot.proposer != self.id and not p.has_seen(chunk):
             settings = self._settings
-            if piece.total > settings.piece_bytes_max * settings.pieces_max and not self._knows(
-                sender, piece.ballot.proposer
+            if chunk.total > settings.chunk_bytes_max * settings.chunks_max and not self._knows(
+                sender, chunk.ballot.proposer
             ):
                 self._context.refuse("token of strangers")
                 return
-            token = self._ring.take(sender, piece)
+            token = self._ring.take(sender, chunk)
             if isinstance(token, RollCall):
-                proposal = p.called(sender, piece, token)
+                proposal = p.called(sender, chunk, token)
                 if proposal is not None:
-                    self._proposed(piece.ballot.proposer, proposal, token)
+                    self._proposed(chunk.ballot.proposer, proposal, token)
             elif token is not None:
-                p.decree(sender, piece.ballot, token)
+                p.decree(sender, chunk.ballot, token)
 
     def _knows(self, *members: MemberId) -> bool:
         """Whether one of these is in my view, or has greeted me from another one."""
@@ -597,7 +597,7 @@ class Membership:
         Outlive: _outlived,
         Notice: _noticed,
         Propose: _proposed,
-        Piece: _take_piece,
+        Chunk: _take_chunk,
         Pull: _pulled,
         Fetch: _fetched,
         Confirm: _confirmed,
