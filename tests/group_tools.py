@@ -12,7 +12,7 @@ from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.tickets import PAIR
 from unisono.core.streams.settings import StreamSettings
 from unisono.core.types import CastOptions, MemberId, Packet, Rank
-from unisono.core.wire.control import CUT, Control, ControlCodec, Piece
+from unisono.core.wire.control import CUT, Chunk, Control, ControlCodec
 from unisono.core.wire.envelope import BODY, HEAD, NAK, ROW, SEND
 from unisono.core.wire.frame import HEAD_BYTES, Frames
 from unisono.core.wire.frame import Control as ControlFrame
@@ -98,7 +98,7 @@ def lose_control(world: GroupWorld, rule: Callable[[str, str, Control], bool]) -
 
 
 def is_cut(message: Control) -> bool:
-    return isinstance(message, Piece) and message.topic == CUT
+    return isinstance(message, Chunk) and message.topic == CUT
 
 
 def cut_both(world: GroupWorld, one: str, other: str) -> None:

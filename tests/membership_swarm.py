@@ -11,7 +11,7 @@ from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.settings import MembershipSettings, Policy
 from unisono.core.types import CastOptions, MemberId
-from unisono.core.wire.control import Confirm, Control, Fetch, Hello, Install, Piece, Propose
+from unisono.core.wire.control import Chunk, Confirm, Control, Fetch, Hello, Install, Propose
 from unisono.trace.checks import Verdict
 
 SWARM_ORDERS = ("fifo", "causal", "sequencer", "abcast", "toto")
@@ -29,7 +29,7 @@ FAULTS = (
     "storm",
     *("ambush",) * 4,
 )
-STEPS = (Propose, Piece, Piece, Fetch, Confirm, Install, Hello)
+STEPS = (Propose, Chunk, Chunk, Fetch, Confirm, Install, Hello)
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Run:
         self.over = False  # no more faults
         small = random.random() < 0.5
         settings = MembershipSettings(
-            piece_bytes_max=random.choice((64, 200)) if small else 8192,
+            chunk_bytes_max=random.choice((64, 200)) if small else 8192,
             members_min=1,
             policy=Policy.PRIMARY if self.primary else Policy.PARTITIONABLE,
             collect=self.collect or Random(f"collect {self.seed} {self.order}").choice(("star", "ring")),

@@ -5,8 +5,8 @@ same, and it comes around. 3. A installs a view that says C came along, although
 
 **Pass on once.** 1. B hands the token to C, and it is lost. 2. Nobody else has it: the whole round waits for the star.
 
-**Take a token twice.** 1. C has the whole token; pieces of it come again, because the network doubled them or B repeats itself.
-2. C begins to gather it anew and pulls the rest, which brings more pieces to pull for.
+**Take a token twice.** 1. C has the whole token; chunks of it come again, because the network doubled them or B repeats itself.
+2. C begins to gather it anew and pulls the rest, which brings more chunks to pull for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from unisono.core.membership.membership import Membership
 from unisono.core.membership.participant import Participant
 from unisono.core.membership.ring import Ring
 from unisono.core.types import MemberId, ViewId
-from unisono.core.wire.control import Decree, Piece, RollCall
+from unisono.core.wire.control import Chunk, Decree, RollCall
 
 
 class HastyParticipant(Participant):
@@ -41,9 +41,9 @@ class PassesOnOnce(Membership):
 
 
 class ForgetfulRing(Ring):
-    def take(self, sender: MemberId, piece: Piece) -> RollCall | Decree | None:
+    def take(self, sender: MemberId, chunk: Chunk) -> RollCall | Decree | None:
         self._taken = None
-        return super().take(sender, piece)
+        return super().take(sender, chunk)
 
 
 class TakesTokensTwice(Membership):

@@ -20,6 +20,7 @@ from unisono.core.membership.tickets import PAIR
 from unisono.core.types import MemberId, ViewId
 from unisono.core.wire.codec import VERSION
 from unisono.core.wire.control import (
+    Chunk,
     Confirm,
     Dismiss,
     Fetch,
@@ -28,7 +29,6 @@ from unisono.core.wire.control import (
     Moved,
     Notice,
     Outbid,
-    Piece,
     Propose,
     Pull,
     Refuse,
@@ -111,8 +111,8 @@ def rogue(siege: Besieged) -> Iterator[bytes]:
                 yield siege.control(sender, Refuse("go away", ballot))
                 yield siege.control(sender, Dismiss(ballot, view.id, other, number, 1))
                 for topic in range(6):
-                    yield siege.control(sender, Piece(ballot, topic, 0, min(number, 2**30), b"piece" * 100))
-                    yield siege.control(sender, Piece(ballot, topic, number, 2**64 - 1, b"piece"))
+                    yield siege.control(sender, Chunk(ballot, topic, 0, min(number, 2**30), b"piece" * 100))
+                    yield siege.control(sender, Chunk(ballot, topic, number, 2**64 - 1, b"piece"))
                 for base in (None, view.id, ballot):
                     yield siege.control(sender, Propose(ballot, base, (member, victim)))
                     yield siege.control(sender, Propose(ballot, base, (victim, victim)))

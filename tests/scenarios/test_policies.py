@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,12 +16,12 @@ from unisono.core.member.member import Member, Settings
 from unisono.core.member.settings import FlowSettings, Slow
 from unisono.core.member.watchdog import Watch
 from unisono.core.membership.contacts import Contacts
-from unisono.core.membership.context import Evicted
+from unisono.core.membership.context import Context, Engine, Evicted
 from unisono.core.membership.departures import Departures
 from unisono.core.streams.pacing import Slowness
 from unisono.core.streams.settings import KIB, StreamSettings
 from unisono.core.streams.streams import Streams
-from unisono.core.types import Batch, MemberId
+from unisono.core.types import Batch, MemberId, View, ViewId
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_swarm import try_outing
 from unisono.sim.group_world import QUICK, GroupWorld, Process
@@ -444,30 +444,31 @@ def test_settings_that_do_not_fit_each_other_are_refused() -> None:
 # Who must go, by the piece.
 
 
+A, B, C = (MemberId(name) for name in "abc")
+VIEW = View(ViewId(1, A), (A, B, C))
+
+
+def departures_of(member: MemberId) -> Departures:
+    settings = QUICK.membership
+    context = Context(member, cast(Engine, None), ORDERS, "fifo", QUICK.config, settings)
+    return Departures(context, Contacts(member, settings))
+
+
 def test_of_two_that_find_each_other_slow_the_first_accuser_stays() -> None:
-    world = GroupWorld("fifo", 10)
-    world.gather("abc")
-    a, b, c = (world.processes[name] for name in "abc")
-    departures, view = a.member._membership.departures, a.member.view
-    assert view is not None
-    for accuser, accused in ((c, b), (b, c)):
-        other = Departures(accuser.member._membership._context, Contacts(accuser.id, QUICK.membership))
-        other.evict(accused.id, SECOND)
-        departures.hear(accuser.id, other.told(()), view)
-    assert list(departures.evicting) == [b.id]
-    assert departures.evicting[b.id].by == c.id
+    departures = departures_of(A)
+    for accuser, accused in ((C, B), (B, C)):
+        other = departures_of(accuser)
+        other.evict(accused, SECOND)
+        departures.hear(accuser, other.told(()), VIEW)
+    assert list(departures.evicting) == [B]
+    assert departures.evicting[B].by == C
 
 
 def test_nobody_is_evicted_on_the_word_of_a_third_about_itself_or_me() -> None:
-    world = GroupWorld("fifo", 11)
-    world.gather("abc")
-    a, b = world.processes["a"], world.processes["b"]
-    departures, view = a.member._membership.departures, a.member.view
-    assert view is not None
-    other = Departures(b.member._membership._context, Contacts(b.id, QUICK.membership))
-    for accused in (a.id, b.id, MemberId("x")):
+    departures, other = departures_of(A), departures_of(B)
+    for accused in (A, B, MemberId("x")):
         other.evict(accused, SECOND)
-    departures.hear(b.id, other.told(()), view)
+    departures.hear(B, other.told(()), VIEW)
     assert not departures.evicting
 
 

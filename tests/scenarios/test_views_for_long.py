@@ -115,10 +115,10 @@ def test_a_process_that_stalls_now_and_then_still_notices_a_crash() -> None:
     assert world.processes["a"].member._detector.pauses > 2
 
 
-@pytest.mark.parametrize("piece_bytes_max", [100, 1_200])
-def test_one_that_cannot_close_is_left_behind(piece_bytes_max: int) -> None:
-    """If its cut came in several pieces it asked for them again and again, was taken for alive, and all stood still."""
-    world = GroupWorld("fifo", seed=1, settings=with_membership(piece_bytes_max=piece_bytes_max))
+@pytest.mark.parametrize("chunk_bytes_max", [100, 1_200])
+def test_one_that_cannot_close_is_left_behind(chunk_bytes_max: int) -> None:
+    """If its cut came in several chunks it asked for them again and again, was taken for alive, and all stood still."""
+    world = GroupWorld("fifo", seed=1, settings=with_membership(chunk_bytes_max=chunk_bytes_max))
     world.gather("abc")
     world.has_liars = True  # to c, the cut of an order that it does not know is one
     c = world.processes["c"].member

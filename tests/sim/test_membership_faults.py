@@ -13,7 +13,7 @@ from tests.membership_harness import Node, World
 from unisono.core.config import MILLISECOND
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.types import Batch, CastOptions, MemberId, View
-from unisono.core.wire.control import CUT, DECREE, ROLL, Confirm, Control, Install, Piece, Propose
+from unisono.core.wire.control import CUT, DECREE, ROLL, Chunk, Confirm, Control, Install, Propose
 from unisono.trace.checks import Result
 
 ORDERS = ("fifo", "causal", "sequencer", "abcast", "tomp", "toto", "all-ack")
@@ -40,11 +40,11 @@ def losing(*rules: Callable[[MemberId, MemberId, Control], bool]) -> Callable[[M
 
 
 def is_cut(message: Control) -> bool:
-    return isinstance(message, Piece) and message.topic in (CUT, DECREE)
+    return isinstance(message, Chunk) and message.topic in (CUT, DECREE)
 
 
 def is_proposal(message: Control) -> bool:
-    return isinstance(message, Propose) or (isinstance(message, Piece) and message.topic == ROLL)
+    return isinstance(message, Propose) or (isinstance(message, Chunk) and message.topic == ROLL)
 
 
 # Crash and view change.

@@ -9,7 +9,7 @@ from tests.sim.test_membership_faults import ORDERS, is_proposal, judged, losing
 from unisono.core.config import SECOND
 from unisono.core.membership.settings import MembershipSettings, Policy
 from unisono.core.types import MemberId
-from unisono.core.wire.control import ANSWER, Control, Piece
+from unisono.core.wire.control import ANSWER, Chunk, Control
 
 order = pytest.mark.parametrize("order", ORDERS)
 pytestmark = pytest.mark.usefixtures("collect")
@@ -152,7 +152,7 @@ def test_d7_the_merge_answer_is_lost(order: str) -> None:
     world.partition("ab", "cd")
     assert world.run(10, lambda: is_split(world, "ab", "cd"))
     world.heal()
-    world.filter = losing(lambda s, _, m: isinstance(m, Piece) and m.topic == ANSWER and s.address in "cd")
+    world.filter = losing(lambda s, _, m: isinstance(m, Chunk) and m.topic == ANSWER and s.address in "cd")
     talk(world)
     world.run(3)
     world.filter = None

@@ -6,7 +6,7 @@ import pytest
 
 from tests.group_tools import lose_control, passes, settles
 from unisono.core.membership import ballot as membership_proposal
-from unisono.core.wire.control import ANSWER, CUT, Confirm, Control, Piece, Propose
+from unisono.core.wire.control import ANSWER, CUT, Chunk, Confirm, Control, Propose
 from unisono.sim.group_world import GroupWorld
 
 LOST = 5
@@ -18,11 +18,11 @@ def is_question(message: Control) -> bool:
 
 
 def is_answer(message: Control) -> bool:
-    return isinstance(message, Piece) and message.topic == ANSWER
+    return isinstance(message, Chunk) and message.topic == ANSWER
 
 
 def is_cut(message: Control) -> bool:
-    return isinstance(message, Piece) and message.topic == CUT
+    return isinstance(message, Chunk) and message.topic == CUT
 
 
 def is_confirmation(message: Control) -> bool:

@@ -12,7 +12,7 @@ from tests.membership_swarm import Run
 from tests.mutants import ring_mutants as mutants
 from tests.sim.test_membership_faults import judged, losing, payloads, settle
 from unisono.core.config import MILLISECOND, Config
-from unisono.core.membership.chunks import pieces
+from unisono.core.membership.chunks import chunks_of
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.ring import after, before, ring_of
 from unisono.core.membership.settings import MembershipSettings
@@ -22,10 +22,10 @@ from unisono.core.wire.control import (
     CUT,
     DECREE,
     ROLL,
+    Chunk,
     Control,
     ControlCodec,
     Decree,
-    Piece,
     Pull,
     RollCall,
 )
@@ -38,13 +38,13 @@ A, B, C = (MemberId(name) for name in "abc")
 
 def name_of(message: Control) -> str:
     topics = {ANSWER: "answer", CUT: "cut", ROLL: "roll", DECREE: "decree"}
-    if isinstance(message, Piece):
+    if isinstance(message, Chunk):
         return topics.get(message.topic, "fetched")
     return type(message).__name__.lower()
 
 
 def is_piece(message: Control, topic: int) -> bool:
-    return isinstance(message, Piece) and message.topic == topic
+    return isinstance(message, Chunk) and message.topic == topic
 
 
 def counting(world: World, *rules: Callable[[MemberId, MemberId, Control], bool]) -> Counter[str]:
@@ -152,7 +152,7 @@ def test_a_crash_in_the_ring_restarts_it_with_a_higher_ballot(victim: str, topic
 
 
 def test_tokens_in_small_pieces_get_through_heavy_loss() -> None:
-    settings = MembershipSettings(collect="ring", piece_bytes_max=64, pieces_max=2)
+    settings = MembershipSettings(collect="ring", chunk_bytes_max=64, chunks_max=2)
     world = World("causal", settings=settings, loss=0.3, duplication=0.2)
     world.group("abcd")
     world.crash("d")
@@ -160,14 +160,14 @@ def test_tokens_in_small_pieces_get_through_heavy_loss() -> None:
     judged(world)
 
 
-def test_a_token_whose_pieces_come_twice_is_gathered_once() -> None:
-    """The swarm found it: the pieces of a token that had been taken were taken for a new one, and every pull brought more."""
+def test_a_token_whose_chunks_come_twice_is_gathered_once() -> None:
+    """The swarm found it: the chunks of a token that had been taken were taken for a new one, and every pull brought more."""
     assert pulls_of_doubled_tokens(Membership) < 60
     assert pulls_of_doubled_tokens(mutants.TakesTokensTwice) > 60, "the test can fail"
 
 
 def pulls_of_doubled_tokens(kind: type[Membership]) -> int:
-    world = calm(kind, MembershipSettings(collect="ring", piece_bytes_max=64))
+    world = calm(kind, MembershipSettings(collect="ring", chunk_bytes_max=64))
     world.random.random = lambda: 0.5  # type: ignore[method-assign]
     world.duplication = 1.0
     world.crash("e")
@@ -194,7 +194,7 @@ def test_a_payload_goes_to_its_addressees_alone_although_the_token_passes_everyo
     seen_by_d: list[bytes] = []
 
     def watch(_: MemberId, to: MemberId, message: Control) -> bool:
-        if to.address == "d" and isinstance(message, Piece):
+        if to.address == "d" and isinstance(message, Chunk):
             seen_by_d.append(message.data)
         return True
 
@@ -260,10 +260,10 @@ def test_the_ring_is_the_default_of_rmp_alone_and_settings_overrule(order: str) 
 # Hostile tokens.
 
 
-def token(ballot: ViewId, topic: int, record: RollCall | Decree) -> Piece:
+def token(ballot: ViewId, topic: int, record: RollCall | Decree) -> Chunk:
     data = ControlCodec(Config()).encode(record)
-    (piece,) = pieces(ballot, topic, data, 0, 1 << 20, 1)
-    return piece
+    (chunk,) = chunks_of(ballot, topic, data, 0, 1 << 20, 1)
+    return chunk
 
 
 def test_tokens_that_cannot_be_are_refused_and_change_nothing() -> None:
@@ -274,19 +274,19 @@ def test_tokens_that_cannot_be_are_refused_and_change_nothing() -> None:
     ballot = ViewId(9, A)
     bases = ((A, view.id), (B, view.id), (C, view.id))
     strangers = tuple((MemberId(name), None) for name in "axy")
-    for sender, piece in (
+    for sender, chunk in (
         (C, token(ballot, ROLL, RollCall(bases, (), (b"",)))),  # not from the one before me
         (A, token(ViewId(10, A), ROLL, RollCall(bases, (), (b"", b"")))),  # not my turn
         (A, token(ViewId(11, A), ROLL, RollCall(bases, (), ()))),
         (A, token(ViewId(12, A), ROLL, RollCall(strangers, (), (b"",)))),  # without me
         (A, token(ViewId(13, A), ROLL, RollCall((*bases, bases[0]), (), (b"",)))),  # twice the same
-        (A, Piece(ViewId(14, A), ROLL, 0, 2**62, b"x")),
-        (A, Piece(ViewId(15, A), ROLL, 0, 3, b"xyz")),
+        (A, Chunk(ViewId(14, A), ROLL, 0, 2**62, b"x")),
+        (A, Chunk(ViewId(15, A), ROLL, 0, 3, b"xyz")),
     ):
-        b.turn(lambda sender=sender, piece=piece: b.membership.receive(sender, piece))  # type: ignore[misc]
+        b.turn(lambda sender=sender, chunk=chunk: b.membership.receive(sender, chunk))  # type: ignore[misc]
         assert not b.membership.is_engaged
     refused = b.membership.refused
-    assert (refused["roll call"], refused["parcel too large"], refused["token"]) == (5, 1, 1)
+    assert (refused["roll call"], refused["chunks too large"], refused["token"]) == (5, 1, 1)
     judged(world)
 
 
@@ -298,7 +298,7 @@ def test_an_answer_in_the_token_that_cannot_be_read_is_held_against_its_author()
 
     def watch(_: MemberId, to: MemberId, message: Control) -> bool:
         nonlocal spoilt
-        if isinstance(message, Piece) and message.topic == ROLL and to == A and not spoilt:
+        if isinstance(message, Chunk) and message.topic == ROLL and to == A and not spoilt:
             spoilt = True
             roll = codec.read(message.data)
             assert isinstance(roll, RollCall)

@@ -7,14 +7,14 @@ import pytest
 from tests.group_tools import control_in, send, with_membership
 from unisono.core.config import SECOND, Config
 from unisono.core.errors import PeerFault
-from unisono.core.membership.chunks import Parcel
+from unisono.core.membership.chunks import IncomingChunks
 from unisono.core.membership.context import Outlived, Refused
 from unisono.core.membership.discovery import REASON_LETTERS_MAX, REFUSAL_PROBES
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.tickets import PAIR
 from unisono.core.types import MemberId, ViewId
 from unisono.core.wire.codec import Codec
-from unisono.core.wire.control import ANSWER, ROLL, Answer, Hello, Notice, Outlive, Piece, Propose, Refuse, Standing
+from unisono.core.wire.control import ANSWER, ROLL, Answer, Chunk, Hello, Notice, Outlive, Propose, Refuse, Standing
 from unisono.core.wire.frame import ADDRESS_BYTES_MAX, Frames
 from unisono.orders.registry import ORDERS
 from unisono.orders.rmp_recovery import RmpReport, recover
@@ -69,12 +69,12 @@ def test_a_notice_sends_members_to_a_few_addresses_at_most() -> None:
     assert world.network.sent - before <= MembershipSettings().probe_addresses_max
 
 
-def test_a_parcel_holds_no_more_than_it_says() -> None:
-    """Pieces that overlap were all kept."""
-    parcel = Parcel(ViewId(100, STRANGER), ROLL, 70_000)
+def test_chunked_data_holds_no_more_than_it_says() -> None:
+    """Chunks that overlap were all kept."""
+    incoming = IncomingChunks(ViewId(100, STRANGER), ROLL, 70_000)
     for offset in range(1, 500):
-        parcel.add(Piece(parcel.ballot, ROLL, offset, 70_000, bytes(60_000)))
-    assert sum(map(len, parcel._pieces.values())) <= 70_000
+        incoming.add(Chunk(incoming.ballot, ROLL, offset, 70_000, bytes(60_000)))
+    assert sum(map(len, incoming._chunks.values())) <= 70_000
 
 
 def test_refusals_are_heard_now_and_then() -> None:
@@ -126,8 +126,8 @@ class Liar:
             report = codec.encode(RmpReport((0,) * len(self._listed), 0, (), self._unsent))
             answer = Answer(self._hello.view, self._listed, "rmp", report, None, False, False, Standing(None, ()))
             data = a.member._control.encode(answer)
-            piece = Piece(message.ballot, ANSWER, 0, len(data), data)
-            self._world.after(1_000, lambda: send(self._world, "a", self._me, piece))
+            chunk = Chunk(message.ballot, ANSWER, 0, len(data), data)
+            self._world.after(1_000, lambda: send(self._world, "a", self._me, chunk))
 
 
 @pytest.mark.parametrize("unsent", [0, 2**32 - 1], ids=["lists that differ", "a number that is too large"])
@@ -204,8 +204,8 @@ def test_a_refusal_expires_unless_it_is_repeated() -> None:
 def test_a_long_token_of_strangers_takes_no_memory() -> None:
     """A token of the ring was taken in from anyone, half a gigabyte of it."""
     world, a = settled()
-    limit = a.member.settings.membership.piece_bytes_max * a.member.settings.membership.pieces_max
-    token = Piece(ViewId(100, STRANGER), ROLL, 0, limit + 1, bytes(1_000))
+    limit = a.member.settings.membership.chunk_bytes_max * a.member.settings.membership.chunks_max
+    token = Chunk(ViewId(100, STRANGER), ROLL, 0, limit + 1, bytes(1_000))
     send(world, "a", STRANGER, token)
     membership = a.member._membership
     assert membership.refused["token of strangers"] == 1

@@ -20,7 +20,7 @@ def test_swarm(order: str, block: int) -> None:
     ("seed", "order"),
     [
         (43, "fifo"),  # a suspected member in a stranger's list was proposed, and dropped, thousands of times a second
-        (1223, "sequencer"),  # a piece of a cut called up 64 others: 39,000 for a parcel of 115, in half a second
+        (1223, "sequencer"),  # a chunk of a cut called up 64 others: 39,000 for data of 115, in half a second
         (1280, "abcast"),  # the same with roll calls and answers
     ],
 )

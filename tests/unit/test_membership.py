@@ -13,7 +13,7 @@ from tests.membership_harness import World
 from unisono.core.config import SECOND, Config
 from unisono.core.departure import Cause, Departure
 from unisono.core.errors import ConfigError, Misuse
-from unisono.core.membership.chunks import Parcel, pieces
+from unisono.core.membership.chunks import IncomingChunks, chunks_of
 from unisono.core.membership.context import MembershipOut, Refused
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.primary import NOTHING, Judgement, confirmed, installed, judge, restore
@@ -22,9 +22,10 @@ from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire import control
 from unisono.core.wire.codec import Codec
 from unisono.core.wire.control import (
+    CHUNKED_WIRE,
     CONTROL_WIRE,
-    PARCEL_WIRE,
     Answer,
+    Chunk,
     Confirm,
     ControlCodec,
     EarlierQuorum,
@@ -33,7 +34,6 @@ from unisono.core.wire.control import (
     Hello,
     Moved,
     Part,
-    Piece,
     Quorum,
     Standing,
 )
@@ -51,7 +51,7 @@ V1, V2, V3 = ViewId(1, A), ViewId(2, A), ViewId(3, MemberId("b", 7))
     [
         {"retry_ns": 0},
         {"retry_ns": True},
-        {"piece_bytes_max": 10},
+        {"chunk_bytes_max": 10},
         {"members_min": 0},
         {"policy": "democracy"},
         {"collect": "pigeon"},
@@ -92,7 +92,7 @@ SAMPLES: tuple[tuple[Any, ...], ...] = (
     control.Notice(V1, (A,), (), False, "", (GONE,), True),
     control.Propose(V2, None, (A, B)),
     control.Propose(V2, V1, (A, B)),
-    Piece(V2, 1, 10, 2**40, b"data"),
+    Chunk(V2, 1, 10, 2**40, b"data"),
     control.Pull(V2, 0, 7),
     control.Fetch(V2, 3, V1, ((0, 1, 4), (2, 7, 7))),
     Confirm(V2),
@@ -123,7 +123,7 @@ def test_every_control_message_comes_back(sample: tuple[Any, ...]) -> None:
 
 
 def test_every_layout_has_a_sample() -> None:
-    assert {layout.type for layout in (*CONTROL_WIRE, *PARCEL_WIRE)} == {type(sample) for sample in SAMPLES}
+    assert {layout.type for layout in (*CONTROL_WIRE, *CHUNKED_WIRE)} == {type(sample) for sample in SAMPLES}
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: type(sample).__name__)
@@ -170,55 +170,55 @@ def test_reports_and_cuts_of_every_order_travel(name: str) -> None:
 
 
 def test_kinds_of_reports_cuts_and_control_are_apart() -> None:
-    kinds = [layout.kind for layout in (*FLUSH_LAYOUTS, *CONTROL_WIRE, *PARCEL_WIRE)]
+    kinds = [layout.kind for layout in (*FLUSH_LAYOUTS, *CONTROL_WIRE, *CHUNKED_WIRE)]
     assert len(set(kinds)) == len(kinds)
 
 
-# Parcels.
+# Chunks.
 
 
-def test_a_parcel_arrives_whatever_is_lost_and_in_whatever_order() -> None:
+def test_chunked_data_arrives_whatever_is_lost_and_in_whatever_order() -> None:
     random = Random(3)
     data = bytes(random.randrange(256) for _ in range(1000))
-    parcel = Parcel(V1, 0, len(data))
+    incoming = IncomingChunks(V1, 0, len(data))
     asked = 0
-    for piece in pieces(V1, 0, data, 0, 64, 1):
-        parcel.add(piece)
-    while not parcel.is_whole:
-        pull = parcel.pull(256, again=True)
+    for chunk in chunks_of(V1, 0, data, 0, 64, 1):
+        incoming.add(chunk)
+    while not incoming.is_whole:
+        pull = incoming.pull(256, again=True)
         assert pull is not None
         asked += 1
-        some = list(pieces(V1, 0, data, pull.offset, 64, 4))
+        some = list(chunks_of(V1, 0, data, pull.offset, 64, 4))
         random.shuffle(some)
-        for piece in some:
+        for chunk in some:
             if random.random() < 0.7:
-                parcel.add(piece)
-    assert parcel.bytes() == data
+                incoming.add(chunk)
+    assert incoming.bytes() == data
     assert asked < 20
 
 
 def test_pieces_that_do_not_fit_are_ignored() -> None:
-    parcel = Parcel(V1, 0, 10)
-    assert not parcel.add(Piece(V1, 0, 8, 10, b"abc"))
-    assert not parcel.add(Piece(V1, 0, 0, 11, b"abc"))
-    assert not parcel.add(Piece(V1, 0, 0, 10, b""))
-    assert parcel.add(Piece(V1, 0, 0, 10, b"0123456789"))
-    assert not parcel.add(Piece(V1, 0, 0, 10, b"0123456789"))
-    assert parcel.bytes() == b"0123456789"
+    incoming = IncomingChunks(V1, 0, 10)
+    assert not incoming.add(Chunk(V1, 0, 8, 10, b"abc"))
+    assert not incoming.add(Chunk(V1, 0, 0, 11, b"abc"))
+    assert not incoming.add(Chunk(V1, 0, 0, 10, b""))
+    assert incoming.add(Chunk(V1, 0, 0, 10, b"0123456789"))
+    assert not incoming.add(Chunk(V1, 0, 0, 10, b"0123456789"))
+    assert incoming.bytes() == b"0123456789"
 
 
-def test_an_empty_parcel_is_one_empty_piece() -> None:
-    (piece,) = pieces(V1, 0, b"", 0, 64, 1)
-    parcel = Parcel(V1, 0, 0)
-    assert not parcel.is_whole
-    assert parcel.add(piece)
-    assert parcel.is_whole
-    assert parcel.bytes() == b""
+def test_empty_data_is_one_empty_chunk() -> None:
+    (chunk,) = chunks_of(V1, 0, b"", 0, 64, 1)
+    incoming = IncomingChunks(V1, 0, 0)
+    assert not incoming.is_whole
+    assert incoming.add(chunk)
+    assert incoming.is_whole
+    assert incoming.bytes() == b""
 
 
 @pytest.mark.parametrize("order", ["sequencer", "toto", "abcast"])
 def test_control_messages_stay_small_however_much_is_missing(order: str) -> None:
-    world = World(order, settings=MembershipSettings(piece_bytes_max=256))
+    world = World(order, settings=MembershipSettings(chunk_bytes_max=256))
     a, b, _ = world.group("abc")
     world.cut("a", "c")
     for number in range(20):
@@ -233,8 +233,8 @@ def test_control_messages_stay_small_however_much_is_missing(order: str) -> None
 
 
 def test_a_large_cut_in_small_pieces_gets_through_heavy_loss() -> None:
-    """Found by the swarm: repeats backed off although pieces arrived, the proposer took that for silence, for ever."""
-    world = World("sequencer", 20, settings=MembershipSettings(piece_bytes_max=64))
+    """Found by the swarm: repeats backed off although chunks arrived, the proposer took that for silence, for ever."""
+    world = World("sequencer", 20, settings=MembershipSettings(chunk_bytes_max=64))
     a, *_ = world.group("abcd")
     for name in "bcd":
         world.cut("a", name)
@@ -383,7 +383,7 @@ def test_a_holder_that_installs_a_primary_because_it_is_asked_from_there_says_th
     assert c.view is not None
     first = c.view.id
     assert c.membership.holds == Held(first), "of the first primary everyone has everything"
-    world.filter = lambda _, to, message: to != c.id or isinstance(message, control.Propose | Piece)
+    world.filter = lambda _, to, message: to != c.id or isinstance(message, control.Propose | Chunk)
     (d,) = world.start("d", seeds=("a",))
     assert world.run(5, lambda: d.view is not None and first == c.view.id != d.view.id), world.story()  # type: ignore[union-attr]
     assert d.view is not None
@@ -583,7 +583,7 @@ def test_explain_says_who_is_waited_for() -> None:
     world = World("fifo")
     nodes = world.group("abc")
     assert nodes[0].membership.explain() is None
-    world.filter = lambda sender, to, message: not isinstance(message, Piece)
+    world.filter = lambda sender, to, message: not isinstance(message, Chunk)
     world.crash("c")
     assert world.run(5, lambda: nodes[0].membership.is_proposing)
     world.run(0.5)

@@ -12,13 +12,12 @@ from tests.membership_harness import World
 from unisono.core.config import Config
 from unisono.core.errors import PeerFault
 from unisono.core.membership.contacts import HEARSAY_GREETINGS, Contacts
-from unisono.core.membership.context import Refused
-from unisono.core.membership.explain import REASON_CHARACTERS_MAX, explain_standing
+from unisono.core.membership.explain import REASON_CHARACTERS_MAX
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.participant import Participant
 from unisono.core.membership.settings import MembershipSettings, Policy
 from unisono.core.types import MemberId, View, ViewId
-from unisono.core.wire.control import Answer, Control, Hello, Propose
+from unisono.core.wire.control import Answer, Control, Hello, Propose, Refuse
 from unisono.orders.registry import ORDERS
 from unisono.orders.sequencer import Sequencer
 from unisono.trace.checks import Result
@@ -101,8 +100,6 @@ def test_one_without_a_group_refuses_nobody_the_right_to_found_one() -> None:
 
 
 def test_a_refusal_from_somebody_whom_nobody_asked_counts_for_nothing() -> None:
-    from unisono.core.wire.control import Refuse
-
     world = World("fifo")
     (a,) = world.start("a", seeds=("b",))
     a.turn(lambda: a.membership.receive(MemberId("z"), Refuse("no", ViewId(1, MemberId("z")))))
@@ -110,13 +107,11 @@ def test_a_refusal_from_somebody_whom_nobody_asked_counts_for_nothing() -> None:
 
 
 def test_what_a_refusal_says_is_repeated_without_what_could_harm_a_terminal() -> None:
-    refusal = Refused(MemberId("b"), "\x1b[31m" + 1_000 * "no ")
     world = World("fifo")
     (a,) = world.start("a", seeds=("b",))
-    membership = a.membership
-    (concern,) = explain_standing(
-        membership._context, membership._participant, membership.departures, 0, None, 0, refusal
-    )
+    b, nonce = MemberId("b"), a.membership.greeting().nonce
+    a.turn(lambda: a.membership.receive(b, Refuse("\x1b[31m" + 1_000 * "no ", ViewId(1, b), nonce)))
+    (concern,) = a.membership.concerns()
     assert "because ?[31mno no" in concern.sentence
     assert len(concern.sentence) < REASON_CHARACTERS_MAX + 100
 

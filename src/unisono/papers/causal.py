@@ -111,7 +111,7 @@ def _settings(address: str, key: bytes | None, keep_alive_ns: int) -> Settings:
     return Settings(
         streams=replace(StreamSettings(), datagram_bytes=room),
         detector=detector,
-        membership=MembershipSettings(piece_bytes_max=1_024),
+        membership=MembershipSettings(chunk_bytes_max=1_024),
     )
 
 

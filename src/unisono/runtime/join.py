@@ -54,8 +54,8 @@ RETRANSMIT_NS_MIN = 100 * MILLISECOND
 """… and so nothing is sent again before it could have come."""
 FRAME_BYTES = 6
 """What a frame adds to a datagram of the streams."""
-PIECE_HEAD_BYTES = 220
-"""What stands around a piece of a report or cut (twice an address, tickets, numbers): the network shall not cut a datagram."""
+CHUNK_HEAD_BYTES = 220
+"""What stands around a chunk of a report or cut (twice an address, tickets, numbers): the network shall not cut a datagram."""
 
 LIVES_MAX = 8
 """How many lives a join begins at most because the group knows later ones."""
@@ -465,7 +465,7 @@ def settings_of(wishes: Wishes, quorum: tuple[str, ...], unsealed_bytes: int, is
     if settings is None:
         settings = Settings(config=Config(safe=wishes.safe))
         room = unsealed_bytes - FRAME_BYTES
-        piece_bytes = min(settings.membership.piece_bytes_max, room - PIECE_HEAD_BYTES)
+        chunk_bytes = min(settings.membership.chunk_bytes_max, room - CHUNK_HEAD_BYTES)
         settings = replace(
             settings,
             streams=replace(
@@ -474,7 +474,7 @@ def settings_of(wishes: Wishes, quorum: tuple[str, ...], unsealed_bytes: int, is
                 ack_delay_ns=ACK_DELAY_NS,
                 retransmit_ns_min=RETRANSMIT_NS_MIN,
             ),
-            membership=replace(settings.membership, piece_bytes_max=piece_bytes),
+            membership=replace(settings.membership, chunk_bytes_max=chunk_bytes),
         )
     settings = paced(settings, wishes.pace)
     flow = replace(settings.flow, slow=Slow(wishes.slow))

@@ -56,7 +56,7 @@ QUICK = Settings(
         shun_ns=300 * MILLISECOND,
         join_wait_ns=300 * MILLISECOND,
         leave_wait_ns=1500 * MILLISECOND,
-        piece_bytes_max=1_200,
+        chunk_bytes_max=1_200,
     ),
 )
 """Timers about four times as fast as the defaults, so that a run of some seconds holds many view changes."""

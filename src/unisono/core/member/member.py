@@ -282,7 +282,7 @@ class Member(MemberQuestions):
         """How many more packets of each origin the application can take; None: any number. The others keep to it."""
         self._room = packets
         self._room_most = max(self._room_most, packets or 0)
-        self._membership.departures.is_drained = packets is None or 2 * packets >= self._room_most
+        self._membership.drained(packets is None or 2 * packets >= self._room_most)
         if self._streams is not None:
             self._streams.set_free_room(packets)
 
@@ -394,7 +394,7 @@ class Member(MemberQuestions):
 
     def _evict(self, member: MemberId, lasted_ns: int) -> None:
         self._is_planning = True
-        self._membership.departures.evict(member, lasted_ns)
+        self._membership.evict(member, lasted_ns)
 
     def _plan(self, effects: Effects) -> None:
         """Let membership do what is due. Only control messages, suspicions and time move it, so a turn of data does not ask."""

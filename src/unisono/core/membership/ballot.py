@@ -25,7 +25,7 @@ The charter never changes in a ballot: whatever changes, another ballot is neede
 question and its answer get through in 70 % of all tries: if the time between tries doubled, there would be four, and of 300 crashes
 in a group of five, five would cost a healthy member its place, too.
 
-Answers and cuts travel by **star**, or by **ring** first and by star where that takes too long (`membership_ring`).
+Answers and cuts travel by **star**, or by **ring** first and by star where that takes too long (`ring`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 from unisono.core.membership import merge as merging
 from unisono.core.membership import primary
-from unisono.core.membership.chunks import Parcel, pieces
+from unisono.core.membership.chunks import IncomingChunks, chunks_of
 from unisono.core.membership.collection import Collection, Star
 from unisono.core.membership.context import Context
 from unisono.core.membership.departures import Departures
@@ -51,13 +51,13 @@ from unisono.core.wire.control import (
     FETCHED,
     Answer,
     Charter,
+    Chunk,
     Closed,
     Decree,
     Fetch,
     Flush,
     Packets,
     Part,
-    Piece,
     Propose,
     Pull,
     RollCall,
@@ -104,7 +104,7 @@ class Ballot:
         self._answers: dict[MemberId, Answer] = {}
         self._hearsay: set[MemberId] = set()  # whose answers came with a token, through the hands of others
         self._has_nonsense = False  # a member has failed because of what it said
-        self._parcels: dict[tuple[MemberId, int], Parcel] = {}
+        self._incoming: dict[tuple[MemberId, int], IncomingChunks] = {}
         self._heard: dict[MemberId, int] = {}
         self._requests: dict[int, Request] = {}
         self._groups: list[Group] = []
@@ -222,8 +222,8 @@ class Ballot:
                 self._push(member)
 
     def _ask_again(self, member: MemberId, topic: int, request: Propose | Fetch) -> None:
-        parcel = self._parcels.get((member, topic))
-        pull = parcel.pull(self._reach, again=True) if parcel is not None else None
+        incoming = self._incoming.get((member, topic))
+        pull = incoming.pull(self._reach, again=True) if incoming is not None else None
         self._context.send(member, pull if pull is not None else request)
 
     @property
@@ -236,44 +236,44 @@ class Ballot:
 
     @property
     def _reach(self) -> int:
-        return self._context.settings.piece_bytes_max * self._context.settings.pieces_max
+        return self._context.settings.chunk_bytes_max * self._context.settings.chunks_max
 
     def _push(self, member: MemberId) -> None:
-        for piece in pieces(self.id, CUT, self._flushes[member], 0, self._context.settings.piece_bytes_max, 1):
-            self._context.send(member, piece)
+        for chunk in chunks_of(self.id, CUT, self._flushes[member], 0, self._context.settings.chunk_bytes_max, 1):
+            self._context.send(member, chunk)
 
     # What comes in.
 
-    def piece(self, sender: MemberId, piece: Piece) -> None:
+    def take_chunk(self, sender: MemberId, chunk: Chunk) -> None:
         """A part of an answer, or of packets that were fetched."""
-        expected = sender in self.awaited() and (piece.topic == ANSWER) is (self._state is BallotState.COLLECTING)
-        if not expected or (piece.topic != ANSWER and piece.topic not in self._requests):
+        expected = sender in self.awaited() and (chunk.topic == ANSWER) is (self._state is BallotState.COLLECTING)
+        if not expected or (chunk.topic != ANSWER and chunk.topic not in self._requests):
             return
-        if piece.topic != ANSWER and self._requests[piece.topic].holder != sender:
+        if chunk.topic != ANSWER and self._requests[chunk.topic].holder != sender:
             return
-        if piece.total > self._context.settings.parcel_bytes_max:
-            self._context.refuse("parcel too large")
+        if chunk.total > self._context.settings.chunked_bytes_max:
+            self._context.refuse("chunks too large")
             return
-        parcel = self._parcels.get((sender, piece.topic))
-        if parcel is None or parcel.total != piece.total:
-            parcel = self._parcels[sender, piece.topic] = Parcel(self.id, piece.topic, piece.total)
-        if parcel.add(piece):
+        incoming = self._incoming.get((sender, chunk.topic))
+        if incoming is None or incoming.total != chunk.total:
+            incoming = self._incoming[sender, chunk.topic] = IncomingChunks(self.id, chunk.topic, chunk.total)
+        if incoming.add(chunk):
             self._heard[sender] = self._context.now
-            self._retry_ns = self._first_retry_ns  # it moves: wait for the rest as for the first piece
+            self._retry_ns = self._first_retry_ns  # it moves: wait for the rest as for the first chunk
             self.retry_at = min(self.retry_at, self._context.now + self._retry_ns)
-        if not parcel.is_whole:
-            pull = parcel.pull(self._reach)
+        if not incoming.is_whole:
+            pull = incoming.pull(self._reach)
             if pull is not None:
                 self._context.send(sender, pull)
             return
-        del self._parcels[sender, piece.topic]
-        body = self._context.codec.read(parcel.bytes())
+        del self._incoming[sender, chunk.topic]
+        body = self._context.codec.read(incoming.bytes())
         if isinstance(body, Answer):
             self._take_answer(sender, body)
-        elif isinstance(body, Packets) and piece.topic != ANSWER:
-            self._take_packets(sender, piece.topic, body)
+        elif isinstance(body, Packets) and chunk.topic != ANSWER:
+            self._take_packets(sender, chunk.topic, body)
         else:
-            self._fail(sender, "parcel")
+            self._fail(sender, "chunks")
 
     def pull(self, sender: MemberId, message: Pull) -> None:
         if self._state is BallotState.CLOSING and message.topic == CUT and sender in self._flushes:
@@ -281,10 +281,10 @@ class Ballot:
                 self._pulled[sender] = message.offset
                 self._heard[sender] = self._context.now
             settings = self._context.settings
-            for piece in pieces(
-                self.id, CUT, self._flushes[sender], message.offset, settings.piece_bytes_max, settings.pieces_max
+            for chunk in chunks_of(
+                self.id, CUT, self._flushes[sender], message.offset, settings.chunk_bytes_max, settings.chunks_max
             ):
-                self._context.send(sender, piece)
+                self._context.send(sender, chunk)
 
     def confirm(self, sender: MemberId) -> None:
         if self._state is BallotState.CLOSING and sender in self._flushes:
@@ -482,7 +482,7 @@ class Ballot:
                 else:
                     others = []
             elif came:
-                continue  # it did not fit into one parcel: ask the same holder again
+                continue  # it did not fit into one answer: ask the same holder again
             if others:
                 group.asking[slot] = others
             else:

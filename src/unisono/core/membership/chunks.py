@@ -1,15 +1,15 @@
-"""Parcels: a report or a cut with its packets may be large, a control message is not, so large things travel in pieces.
+"""A report, or a cut with its packets, may be larger than a control message, so it travels in chunks.
 
-The first piece is pushed. The receiver, which then knows the whole size, pulls what follows, a few pieces at a time; a piece
+The first chunk is pushed. The receiver, which then knows the whole size, pulls what follows, a few chunks at a time; a chunk
 that is lost is pulled again. The sender keeps the bytes and no state of the transfer.
 
-**One pull at a time.** A pull calls many pieces up, so a piece must not call up a pull unless there is a reason for a new one,
+**One pull at a time.** A pull calls many chunks up, so a chunk must not call up a pull unless there is a reason for a new one,
 or each of the many that are on their way would call up as many again. There are four reasons:
 
 1. All that was asked for is here.
 2. The end of what was asked for is here: what is missing before it is lost, or overtaken. A pull brings its end once. But a network
-   may repeat it, so something new must have come since the last pull, too: pulls of this kind are never more than pieces.
-3. The first piece comes again: the sender waits, and has repeated it. It is pushed at the sender's pace, and no pull brings
+   may repeat it, so something new must have come since the last pull, too: pulls of this kind are never more than chunks.
+3. The first chunk comes again: the sender waits, and has repeated it. It is pushed at the sender's pace, and no pull brings
    it once it is here.
 4. `again`: the receiver has waited.
 """
@@ -19,18 +19,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unisono.core.types import ViewId
-from unisono.core.wire.control import Piece, Pull
+from unisono.core.wire.control import Chunk, Pull
 
 
-class Parcel:
-    """A parcel on its way in. Memory is taken for what has arrived, never for what a header promises."""
+class IncomingChunks:
+    """Chunks on their way in. Memory is taken for what has arrived, never for what a header promises."""
 
     __slots__ = (
         "_is_ended",
         "_is_news",
         "_is_urged",
         "_kept_bytes",
-        "_pieces",
+        "_chunks",
         "_pulled",
         "ballot",
         "gap",
@@ -43,42 +43,42 @@ class Parcel:
         self.topic = topic
         self.total = total
         self.gap = 0  # everything below it is here
-        self._pieces: dict[int, bytes] = {}
-        self._kept_bytes = 0  # never more than the whole, however pieces overlap
+        self._chunks: dict[int, bytes] = {}
+        self._kept_bytes = 0  # never more than the whole, however chunks overlap
         self._pulled = 0  # everything below it was asked for
         # Since the last request:
         self._is_ended = False  # the end of what was asked for has come
         self._is_news = False  # something new has come
-        self._is_urged = False  # the first piece has come again
+        self._is_urged = False  # the first chunk has come again
 
-    def add(self, piece: Piece) -> bool:
-        """Take a piece in; False if it is nothing new or does not fit."""
-        data = piece.data
-        end = piece.offset + len(data)
-        if piece.total != self.total or end > self.total or (not data and self.total):
+    def add(self, chunk: Chunk) -> bool:
+        """Take a chunk in; False if it is nothing new or does not fit."""
+        data = chunk.data
+        end = chunk.offset + len(data)
+        if chunk.total != self.total or end > self.total or (not data and self.total):
             return False
         self._is_ended |= end >= min(self._pulled, self.total)
-        if piece.offset in self._pieces:
-            self._is_urged |= piece.offset == 0
+        if chunk.offset in self._chunks:
+            self._is_urged |= chunk.offset == 0
             return False
         if self._kept_bytes + len(data) > self.total:
             return False
         self._kept_bytes += len(data)
-        self._pieces[piece.offset] = data
+        self._chunks[chunk.offset] = data
         self._is_news = True
-        while (known := self._pieces.get(self.gap)) is not None and known:
+        while (known := self._chunks.get(self.gap)) is not None and known:
             self.gap += len(known)
         return True
 
     @property
     def is_whole(self) -> bool:
-        return self.gap >= self.total and bool(self._pieces)
+        return self.gap >= self.total and bool(self._chunks)
 
     def bytes(self) -> bytes:
         parts, at = [], 0
         while at < self.total:
-            parts.append(self._pieces[at])
-            at += len(self._pieces[at])
+            parts.append(self._chunks[at])
+            at += len(self._chunks[at])
         return b"".join(parts)
 
     def pull(self, reach: int, again: bool = False) -> Pull | None:
@@ -91,10 +91,10 @@ class Parcel:
         return Pull(self.ballot, self.topic, self.gap)
 
 
-def pieces(ballot: ViewId, topic: int, data: bytes, offset: int, size: int, count: int) -> Iterator[Piece]:
-    """So many pieces of a parcel from an offset on; an empty parcel is one empty piece."""
+def chunks_of(ballot: ViewId, topic: int, data: bytes, offset: int, size: int, count: int) -> Iterator[Chunk]:
+    """At most this number of chunks of the data from an offset on; empty data is one empty chunk."""
     total = len(data)
     if offset == total == 0:
-        yield Piece(ballot, topic, 0, 0, b"")
+        yield Chunk(ballot, topic, 0, 0, b"")
     for at in range(offset, min(total, offset + size * count), size):
-        yield Piece(ballot, topic, at, total, data[at : at + size])
+        yield Chunk(ballot, topic, at, total, data[at : at + size])

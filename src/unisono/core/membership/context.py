@@ -18,14 +18,14 @@ NONCE_PERIODS = 2
 """An answer to a greeting counts for at least this many times `contact_ns`."""
 
 
-class Holder(Protocol):
-    """Who holds the current view: the member below membership. `core.member.Member` is one, by way of its seat."""
+class Engine(Protocol):
+    """What runs the current view below membership: it blocks it, closes it, and starts the next one."""
 
     def approach(self, wanted: bool) -> bool:
-        """I want to propose a view, or do not any more. True: the current view is at a boundary between messages."""
+        """A new view is wanted, or not any more. True: the current view is at a boundary between messages."""
 
     def block(self) -> Report:
-        """Stop the view and say what is held of it. Nothing more of it is taken in."""
+        """Stop the view and report what is held of it. Nothing more of it is taken in."""
 
     def retained(self, slot: Slot) -> Packet | None:
         """The packet of a slot of the current view, if it is held."""
@@ -102,7 +102,7 @@ class Left(NamedTuple):
 
 Event: TypeAlias = Installed | Refused | Outlived | Evicted | Left
 Receiver: TypeAlias = MemberId | str
-"""A member, or a bare address where nobody is known yet."""
+"""A member, or a bare address where no member is known yet."""
 
 
 class MembershipOut:
@@ -122,7 +122,7 @@ class Context:
     def __init__(
         self,
         member: MemberId,
-        engine: Holder,
+        engine: Engine,
         orders: Mapping[str, type[AnyOrdering]],
         order: str,
         config: Config,

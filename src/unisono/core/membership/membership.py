@@ -4,10 +4,10 @@ One procedure serves joins, leaves, crashes and merges. A **ballot** is the id o
 member's ballots never repeat, and a restarted process is another member, so a ballot has one proposer and one charter.
 
 1. The lowest active member of a view proposes; unless a failure forces it, at a boundary between messages (`Ordering.approach`).
-   Participants **promise** the ballot (refuse lower ones from then on), **block** their seat, and **answer** with the report
+   Participants **promise** the ballot (refuse lower ones from then on), **block** their view, and **answer** with the report
    of their view and the cut that they closed it with, if they did.
 2. The proposer groups the answers by view and closed cut, merges those that no cut covers, fetches what somebody lacks, and
-   sends each its cut with exactly the packets that it misses (`membership_proposal`).
+   sends each its cut with exactly the packets that it misses (`ballot`).
 3. Participants **close**, once a view, and **confirm**.
 4. When *all* have confirmed, the proposer **installs** and says so. Whoever waits repeats its confirmation until somebody who has
    the view answers, or until it starts a higher ballot. A participant that is suspected, silent or elsewhere: a higher ballot.
@@ -16,7 +16,7 @@ What never breaks (the properties are those of PROPERTIES):
 
 I1  A member reports once a view and takes nothing of that view in afterwards. So every proposer gets the same report of it.
 I2  A member closes a view once, with a cut that counted its report; a cut's name stands for one cut. A later ballot brings
-    it the same cut or none, and a payload is void for all who close with a cut or for none of them (`membership_proposal`).
+    it the same cut or none, and a payload is void for all who close with a cut or for none of them (`ballot`).
     So members that closed a view with the same cut delivered the same set (P14, P5, P9).
 I3  A view is installed only if every participant had confirmed its ballot, that is, closed as the charter says. The parts
     of the charter are groups of one view and one cut. So whoever ever installs it names the same transitional set, and
@@ -44,8 +44,8 @@ transitional set, and one that has not closed joins only a cut that counted its 
 Safety needs no clock and no failure detector. Liveness needs that for a while messages arrive in `answer_wait_ns` and
 suspicions are right: then the lowest coordinator's ballot, or the first after a back-off, is finished.
 
-Names of times and limits: `membership_settings`. Primary policy: `membership_primary`. Who finds whom: `membership_discovery`.
-How answers travel, by star or by ring: `membership_ring`. When somebody proposes: `membership_pace`.
+States and steps of participant and ballot: `states`. Names of times and limits: `settings`. Primary policy: `primary`. Who finds
+whom: `discovery`. How answers travel, by star or by ring: `collection`, `ring`. When a member proposes: `timing`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from unisono.core.membership.ballot import Ballot
 from unisono.core.membership.beliefs import Beliefs
 from unisono.core.membership.collection import Collection, Star, TokenRound
 from unisono.core.membership.contacts import Contacts
-from unisono.core.membership.context import Context, Evicted, Holder, MembershipOut, Refused
+from unisono.core.membership.context import Context, Engine, Evicted, MembershipOut, Refused
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.discovery import Discovery
 from unisono.core.membership.explain import explain_change, explain_read_only, explain_standing
@@ -79,6 +79,7 @@ from unisono.core.wire.control import (
     DECREE,
     ROLL,
     Charter,
+    Chunk,
     Closed,
     Confirm,
     Control,
@@ -92,7 +93,6 @@ from unisono.core.wire.control import (
     Notice,
     Outbid,
     Outlive,
-    Piece,
     Propose,
     Pull,
     Refuse,
@@ -113,7 +113,7 @@ class Membership:
     def __init__(
         self,
         member: MemberId,
-        seat: Holder,
+        engine: Engine,
         orders: Mapping[str, type[AnyOrdering]],
         order: str,
         config: Config,
@@ -125,14 +125,14 @@ class Membership:
             raise Misuse(f"there is no order {order!r}: choose among {', '.join(orders)}.")
         self.id = member
         self._settings = settings or MembershipSettings()
-        self._context = Context(member, seat, orders, order, config, self._settings, secret)
+        self._context = Context(member, engine, orders, order, config, self._settings, secret)
         self._contacts = Contacts(member, self._settings)
         self._ring = Ring(self._context)
-        self.departures = Departures(self._context, self._contacts)
+        self._departures = Departures(self._context, self._contacts)
         standing = restore(self._context.codec, record)
-        self._participant = self.participant_type(self._context, self._ring, self.departures, standing)
-        self._beliefs = Beliefs(self._context, self._participant, self._contacts, self.departures)
-        self._discovery = Discovery(self._context, self._participant, self._contacts, self.departures, self._beliefs)
+        self._participant = self.participant_type(self._context, self._ring, self._departures, standing)
+        self._beliefs = Beliefs(self._context, self._participant, self._contacts, self._departures)
+        self._discovery = Discovery(self._context, self._participant, self._contacts, self._departures, self._beliefs)
         self._timing = ProposalTiming(member, self._settings, self._participant, self._beliefs)
         self._ballot: Ballot | None = None
         self._leave_at: int | None = None  # when leave() was called
@@ -254,7 +254,7 @@ class Membership:
         """All that waits here, beside messages."""
         met = len(self._contacts.good(self._context.now))
         since = (self._timing.joined_at, self._leave_at)
-        said = explain_standing(self._context, self._participant, self.departures, *since, met, self.refusal)
+        said = explain_standing(self._context, self._participant, self._departures, *since, met, self.refusal)
         change = self.explain()
         return said if change is None else [Concern(("view change",), change.rstrip(".")), *said]
 
@@ -351,11 +351,19 @@ class Membership:
     def suspect(self, member: MemberId, cause: Cause = Cause.SUSPECTED, lasted_ns: int = 0) -> None:
         if member != self.id:
             self._beliefs.suspect(member)
-            self.departures.note(member, cause, lasted_ns)
+            self._departures.note(member, cause, lasted_ns)
+
+    def evict(self, member: MemberId, lasted_ns: int) -> None:
+        """A member of the view has held this member's window shut for that long: it must go."""
+        self._departures.evict(member, lasted_ns)
+
+    def drained(self, is_drained: bool) -> None:
+        """Whether the application has room again: one that was evicted comes back no sooner."""
+        self._departures.is_drained = is_drained
 
     def unsuspect(self, member: MemberId) -> None:
         self._beliefs.suspects.pop(member, None)
-        self.departures.forgive(member)
+        self._departures.forgive(member)
 
     def receive(self, sender: MemberId, message: Control) -> None:
         """Take a control message. Those of an older life of the process at an address are dropped, and it is told so."""
@@ -402,7 +410,7 @@ class Membership:
                 self._dispatch(self.id, message)
 
     def _dispatch(self, sender: MemberId, message: Control) -> None:
-        if self.departures.turns_away(sender, message):
+        if self._departures.turns_away(sender, message):
             return
         if self.is_gone and not isinstance(message, Confirm):
             return  # only late questions are answered: who is gone does not pose as a newcomer
@@ -410,7 +418,7 @@ class Membership:
         if handle is not None:
             handle(self, sender, message)
 
-    def _ballot_of(self, message: Confirm | Piece | Pull | Outbid | Moved) -> Ballot | None:
+    def _ballot_of(self, message: Confirm | Chunk | Pull | Outbid | Moved) -> Ballot | None:
         """My ballot, if the message is about it."""
         ballot = self._ballot
         return ballot if ballot is not None and message.ballot == ballot.id else None
@@ -430,7 +438,7 @@ class Membership:
         else:
             self._remind(sender, message.ballot)
 
-    def _take_piece(self, sender: MemberId, message: Piece) -> None:
+    def _take_chunk(self, sender: MemberId, message: Chunk) -> None:
         if message.topic == CUT:
             self._participant.flush(sender, message)
             if self._participant.nonsense.get(sender, 0) >= LIES_MAX and sender != self.id:
@@ -440,7 +448,7 @@ class Membership:
         else:
             ballot = self._ballot_of(message)
             if ballot is not None:
-                ballot.piece(sender, message)
+                ballot.take_chunk(sender, message)
                 self._give_up(ballot)
 
     def _pulled(self, sender: MemberId, message: Pull) -> None:
@@ -480,29 +488,29 @@ class Membership:
         if self._discovery.is_refused and self._settings.stops_when_refused:
             self._timing.joined_at = None
 
-    def _take_token(self, sender: MemberId, piece: Piece) -> None:
+    def _take_token(self, sender: MemberId, chunk: Chunk) -> None:
         """A token of the ring comes to me, or back to me."""
-        p, ballot = self._participant, self._ballot_of(piece)
+        p, ballot = self._participant, self._ballot_of(chunk)
         if ballot is not None:
-            token = self._ring.take(sender, piece)
+            token = self._ring.take(sender, chunk)
             if token is not None:
                 ballot.come_around(sender, token)
                 self._give_up(ballot)
                 self._finish(ballot)
-        elif piece.ballot.proposer != self.id and not p.has_seen(piece):
+        elif chunk.ballot.proposer != self.id and not p.has_seen(chunk):
             settings = self._settings
-            if piece.total > settings.piece_bytes_max * settings.pieces_max and not self._knows(
-                sender, piece.ballot.proposer
+            if chunk.total > settings.chunk_bytes_max * settings.chunks_max and not self._knows(
+                sender, chunk.ballot.proposer
             ):
                 self._context.refuse("token of strangers")
                 return
-            token = self._ring.take(sender, piece)
+            token = self._ring.take(sender, chunk)
             if isinstance(token, RollCall):
-                proposal = p.called(sender, piece, token)
+                proposal = p.called(sender, chunk, token)
                 if proposal is not None:
-                    self._proposed(piece.ballot.proposer, proposal, token)
+                    self._proposed(chunk.ballot.proposer, proposal, token)
             elif token is not None:
-                p.decree(sender, piece.ballot, token)
+                p.decree(sender, chunk.ballot, token)
 
     def _knows(self, *members: MemberId) -> bool:
         """Whether one of these is in my view, or has greeted me from another one."""
@@ -589,7 +597,7 @@ class Membership:
         Outlive: _outlived,
         Notice: _noticed,
         Propose: _proposed,
-        Piece: _take_piece,
+        Chunk: _take_chunk,
         Pull: _pulled,
         Fetch: _fetched,
         Confirm: _confirmed,
@@ -678,7 +686,7 @@ class Membership:
         ballot = ViewId(self._top, self.id)
         self._ballot = self.ballot_type(
             self._context,
-            self.departures,
+            self._departures,
             self._collection(ballot, bases),
             ballot,
             bases,
@@ -697,7 +705,7 @@ class Membership:
 
     @property
     def is_approaching(self) -> bool:
-        """Whether `deadline` may change with the seat's turn: I want to propose, and wait for a boundary between messages."""
+        """Whether `deadline` may change with the engine's turn: I want to propose, and wait for a boundary between messages."""
         return self._timing.is_approaching
 
     @property

@@ -101,7 +101,7 @@ def find_holders(group: Group, me: MemberId) -> None:
 
 
 def find_bereft(group: Group, closed: Collection[MemberId]) -> list[MemberId]:
-    """Who would adopt the group's cut and take for void what one who closed with it may have delivered: `membership_proposal`."""
+    """Who would adopt the group's cut and take for void what one who closed with it may have delivered: see `ballot`."""
     rank_of = group.view.rank_of
     told = {rank_of(member) for member in group.lacks if member in closed}  # they know what is void
     found = []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from unisono.core.errors import PeerFault
 from unisono.core.membership import primary
-from unisono.core.membership.chunks import Parcel, pieces
+from unisono.core.membership.chunks import IncomingChunks, chunks_of
 from unisono.core.membership.context import Context, Installed, Left
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.ring import Ring, after, before, ring_of
@@ -24,6 +24,7 @@ from unisono.core.wire.control import (
     ROLL,
     Answer,
     Charter,
+    Chunk,
     Closed,
     Confirm,
     Decree,
@@ -33,7 +34,6 @@ from unisono.core.wire.control import (
     Moved,
     Outbid,
     Packets,
-    Piece,
     Propose,
     Pull,
     Quorum,
@@ -79,7 +79,7 @@ class Participant:
         self._handed: dict[Slot, Packet] = {}  # what the cut brought, for others who still miss it
         self._forsaken: ViewId | None = None  # a ballot of which I know that its proposer has given it up
         self._answer = b""
-        self._flush: Parcel | None = None
+        self._flush: IncomingChunks | None = None
         self._refused: ViewId | None = None  # a ballot whose cut does not fit here
         self.nonsense: dict[MemberId, int] = {}  # by proposer: how many of its cuts could not be, in this view
         self._decree: Decree | None = None  # waits here until I have closed
@@ -167,15 +167,15 @@ class Participant:
         else:
             self._advance()  # the proposer is at work, for instance with fetching much from others
         if roll is None:
-            self._send_pieces(sender, ballot, ANSWER, self._answer, 0, 1)
+            self._send_chunks(sender, ballot, ANSWER, self._answer, 0, 1)
         else:
             self._pass_roll(ballot, roll)
         return is_new
 
-    def called(self, sender: MemberId, piece: Piece, roll: RollCall) -> Propose | None:
+    def called(self, sender: MemberId, chunk: Chunk, roll: RollCall) -> Propose | None:
         """What a roll call proposes; None if it is not my turn on it."""
         bases = dict(roll.bases)
-        proposer = piece.ballot.proposer
+        proposer = chunk.ballot.proposer
         if proposer in bases and self._context.id in bases:
             ring = ring_of(bases, proposer)
             mine = ring.index(self._context.id)
@@ -184,7 +184,7 @@ class Participant:
                 and 0 < mine == len(roll.answers)
                 and sender == before(ring, self._context.id)
             ):
-                return Propose(piece.ballot, bases[self._context.id], tuple(bases))
+                return Propose(chunk.ballot, bases[self._context.id], tuple(bases))
         self._context.refuse("roll call")
         return None
 
@@ -235,8 +235,8 @@ class Participant:
             if (ballot, topic) != (message.ballot, message.topic):
                 return
         self._advance()
-        self._send_pieces(
-            sender, message.ballot, message.topic, data, message.offset, self._context.settings.pieces_max
+        self._send_chunks(
+            sender, message.ballot, message.topic, data, message.offset, self._context.settings.chunks_max
         )
 
     def fetch(self, sender: MemberId, message: Fetch) -> None:
@@ -249,7 +249,7 @@ class Participant:
         self._advance()
         codec = context.order_codec(self.order)
         found: list[tuple[int, int, bytes]] = []
-        room = context.settings.parcel_bytes_max - 64
+        room = context.settings.chunked_bytes_max - 64
         for origin, first, last in message.ranges:
             if origin >= len(view):
                 continue
@@ -264,65 +264,65 @@ class Participant:
                 found.append((origin, number, data))
         data = context.codec.encode(Packets(tuple(found)))
         self._served[sender] = (message.ballot, message.topic, data)
-        self._send_pieces(sender, message.ballot, message.topic, data, 0, context.settings.pieces_max)
+        self._send_chunks(sender, message.ballot, message.topic, data, 0, context.settings.chunks_max)
 
     def _packet(self, slot: Slot) -> Packet | None:
         handed = self._handed.get(slot)
         return handed if handed is not None else self._context.engine.retained(slot)
 
-    def _send_pieces(self, to: MemberId, ballot: ViewId, topic: int, data: bytes, offset: int, count: int) -> None:
-        for piece in pieces(ballot, topic, data, offset, self._context.settings.piece_bytes_max, count):
-            self._context.send(to, piece)
+    def _send_chunks(self, to: MemberId, ballot: ViewId, topic: int, data: bytes, offset: int, count: int) -> None:
+        for chunk in chunks_of(ballot, topic, data, offset, self._context.settings.chunk_bytes_max, count):
+            self._context.send(to, chunk)
 
     # Close and confirm.
 
-    def flush(self, sender: MemberId, piece: Piece) -> None:
+    def flush(self, sender: MemberId, chunk: Chunk) -> None:
         """Take in what closes the view, and confirm when it is whole."""
         context, settings = self._context, self._context.settings
-        if piece.ballot < self.promised:
-            context.send(sender, Outbid(piece.ballot, self.promised))
-        if piece.ballot != self.promised or sender != piece.ballot.proposer:
+        if chunk.ballot < self.promised:
+            context.send(sender, Outbid(chunk.ballot, self.promised))
+        if chunk.ballot != self.promised or sender != chunk.ballot.proposer:
             return
-        if piece.ballot in self.confirmed:
-            context.send(sender, Confirm(piece.ballot))
+        if chunk.ballot in self.confirmed:
+            context.send(sender, Confirm(chunk.ballot))
             return
-        if piece.ballot == self._refused:
+        if chunk.ballot == self._refused:
             return
         if not self.is_engaged:
-            context.send(sender, Moved(piece.ballot, self.base))  # a view was installed since the answer
+            context.send(sender, Moved(chunk.ballot, self.base))  # a view was installed since the answer
             return
-        if piece.total > settings.parcel_bytes_max:
-            context.refuse("parcel too large")
+        if chunk.total > settings.chunked_bytes_max:
+            context.refuse("chunks too large")
             return
-        if self._flush is None or self._flush.total != piece.total:
-            self._flush = Parcel(piece.ballot, CUT, piece.total)
-        parcel = self._flush
-        if parcel.add(piece):
+        if self._flush is None or self._flush.total != chunk.total:
+            self._flush = IncomingChunks(chunk.ballot, CUT, chunk.total)
+        incoming = self._flush
+        if incoming.add(chunk):
             self._advance()
-        if not parcel.is_whole:
-            pull = parcel.pull(settings.piece_bytes_max * settings.pieces_max)
+        if not incoming.is_whole:
+            pull = incoming.pull(settings.chunk_bytes_max * settings.chunks_max)
             if pull is not None:
                 context.send(sender, pull)
             return
         self._flush = None
-        flush = context.codec.read(parcel.bytes())
+        flush = context.codec.read(incoming.bytes())
         if isinstance(flush, Flush) and self._close(flush):
             self._confirm(flush.charter)
         else:
-            self._refused = piece.ballot  # once is enough: it would not fit the next time either
+            self._refused = chunk.ballot  # once is enough: it would not fit the next time either
             context.refuse("flush")
             if not isinstance(flush, Flush) or (flush.view, self.closed) == (self.base, None):
                 self.nonsense[sender] = self.nonsense.get(sender, 0) + 1
 
-    def has_seen(self, piece: Piece) -> bool:
+    def has_seen(self, chunk: Chunk) -> bool:
         """Whether a token is nothing for me: it is of a ballot that I have left behind, or I have passed it on."""
-        ballot = piece.ballot
+        ballot = chunk.ballot
         if ballot < self.promised:
             self._context.send(ballot.proposer, Outbid(ballot, self.promised))
             return True
-        if piece.topic == DECREE and (ballot != self.promised or not self.is_engaged):
+        if chunk.topic == DECREE and (ballot != self.promised or not self.is_engaged):
             return True
-        return ballot == self.promised and self._ring.has_passed(ballot, piece.topic)
+        return ballot == self.promised and self._ring.has_passed(ballot, chunk.topic)
 
     def decree(self, sender: MemberId, ballot: ViewId, decree: Decree) -> None:
         """Close as the decree says; what I lack for it is on its way to me from the proposer."""
@@ -429,7 +429,7 @@ class Participant:
         self.repeat_at = context.now + wait
         self._ring.repeat()
         if self._flush is not None:
-            pull = self._flush.pull(context.settings.piece_bytes_max * context.settings.pieces_max, again=True)
+            pull = self._flush.pull(context.settings.chunk_bytes_max * context.settings.chunks_max, again=True)
             if pull is not None:
                 context.send(self.promised.proposer, pull)
         elif self._decree is not None:

@@ -32,10 +32,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from unisono.core.membership.chunks import Parcel, pieces
+from unisono.core.membership.chunks import IncomingChunks, chunks_of
 from unisono.core.membership.context import Context
 from unisono.core.types import MemberId, ViewId
-from unisono.core.wire.control import DECREE, Decree, Piece, Pull, RollCall
+from unisono.core.wire.control import DECREE, Chunk, Decree, Pull, RollCall
 
 
 def ring_of(participants: Iterable[MemberId], proposer: MemberId) -> tuple[MemberId, ...]:
@@ -58,34 +58,34 @@ class Ring:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._coming: Parcel | None = None
+        self._coming: IncomingChunks | None = None
         self._from: MemberId | None = None
         self._taken: tuple[ViewId, int] | None = (
-            None  # ballot and round of the last whole one: its pieces may come again
+            None  # ballot and round of the last whole one: its chunks may come again
         )
         self._passed: tuple[ViewId, int, MemberId, bytes] | None = None  # ballot, round, to whom, token
 
-    def take(self, sender: MemberId, piece: Piece) -> RollCall | Decree | None:
-        """A piece of a token; the token when it is whole."""
+    def take(self, sender: MemberId, chunk: Chunk) -> RollCall | Decree | None:
+        """A chunk of a token; the token when it is whole."""
         context, settings = self._context, self._context.settings
-        if piece.total > settings.parcel_bytes_max:
-            context.refuse("parcel too large")
+        if chunk.total > settings.chunked_bytes_max:
+            context.refuse("chunks too large")
             return None
-        coming, which = self._coming, (piece.ballot, piece.topic)
-        if self._taken is not None and self._taken[0] == piece.ballot and which <= self._taken:
+        coming, which = self._coming, (chunk.ballot, chunk.topic)
+        if self._taken is not None and self._taken[0] == chunk.ballot and which <= self._taken:
             return None
         if coming is not None and which < (coming.ballot, coming.topic):
             return None
-        if coming is None or (*which, piece.total) != (coming.ballot, coming.topic, coming.total):
-            coming = self._coming = Parcel(piece.ballot, piece.topic, piece.total)
+        if coming is None or (*which, chunk.total) != (coming.ballot, coming.topic, coming.total):
+            coming = self._coming = IncomingChunks(chunk.ballot, chunk.topic, chunk.total)
         self._from = sender
-        coming.add(piece)
+        coming.add(chunk)
         if not coming.is_whole:
             self._pull(again=False)
             return None
         self._coming, self._taken = None, which
         token = context.codec.read(coming.bytes())
-        if isinstance(token, Decree if piece.topic == DECREE else RollCall):
+        if isinstance(token, Decree if chunk.topic == DECREE else RollCall):
             return token
         context.refuse("token")
         return None
@@ -103,10 +103,10 @@ class Ring:
         if self._passed is None or self._passed[:3] != (message.ballot, message.topic, sender):
             return
         settings = self._context.settings
-        for piece in pieces(
-            *self._passed[:2], self._passed[3], message.offset, settings.piece_bytes_max, settings.pieces_max
+        for chunk in chunks_of(
+            *self._passed[:2], self._passed[3], message.offset, settings.chunk_bytes_max, settings.chunks_max
         ):
-            self._context.send(sender, piece)
+            self._context.send(sender, chunk)
 
     def repeat(self) -> None:
         """Nothing newer has come for a while: what I passed on may be lost, or what comes to me."""
@@ -123,12 +123,12 @@ class Ring:
     def _push(self) -> None:
         assert self._passed is not None
         ballot, topic, to, data = self._passed
-        for piece in pieces(ballot, topic, data, 0, self._context.settings.piece_bytes_max, 1):
-            self._context.send(to, piece)
+        for chunk in chunks_of(ballot, topic, data, 0, self._context.settings.chunk_bytes_max, 1):
+            self._context.send(to, chunk)
 
     def _pull(self, again: bool) -> None:
         if self._coming is not None and self._from is not None:
             settings = self._context.settings
-            pull = self._coming.pull(settings.piece_bytes_max * settings.pieces_max, again)
+            pull = self._coming.pull(settings.chunk_bytes_max * settings.chunks_max, again)
             if pull is not None:
                 self._context.send(self._from, pull)

@@ -25,58 +25,58 @@ class MembershipSettings:
     retry_ns: int = 100 * MILLISECOND
     """A request is repeated after this, then after twice as long, and so on."""
     retry_ns_max: int = 1 * SECOND
-    """Requests are repeated at least so often."""
+    """Longest time between two repetitions of a request."""
     answer_wait_ns: int = 1 * SECOND
-    """A proposer goes on without a participant that was silent for so long."""
+    """A proposer goes on without a participant that has been silent for this long."""
     proposal_wait_ns: int = 3 * SECOND
-    """A participant gives a proposal up that did not move for so long."""
+    """A participant gives up a proposal that has not moved for this long."""
     takeover_ns: int = 400 * MILLISECOND
-    """The next in line waits so much longer before it proposes itself, the one after it twice as much, and so on. And a change
-    that no failure forces waits for a boundary between messages so long at most, where the order has such."""
+    """How much longer than the first the next in line waits before it proposes; the one after it waits twice as much, and so
+    on. Also how long a change that no failure forces waits for a boundary between messages, where the order has such."""
     backoff_ns: int = 150 * MILLISECOND
-    """A proposer that was outbid waits so long before its next ballot, then twice as long, and so on."""
+    """Wait of a proposer that was outbid before its next ballot, then twice as long, and so on."""
     backoff_ns_max: int = 4 * SECOND
     """The longest back-off."""
     gather_ns: int = 50 * MILLISECOND
     """A coordinator that hears of newcomers waits for more of them, so that a storm of joins is few views."""
     probe_ns: int = 500 * MILLISECOND
-    """A coordinator greets known addresses outside of its view so often."""
+    """Time between two greetings of a coordinator to known addresses outside of its view."""
     probe_addresses_max: int = 16
-    """So many of them each time."""
+    """Maximum number of addresses greeted each time."""
     contact_ns: int = 2 * SECOND
-    """Who was not heard for so long is no contact any more."""
+    """A member outside of the view that has not been heard for this long is no contact any more."""
     merge_wait_ns: int = 3 * SECOND
     """After this a coordinator does not wait for a lower one to merge any longer, and leads itself."""
     shun_ns: int = 1 * SECOND
-    """Who did not answer a proposal is not asked again for so long, then for twice as long, and so on."""
+    """A member that did not answer a proposal is not asked again for this long, then for twice as long, and so on."""
     join_wait_ns: int = 1 * SECOND
-    """One that has seeds and hears nothing founds a group of its own after this."""
+    """A member that has seeds and hears nothing founds a group of its own after this."""
     refused_probe_ns: int = 10 * SECOND
-    """One that a group has refused founds none of its own; it asks again so often."""
+    """Time after which a member that a group has refused asks again; it founds no group of its own."""
     stops_when_refused: bool = False
-    """One that a group has refused does not ask again."""
+    """A member that a group has refused does not ask again."""
     leave_wait_ns: int = 5 * SECOND
-    """One that leaves goes without the others' consent after this."""
+    """A member that leaves goes without the others' consent after this."""
     rest_ns: int = 5 * SECOND
-    """One that was evicted is turned away for so long, the next time for twice as long, and so on …"""
+    """A member that was evicted is turned away for this long, the next time for twice as long, and so on …"""
     rest_ns_max: int = 300 * SECOND
     """… but no longer than this."""
     drain_wait_ns: int = 60 * SECOND
-    """One that was evicted and whose application does not drain comes back after this all the same."""
+    """A member that was evicted comes back after this even if its application has not drained."""
     members_min: int = 1
     """The smallest first view. Above 1, members wait for each other instead of starting alone."""
-    piece_bytes_max: int = 8 * 1024
-    """The most bytes of a report, cut or packet that one control message carries."""
-    pieces_max: int = 64
-    """How many such messages one request may call up."""
-    parcel_bytes_max: int = 1024 * 1024 * 1024
+    chunk_bytes_max: int = 8 * 1024
+    """Maximum number of bytes of a report, cut or packet in one control message."""
+    chunks_max: int = 64
+    """Maximum number of chunks sent for one request."""
+    chunked_bytes_max: int = 1024 * 1024 * 1024
     """The largest report, or cut with its missing packets."""
     missing_max: int = 4 * 1024 * 1024
-    """How many packets one member may lack at a view change. A report that makes it more is no correct member's."""
+    """Maximum number of packets that one member may lack at a view change. No correct member sends a report that makes it more."""
     addresses_max: int = 4_096
-    """How many addresses, lives and greetings are remembered. Beyond it hearsay is dropped first, then what is oldest."""
+    """Maximum number of addresses, lives and greetings remembered. Beyond it hearsay is dropped first, then what is oldest."""
     collect: str | None = None
-    """How reports travel when this member proposes: by "star" or by "ring"; None: as the view's order likes it best."""
+    """How reports travel when this member proposes: by "star" or by "ring"; None: as the view's order prefers."""
     policy: Policy = Policy.PARTITIONABLE
     """What a partition may do."""
     peers: tuple[str, ...] = ()
@@ -130,9 +130,9 @@ _RANGES: tuple[tuple[str, int, int], ...] = (
     *((name, 1, 3_600 * SECOND) for name in MembershipSettings.__slots__ if name.endswith(("_ns", "_ns_max"))),
     ("probe_addresses_max", 1, 65_535),
     ("members_min", 1, 65_535),
-    ("piece_bytes_max", 64, 2**31 - 1),
-    ("pieces_max", 1, 65_535),
-    ("parcel_bytes_max", 1024, 2**32 - 1),
+    ("chunk_bytes_max", 64, 2**31 - 1),
+    ("chunks_max", 1, 65_535),
+    ("chunked_bytes_max", 1024, 2**32 - 1),
     ("missing_max", 1, 2**31 - 1),
     ("addresses_max", 1, 65_535),
 )

@@ -9,8 +9,8 @@ Control runs outside of the view's streams. Every message is idempotent: it may 
 | Outlive | member → old life      | a later life of the process at your address is known: begin above its number   |
 | Notice  | member → coordinator   | whom I suspect, who greeted me, whether I leave, which order I want            |
 | Propose | proposer → participant | take part in this ballot; I take you to be in view `base`                      |
-| Piece   | either way             | bytes of a parcel: an answer, a cut, or packets (see below)                    |
-| Pull    | either way             | go on with that parcel from this offset                                        |
+| Chunk   | either way             | some bytes of an answer, of a cut, or of packets (see below)                   |
+| Pull    | either way             | send more chunks of that from this offset on                                   |
 | Fetch   | proposer → holder      | send me the packets in these ranges of slots of your view                      |
 | Confirm | participant → proposer | I closed as this ballot's cut says                                             |
 | Install | member → participant   | this ballot is installed                                                       |
@@ -18,10 +18,10 @@ Control runs outside of the view's streams. Every message is idempotent: it may 
 | Moved   | participant → proposer | I am not in the view that you think, but in this one                           |
 | Dismiss | member → evicted one   | the view went on without you, why, and how long you are turned away            |
 
-A **parcel** is one of the records below, encoded, and sent in pieces of bounded size; the first piece is pushed, the rest is
-pulled. `Answer` answers Propose; `Flush` carries a participant's cut, and exactly the packets that it lacks; `Packets` answers
-Fetch. `RollCall` and `Decree` are the token's two rounds where answers travel by the ring (`membership_ring`). Reports, cuts and
-packets in them are bytes in the layout of the view's own order.
+What may be large is encoded and sent in **chunks** of bounded size; the first chunk is pushed, the rest is pulled. `Answer`
+answers Propose; `Flush` carries a participant's cut, and exactly the packets that it lacks; `Packets` answers Fetch. `RollCall` and
+`Decree` are the token's two rounds where answers travel by the ring (`core.membership.ring`). Reports, cuts and packets in them
+are bytes in the layout of the view's own order.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Propose(NamedTuple):
     participants: tuple[MemberId, ...]
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     ballot: ViewId
     topic: int
     offset: int
@@ -142,14 +142,14 @@ class Dismiss(NamedTuple):
 
 
 Control: TypeAlias = (
-    Hello | Refuse | Outlive | Notice | Propose | Piece | Pull | Fetch | Confirm | Install | Outbid | Moved | Dismiss
+    Hello | Refuse | Outlive | Notice | Propose | Chunk | Pull | Fetch | Confirm | Install | Outbid | Moved | Dismiss
 )  # fmt: skip
 
 ANSWER, CUT, ROLL, DECREE, FETCHED = 0, 1, 2, 3, 4
-"""Topics of parcels; FETCHED and above are a proposer's fetches."""
+"""Topics of chunks; FETCHED and above are a proposer's fetches."""
 
 
-# What parcels hold.
+# What travels in chunks.
 
 
 class Part(NamedTuple):
@@ -310,7 +310,7 @@ CONTROL_WIRE = (
     Layout(0x41, Refuse, (TEXT, MAYBE(_VIEW), U64)),
     Layout(0x42, Notice, (_VIEW, _MEMBERS, _ADDRESSES, FLAG, TEXT, _DEPARTURES, FLAG)),
     Layout(0x43, Propose, (_VIEW, MAYBE(_VIEW), _MEMBERS)),
-    Layout(0x44, Piece, (_VIEW, U32, U64, U64, BLOB)),
+    Layout(0x44, Chunk, (_VIEW, U32, U64, U64, BLOB)),
     Layout(0x45, Pull, (_VIEW, U32, U64)),
     Layout(0x46, Fetch, (_VIEW, U32, _VIEW, ALL(ROW(U16, SLOT, SLOT)))),
     Layout(0x47, Confirm, (_VIEW,)),
@@ -320,7 +320,7 @@ CONTROL_WIRE = (
     Layout(0x4B, Dismiss, (_VIEW, MAYBE(_VIEW), _MEMBER, U64, U64)),
     Layout(0x4C, Outlive, (_MEMBER, U64, U64)),
 )
-PARCEL_WIRE = (
+CHUNKED_WIRE = (
     Layout(
         0x50,
         Answer,
@@ -344,12 +344,15 @@ PARCEL_WIRE = (
 
 
 class ControlCodec(Codec):
-    """Encodes control messages and parcels. They are of no view, so lists of members are limited by `members_max`."""
+    """Encodes control messages, and what travels in chunks.
+
+    They are of no view, so lists of members are limited by `members_max`.
+    """
 
     __slots__ = ("_members_max",)
 
     def __init__(self, config: Config) -> None:
-        super().__init__((*CONTROL_WIRE, *PARCEL_WIRE), config)
+        super().__init__((*CONTROL_WIRE, *CHUNKED_WIRE), config)
         self._members_max = config.members_max
 
     def read(self, data: bytes | memoryview) -> tuple[object, ...] | None:

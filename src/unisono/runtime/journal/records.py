@@ -3,7 +3,7 @@
 One small file. A life begins by replacing it whole; what that life must remember is appended, each on stable storage before the
 call returns, and so before anything leaves that depends on it. Of each kind the last one counts.
 
-- A **record** is what membership confirmed (`core.membership_primary`), a **life** its number (`core.incarnation`).
+- A **record** is what membership confirmed (`core.membership.primary`), a **life** its number (`core.incarnation`).
 - A **pledge** (`core.outbox`) says how far votes and decisions of the two-phase commit have come in one view. It is synced if it
   says that this member has voted for more than was known, and that this is open. A decision alone is written and not synced:
   nobody waits for it, the next vote brings it to the disk, and if a power cut comes first it is taken for open, which is

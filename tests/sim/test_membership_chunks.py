@@ -1,4 +1,4 @@
-"""Reports and cuts in many small pieces, in virtual time: no storm, and patience as long as something moves."""
+"""Reports and cuts in many small chunks, in virtual time: no storm, and patience as long as something moves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.membership_harness import World
-from tests.unit.test_parcels import PullsForEveryPiece
+from tests.unit.test_chunks import PullsForEveryChunk
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.membership import ballot as membership_proposal
 from unisono.core.membership import merge as membership_merge
@@ -16,19 +16,19 @@ from unisono.core.membership import participant as membership_participant
 from unisono.core.membership import ring as membership_ring
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.types import CastOptions, MemberId
-from unisono.core.wire.control import ANSWER, Control, Fetch, Piece
+from unisono.core.wire.control import ANSWER, Chunk, Control, Fetch
 
-PIECE_BYTES = 64
+CHUNK_BYTES = 64
 
 
 def times_sent(collect: str) -> float:
-    """One crashes, and another lacks much: how often a piece came, in the parcel for which that was most."""
-    world = World("abcast", settings=MembershipSettings(piece_bytes_max=PIECE_BYTES, collect=collect))
+    """One crashes, and another lacks much: how often each chunk came, for the data for which that was most."""
+    world = World("abcast", settings=MembershipSettings(chunk_bytes_max=CHUNK_BYTES, collect=collect))
     nodes = world.group("abcde")
     came: Counter[tuple[object, ...]] = Counter()
 
     def count(sender: MemberId, to: MemberId, message: Control) -> bool:
-        if isinstance(message, Piece) and message.total > 10 * PIECE_BYTES:
+        if isinstance(message, Chunk) and message.total > 10 * CHUNK_BYTES:
             came[sender, to, message.ballot, message.topic, message.total] += 1
         return True
 
@@ -41,7 +41,7 @@ def times_sent(collect: str) -> float:
     world.crash("e")
     assert world.run(20, lambda: world.is_one("abcd")), world.story()
     world.run(1)  # what was called up and is still under way
-    return max(count * PIECE_BYTES / parcel[-1] for parcel, count in came.items())  # type: ignore[operator]
+    return max(count * CHUNK_BYTES / key[-1] for key, count in came.items())  # type: ignore[operator]
 
 
 def is_storm(collect: str) -> bool:
@@ -59,13 +59,13 @@ def test_a_piece_that_comes_does_not_call_up_all_the_others(collect: str) -> Non
 @pytest.mark.parametrize("collect", ["star", "ring"])
 def test_a_piece_that_calls_up_all_the_others_is_caught(collect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (membership_participant, membership_proposal, membership_ring):
-        monkeypatch.setattr(module, "Parcel", PullsForEveryPiece)
+        monkeypatch.setattr(module, "IncomingChunks", PullsForEveryChunk)
     assert is_storm(collect)
 
 
 def test_a_proposer_does_not_wait_longer_and_longer_for_an_answer_that_moves() -> None:
-    """Of b's answer one piece comes, then nothing for as long as a proposer waits before it asks again, and so on."""
-    settings = MembershipSettings(piece_bytes_max=PIECE_BYTES, collect="star")
+    """Of b's answer one chunk comes, then nothing for as long as a proposer waits before it asks again, and so on."""
+    settings = MembershipSettings(chunk_bytes_max=CHUNK_BYTES, collect="star")
     world = World("abcast", settings=settings)
     a, b, _ = world.group("abc")
     world.cut("b", "a")  # so that much is known to b alone
@@ -76,7 +76,7 @@ def test_a_proposer_does_not_wait_longer_and_longer_for_an_answer_that_moves() -
     came: dict[int, int] = {}  # offsets of b's answer, and when
 
     def one_at_a_time(sender: MemberId, to: MemberId, message: Control) -> bool:
-        if not isinstance(message, Piece) or message.topic != ANSWER or sender != b.id:
+        if not isinstance(message, Chunk) or message.topic != ANSWER or sender != b.id:
             return True
         if message.offset in came or world.now - max(came.values(), default=-SECOND) < settings.retry_ns:
             return False
