@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +52,15 @@ def test_a_dead_file_goes_when_it_has_been_dead_for_long_enough(tmp_path: Path) 
     now = 180.0
     assert dead_files.delete_old() == 1
     assert {file.path for file in open_table(lake.out, "facts").files()} == {name_of(kept), name_of(writing)}
+
+
+def test_what_an_earlier_process_left_goes_at_the_first_look(tmp_path: Path) -> None:
+    lake = Lake(place(tmp_path))
+    old, young = (tmp_path / "facts" / name_of(written(lake, batch)) for batch in (1, 2))
+    long_ago = time.time() - 2 * 3600
+    os.utime(old, (long_ago, long_ago))
+    assert DeadFiles(lake.out, age_s=3600).delete_old() == 1
+    assert (old.exists(), young.exists()) == (False, True)
 
 
 def written(lake: Lake, batch: int) -> TableChange:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 LOGS_TO_DEAD = 3
 """Delta's log is kept three times as long as the files that it no longer names."""
 LOOKS_PER_AGE = 8
-"""How often in each age dead files and old runs are looked for."""
+LOOK_WITHIN_S = 3600.0
+"""Dead files and old runs are looked for several times in their age, and at least this often: processes do not live for ever."""
 RETIRE = "retire"
 
 
@@ -45,8 +46,16 @@ class Ages:
         return LOGS_TO_DEAD * self.dead_s
 
 
+def look_interval_s(age_s: float) -> float:
+    """How often to look for what has reached an age."""
+    return min(age_s / LOOKS_PER_AGE, LOOK_WITHIN_S)
+
+
 class DeadFiles:
-    """Deletes data files that no table has held for some time, counted from when this process noticed."""
+    """Deletes data files that no table has held for some time, counted from when this process noticed.
+
+    Its first look goes by what Delta's logs say, in whole hours: it finds what earlier processes left.
+    """
 
     def __init__(self, out: Location, age_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._out, self._age_s, self._clock = out, age_s, clock
@@ -56,16 +65,18 @@ class DeadFiles:
     def delete_old(self) -> int:
         """Delete what has been dead for long enough; how many files. Free unless a look is due."""
         now = self._clock()
-        if self._looked is not None and now < self._looked + self._age_s / LOOKS_PER_AGE:
+        if self._looked is not None and now < self._looked + look_interval_s(self._age_s):
             return 0
+        tables = {name: open_table(self._out, name) for name in table_names(self._out)}
+        left = sum(table.vacuum(self._age_s / 3600) for table in tables.values()) if self._looked is None else 0
         self._looked = now
-        dead = {(name, path) for name in table_names(self._out) for path in open_table(self._out, name).dead_files()}
+        dead = {(name, path) for name, table in tables.items() for path in table.dead_files()}
         self._since = {key: self._since.get(key, now) for key in dead}  # a file that was being written is alive by now
         old = [key for key, since in self._since.items() if now >= since + self._age_s]
         for name, path in old:
             (table_folder(self._out, name) / path).delete()
             del self._since[name, path]
-        return len(old)
+        return left + len(old)
 
 
 def retire_runs(spark: SparkSession, lake: Lake, ledger: SegmentLedger, age_s: float) -> int:

@@ -27,7 +27,7 @@ from unisono.pipeline.gold import Gold
 from unisono.pipeline.judge_in_task import ROWS_MAX
 from unisono.pipeline.lake import SCHEMAS, Lake, TableChange, read_table
 from unisono.pipeline.ledger import Due, LifeTodo, SegmentLedger, find_segments
-from unisono.pipeline.retention import LOOKS_PER_AGE, Ages, DeadFiles, retire_runs, retired_runs
+from unisono.pipeline.retention import Ages, DeadFiles, look_interval_s, retire_runs, retired_runs
 from unisono.pipeline.rewriting import Drop
 from unisono.pipeline.session import PipelineError, plain_errors
 from unisono.pipeline.storage import Location, place
@@ -145,7 +145,7 @@ class Pipeline:
         """Delete dead files and drop old runs, where it is time; old runs of which the table `views` still tells."""
         self._dead_files.delete_old()
         age_s, now_s = self._ages.runs_s, time.monotonic()
-        if age_s is None or now_s < self._retired_s + age_s / LOOKS_PER_AGE:
+        if age_s is None or now_s < self._retired_s + look_interval_s(age_s):
             return frozenset()
         self._retired_s = now_s
         with plain_errors(f"dropping old runs of {self.out}"):

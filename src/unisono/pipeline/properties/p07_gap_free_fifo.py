@@ -1,8 +1,8 @@
 """P7 gap-free FIFO: before a message, everything that its origin cast earlier in this view is delivered or placed, its
 first message of the view included.
 
-A void payload is exempt: its placeholder may come anywhere. So is a datagram: nobody waits for it. A message that is not `total`
-need not wait for a `total` one. Nothing is asked behind a hole in the rows of the stay.
+A void payload is exempt: its placeholder may come anywhere. So is a datagram: no message waits for it. A message that is not
+`total` need not wait for a `total` one. Nothing is asked behind a hole in the rows of the stay.
 
 For each stay and origin, every index from the first of the view on is asked: where was it delivered here, and where the
 earliest message with a higher index? The latter is a running minimum along falling indices.

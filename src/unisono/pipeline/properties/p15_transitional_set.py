@@ -1,8 +1,8 @@
 """P15 transitional set: the transitional set of a VIEW row names exactly those who came along.
 
 Let p install V' with `previous_view` V. Its transitional set is the set of all members q of V' whose own VIEW row for V' has
-the same `previous_view` and the same `attributes.cut`, or the same set; who came from nowhere has none, or itself alone. A
-member of V' without a VIEW row for it may be in the set if V held it. Besides, `previous_view` is the view that p installed
+the same `previous_view` and the same `attributes.cut`, or the same set; a member that came from nowhere has none, or itself alone.
+A member of V' without a VIEW row for it may be in the set if V held it. Besides, `previous_view` is the view that p installed
 last, where no row since then is missing. Nothing is asked of a run that records neither previous views nor transitional sets.
 """
 

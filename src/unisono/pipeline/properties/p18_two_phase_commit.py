@@ -4,9 +4,9 @@ delivered iff committed.
 Rows of a transaction name it in `transaction`: CAST, RECEIVE, DELIVER and PLACE of its messages, VOTE (yes, no; to cast is to
 vote yes) and DECIDE (commit, abort; `attributes.recovery` = ``true`` if it was reached in recovery). A commit and an abort
 contradict each other at one member, among members of one (V→V'), and anywhere if the commit was not reached in recovery.
-Survivors are the transitional set of the decider's next view, or the decider alone. Whoever delivers had committed;
-whoever commits messages delivers or places them, unless it crashed or was cut off in that view. Where a life is not whole,
-nothing is concluded from the absence of its rows. Why so, is told beside the oracle.
+Survivors are the transitional set of the decider's next view, or the decider alone. A member that delivers had committed;
+a member that commits messages delivers or places them, unless it crashed or was cut off in that view. Where a life is not whole,
+nothing is concluded from the absence of its rows. The plain checker says why.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """P20 primary component: primaries form one chain by previous primary.
 
 A VIEW row of a primary has `attributes.primary` = ``true`` and, but for the first of all, `attributes.previous_primary`: the
-views that it supersedes, the latest first, separated by commas. Its predecessor is the first of them that somebody in the trace
-installed as primary. All who install a view say the same of it; at most one primary has no predecessor, because it supersedes
-nothing or only what was confirmed and never installed (where a life of the run is not whole, the latter are not asked); every
-other one's has a lower number; no two have the same.
+views that it supersedes, the latest first, separated by commas. Its predecessor is the first of them that a member in the trace
+installed as primary. All members that install a view say the same of it; at most one primary has no predecessor, because it
+supersedes nothing or only what was confirmed and never installed (where a life of the run is not whole, the latter are not asked);
+every other one's has a lower number; no two have the same.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@ nobody BLOCKed longer.
 
 HEAL is written at every member that lives, with `attributes.bound_ns` and, where parts stay apart, `attributes.component`. A
 component's start is its latest HEAL, or the last CRASH, LEAVE, JOIN or PAUSE of the run if one came later; its bound is the
-largest. At start + bound its members have one view, without anybody who crashed, left or belongs elsewhere; what one of them
-casts at t, itself and all who then have its view deliver by max(t, start) + bound. Asked of lives without a gap that
+largest. At start + bound its members have one view, without members that crashed, left or belong elsewhere; what one of them
+casts at t, it and all members that then have its view deliver by max(t, start) + bound. Asked of lives without a gap that
 ended with END; if cut, as far as they got. From the first BLOCK (or start) to the next UNBLOCK, VIEW or ending it is no longer
-than the bound, and who ended uncut is not still blocked. Nobody is asked for messages of a transaction that somebody
-aborted. With real clocks each member is judged alone, and for BLOCK alone.
+than the bound, and a life that ended uncut is not still blocked. Messages of a transaction that a member aborted are not
+asked for. With real clocks each member is judged alone, and for BLOCK alone.
 """
 
 from __future__ import annotations
