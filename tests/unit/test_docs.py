@@ -25,7 +25,7 @@ from unisono.sim.explore.replay import replay
 from unisono.sim.explore.search import explore
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -156,6 +156,7 @@ def test_commands_can_be_run_as_they_are_shown(page: Path) -> None:
 
 def test_pages_that_must_show_commands_do() -> None:
     assert len(list(commands_of(ROOT / "README.md"))) >= 8
+    assert len(list(commands_of(ROOT / "docs" / "tour.md"))) >= 5
     assert len(list(commands_of(ROOT / "docs" / "commands.md"))) >= 20
 
 
@@ -223,21 +224,21 @@ def test_an_option_that_no_page_names_is_found() -> None:
     assert "unisono keygen has no section" in list(undocumented(get_command(app), "unisono", without))
 
 
-def test_the_test_on_the_page_for_users_passes() -> None:
+def test_the_test_on_the_page_on_testing_passes() -> None:
     names: dict[str, Any] = {"__name__": "docs"}
-    exec(block_of("using.md", "virtual time"), names)
+    exec(block_of("testing.md", "virtual time"), names)
     names["test_a_crash_is_noticed"]()
 
 
-def test_the_test_of_processes_on_the_page_for_users_passes() -> None:
+def test_the_test_of_processes_on_the_page_on_testing_passes() -> None:
     names: dict[str, Any] = {"__name__": "docs"}
-    exec(block_of("using.md", "processes"), names)
+    exec(block_of("testing.md", "processes"), names)
     names["test_a_process_comes_back_with_its_journal"]()
 
 
 def test_the_program_that_looks_at_views_notices_who_diverged(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"__name__": "docs", "unisono": unisono}
-    exec(block_of("using.md", "views"), names)
+    exec(block_of("reference.md", "views"), names)
     peers = [f"10.0.0.{number}:7400" for number in (1, 2, 3)]
     applied: list[bytes] = []
     compared: list[str] = []
@@ -265,7 +266,7 @@ def test_the_program_that_looks_at_views_notices_who_diverged(capsys: pytest.Cap
     assert "the same rest at 10.0.0.1:7400" in capsys.readouterr().out
 
 
-def test_the_protocol_of_the_architecture_page_keeps_its_promises() -> None:
+def test_the_protocol_that_is_added_keeps_its_promises() -> None:
     """Explored like any order: with two and three members, and with crashes."""
     imports = (
         "from typing import NamedTuple\n"
@@ -274,7 +275,7 @@ def test_the_protocol_of_the_architecture_page_keeps_its_promises() -> None:
         "from unisono.orders.fifo import Fifo\n"
     )
     names: dict[str, Any] = {"__name__": "docs"}
-    exec(imports + block_of("architecture.md", "rounds"), names)
+    exec(imports + block_of("adding-a-protocol.md", "rounds"), names)
     for case in (Case.of(1, 2), Case.of(2, 1), Case.of(0, 0, 2)):
         report = explore(case, names["Rounds"], crashes=case.members - 1)
         assert report.complete, str(report.violation)

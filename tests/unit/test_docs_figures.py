@@ -20,6 +20,7 @@ from unisono.cli.show import out
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
+TOUR = (ROOT / "docs" / "tour.md").read_text("utf-8")
 PROTOCOLS = (ROOT / "docs" / "protocols.md").read_text("utf-8")
 PAGES = (README, *(page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))))
 
@@ -54,10 +55,10 @@ def not_printed(shown: tuple[str, ...], printed: str) -> list[str]:
     return [line for line in shown if line != "..." and SECONDS.sub("S", line).rstrip() not in rest]
 
 
-def test_the_readme_shows_what_its_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tour_shows_what_its_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(out, "width", 100)
-    examples = list(examples_of(README))
+    examples = list(examples_of(TOUR))
     assert len(examples) >= 5, "compare, run, check, explore, diagram"
     wrong = {one.command: not_printed(one.shown, answer(one.command)) for one in examples}
     assert not {command: lines for command, lines in wrong.items() if lines}

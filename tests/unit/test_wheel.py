@@ -37,7 +37,8 @@ def test_the_wheel_works_without_the_extras(tmp_path: Path) -> None:
     assert list((tmp_path / "trace").rglob("*.jsonl")), "without pyarrow a trace is JSON lines"
     assert "PASS" in run(str(home / "bin" / "unisono"), "trace", "check", str(tmp_path / "trace"))
     (tmp_path / "docs" / "img").mkdir(parents=True)  # as in a checkout
-    shown = re.findall(r"^\$ unisono (.*)$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
-    assert len(shown) >= 6, "the tour of the README"
+    pages = [(ROOT / page).read_text("utf-8") for page in ("README.md", "docs/tour.md")]
+    shown = [words for page in pages for words in re.findall(r"^\$ unisono (.*)$", page, re.MULTILINE)]
+    assert len(shown) >= 6, "the README and the tour"
     for words in shown:
         run(str(home / "bin" / "unisono"), *shlex.split(words), cwd=tmp_path)

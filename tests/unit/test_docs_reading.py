@@ -1,0 +1,141 @@
+"""What a newcomer reads first is short, decisions say whether they still hold, and pages name files that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+
+LINES_MAX = 1_800
+"""Of the whole reading list, this page's own lines included. An hour is about 1,100; lower it as files become shorter."""
+COLUMNS_MAX = 100
+
+
+def reading_list(readme: str) -> list[str]:
+    """What the README names in `Where to read on`, in order, up to what comes after it."""
+    section = readme.partition("\n## Where to read on\n")[2].partition("\n## ")[0]
+    links = re.findall(r"\]\(([^)#]+\.(?:py|md))\)", section.partition("\nThen")[0])
+    return ["README.md", *dict.fromkeys(links)]
+
+
+def lines_of(paths: list[str]) -> dict[str, int]:
+    return {path: (ROOT / path).read_text("utf-8").count("\n") for path in paths}
+
+
+def too_long(lines: dict[str, int]) -> str | None:
+    total = sum(lines.values())
+    longest = ", ".join(f"{path} {count}" for path, count in sorted(lines.items(), key=lambda item: -item[1])[:3])
+    return f"{total} lines, over {LINES_MAX}: {longest}" if total > LINES_MAX else None
+
+
+def test_the_heart_can_be_read_in_about_an_hour() -> None:
+    assert not too_long(lines_of(reading_list(README)))
+
+
+def test_the_reading_list_holds_the_heart() -> None:
+    kinds = ("architecture", "types", "ordering", "fifo", "sequencer", "engine", "scenarios/", "by_hand")
+    named = reading_list(README)[1:]
+    assert len(named) == len(kinds)
+    assert all(kind in path for kind, path in zip(kinds, named, strict=True))
+
+
+def test_a_reading_list_that_grows_is_found() -> None:
+    longer = README.replace(
+        "\nThen", "10. [one more](src/unisono/runtime/group.py), [and](src/unisono/sim/loop.py)\n\nThen"
+    )
+    assert too_long(lines_of(reading_list(longer)))
+
+
+# Decisions.
+
+STATES = "accepted, amended by|accepted|superseded in part by|superseded by"
+STATUS = re.compile(rf"\A# \d{{4}} .+\n\nStatus: ({STATES})(.*)\. Date: (\d{{4}}-\d\d-\d\d)\.\n")
+
+
+def mistake_in(decision: str) -> str | None:
+    """What is missing at the head of a decision: a status, a date, and what replaces it."""
+    found = STATUS.match(decision)
+    if found is None:
+        return "it has no status and date below its title"
+    names_another = re.search(r"\[[^\]]+\]\([^)]+\)", found[2]) is not None
+    if (found[1] != "accepted") != names_another:
+        return "it does not say what replaces it, or is accepted and names something"
+    return None
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_has_a_status_and_a_date(path: Path) -> None:
+    assert mistake_in(path.read_text("utf-8")) is None
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "## Context",
+        "Status: accepted.",
+        "Date: 2026-11-15.",
+        "Status: superseded by. Date: 2026-11-15.",
+        "Status: accepted. Date: lately.",
+        "Status: old. Date: 2026-11-15.",
+    ],
+)
+def test_a_decision_without_status_or_date_is_found(head: str) -> None:
+    assert mistake_in(f"# 0001 Title\n\n{head}\n\n## Context\n")
+
+
+def test_the_list_of_decisions_is_complete() -> None:
+    listed = re.findall(r"^\| \[\d{4}\]\((.+?)\)", (ROOT / "docs/decisions/README.md").read_text("utf-8"), re.MULTILINE)
+    assert listed == [path.name for path in DECISIONS]
+
+
+# Names of files, and the width of prose.
+
+
+def missing_files(page: str) -> list[str]:
+    """Files that a page names between backquotes, and that are nowhere in the repository."""
+    places = [
+        ROOT,
+        ROOT / "src" / "unisono",
+        ROOT / "src" / "unisono" / "runtime",
+        ROOT / "src" / "unisono" / "pipeline",
+    ]
+    named = re.findall(r"`((?:[\w]+/)*\w+\.py)(?:[:#][^`]*)?`", page)
+    return [name for name in named if not any((place / name).exists() for place in places)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_name_files_that_are_there(page: Path) -> None:
+    assert not missing_files(page.read_text("utf-8"))
+
+
+def test_a_file_that_has_moved_is_found() -> None:
+    assert missing_files("see `core/membership_ring.py` and `core/types.py`") == ["core/membership_ring.py"]
+
+
+def wide_lines(page: str) -> list[str]:
+    """Lines of prose that are too wide: not of code, tables or headings, and no link alone."""
+    prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    return [
+        line
+        for line in prose.splitlines()
+        if len(line) > COLUMNS_MAX and not line.startswith(("|", "#", "![")) and " " in line.strip()[:COLUMNS_MAX]
+    ]
+
+
+WRITTEN = [page for page in PAGES if page.parent.name != "results" or page.name == "README.md"]  # by people
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_prose_is_not_too_wide(page: Path) -> None:
+    assert not wide_lines(page.read_text("utf-8"))
+
+
+def test_a_wide_line_is_found() -> None:
+    wide = "word " * 30
+    assert wide_lines(f"{wide}\n| {wide} |\n```\n{wide}\n```\n") == [wide.rstrip("\n")]
