@@ -128,13 +128,13 @@ def read(payload: bytes) -> tuple[str, str]:
 def _user() -> str:
     try:
         return getuser()
-    except (KeyError, OSError):  # nobody has given this user a name, as in many containers
+    except (KeyError, OSError):  # the user has no name, as in many containers
         return f"user {os.getuid()}"
 
 
 def chat(
     group: o.Name,
-    name: Annotated[str | None, typer.Option("--name", "-n", help="What the others call you.")] = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="Your name in the chat.")] = None,
     listen: o.Listen = None,
     peers: o.Peers = None,
     advertise: o.Advertise = None,
@@ -143,9 +143,9 @@ def chat(
     insecure: o.Insecure = False,
     pace: o.Pace = 1.0,
 ) -> None:
-    """Talk: every line is said to all, and all see the same lines in the same order.
+    """Chat: every line goes to all members, and all see the same lines in the same order.
 
-    Without --listen and --peers, people on this machine find each other at the ports 7400 to 7407.
+    Without --listen and --peers, chats on this machine find each other on ports 7400 to 7407.
     """
     called = sanitize(name or _user())[:NAME_LETTERS_MAX]
     wishes = places(listen, o.split_list(peers))

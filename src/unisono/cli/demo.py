@@ -32,19 +32,19 @@ RUN = "demo"
 OF_VIEWS = frozenset({"P15", "P16", "P17"})
 """What is owed besides, once views are agreed by membership."""
 PICTURE_NS = 60_000_000
-"""So much of the run is in the picture, before the view that the crash brought and after it."""
+"""How much of the run the picture shows before and after the view change that follows the crash."""
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Where traces, pictures and the report go.")] = Path("demo"),
-    spark: Annotated[bool, typer.Option(help="Let Spark judge and measure the traces, and write a report.")] = True,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for traces, pictures and the report.")] = Path("demo"),
+    spark: Annotated[bool, typer.Option(help="Judge and measure the traces with Spark, and write a report.")] = True,
 ) -> None:
-    """Five real processes agree on one order, while one is killed, one is paused and one joins; then the traces are judged."""
+    """Run five processes that agree on one order while one is killed, one paused and one joins; then judge the traces."""
     traces = _fresh(folder)
     out.print(
         "[bold]Five processes on this machine form a group and cast about 40 messages a second each, over UDP.[/]"
     )
-    out.print("Everyone must deliver all messages in one and the same order, whatever happens to some of them.\n")
+    out.print("All of them must deliver the same messages in the same order, even if some crash or pause.\n")
     with staged(traces, RUN, 6) as stage:
         _play(stage)
         result = _agreement(stage)
@@ -165,7 +165,7 @@ def _fresh(folder: Path) -> Path:
     """An empty place for the traces. What an earlier demo left there goes; anything else is left alone."""
     traces = folder / "traces"
     if traces.exists() and not (traces / MARK).exists():
-        raise Misuse(f"{traces} is there already and not from a demo: choose another place with --out.")
+        raise Misuse(f"{traces} exists and was not written by a demo: choose another folder with --out.")
     rmtree(traces, ignore_errors=True)
     write_whole(traces / MARK, "made by unisono demo\n")
     return traces

@@ -22,10 +22,10 @@ _OFTEN = "How often, at any point: "
 def explore_views(
     order: o.Order = "fifo",
     members: o.Members = 3,
-    casts: Annotated[int, typer.Option(help=_OFTEN + "somebody casts a message.")] = 1,
+    casts: Annotated[int, typer.Option(help=_OFTEN + "a member casts a message.")] = 1,
     crashes: Annotated[int, typer.Option(help=_OFTEN + "a member crashes.")] = 1,
     joins: Annotated[int, typer.Option(help=_OFTEN + "another one joins.")] = 1,
-    suspicions: Annotated[int, typer.Option(help=_OFTEN + "a member suspects one that lives.")] = 0,
+    suspicions: Annotated[int, typer.Option(help=_OFTEN + "a member suspects a live one.")] = 0,
     ticks: Annotated[int, typer.Option(help=_OFTEN + "time passes for a member before all is said.")] = 1,
     detours: Annotated[int, typer.Option(help=_OFTEN + "a control message overtakes another on its link.")] = 0,
     losses: Annotated[int, typer.Option(help=_OFTEN + "a control message is lost.")] = 0,
@@ -42,8 +42,8 @@ def explore_views(
     safe: Annotated[bool, typer.Option("--safe", help="Cast safe messages.")] = False,
     primary: Annotated[bool, typer.Option("--primary", help="Use the primary policy.")] = False,
     state: Annotated[bool, typer.Option("--state", help="Give applications a state; needs --primary.")] = False,
-    states: Annotated[int | None, typer.Option(help="Give up after so many states.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Give up after so many seconds.")] = None,
+    states: Annotated[int | None, typer.Option(help="Maximum number of states.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Time limit in seconds.")] = None,
     json: o.Json = False,
 ) -> None:
     """Try every way in which a small group can change its view, with the real membership over a real order."""

@@ -45,7 +45,7 @@ def node(
 
     Without --listen and --peers, members on this machine find each other at the ports 7400 to 7407. It leaves in an orderly way at
     the end of the input (unless --stay) and at SIGINT or SIGTERM. A running member answers `unisono status`. It is an observer:
-    it has no state, so it can join any group, whatever its members keep.
+    it keeps no state, so it can join any group.
     """
     o.start_log(log)
     joining = join(

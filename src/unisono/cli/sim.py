@@ -34,7 +34,7 @@ from unisono.trace.promises import promises
 
 app = typer.Typer(help="Simulate, explore and attack the protocols in virtual time.", no_args_is_help=True)
 
-Out = Annotated[Path, typer.Option("--out", help="Where to write it.")]
+Out = Annotated[Path, typer.Option("--out", help="File to write.")]
 
 
 @app.command("orders")
@@ -107,7 +107,7 @@ def run(
 def replay(
     file: Annotated[Path, typer.Argument(help="A replay file of swarm, shrinker or explorer.")], json: o.Json = False
 ) -> None:
-    """Run a replay file again and say what it shows."""
+    """Run a replay file again and report what it shows."""
     data = load_json(file)
     kind = data.get("kind") if isinstance(data, dict) else None
     if kind == "explore":
@@ -174,9 +174,12 @@ def diagram(
 def explore(
     order: o.Order = "abcast",
     members: o.Members = 3,
-    messages: Annotated[int, typer.Option("--messages", "-m", help="How many in total, dealt out in every way.")] = 2,
+    messages: Annotated[
+        int,
+        typer.Option("--messages", "-m", help="Total number of messages, distributed over the members in every way."),
+    ] = 2,
     crash: Annotated[bool, typer.Option("--crash", help="Also crash each member at every point.")] = False,
-    states: Annotated[int, typer.Option(help="Give up after so many states of one case.")] = 5_000_000,
+    states: Annotated[int, typer.Option(help="Maximum number of states per case.")] = 5_000_000,
     phi: o.Phi = None,
     file: Out = Path("violation.replay.json"),
     json: o.Json = False,
@@ -223,7 +226,7 @@ def explore(
             out.print(f"replay it: unisono sim replay {file}", markup=False)
         raise typer.Exit(1)
     if not complete:
-        raise Misuse(f"after {states:,} states of one case there were more: raise --states, or take a smaller case.")
+        raise Misuse(f"after {states:,} states were not enough for one case: raise --states, or choose a smaller case.")
     if not json:
         out.print("[green]no violation[/]")
 
@@ -234,14 +237,16 @@ app.command("swarm")(swarm_of_groups)
 
 @app.command("swarm-orders")
 def swarm_orders(
-    seeds: Annotated[int | None, typer.Option(help="So many seeds of each order; without it, until stopped.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Seeds per order; without it, run until stopped.")] = None,
     order: Annotated[str | None, typer.Option("--order", "-o", help="Only this order.")] = None,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    workers: Annotated[int | None, typer.Option(help="Processes; without it, one a core.")] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Where replay files of failures go.")] = Path("swarm-failures"),
+    workers: Annotated[int | None, typer.Option(help="Number of processes. Default: one per core.")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the replay files of failures.")] = Path(
+        "swarm-failures"
+    ),
     json: o.Json = False,
 ) -> None:
-    """Run the orders alone, below an oracle that changes views; shrink whatever fails to a replay file."""
+    """Run the orders without membership, under an oracle that changes views; shrink each failure to a replay file."""
     names = [order] if order else list(ORDERS)
     for name in names:
         find_order(name)
@@ -356,7 +361,7 @@ def _report(scenario: Scenario, outcome: Outcome, json: bool) -> None:
 
 
 def _exit(outcome: Outcome) -> None:
-    """A trace with gaps is a failure, though the run itself was judged whole: whoever reads the trace can say nothing."""
+    """Fail when the written trace has gaps, even if the run passed: the trace could not be judged."""
     if outcome.gaps:
         raise typer.Exit(1)
     if outcome.verdict.result != "PASS":

@@ -26,14 +26,14 @@ HOUR_NS = 3_600 * 10**9
 
 
 def swarm(
-    seeds: Annotated[int | None, typer.Option(help="So many seeds of each order; without it, until stopped.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Seeds per order; without it, run until stopped.")] = None,
     order: Annotated[str | None, typer.Option("--order", "-o", help="Only this order.")] = None,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    workers: Annotated[int | None, typer.Option(help="Processes; without it, one a core.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of processes. Default: one per core.")] = None,
     folder: Annotated[
-        Path, typer.Option("--out", help="Where every run is noted; the same command goes on from there.")
+        Path, typer.Option("--out", help="File that records every run; the same command resumes from it.")
     ] = Path("swarm"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier swarm has noted there.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard the records of an earlier swarm.")] = False,
     json: o.Json = False,
 ) -> None:
     """Run whole groups with random faults (crashes, restarts, partitions, merges, loss …), and judge every run."""
@@ -68,7 +68,7 @@ def swarm(
         try:
             fan_out(try_outing, _work(names, seeds, first, outings.keys()), seen, workers)
         except KeyboardInterrupt:
-            err.print("stopped; the same command goes on from here.")
+            err.print("stopped; run the same command to resume.")
     shown = [one for key, one in outings.items() if wanted is None or key in wanted]
     failed = [one for one in shown if one.sentence is not None]
     told = summary(shown)

@@ -25,7 +25,7 @@ from unisono.trace.reader import close_killed, read
 from unisono.trace.schema import CAST, DELIVER, VIEW, Event
 from unisono.trace.schema import SHOWN as SHOWN_KINDS
 
-app = typer.Typer(help="Look at recorded runs: judge them, measure them, draw them.", no_args_is_help=True)
+app = typer.Typer(help="Judge, measure and draw recorded runs.", no_args_is_help=True)
 app.command("verify")(trace_spark.verify)
 app.command("measure")(trace_spark.measure)
 
@@ -34,7 +34,7 @@ Paths = Annotated[list[str], typer.Argument(help="Trace folders or files.")]
 
 @app.command("check")
 def check(paths: Paths, long: Long = False, json: o.Json = False) -> None:
-    """Judge recorded runs in plain Python: what each order owes, on this machine, for traces that fit in memory."""
+    """Judge recorded runs in plain Python, for traces that fit in memory: does each order keep what it promises?"""
     _require_local(paths)
     trace = read(paths, tolerant=True)
     if not trace.runs and not trace.problems:
@@ -195,7 +195,7 @@ def close(
     run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
     member: Annotated[str | None, typer.Option(help="Only this member.")] = None,
     power_cut: Annotated[
-        bool, typer.Option("--power-cut", help="Their machine stopped: the last rows may be missing.")
+        bool, typer.Option("--power-cut", help="The machine itself stopped: the last rows may be missing.")
     ] = False,
 ) -> None:
     """Append CRASH to the traces of members that were killed and could not write it themselves."""
@@ -212,10 +212,10 @@ def close(
 @app.command("diagram")
 def diagram(
     paths: Paths,
-    run: Annotated[str | None, typer.Option(help="Which run, if there are several.")] = None,
+    run: Annotated[str | None, typer.Option(help="The run, if there are several.")] = None,
     start: o.From = None,
     until: o.To = None,
-    file: Annotated[Path, typer.Option("--out", help="Where to write it.")] = Path("diagram.svg"),
+    file: Annotated[Path, typer.Option("--out", help="File to write.")] = Path("diagram.svg"),
 ) -> None:
     """Draw a recorded run, or a part of it, as a space-time diagram (SVG)."""
     begin, end = (None if text is None else parse_duration(text) for text in (start, until))

@@ -59,7 +59,7 @@ class DirectoryNode:
         asyncio.get_running_loop().add_reader(self._udp.fileno(), self._read)
 
     def close(self) -> None:
-        """Give back what is owned, so that nobody has to wait until it expires."""
+        """Release the owned names, so that they need not expire."""
         for name in self.directory.owned:
             self.directory.release(name)
         self._turn()

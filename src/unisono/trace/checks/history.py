@@ -3,7 +3,7 @@
 Rows come in any interleaving that keeps each member's own order, for example one member's whole trace after another's.
 Checkers want every CAST before its deliveries. So a life whose next row delivers a message that was not seen cast yet waits,
 with all its further rows, until that CAST comes, or until none can come any more. On a trace in the order of a
-simulator's turns nobody ever waits.
+simulator's turns nothing ever waits.
 
 Two kinds of trouble are booked here, because all checkers must respect them. A **hole** in the local indices means that
 rows are missing: nothing may be concluded from the absence of a row in that stay. And a row may name a view that its life
@@ -198,7 +198,7 @@ class History:
         origin.waiters.clear()
 
     def _first_to_give_up(self, waiting: list[Life]) -> Life:
-        """Who waits in vain: follow who waits for whom, to one whose CAST is in nobody's backlog, or around a circle."""
+        """Find a life that waits in vain: its CAST is in no backlog, or the waits form a circle."""
         life = waiting[0]
         seen = set()
         while life not in seen:
@@ -317,7 +317,7 @@ class History:
                 stay.voids.setdefault(origin.number, Spans()).add(first, end)
         if cast is None:
             stay.life.uncast = event.local_index if stay.life.uncast is None else stay.life.uncast
-            stay.strange = True  # nobody knows where this origin's messages of the view begin
+            stay.strange = True  # it is unknown where this origin's messages of the view begin
         if slot is None:
             stay.strange = True
         elif first == following[slot]:
@@ -372,7 +372,7 @@ _MARKS = {schema.TOTAL: TOTAL, schema.DATAGRAM: DATAGRAM}
 
 
 def is_void(event: Event) -> bool:
-    """Whether a PLACE row stands for a message addressed to this member whose payload nobody holds any more."""
+    """Whether a PLACE row stands for a message addressed to this member whose payload no member holds any more."""
     return event.attributes is not None and event.attributes.get("void") == "true"
 
 

@@ -1,10 +1,11 @@
 """P5 agreement: in V, what one member delivers every addressee of the same (V→V') delivers.
 
-What a crashed member alone delivered binds nobody, unless it was **safe** (`attributes.safe` of its CAST is ``true``) and
-delivered before that member blocked: then every addressee that got through V, whichever way, delivers it too (uniform agreement).
+What a crashed member alone delivered does not bind the others, unless it was **safe** (`attributes.safe` of its CAST is ``true``)
+and delivered before that member blocked: then every addressee that got through V, whichever way, delivers it too (uniform
+agreement).
 
 Placeholders do not count: an addressee for whom the payload became void while another one delivered it has broken
-agreement. Not asked of a last view that was cut, nor of the service `datagram`: whoever gets one gets it.
+agreement. Not asked of a last view that was cut, nor of the service `datagram`, which promises no delivery.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class DeliveryAgreement(Checker):
             self._conclude_safe()
 
     def _conclude_safe(self) -> None:
-        """Whoever got through a view is held against all that anyone in it delivered safely before it blocked."""
+        """Each life that left the view must have delivered all that any member delivered safely before it blocked."""
         delivered: dict[str, list[tuple[Stay, Span, int]]] = {}
         for life in self.history.numbered:
             for stay in life.stays.values():
@@ -67,7 +68,7 @@ class DeliveryAgreement(Checker):
                 yield stay, span, local
 
     def _judge_safe(self, transition: ViewChange, delivered: Iterable[tuple[Stay, Span, int]]) -> None:
-        """What nobody of this way delivered; of what somebody did, agreement in itself is asked."""
+        """Safe messages that no life of this way delivered; the others are covered by plain agreement."""
         sets = [delivered_sets(stay, placed=False) for stay in transition.stays]
         told: set[Span] = set()
         for holder, span, local in delivered:

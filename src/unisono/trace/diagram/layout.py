@@ -44,7 +44,7 @@ ON_THE_LINE = frozenset(schema.KINDS - UNDRAWN - {*VERBS, schema.UNBLOCK})
 
 
 def text_width(text: str, size: float) -> float:
-    """An upper estimate for the usual sans-serif fonts; nobody has measured the reader's font when this is drawn."""
+    """An upper estimate for common sans-serif fonts: the reader's font is unknown when the diagram is drawn."""
     return size * sum(map(_advance, text))
 
 
