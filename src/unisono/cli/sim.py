@@ -25,7 +25,7 @@ from unisono.sim.fuzz import fuzz as attack
 from unisono.sim.fuzz import make_samples
 from unisono.sim.run import Outcome, simulate
 from unisono.sim.scenario import Scenario
-from unisono.sim.swarm import Finding
+from unisono.sim.swarm import SwarmFailure
 from unisono.sim.swarm import swarm as run_swarm
 from unisono.sim.units import format_duration, parse_duration
 from unisono.sim.workload import describe
@@ -255,12 +255,12 @@ def swarm_orders(
             raise Misuse(f"{option} must be at least 1, not {value}.")
     done: Counter[str] = Counter()
     faults: Counter[str] = Counter()
-    failures: list[Finding] = []
+    failures: list[SwarmFailure] = []
     begun = monotonic()
 
     with bar("swarm", seeds * len(names) if seeds else None) as update:
 
-        def seen(finding: Finding) -> bool:
+        def seen(finding: SwarmFailure) -> bool:
             done[finding.order] += 1
             faults.update(finding.faults)
             if finding.sentence is not None:

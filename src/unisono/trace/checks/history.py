@@ -30,7 +30,7 @@ from unisono.trace.checks.model import (
     Life,
     MemberList,
     Stay,
-    ViewChange,
+    ViewPassage,
 )
 from unisono.trace.checks.spans import Spans
 from unisono.trace.promises import Orders, order_of, unknown_in
@@ -60,7 +60,7 @@ class History:
         self._on_place = self._listeners["place"]
         self._awake: deque[Life] = deque()  # lives whose CAST may have come
         self._finished = False
-        self._transitions: list[ViewChange] | None = None
+        self._transitions: list[ViewPassage] | None = None
         self._take: dict[str, Callable[[Life, Event], None]] = {
             schema.VIEW: self._view,
             schema.CAST: self._cast,
@@ -100,7 +100,7 @@ class History:
             while self._awake:
                 self._drain(self._awake.popleft())
 
-    def transitions(self) -> list[ViewChange]:
+    def transitions(self) -> list[ViewPassage]:
         """All (V→V') of the run, once it is finished; stays with missing rows belong to none."""
         if self._transitions is None:
             assert self._finished
@@ -113,7 +113,7 @@ class History:
                         together = frozenset(stay.transitional or ())
                         ways.setdefault((stay.id, stay.next_view, together), []).append(stay)
             self._transitions = [
-                ViewChange(view, next_view, sorted(stays, key=lambda stay: stay.life.name), _is_cut(next_view, stays))
+                ViewPassage(view, next_view, sorted(stays, key=lambda stay: stay.life.name), _is_cut(next_view, stays))
                 for (view, next_view, _), stays in ways.items()
             ]
             self._transitions.sort(key=lambda transition: (transition.view, transition.stays[0].life.name))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import DATAGRAM, PLACED, Cast, DeliveredPart, Span, Stay, ViewChange, message_name
+from unisono.trace.checks.model import DATAGRAM, PLACED, Cast, DeliveredPart, Span, Stay, ViewPassage, message_name
 from unisono.trace.checks.sets import delivered_sets, same_sets
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import Event
@@ -67,7 +67,7 @@ class DeliveryAgreement(Checker):
             if not mark & (PLACED | DATAGRAM) and self._safe.get(span[0], _EMPTY).inside(span[1], span[2]):
                 yield stay, span, local
 
-    def _judge_safe(self, transition: ViewChange, delivered: Iterable[tuple[Stay, Span, int]]) -> None:
+    def _judge_safe(self, transition: ViewPassage, delivered: Iterable[tuple[Stay, Span, int]]) -> None:
         """Safe messages that no life of this way delivered; the others are covered by plain agreement."""
         sets = [delivered_sets(stay, placed=False) for stay in transition.stays]
         told: set[Span] = set()
@@ -82,7 +82,7 @@ class DeliveryAgreement(Checker):
                 if addressed is None or stay.life.name in addressed:
                     self._say(transition, holder, stay, (number, *some[0]), local, "the safe ")
 
-    def _judge(self, transition: ViewChange) -> None:
+    def _judge(self, transition: ViewPassage) -> None:
         stays = transition.stays
         if same_sets(stays) and self._void.isdisjoint(stays):
             return  # all delivered or placed the same, and placed only what is not addressed to them
@@ -104,7 +104,7 @@ class DeliveryAgreement(Checker):
                         told.add((other, span))
                         self._say(transition, stay, other, (number, *lacking[0]), local)
 
-    def _say(self, transition: ViewChange, stay: Stay, other: Stay, span: Span, local: int, kind: str = "") -> None:
+    def _say(self, transition: ViewPassage, stay: Stay, other: Stay, span: Span, local: int, kind: str = "") -> None:
         name = message_name(self.history.numbered[span[0]], span[1], span[2])
         also = "" if kind else "also "
         self.report(
