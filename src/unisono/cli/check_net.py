@@ -62,7 +62,7 @@ def check_net(
     outside = [one for one in endpoints if not one.is_loopback]
     if outside and found is None and not insecure:
         raise Misuse(
-            f"{outside[0]} is on the network, and there is no key: give --key, or --insecure to probe without."
+            f"{outside[0]} is not on this machine, and there is no key: pass --key, or --insecure to probe without one."
         )
     sockets = _bind(endpoints, None if listen is None else resolve(listen, "listen", int(endpoints[0].family)), local)
     heard_at = ", ".join(map(str, sockets))
@@ -102,7 +102,7 @@ def _bind(endpoints: list[Endpoint], listen: Endpoint | None, local: bool) -> di
         if bound and not local:
             break
     if not bound:
-        raise Misuse(f"none of these can be listened on here: {tried[0]}")
+        raise Misuse(f"no address in --peers can be used on this machine: {tried[0]}")
     return bound
 
 
@@ -114,7 +114,7 @@ async def _check(
     wait_s: float,
     shut: set[str],
 ) -> list[Pair]:
-    """Probe until all are heard and measured. `shut` takes the addresses whose probes do not open with this key."""
+    """Probe until all are heard and measured. `shut` collects the addresses whose probes fail authentication."""
     loop = asyncio.get_running_loop()
     names = [str(endpoint) for endpoint in endpoints]
     probers = []
@@ -136,7 +136,7 @@ async def _check(
             elif end is None and loop.time() - began > wait_s:
                 break
         pairs = judge([prober for prober, _, _ in probers])
-        end = loop.time() + LINGER_S  # the others may need a little longer
+        end = loop.time() + LINGER_S  # keep answering: the others may still measure
         while loop.time() < end:
             for one in probers:
                 _send(*one)
@@ -160,7 +160,7 @@ def _send(prober: Prober, udp: socket.socket, seal: Seal | None) -> None:
         try:
             udp.sendto(datagram if seal is None else seal.close(datagram), sockaddr_of(peer))
         except OSError:
-            continue  # too large, or no way there: the other side will miss it
+            continue  # too large, or no route: the other side counts it as lost
 
 
 def _read(prober: Prober, udp: socket.socket, seal: Seal | None, shut: set[str]) -> None:

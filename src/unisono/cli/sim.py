@@ -39,7 +39,7 @@ Out = Annotated[Path, typer.Option("--out", help="File to write.")]
 
 @app.command("orders")
 def orders(json: o.Json = False) -> None:
-    """List the orders, their services, and which properties they owe."""
+    """List the orders, their services, and the properties that they guarantee."""
     if json:
         print_json({name: sorted(promises(name)) for name in ORDERS})
         return
@@ -73,7 +73,7 @@ def run(
     trace: Annotated[Path | None, typer.Option(help="Write the trace into this folder.")] = None,
     json: o.Json = False,
 ) -> None:
-    """Run one simulated group and judge what its order owes."""
+    """Run one simulated group, and judge whether its order keeps its guarantees."""
     scenario = o.scenario_from(
         order=order,
         members=members,
@@ -118,7 +118,7 @@ def replay(
             print_json({"steps": lines, "violation": sentence})
         raise typer.Exit(1 if sentence else 0)
     if kind != "scenario":
-        raise Misuse(f"{file} is not a replay file: it must say which kind it is, `scenario` or `explore`.")
+        raise Misuse(f"{file} is not a replay file: its `kind` must be `scenario` or `explore`.")
     scenario = Scenario.from_json(data.get("scenario"))
     outcome = simulate(scenario)
     _report(scenario, outcome, json)
@@ -184,12 +184,12 @@ def explore(
     file: Out = Path("violation.replay.json"),
     json: o.Json = False,
 ) -> None:
-    """Try every interleaving of a small case on the real ordering objects."""
+    """Explore every interleaving of a small case with the real ordering objects."""
     found = find_order(order)
     if not 1 <= members <= 5:
-        raise Misuse(f"the explorer takes 1 to 5 members, not {members}: the number of interleavings explodes.")
+        raise Misuse(f"the explorer takes 1 to 5 members, not {members}: there would be too many interleavings.")
     if not 1 <= messages <= 6:
-        raise Misuse(f"the explorer takes 1 to 6 messages, not {messages}: the number of interleavings explodes.")
+        raise Misuse(f"the explorer takes 1 to 6 messages, not {messages}: there would be too many interleavings.")
     if order == "toto":
         Config(phi=phi).threshold(members)
     elif phi is not None:
@@ -226,7 +226,7 @@ def explore(
             out.print(f"replay it: unisono sim replay {file}", markup=False)
         raise typer.Exit(1)
     if not complete:
-        raise Misuse(f"after {states:,} states were not enough for one case: raise --states, or choose a smaller case.")
+        raise Misuse(f"{states:,} states were not enough for one case: raise --states, or choose a smaller case.")
     if not json:
         out.print("[green]no violation[/]")
 

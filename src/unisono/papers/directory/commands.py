@@ -64,7 +64,9 @@ def run(
     found = find_key(key)
     outside = [one for one in endpoints if not one.is_loopback]
     if outside and found is None and not insecure:
-        raise Misuse(f"{outside[0]} is on the network, and there is no key: give --key, or --insecure to go without.")
+        raise Misuse(
+            f"{outside[0]} is not on this machine, and there is no key: pass --key, or --insecure to run without one."
+        )
     table = {} if permanent is None else read_permanent(permanent)
     family = int(endpoints[0].family)
     udp = bind_first(endpoints)[0] if listen is None else bind(resolve(listen, "listen", family))

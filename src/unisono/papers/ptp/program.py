@@ -65,8 +65,8 @@ def ptp(
     found = find_key(key)
     if found is None and not insecure and not peer.is_loopback:
         raise Misuse(
-            f"{peer} is on the network, and there is no key: give --key (`unisono keygen` makes one), or --insecure if "
-            "everyone on the way may read and write."
+            f"{peer} is not on this machine, and there is no key: pass --key (`unisono keygen` creates one), or --insecure if "
+            "everyone on the network may read and write."
         )
     with bind(listen) as udp:
         has_lost = run(Party(udp, peer, resends, found, debug).attend(alter, delay))
