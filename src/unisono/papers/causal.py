@@ -87,7 +87,7 @@ def causal(
     people = People(listed)
     found = find_key(key)
     joining = CausalJoining(
-        group, people, own, _settings(people.address_of(own), found, parse_duration(keep_alive)), found, insecure
+        group, people, own, causal_settings(people.address_of(own), found, parse_duration(keep_alive)), found, insecure
     )
     faults = Faults(resends, ack_delay * 1_000, last_delay * 1_000)
 
@@ -102,7 +102,7 @@ def causal(
     run(main())
 
 
-def _settings(address: str, key: bytes | None, keep_alive_ns: int) -> Settings:
+def causal_settings(address: str, key: bytes | None, keep_alive_ns: int) -> Settings:
     """Datagrams of 1,500 bytes at the most, and a failure detector that leaves the verdict to the plain rule of resends."""
     room = DATAGRAM_BYTES_MAX - FRAME_BYTES - (CHECKSUM_BYTES if key is None else overhead(address))
     try:

@@ -253,6 +253,11 @@ class Directory:
         """The names that this manager owns, with their addresses."""
         return {entry.name: entry.address for entry in self._by_address.values() if entry.owner == self.id}
 
+    @property
+    def claiming(self) -> list[str]:
+        """The names that this manager is claiming."""
+        return list(self._claims)
+
     def entries(self) -> list[NameEntry]:
         """All names known here, this manager's own and others', in alphabetical order."""
         return sorted(self._by_address.values(), key=lambda entry: entry.name)

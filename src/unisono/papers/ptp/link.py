@@ -259,6 +259,11 @@ class Link:
         pieces = [*self._queue, *(flight.piece for flight in self._flights.values())]
         return len({piece.message for piece in pieces})
 
+    @property
+    def rtt_ns(self) -> float:
+        """The smoothed round trip; 0 before the first measurement."""
+        return self._rtt
+
     def receive(self, datagram: bytes, now: int) -> None:
         """Take a datagram from the peer."""
         seen = decode(datagram)
