@@ -38,13 +38,13 @@ class MortalDisk(QuickDisk):
 
     def __init__(self, cut_at: int | None = None) -> None:
         self.log: list[str] = []
-        self._cut_at = cut_at
-        self._paths: dict[int, Path] = {}
+        self.cut_at = cut_at
+        self.paths: dict[int, Path] = {}
         self._synced: dict[Path, bytes] = {}
         self._names: dict[Path, bytes] = {}
 
     def _do(self, what: str) -> None:
-        if self._cut_at is not None and len(self.log) >= self._cut_at:
+        if self.cut_at is not None and len(self.log) >= self.cut_at:
             raise PowerCut
         self.log.append(what)
 
@@ -52,17 +52,17 @@ class MortalDisk(QuickDisk):
         self._do(f"open {path.name}")
         existed = path.exists()
         file = super().open(path)
-        self._paths[file] = path
+        self.paths[file] = path
         if existed and path not in self._synced:
             self._synced[path] = self._names[path] = path.read_bytes()
         return file
 
     def write(self, file: int, data: bytes | memoryview, at: int) -> int:
-        self._do(f"write {self._paths[file].name}")
+        self._do(f"write {self.paths[file].name}")
         return super().write(file, data, at)
 
     def sync(self, file: int) -> None:
-        path = self._paths[file]
+        path = self.paths[file]
         self._do(f"sync {path.name}")
         super().sync(file)
         self._synced[path] = path.read_bytes()
@@ -70,7 +70,7 @@ class MortalDisk(QuickDisk):
             self._names[path] = self._synced[path]
 
     def cut(self, file: int, size: int) -> None:
-        self._do(f"cut {self._paths[file].name}")
+        self._do(f"cut {self.paths[file].name}")
         super().cut(file, size)
 
     def replace(self, source: Path, target: Path) -> None:
@@ -79,9 +79,9 @@ class MortalDisk(QuickDisk):
             self._names.setdefault(target, target.read_bytes())
         super().replace(source, target)
         self._synced[target] = self._synced.pop(source, b"")
-        for file, path in self._paths.items():
+        for file, path in self.paths.items():
             if path == source:
-                self._paths[file] = target
+                self.paths[file] = target
 
     def sync_folder(self, folder: Path) -> None:
         self._do("sync folder")
@@ -90,7 +90,7 @@ class MortalDisk(QuickDisk):
 
     def lose_unsynced(self, names_last: bool) -> None:
         kept = self._synced if names_last else self._names
-        for path in {*self._synced, *self._paths.values()}:
+        for path in {*self._synced, *self.paths.values()}:
             if path in kept:
                 path.write_bytes(kept[path])
             else:
@@ -182,7 +182,5 @@ def write_journal(
     journal.begin_life(1_000_000)
     for turn in turns:
         journal.deliver(turn)
-    deliveries = journal._deliveries
     journal.close()
-    journal._deliveries = deliveries
     return journal

@@ -13,7 +13,7 @@ from unisono.trace.checks.judge import Verdict
 ORDERS = ("fifo", "causal", "sequencer", "toto")
 
 
-def run_transfer_outing(order: str, seed: int, **options: Any) -> tuple[TransferWorld, Verdict]:
+def run_transfer_seed(order: str, seed: int, **options: Any) -> tuple[TransferWorld, Verdict]:
     """One seed: a group, a load, faults by twos, then all heals. Raises `AssertionError` if a state is wrong."""
     rng = Random(f"transfer swarm/{order}/{seed}")
     founders = rng.choice(("all", "all", "one"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_swarm import run_outing
+from unisono.sim.group_swarm import run_group_seed
 from unisono.sim.run import simulate
 from unisono.sim.swarm import scenario_of
 from unisono.trace.digest import TraceDigest
@@ -71,7 +71,7 @@ def compute(kind: str, order: str, seed: int) -> Run:
         shown.write(outcome.events)
         return Run(name, outcome.digest, shown.hexdigest())
     trace = TraceDigest()
-    run_outing(order, seed, sinks=lambda member: (trace, shown))
+    run_group_seed(order, seed, sinks=lambda member: (trace, shown))
     return Run(name, trace.hexdigest(), shown.hexdigest())
 
 

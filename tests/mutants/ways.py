@@ -24,7 +24,7 @@ from unisono.sim.explore.case import Case
 from unisono.sim.explore.search import explore
 from unisono.sim.explore.views import explore_views
 from unisono.sim.explore.views_post import Scope
-from unisono.sim.group_swarm import run_outing, try_outing
+from unisono.sim.group_swarm import run_group_seed, try_group_seed
 from unisono.sim.run import failure_of
 from unisono.sim.swarm import scenario_of
 from unisono.trace.checks import Result
@@ -78,8 +78,8 @@ class Groups:
     def catch(self, mutant: Any) -> int | None:
         for seed in range(self.tries):
             with replaced(member, self.part, mutant):
-                sentence = try_outing(self.order, seed).sentence
-            if sentence is not None and try_outing(self.order, seed).sentence is None:
+                sentence = try_group_seed(self.order, seed).sentence
+            if sentence is not None and try_group_seed(self.order, seed).sentence is None:
                 return seed + 1
         return None
 
@@ -98,8 +98,8 @@ class Applications:
     def catch(self, mutant: Any) -> int | None:
         for seed in range(self.tries):
             with replaced(group_world, "Process", mutant):
-                sentence = try_outing(self.order, seed).sentence
-            if sentence is not None and try_outing(self.order, seed).sentence is None:
+                sentence = try_group_seed(self.order, seed).sentence
+            if sentence is not None and try_group_seed(self.order, seed).sentence is None:
                 return seed + 1
         return None
 
@@ -123,7 +123,7 @@ class GroupsOfOrder:
 
     def _fails(self, seed: int, kind: Any) -> bool:
         try:
-            return run_outing(self.order, seed, orders={**ORDERS, self.order: kind}).sentence is not None
+            return run_group_seed(self.order, seed, orders={**ORDERS, self.order: kind}).sentence is not None
         except Exception:  # inside a run it is a failure like any other
             return True
 
@@ -180,10 +180,10 @@ class Transfers:
         return None
 
     def _fails(self, seed: int, kind: Any) -> bool:
-        from tests.transfer_swarm import run_transfer_outing
+        from tests.transfer_swarm import run_transfer_seed
 
         try:
-            return run_transfer_outing(self.order, seed, transfer_type=kind)[1].result is not Result.PASS
+            return run_transfer_seed(self.order, seed, transfer_type=kind)[1].result is not Result.PASS
         except AssertionError as error:
             return "there is no one view" not in str(error)
 

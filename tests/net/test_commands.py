@@ -276,9 +276,9 @@ def test_who_begins_alone_is_told_and_who_has_another_key_is_named(folder: Path)
     for name in ("one.key", "other.key"):
         assert Done("keygen", name, folder=folder).code == 0
     with node(folder, peers[0], peers, "--key", "one.key") as a:
-        a.expect(f"nobody answered at {peers[1]}: this member begins alone")
+        a.expect(f"no answer from {peers[1]}: this member starts alone")
         with node(folder, peers[1], peers, "--key", "other.key") as b:
-            b.expect(f"nobody answered at {peers[0]}: this member begins alone")
+            b.expect(f"no answer from {peers[0]}: this member starts alone")
             said = Done("explain", "--member", peers[0], folder=folder).out
             assert f"that claim to be from {peers[1]} failed authentication; does it use a different key?" in said
 
@@ -295,7 +295,7 @@ def test_members_of_a_view_are_told_who_is_kept_away_by_another_key(folder: Path
         with Program(*start[2], "other.key", folder=folder) as c:
             for member in (a, b):
                 member.expect(f"from {peers[2]} failed authentication; does it use a different key")
-            c.expect(f"nobody answered at {peers[0]}, {peers[1]}: this member begins alone")
+            c.expect(f"no answer from {peers[0]}, {peers[1]}: this member starts alone")
             c.expect(f"from ({peers[0]}|{peers[1]}) failed authentication; does it use a different key")
 
 

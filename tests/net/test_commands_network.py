@@ -57,9 +57,10 @@ def test_a_check_with_another_key_is_named_as_such(folder: Path, other: tuple[st
         first = Done(*shared, "--listen", peers[0], "--key", "ours", folder=folder)
         assert first.code == 1
         assert (
-            f"{peers[1]} was heard, but its probes do not open here: does it use a different key, or none?" in first.err
+            f"{peers[1]} answers, but its probes fail authentication; does it use a different key, or none?"
+            in first.err
         )
-        second.expect(f"{peers[0]} was heard, but its probes do not open here")
+        second.expect(f"{peers[0]} answers, but its probes fail authentication")
         assert second.wait() == 1
 
 

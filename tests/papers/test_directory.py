@@ -16,7 +16,6 @@ from unisono.papers.directory.directory import (
     Directory,
     DirectorySettings,
     Lost,
-    NameEntry,
     Outcome,
     hash_into,
 )
@@ -210,7 +209,7 @@ def test_in_the_end_no_address_and_no_name_has_two_owners(loss: float) -> None:
         names = [*colliding(3), "x", "y", "x"]
         claims = [(random.choice("abcde"), name) for name in names]
         for manager, name in dict.fromkeys(claims):
-            if net[manager].lookup(name) is None and name not in net[manager]._claims:
+            if net[manager].lookup(name) is None and name not in net[manager].claiming:
                 net.claim(manager, name)
             net.run(random.choice((0.0, 0.0, 0.3)))
         net.run(1.5)
@@ -221,7 +220,7 @@ def test_in_the_end_no_address_and_no_name_has_two_owners(loss: float) -> None:
         for name in names:
             assert len(net.owners(name)) == 1 or (not net.owners(name) and name in lost), f"seed {seed}"
         assert not lost or loss
-        assert not any(one._claims for one in net.managers.values())
+        assert not any(one.claiming for one in net.managers.values())
     assert doubled == 0 or loss >= 0.5, "probing some number of times finds it before, unless half of all is lost"
 
 
@@ -292,7 +291,7 @@ def test_a_restarted_manager_may_have_its_name_again() -> None:
     net.claim("a", "x")
     net.run(2)
     assert net.owners("x") == ["a"]
-    assert net["b"]._by_name["x"].owner == MemberId("a", 1)
+    assert net["b"].owner_of("x") == MemberId("a", 1)
     net["b"].receive(MemberId("a", 0), Release("x", hash_into("x", 16)), net.now)
     assert net["b"].lookup("x") is not None, "the earlier life has nothing to say any more"
 
@@ -353,13 +352,13 @@ def test_tables_and_answers_are_bounded() -> None:
     one = Directory(MemberId("a"), DirectorySettings(pool=8, messages_max=4))
     for number in range(100):
         one.receive(MemberId(f"m{number}"), Announce(f"n{number}", number % 16), 0)
-    assert len(one._by_address) == len(one._by_name) <= 8
+    assert 0 < len(one.entries()) <= 8
     assert one.dropped >= 48, "addresses beyond the pool"
     for number in range(100):
         one.receive(MemberId("z"), Query(f"n{number}"), 0)
     assert len(one.drain()[0]) <= 4
     one.tick(10**15)
-    assert one._by_address == {}
+    assert one.entries() == []
     assert one.deadline is None
 
 
@@ -373,7 +372,7 @@ def test_random_words_do_no_harm() -> None:
         now += random.randint(0, SECOND)
         name, address = random.choice("pqrs"), random.randrange(5)
         kind = random.randrange(7)
-        if kind == 0 and name not in one._claims and name not in one.owned:
+        if kind == 0 and name not in one.claiming and name not in one.owned:
             one.claim(name, now)
         elif kind == 1 and name in one.owned:
             one.release(name)
@@ -389,8 +388,9 @@ def test_random_words_do_no_harm() -> None:
         one.tick(now)
         for happening in one.drain()[1]:
             assert not isinstance(happening, Lost) or happening.owner < one.id
-        entries: list[NameEntry] = list(one._by_address.values())
-        assert sorted(one._by_name) == sorted(entry.name for entry in entries)
+        entries = one.entries()
+        assert len({entry.name for entry in entries}) == len({entry.address for entry in entries}) == len(entries)
+        assert all(one.lookup(entry.name) == entry.address for entry in entries)
         assert len(entries) <= 4
 
 

@@ -63,12 +63,12 @@ def test_what_strangers_send_is_counted_and_does_no_harm() -> None:
     async def main() -> None:
         random = Random(1)
         async with Pair() as (a, b):
-            probe = b._head + b._codec.encode(_probe())
+            probe = b.encode(_probe())
             for _ in range(2_000):
                 bad = bytearray(probe)
                 bad[random.randrange(len(bad))] ^= 1 << random.randrange(8)
-                a._take(bytes(bad[: random.randrange(len(bad))]))
-                a._take(random.randbytes(random.randrange(64)))
+                a.receive(bytes(bad[: random.randrange(len(bad))]))
+                a.receive(random.randbytes(random.randrange(64)))
             assert a.refused > 2_000
             assert "refused" not in await claim(a, "news")
 
@@ -156,8 +156,9 @@ def test_a_stranger_cannot_object() -> None:
         async with Pair() as (a, _):
             from unisono.papers.directory.messages import Announce
 
-            stranger = DirectoryNode(a._udp, MemberId("127.0.0.1:1", 1), [], None, {})
-            a._take(stranger._head + stranger._codec.encode(Announce("news", 5)))
+            with socket.socket(type=socket.SOCK_DGRAM) as udp:
+                stranger = DirectoryNode(udp, MemberId("127.0.0.1:1", 1), [], None, {})
+                a.receive(stranger.encode(Announce("news", 5)))
             assert "refused" not in await claim(a, "news")
 
     asyncio.run(main())

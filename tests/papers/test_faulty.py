@@ -12,7 +12,7 @@ from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.member.member import Member
 from unisono.core.types import MemberId
 from unisono.papers.by_hand import Prompts
-from unisono.papers.causal import _settings
+from unisono.papers.causal import causal_settings
 from unisono.runtime.faulty import AckVerdict, Faults, FaultyMember, Question
 from unisono.runtime.join import Joining
 from unisono.sim.loop import Network, in_virtual_time
@@ -73,7 +73,7 @@ async def gather(count: int, faults: dict[str, Faults], asks: str = "") -> list[
                 party.prepare(group)
 
         peers = ADDRESSES[:count]
-        settings = _settings(address, None, 10 * SECOND)
+        settings = causal_settings(address, None, 10 * SECOND)
         wishes = join("lab", listen=address, peers=peers, order="causal", min_members=count, settings=settings)._wishes
         party.group = await Prepared(wishes)
 

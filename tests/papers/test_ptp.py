@@ -267,16 +267,22 @@ def test_no_round_trip_is_measured_with_what_was_sent_twice() -> None:
     a.send(b"x")
     wire.run(5)
     assert a.is_idle
-    assert a._rtt == 0
+    assert a.rtt_ns == 0
     wire.drops = lambda *_: False
     a.send(b"y")
     wire.run(1)
-    assert 2 * MILLISECOND <= a._rtt <= 40 * MILLISECOND
+    assert 2 * MILLISECOND <= a.rtt_ns <= 40 * MILLISECOND
 
 
 def test_a_larger_datagram_waits_longer() -> None:
-    a = Link(1)
-    assert a._timeout(1_400) > a._timeout(10) >= a.settings.timeout_ns_min
+    def timeout(size: int) -> int:
+        link = Link(1)
+        link.send(bytes(size))
+        deadline = link.drain(0).deadline
+        assert deadline is not None
+        return deadline
+
+    assert timeout(1_400) > timeout(10) >= LinkSettings().timeout_ns_min
 
 
 def test_a_full_queue_says_no_and_loses_nothing() -> None:

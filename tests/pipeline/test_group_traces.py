@@ -12,7 +12,7 @@ from tests.pipeline import traces
 from tests.pipeline.test_verify import write
 from unisono.orders.registry import ORDERS
 from unisono.pipeline.verify import verify
-from unisono.sim.group_swarm import run_outing
+from unisono.sim.group_swarm import run_group_seed
 from unisono.sim.group_world import ALSO_OWED
 from unisono.trace.checks.judge import judge
 from unisono.trace.promises import promises
@@ -41,11 +41,11 @@ def test_spark_says_what_the_onlookers_said(
     for number in range(runs):
         order = sorted(ORDERS)[number % len(ORDERS)]
         sink = MemorySink()
-        outing = run_outing(order, 5_000 + number, sinks=lambda member, sink=sink: (sink,))  # type: ignore[misc]
+        done = run_group_seed(order, 5_000 + number, sinks=lambda member, sink=sink: (sink,))  # type: ignore[misc]
         run = sink.events[0].run
-        said[run] = (outing.result, frozenset())
+        said[run] = (done.result, frozenset())
         kept.append((run, list(sink.events)))
-        assert outing.result == "PASS", outing.sentence
+        assert done.result == "PASS", done.sentence
     chosen = Random(runs).sample(kept, max(4, runs // 10))
     for label, events in traces.damaged(chosen, max(10, runs // 5)):
         verdict = judge(events, promises(events[0].protocol) | ALSO_OWED)

@@ -18,7 +18,7 @@ from unisono.pipeline.explain import sentence
 from unisono.pipeline.properties.registry import PROPERTIES, check
 from unisono.pipeline.tables import keeping, tables_of
 from unisono.pipeline.verify import verify
-from unisono.sim.group_swarm import run_outing
+from unisono.sim.group_swarm import run_group_seed
 from unisono.sim.run import simulate
 from unisono.sim.swarm import scenario_of
 from unisono.trace.checks import CHECKERS
@@ -78,7 +78,7 @@ def test_spark_says_what_plain_python_says(property: str, tables: TraceTables, t
 
 def test_the_rows_of_a_group_are_looked_at_and_those_of_seats_are_not(spark: SparkSession, tmp_path: Path) -> None:
     sink = MemorySink()
-    assert run_outing("sequencer", 3, sinks=lambda member: (sink,)).result == "PASS"
+    assert run_group_seed("sequencer", 3, sinks=lambda member: (sink,)).result == "PASS"
     seats = list(simulate(scenario_of("sequencer", 0), keep=True).events)
     altered = shown(STORIES["a partition and a heal"], "altered")
     for event in altered:

@@ -14,7 +14,7 @@ from tests.pipeline.view_tools import LIMIT_MS, Trace, facts_of, lives_of, parts
 from unisono.orders.registry import ORDERS
 from unisono.pipeline.scan import BLOCK
 from unisono.pipeline.view_judge import BLOCKS_MAX, BY_THE_RUN, FORGET_LIMITS, IDLE_FACTOR, Fact, GroupJudge, Said
-from unisono.sim.group_swarm import run_outing
+from unisono.sim.group_swarm import run_group_seed
 from unisono.trace.checks.judge import judge_all
 from unisono.trace.schema import CAST, DELIVER, Event
 from unisono.trace.sinks import MemorySink
@@ -96,7 +96,7 @@ def test_views_of_groups_with_joins_partitions_and_switches_agree_too() -> None:
     """Whole groups: views come and go, parts merge, states are handed over, and orders are switched."""
     for number, order in enumerate(sorted(ORDERS)):
         sink = MemorySink()
-        run_outing(order, 7_000 + number, sinks=lambda member, sink=sink: (sink,))  # type: ignore[misc]
+        run_group_seed(order, 7_000 + number, sinks=lambda member, sink=sink: (sink,))  # type: ignore[misc]
         check_agreement(f"{order} {number}", list(sink.events), late=bool(number % 2))
 
 

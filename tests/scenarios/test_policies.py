@@ -23,7 +23,7 @@ from unisono.core.streams.settings import KIB, StreamSettings
 from unisono.core.streams.streams import Streams
 from unisono.core.types import Batch, MemberId, View, ViewId
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_swarm import try_outing
+from unisono.sim.group_swarm import try_group_seed
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 
 ROOM = 20
@@ -512,8 +512,8 @@ def torment(orders: Sequence[str], seeds: Sequence[int]) -> None:
     EVICTIONS.clear()
     for order in orders:
         for seed in seeds:
-            outing = try_outing(order, seed, kind=Torn)
-            assert outing.sentence is None, f"{order} seed {seed}: {outing.sentence}"
+            run = try_group_seed(order, seed, kind=Torn)
+            assert run.sentence is None, f"{order} seed {seed}: {run.sentence}"
     assert EVICTIONS, "nobody was evicted: this showed nothing"
 
 

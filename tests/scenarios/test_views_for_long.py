@@ -13,7 +13,7 @@ from unisono.core.types import Packet, ViewId
 from unisono.core.wire.control import Moved, Notice
 from unisono.orders.registry import ORDERS
 from unisono.sim import group_swarm
-from unisono.sim.group_swarm import Script, run_outing
+from unisono.sim.group_swarm import Script, run_group_seed
 from unisono.sim.group_world import QUICK, GroupWorld
 
 
@@ -192,8 +192,8 @@ def test_nobody_waits_for_a_coordinator_that_is_in_another_view(monkeypatch: pyt
             self.safe_share, self.causal_share, self.switching = 1.0, 0.0, False
 
     monkeypatch.setattr(group_swarm, "Script", Cautious)
-    outing = run_outing("toto", 5064)
-    assert outing.result == "PASS", outing.sentence
+    run = run_group_seed("toto", 5064)
+    assert run.result == "PASS", run.sentence
 
 
 def test_without_what_was_confirmed_there_can_be_two_primaries() -> None:

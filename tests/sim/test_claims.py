@@ -75,7 +75,7 @@ def test_tomp_cuts_t2_by_a_quarter_to_two_thirds(members: int, load: float) -> N
     assert 0.0 < mean(whole) < mean(cuts) / 2
 
 
-# 004: ToTo against all-ack, in the paper's mode: nobody acknowledges but by casting.
+# 004: ToTo against all-ack, in the paper's mode: acknowledgements ride on casts only.
 
 
 def agreed(order: str, kind: str, load: float, seed: int) -> Scenario:

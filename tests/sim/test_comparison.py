@@ -12,7 +12,7 @@ from unisono.core.events import Diverged
 from unisono.core.member.comparison import Checking
 from unisono.core.types import CastOptions, MemberId, Service, ViewId
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_swarm import StatefulWorld, try_outing
+from unisono.sim.group_swarm import StatefulWorld, try_group_seed
 from unisono.sim.group_world import GroupWorld
 
 A, B, C = (MemberId(name) for name in "abc")
@@ -204,9 +204,9 @@ def test_a_check_that_a_view_change_overtakes_is_over_without_an_answer() -> Non
 
 def test_a_difference_fails_a_run_of_the_swarm(monkeypatch: pytest.MonkeyPatch) -> None:
     """The swarm compares, too, and knows no excuse."""
-    clean = try_outing("sequencer", 4)
+    clean = try_group_seed("sequencer", 4)
     assert clean.sentence is None
     assert clean.faults["check"] > 0
     found = Diverged(ViewId(1, A), ((A,), (B,)), None, 0, 8)
     monkeypatch.setattr(GroupWorld, "diverged", [found])
-    assert try_outing("sequencer", 4).sentence == f"members compared: {found}"
+    assert try_group_seed("sequencer", 4).sentence == f"members compared: {found}"

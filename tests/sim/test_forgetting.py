@@ -15,7 +15,7 @@ from unisono.core.types import CastOptions
 from unisono.core.views.engine import Phase
 from unisono.orders import sequencer, stamps
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_swarm import try_outing
+from unisono.sim.group_swarm import try_group_seed
 from unisono.sim.group_world import QUICK, GroupWorld
 
 FORGETTING = ["sequencer", "causal-total", "abcast", "tomp"]
@@ -56,8 +56,8 @@ def counted(monkeypatch: pytest.MonkeyPatch, order: str) -> list[AnyOrdering]:
 @pytest.mark.parametrize("order", FORGETTING)
 def test_who_forgets_what_all_have_delivered_keeps_every_promise(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     forgot = counted(monkeypatch, order)
-    outings = [try_outing(order, seed, kind=Forgetful) for seed in SEEDS]
-    assert not [one.sentence for one in outings if one.sentence]
+    runs = [try_group_seed(order, seed, kind=Forgetful) for seed in SEEDS]
+    assert not [one.sentence for one in runs if one.sentence]
     assert len(forgot) > 100
 
 
@@ -73,9 +73,9 @@ def test_who_forgets_before_all_have_delivered_is_caught(
         if engine.phase is Phase.RUNNING and (mark := engine.mark()) is not None:
             engine.forget(mark)
 
-    assert try_outing(order, seeds[0], kind=Forgetful).sentence is None
+    assert try_group_seed(order, seeds[0], kind=Forgetful).sentence is None
     monkeypatch.setattr(Watch, "_look_back", look_back)
-    assert any(try_outing(order, seed, kind=Forgetful).sentence for seed in seeds)
+    assert any(try_group_seed(order, seed, kind=Forgetful).sentence for seed in seeds)
 
 
 def kept(process: Any) -> int:

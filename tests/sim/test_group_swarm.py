@@ -7,7 +7,7 @@ from time import monotonic
 import pytest
 
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_swarm import try_outing
+from unisono.sim.group_swarm import try_group_seed
 
 SECONDS_AN_ORDER = 8.0
 SEEDS_AT_LEAST = 6
@@ -33,14 +33,14 @@ REGRESSIONS = {
 def test_every_seed_keeps_the_promises_and_comes_to_rest(order: str) -> None:
     begun = monotonic()
     for seed in REGRESSIONS.get(order, ()):
-        outing = try_outing(order, seed)
-        assert outing.sentence is None, f"regression seed {seed}: {outing.sentence}"
+        run = try_group_seed(order, seed)
+        assert run.sentence is None, f"regression seed {seed}: {run.sentence}"
     seed = 100
     while seed < 100 + SEEDS_AT_LEAST or monotonic() - begun < SECONDS_AN_ORDER:
-        outing = try_outing(order, seed)
-        assert outing.sentence is None, f"{order} seed {seed}: {outing.sentence}"
+        run = try_group_seed(order, seed)
+        assert run.sentence is None, f"{order} seed {seed}: {run.sentence}"
         seed += 1
 
 
 def test_a_seed_is_one_run() -> None:
-    assert try_outing("abcast", 7) == try_outing("abcast", 7)
+    assert try_group_seed("abcast", 7) == try_group_seed("abcast", 7)

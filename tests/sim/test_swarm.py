@@ -15,7 +15,7 @@ from unisono.sim.files import load_json
 from unisono.sim.run import failure_of
 from unisono.sim.scenario import Scenario
 from unisono.sim.shrink import shrink
-from unisono.sim.swarm import Finding, run_seed, scenario_of, swarm
+from unisono.sim.swarm import SwarmFailure, run_seed, scenario_of, swarm
 
 SECONDS_AN_ORDER = 10.0
 SEEDS_AT_LEAST = 100
@@ -97,9 +97,9 @@ def test_a_failing_seed_leaves_a_replay_file(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_swarm_itself_counts_and_stops_when_told(tmp_path: Path) -> None:
-    seen: list[Finding] = []
+    seen: list[SwarmFailure] = []
 
-    def look(finding: Finding) -> bool:
+    def look(finding: SwarmFailure) -> bool:
         seen.append(finding)
         return len(seen) < 3
 
@@ -108,9 +108,9 @@ def test_the_swarm_itself_counts_and_stops_when_told(tmp_path: Path) -> None:
 
 
 def test_the_swarm_uses_processes_and_loses_no_seed(tmp_path: Path) -> None:
-    seen: list[Finding] = []
+    seen: list[SwarmFailure] = []
 
-    def look(finding: Finding) -> bool:
+    def look(finding: SwarmFailure) -> bool:
         seen.append(finding)
         return True
 

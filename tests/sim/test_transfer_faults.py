@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.transfer_swarm import ORDERS, run_transfer_outing
+from tests.transfer_swarm import ORDERS, run_transfer_seed
 from tests.transfer_world import AppProcess, TransferWorld
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.types import MemberId
@@ -393,7 +393,7 @@ def test_a_base_is_served_only_by_those_who_hold_it_and_a_restarted_member_is_a_
 @pytest.mark.parametrize("first", range(0, 52, 4))
 def test_the_swarm_of_groups_with_a_state(order: str, first: int) -> None:
     for seed in range(first, first + 4):
-        _, verdict = run_transfer_outing(order, seed)
+        _, verdict = run_transfer_seed(order, seed)
         assert verdict.result is Result.PASS, f"{order}, seed {seed}: {verdict}"
 
 
@@ -428,7 +428,7 @@ def test_snapshots_are_in_the_trace_and_p19_judges_them(order: str, monkeypatch:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_same_seed_gives_the_same_run(order: str) -> None:
-    one, other = (run_transfer_outing(order, 3)[0] for _ in range(2))
+    one, other = (run_transfer_seed(order, 3)[0] for _ in range(2))
     assert (one.now, one.network.sent, one.network.sent_bytes) == (
         other.now,
         other.network.sent,

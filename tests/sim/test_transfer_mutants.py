@@ -8,7 +8,7 @@ import pytest
 
 from tests.mutants import transfer_mutants as mutants
 from tests.sim import test_transfer_faults as faults
-from tests.transfer_swarm import run_transfer_outing
+from tests.transfer_swarm import run_transfer_seed
 from tests.transfer_world import TransferWorld
 from unisono.services.transfer.transfer import Transfer
 from unisono.trace.checks import Result
@@ -62,7 +62,7 @@ def test_a_seed_of_the_swarm_catches_the_mutant(kind: type[Transfer], order: str
     """The very seed depends on the timing of everything below; the next ones are tried too."""
     for one in range(seed, seed + 24):
         try:
-            if run_transfer_outing(order, one, transfer_type=kind)[1].result is not Result.PASS:
+            if run_transfer_seed(order, one, transfer_type=kind)[1].result is not Result.PASS:
                 return
         except AssertionError as error:
             if "there is no one view" not in str(error):

@@ -294,7 +294,7 @@ def test_a_fault_of_our_own_is_a_sentence_too(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 70
-    assert "a fault of its own, RuntimeError: boom" in done.stderr
+    assert "internal error, RuntimeError: boom" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -40,7 +40,7 @@ KEY_TEXT = "unisono-key-1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
         (("node", "lab", "--listen", "127.0.0.1:0", "--key", KEY_TEXT), "every user of this machine can read"),
         (("chat", "lab", "-k", KEY_TEXT), "--key takes a file"),
         (("check-net", "--peers", "127.0.0.1:7541,127.0.0.1:7542", "--key", KEY_TEXT), "unisono keygen FILE"),
-        (("directory", "run", "--key", KEY_TEXT), "consider this key known"),
+        (("directory", "run", "--key", KEY_TEXT), "treat this key as compromised"),
         (("causal", "-S", "alpha", "--key", KEY_TEXT), "--key takes a file"),
         (("ptp", "-H", "127.0.0.1", "-P", "7400", "-p", "0", "--key", KEY_TEXT), "--key takes a file"),
         (("node", "lab", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1"), "write host:port"),

@@ -32,7 +32,7 @@ from tests.drawings import (
 )
 from unisono.trace import story
 from unisono.trace.diagram import svg as diagram_svg
-from unisono.trace.diagram.drawing import _Drawing, render
+from unisono.trace.diagram.drawing import render
 from unisono.trace.diagram.layout import lay_out
 from unisono.trace.schema import CAST, CRASH, DELIVER, END, JOIN, ORDERED, PLACE, RECEIVE, TraceError
 
@@ -202,8 +202,8 @@ def test_no_ticks_are_counted_through_a_pause() -> None:
     events = poisson(3, 12, 8)
     day = 86_400_000 * MS
     events = [replace(event, time_ns=event.time_ns + day) if event.kind == END else event for event in events]
-    drawing = _Drawing(lay_out(events, None, None, ()), "", "auto")
-    assert len(list(islice(drawing.ticks(), 1_000))) < 50
+    layout = lay_out(events, None, None, ())
+    assert len(list(islice(layout.ticks(), 1_000))) < 50
 
 
 def test_real_clocks_are_placed_by_steps_and_not_compared() -> None:

@@ -29,7 +29,7 @@ class FailingDisk(MortalDisk):
         self.is_full = self.is_broken = False
 
     def _is_deliveries(self, file: int) -> bool:
-        return self._paths[file].name.startswith("deliveries")
+        return self.paths[file].name.startswith("deliveries")
 
     def write(self, file: int, data: bytes | memoryview, at: int) -> int:
         if self.is_full and self._is_deliveries(file):
@@ -73,14 +73,14 @@ def test_a_gap_is_told_wherever_the_power_goes_while_it_is_written(tmp_path: Pat
         journal.deliver([batch(0, 1, b"lost")])
         disk.is_full = False
         disk.log.clear()
-        disk._cut_at = cut_at
+        disk.cut_at = cut_at
         try:
             journal.deliver([batch(0, 2, b"later")])
             whole = True
         except PowerCut:
             pass
         disk.lose_unsynced(names_last=False)
-        journal._lock.release()
+        journal.abandon()
         write_journal(path, [[entered(2, A)]])
         assert gaps_in(path), f"the power went after {cut_at} operations"
     assert whole
@@ -170,23 +170,22 @@ def test_rows_are_numbered_on_though_a_new_segment_got_none(tmp_path: Path) -> N
         return journal
 
     journal = life()
-    reader = Reader(tmp_path)
+    reader = Reader(tmp_path, gaps="show")
     journal.deliver([entered(1, A), batch(0, 0, bytes(200)), batch(0, 1, bytes(200))])
     assert len(list(reader.rows())) == 3
     disk.is_full = True
     journal.deliver([batch(0, 2, bytes(200))])
     assert segment_numbers(tmp_path) == [1, 2]
-    journal._lock.release()  # the process is killed
+    journal.abandon()  # the process is killed
     disk.is_full = False
     for _ in range(2):
         journal = life()
         assert segment_numbers(tmp_path) == [1, 2], "it does not go when a journal is opened either"
-        journal._lock.release()
+        journal.abandon()
     journal = life()
     journal.deliver([entered(2, A)])
     journal.close()
     assert segment_numbers(tmp_path) == [2]
-    reader._shows_gaps = True
     assert [row.position for row in reader.rows()] == [3, 4]
 
 
@@ -198,13 +197,13 @@ def test_deliveries_that_cannot_be_opened_give_their_files_back(tmp_path: Path) 
 
     class Refusing(FailingDisk):
         def write(self, file: int, data: bytes | memoryview, at: int) -> int:
-            if self._paths[file].name == refused:
+            if self.paths[file].name == refused:
                 raise OSError(errno.ENOSPC, "No space left on device")
             return super().write(file, data, at)
 
         def close(self, file: int) -> None:
             super().close(file)
-            del self._paths[file]
+            del self.paths[file]
 
     for refused in ("gap", "deliveries.0000000001.journal"):
         disk = Refusing()
@@ -212,7 +211,7 @@ def test_deliveries_that_cannot_be_opened_give_their_files_back(tmp_path: Path) 
         with pytest.raises(JournalError, match="cannot be opened"):
             journal.begin_life(NOON)
         journal.close()
-        assert disk._paths == {}
+        assert disk.paths == {}
         assert not [name for name in os.listdir(tmp_path / refused) if name.startswith("deliveries")]
 
 

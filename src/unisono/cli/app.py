@@ -1,7 +1,7 @@
 """Puts the commands together and turns errors into sentences.
 
-Exit codes: 0 done, and every promise kept; 1 a violation was found, or what was asked for failed; 2 bad input, or a verdict that
-cannot be given; 70 a fault of unisono itself; 130 interrupted.
+Exit codes: 0 success, all properties hold; 1 a violation was found, or the operation failed; 2 bad input, or no verdict is
+possible; 70 an internal error; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EXIT_FAILED, EXIT_BAD_INPUT, EXIT_FAULT, EXIT_PIPE = 1, 2, 70, 141
 app = typer.Typer(
     name="unisono",
     help="Ordered, reliable group communication: run groups, simulate them, compare the protocols, judge what happened.",
-    epilog="Exit codes: 0 fine, 1 failure or broken promise, 2 bad input or no verdict, 70 a fault of unisono, 130 interrupted.",
+    epilog="Exit codes: 0 success, 1 failure or violation, 2 bad input or no verdict, 70 internal error, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -59,7 +59,7 @@ def show_version(wanted: bool) -> None:
 @app.callback()
 def options_of_all(
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Say which release this is.")
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
@@ -84,7 +84,7 @@ register_papers(app)
 
 
 def main() -> None:
-    """Run a command. Whatever goes wrong, a person reads one sentence."""
+    """Run a command, and turn each error into one sentence and an exit code."""
     prepare_streams()
     logging.getLogger("unisono").addHandler(
         logging.NullHandler()
@@ -95,7 +95,7 @@ def main() -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         app()
-    except (TimedOut, NotFlushed, JournalError) as error:  # nobody's mistake
+    except (TimedOut, NotFlushed, JournalError) as error:  # not caused by the caller
         console.print("unisono:", sanitize_lines(shorten(str(error))), markup=False)
         sys.exit(EXIT_FAILED)
     except (UnisonoError, TraceError) as error:
@@ -111,6 +111,6 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("UNISONO_DEBUG"):
             raise
-        text = f"unisono: a fault of its own, {type(error).__name__}: {error}. Set UNISONO_DEBUG=1 to see where."
+        text = f"unisono: internal error, {type(error).__name__}: {error}. Set UNISONO_DEBUG=1 for the traceback."
         console.print(sanitize_lines(text), markup=False)
         sys.exit(EXIT_FAULT)

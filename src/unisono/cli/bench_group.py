@@ -33,16 +33,19 @@ JOIN_WAIT_S = 30.0
 def bench(
     members: Annotated[int, typer.Option("--members", "-n", help="How many processes.", min=1, max=64)] = 3,
     size: Annotated[str, typer.Option(help="Bytes of a payload, as in 100 or 64kB.")] = "100",
-    order: Annotated[str, typer.Option("--order", "-o", help="Which order: see `unisono sim orders`.")] = DEFAULT_ORDER,
+    order: Annotated[
+        str, typer.Option("--order", "-o", help="The order; `unisono sim orders` lists them.")
+    ] = DEFAULT_ORDER,
     lasts: Annotated[str, typer.Option("--for", help="How long to measure.")] = "3s",
     rate: Annotated[
-        float | None, typer.Option(help="Messages a second of each member; without it, as many as the group takes.")
+        float | None, typer.Option(help="Messages per second and member. Default: as many as the group accepts.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Measure messages a second and latency of a group of processes on this machine, all of which cast.
+    """Measure throughput and latency of a group of processes on this machine, all of which cast.
 
-    Latency is from a cast to its delivery at its own member. Without --rate the group is full, and latency is mostly waiting.
+    Latency is measured from a cast to its delivery at the same member. Without --rate the group is saturated, and latency is
+    mostly waiting time.
     """
     find_order(order)
     payload_bytes, seconds = parse_size(size), parse_duration(lasts) / 1e9
@@ -76,7 +79,7 @@ def bench(
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """What is started meanwhile never hears Ctrl-C, not even while it imports: its parent does, right after, and ends it."""
+    """Let processes that start inside this block ignore Ctrl-C, even while they import; their parent ends them."""
     resource_tracker.ensure_running()  # which, where it is started with the first process, lets signals through
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -86,7 +89,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def end_all(workers: Sequence[BaseProcess]) -> None:
-    """First all are told, then each is waited for."""
+    """Terminate all processes, then wait for each."""
     for worker in workers:
         worker.terminate()
     for worker in workers:
@@ -104,11 +107,11 @@ def _free_addresses(count: int) -> list[str]:
 
 def _result(pipe: Connection, seconds: float) -> dict[str, Any]:
     if not pipe.poll(JOIN_WAIT_S + 3 * seconds + 10):
-        raise Misuse("a member did not finish: this machine may be too busy, try fewer members.")
+        raise Misuse("a member did not finish. The machine may be too busy; try fewer members.")
     try:
         result: dict[str, Any] = pipe.recv()
     except EOFError:
-        raise Misuse("a member ended early: its own words are above.") from None
+        raise Misuse("a member ended early; its error message is above.") from None
     if "error" in result:
         raise Misuse(result["error"])
     return result

@@ -1,4 +1,4 @@
-"""`unisono chat`: people talk, and everyone sees the same conversation."""
+"""`unisono chat`: a conversation in which everyone sees the same lines in the same order."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from unisono.runtime.join import join
 from unisono.runtime.loop import run
 from unisono.trace.sanitize import sanitize
 
-HELP = "/who says who is here, /why what waits, /quit (or Ctrl-D) leaves; anything else is said to all."
+HELP = "/who lists the members, /why explains what waits, /quit (or Ctrl-D) leaves; any other line goes to all."
 NAME_LETTERS_MAX = 32
 NAME_WAIT_S = 2.0
-"""How long a newcomer may take to announce its name; after that it is called by its address."""
+"""How long to wait for a newcomer's name before its address is shown instead."""
 
 
 class Conversation:
-    """What one person sees: every line where it was delivered, own lines too, and names instead of addresses.
+    """What one user sees: all lines in delivery order, own lines included, with names instead of addresses.
 
     Each member announces its name when it sees a newcomer, and with each of its lines.
     """
@@ -55,7 +55,7 @@ class Conversation:
             self._hear(event)
         elif isinstance(event, View):
             self._meet(event)
-        elif not isinstance(event, Transition):  # the view that follows says what people want to know
+        elif not isinstance(event, Transition):  # the view that follows shows the members
             self._keyboard.say(f"* {line_of(event)}")
 
     def _hear(self, delivery: Delivery) -> None:
@@ -78,16 +78,16 @@ class Conversation:
                 continue
             if arrival.origin is Origin.NEW:
                 self._unnamed.add(member)
-            else:  # it was here all along, and yet missed something
+            else:  # it was here before, but may have missed lines
                 self._keyboard.say(f"* {self.name_of(member)} {arrival}: you may not have read the same lines")
         if self._group is not None and view.joined:
-            with suppress(UnisonoError):  # it leaves just now
+            with suppress(UnisonoError):  # this member is leaving
                 self._group.try_cast(write(self._name, ""))
         if self._unnamed:
             asyncio.get_running_loop().call_later(NAME_WAIT_S, self._greet, *self._unnamed)
 
     def _greet(self, *members: MemberId) -> None:
-        """Say that members are here, once: when their names are known, or when they have announced none for a while."""
+        """Announce new members once: when their names are known, or when the wait for a name is over."""
         for member in members:
             if member in self._unnamed:
                 self._unnamed.discard(member)
@@ -117,7 +117,7 @@ def write(name: str, text: str) -> bytes:
 
 
 def read(payload: bytes) -> tuple[str, str]:
-    """A name and a text without control characters; the payload of a program other than `chat` is a text without a name."""
+    """Read a name and a text, made safe to show. A payload from another program is a text without a name."""
     try:
         said = json.loads(to_text(payload))
         return sanitize(str(said["name"]))[:NAME_LETTERS_MAX], sanitize(str(said["text"]))
@@ -128,13 +128,13 @@ def read(payload: bytes) -> tuple[str, str]:
 def _user() -> str:
     try:
         return getuser()
-    except (KeyError, OSError):  # nobody has given this user a name, as in many containers
+    except (KeyError, OSError):  # the user has no name, as in many containers
         return f"user {os.getuid()}"
 
 
 def chat(
     group: o.Name,
-    name: Annotated[str | None, typer.Option("--name", "-n", help="What the others call you.")] = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="Your name in the chat.")] = None,
     listen: o.Listen = None,
     peers: o.Peers = None,
     advertise: o.Advertise = None,
@@ -143,9 +143,9 @@ def chat(
     insecure: o.Insecure = False,
     pace: o.Pace = 1.0,
 ) -> None:
-    """Talk: every line is said to all, and all see the same lines in the same order.
+    """Chat: every line goes to all members, and all see the same lines in the same order.
 
-    Without --listen and --peers, people on this machine find each other at the ports 7400 to 7407.
+    Without --listen and --peers, chats on this machine find each other on ports 7400 to 7407.
     """
     called = sanitize(name or _user())[:NAME_LETTERS_MAX]
     wishes = places(listen, o.split_list(peers))

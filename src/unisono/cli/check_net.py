@@ -26,7 +26,7 @@ from unisono.sim.units import format_duration, parse_duration
 ROUND_S = 0.02
 LINGER_S = 0.5
 STRANGERS_MAX = 1_000
-"""Addresses that are remembered because their probes do not open."""
+"""How many addresses are remembered whose probes fail authentication."""
 IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, PMTUDISC_DO = 10, 23, 2
 
 
@@ -36,10 +36,14 @@ def check_net(
     ],
     listen: Annotated[
         str | None,
-        typer.Option("--listen", "-l", help="Which of them this one is; else the first that is local and free."),
+        typer.Option(
+            "--listen", "-l", help="This process's address in the list. Default: the first that is local and free."
+        ),
     ] = None,
-    local: Annotated[bool, typer.Option("--local", help="Be all of them that are local, in one process.")] = False,
-    lasts: Annotated[str, typer.Option("--for", help="How long to measure once all are heard.")] = "3s",
+    local: Annotated[
+        bool, typer.Option("--local", help="Serve all local addresses of the list in one process.")
+    ] = False,
+    lasts: Annotated[str, typer.Option("--for", help="How long to measure, once all addresses have answered.")] = "3s",
     wait: Annotated[str, typer.Option(help="How long to wait for the others.")] = "30s",
     key: o.KeyFile = None,
     insecure: o.Insecure = False,
@@ -47,18 +51,18 @@ def check_net(
 ) -> None:
     """Check ports, loss, datagram sizes and one-way links between all pairs of addresses.
 
-    Start it on every machine with the same list; whoever hears anyone learns of all pairs. Exit code 1: some pair is not fine. The
-    members themselves must not run meanwhile: it listens where they will.
+    Start it on every machine with the same list; each process reports on all pairs, as long as it hears at least one other.
+    Exit code 1: a pair has a problem. Stop the members first: the check listens on their addresses.
     """
     texts = o.split_list(peers)
     endpoints = resolve_all(texts, "the peer")
     if len(set(endpoints)) < 2:
-        raise Misuse("one address has nobody to hear: give two or more with --peers.")
+        raise Misuse("a check needs at least two addresses: name them with --peers.")
     found = find_key(key)
     outside = [one for one in endpoints if not one.is_loopback]
     if outside and found is None and not insecure:
         raise Misuse(
-            f"{outside[0]} is on the network, and there is no key: give --key, or --insecure to probe without."
+            f"{outside[0]} is not on this machine, and there is no key: pass --key, or --insecure to probe without one."
         )
     sockets = _bind(endpoints, None if listen is None else resolve(listen, "listen", int(endpoints[0].family)), local)
     heard_at = ", ".join(map(str, sockets))
@@ -74,14 +78,14 @@ def check_net(
     else:
         out.print(_table(pairs))
     for name in sorted(shut.intersection(map(str, endpoints))):
-        text = f"unisono: {name} was heard, but its probes do not open here: does it use a different key, or none?"
+        text = f"unisono: {name} answers, but its probes fail authentication; does it use a different key, or none?"
         err.print(text, markup=False, soft_wrap=True)
     if not all(one.is_good for one in pairs):
         raise typer.Exit(1)
 
 
 def _bind(endpoints: list[Endpoint], listen: Endpoint | None, local: bool) -> dict[Endpoint, socket.socket]:
-    """The sockets of this process; a port that is taken is said, not passed over, if it was named."""
+    """Open the sockets of this process. A named address whose port is taken is an error."""
     if listen is not None:
         if listen not in endpoints:
             raise Misuse(f"{listen} is not among --peers: the list must be the same everywhere.")
@@ -98,7 +102,7 @@ def _bind(endpoints: list[Endpoint], listen: Endpoint | None, local: bool) -> di
         if bound and not local:
             break
     if not bound:
-        raise Misuse(f"none of these can be listened on here: {tried[0]}")
+        raise Misuse(f"no address in --peers can be used on this machine: {tried[0]}")
     return bound
 
 
@@ -110,7 +114,7 @@ async def _check(
     wait_s: float,
     shut: set[str],
 ) -> list[Pair]:
-    """Probe until all are heard and measured. `shut` takes the addresses whose probes do not open with this key."""
+    """Probe until all are heard and measured. `shut` collects the addresses whose probes fail authentication."""
     loop = asyncio.get_running_loop()
     names = [str(endpoint) for endpoint in endpoints]
     probers = []
@@ -132,7 +136,7 @@ async def _check(
             elif end is None and loop.time() - began > wait_s:
                 break
         pairs = judge([prober for prober, _, _ in probers])
-        end = loop.time() + LINGER_S  # the others may need a little longer
+        end = loop.time() + LINGER_S  # keep answering: the others may still measure
         while loop.time() < end:
             for one in probers:
                 _send(*one)
@@ -144,7 +148,7 @@ async def _check(
 
 
 def _never_cut(udp: socket.socket, endpoint: Endpoint) -> None:
-    """A probe that is too large for the way must be lost, not cut into pieces."""
+    """Forbid fragmentation: a probe larger than the path's MTU must be lost."""
     if sys.platform == "linux":
         is_v6 = endpoint.family == socket.AF_INET6
         level, option = (socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER) if is_v6 else (socket.IPPROTO_IP, IP_MTU_DISCOVER)
@@ -156,7 +160,7 @@ def _send(prober: Prober, udp: socket.socket, seal: Seal | None) -> None:
         try:
             udp.sendto(datagram if seal is None else seal.close(datagram), sockaddr_of(peer))
         except OSError:
-            continue  # too large, or no way there: the other side will miss it
+            continue  # too large, or no route: the other side counts it as lost
 
 
 def _read(prober: Prober, udp: socket.socket, seal: Seal | None, shut: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""`unisono demo`: the whole story in a minute, for someone who sees it for the first time."""
+"""`unisono demo`: the whole project in a minute, for a first look."""
 
 from __future__ import annotations
 
@@ -30,33 +30,35 @@ from unisono.trace.schema import VIEW, Event
 MARK = ".unisono-demo"
 RUN = "demo"
 OF_VIEWS = frozenset({"P15", "P16", "P17"})
-"""What is owed besides, once views are agreed by membership."""
+"""Properties that hold in addition when membership agrees on the views."""
 PICTURE_NS = 60_000_000
-"""So much of the run is in the picture, before the view that the crash brought and after it."""
+"""How much of the run the picture shows before and after the view change that follows the crash."""
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Where traces, pictures and the report go.")] = Path("demo"),
-    spark: Annotated[bool, typer.Option(help="Let Spark judge and measure the traces, and write a report.")] = True,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for traces, pictures and the report.")] = Path("demo"),
+    spark: Annotated[bool, typer.Option(help="Judge and measure the traces with Spark, and write a report.")] = True,
 ) -> None:
-    """Five real processes agree on one order, while one is killed, one is paused and one joins; then the traces are judged."""
+    """Run five processes that agree on one order while one is killed, one paused and one joins; then judge the traces."""
     traces = _fresh(folder)
     out.print(
         "[bold]Five processes on this machine form a group and cast about 40 messages a second each, over UDP.[/]"
     )
-    out.print("Everyone must deliver all messages in one and the same order, whatever happens to some of them.\n")
+    out.print("All of them must deliver the same messages in the same order, even if some crash or pause.\n")
     with staged(traces, RUN, 6) as stage:
         _play(stage)
         result = _agreement(stage)
     for life in close_killed(traces):
-        out.print(f"\n{life.member} was killed and could not say so: its trace is closed with CRASH.")
+        out.print(f"\n{life.member} was killed and could not record it: its trace now ends with CRASH.")
     events = list(read([traces]).events(RUN))
     picture = folder / "crash.svg"
     write_whole(picture, _picture(events))
-    out.print(f"a picture of the moment when the group went on without the killed one: [bold]{escape(str(picture))}[/]")
+    out.print(
+        f"diagram of the moment when the group continued without the killed process: [bold]{escape(str(picture))}[/]"
+    )
     if spark and find_spec("pyspark") is None:
         out.print(
-            "with the extra `unisono\\[spark]` the traces are judged and measured by Spark, and a report is written."
+            "install the extra `unisono\\[spark]` to judge and measure the traces with Spark, and to get a report."
         )
         spark = False
     if spark:
@@ -64,7 +66,7 @@ def demo(
             verdict = _judge_on_spark(folder, traces)
     else:
         verdict = str(judge(events, promises(DEFAULT_ORDER) | OF_VIEWS).result)
-        out.print(f"[bold]The verdict of the plain checkers: {verdict}[/]")
+        out.print(f"[bold]Verdict of the plain checkers: {verdict}[/]")
     out.print(
         "\nNext: `unisono chat`, `unisono node --help`, `unisono compare sequencer,toto`, `unisono sim explore --crash`."
     )
@@ -73,7 +75,7 @@ def demo(
 
 
 def _play(stage: DemoStage) -> None:
-    """What happens on the stage, told line by line while a table shows how each process stands."""
+    """Play the scenes: print a line for each, while a table shows the state of each process."""
     with Live(_table(stage), console=out, refresh_per_second=8, transient=True, auto_refresh=True) as live:
 
         def look() -> None:
@@ -84,17 +86,17 @@ def _play(stage: DemoStage) -> None:
 
         stage.start(together=5, count=5)
         took = stage.wait(lambda: stage.agree("abcde"), "the first view", look)
-        tell(f"  a b c d e have found each other: one view of five, {took:.1f} s after they were started.")
+        tell(f"  a b c d e have found each other: one view of five, {took:.1f} s after their start.")
         stage.pass_time(1.5, look)
         _kill(stage, look, tell)
         _pause(stage, look, tell)
         stage.start(together=1, count=1)
         took = stage.wait(lambda: stage.agree("acdef"), "the view with f", look)
-        tell(f"  f is started under full load and is a member {took:.1f} s later.")
+        tell(f"  f starts under full load and is a member {took:.1f} s later.")
         stage.pass_time(1.5, look)
         stage.stop_casting()
         stage.wait(stage.all_ended, "the end", look)
-        tell("  All stop casting, come to rest, and leave.\n")
+        tell("  All stop casting, wait for the last deliveries, and leave.\n")
     out.print(_table(stage))
 
 
@@ -102,7 +104,7 @@ def _kill(stage: DemoStage, look: Callable[[], None], tell: Callable[[str], None
     stage.signal("b", signal.SIGKILL, "killed")
     took = stage.wait(lambda: stage.agree("acde"), "the view without b", look)
     tell(
-        f"  b is [red]killed[/] (SIGKILL). {took:.1f} s later the others have agreed on what it still said, and on a view:"
+        f"  b is [red]killed[/] (SIGKILL). {took:.1f} s later the others have agreed on its last messages and on a view:"
     )
     tell(f"    b {_why(stage, 'a', 'b')}.")
     stage.pass_time(1.0, look)
@@ -111,12 +113,12 @@ def _kill(stage: DemoStage, look: Callable[[], None], tell: Callable[[str], None
 def _pause(stage: DemoStage, look: Callable[[], None], tell: Callable[[str], None]) -> None:
     stage.signal("c", signal.SIGSTOP, "paused")
     took = stage.wait(lambda: stage.agree("ade"), "the view without c", look)
-    tell(f"  c is [yellow]paused[/] (SIGSTOP). The others wait for {took:.1f} s, then go on without it.")
+    tell(f"  c is [yellow]paused[/] (SIGSTOP). The others wait {took:.1f} s, then continue without it.")
     stage.pass_time(1.0, look)
     stage.signal("c", signal.SIGCONT, "casts")
     took = stage.wait(lambda: stage.agree("acde"), "the merge with c", look)
     tell(
-        f"  c is continued. It learns that it was left behind, and is back {took:.1f} s later: the same process, a new view."
+        f"  c is resumed. It learns that it was excluded, and is back {took:.1f} s later: the same process, a new view."
     )
     stage.pass_time(0.5, look)
 
@@ -141,17 +143,17 @@ def _table(stage: DemoStage) -> Table:
 
 
 def _agreement(stage: DemoStage) -> bool:
-    """The processes that were there all the time must have delivered the same: their own hashes say so."""
+    """Compare, by their own hashes, what the processes that were never absent have delivered."""
     chains = {stage.actors[name].chain for name in "ade"}
     same = len(chains) == 1 and None not in chains
     count = stage.actors["a"].delivered
     verdict = f"[green]the same {count:,} messages in the same order[/]" if same else "[red]not the same[/]"
-    out.print(f"\na, d and e were there all the time. By their own hashes they have delivered {verdict}.")
+    out.print(f"\na, d and e were never absent. By their own hashes they have delivered {verdict}.")
     return same
 
 
 def _picture(events: list[Event]) -> str:
-    """The view change that the crash brought, with what was under way."""
+    """Draw the view change after the crash, with the messages under way."""
     small = [event.time_ns for event in events if event.kind == VIEW and len(event.members or ()) == 4]
     if not small:
         raise UnisonoError("the trace holds no view of four members, so there is nothing to draw.")
@@ -162,10 +164,10 @@ def _picture(events: list[Event]) -> str:
 
 
 def _fresh(folder: Path) -> Path:
-    """An empty place for the traces. What an earlier demo left there goes; anything else is left alone."""
+    """Return an empty folder for the traces. An earlier demo's traces are removed; other files are refused."""
     traces = folder / "traces"
     if traces.exists() and not (traces / MARK).exists():
-        raise Misuse(f"{traces} is there already and not from a demo: choose another place with --out.")
+        raise Misuse(f"{traces} exists and was not written by a demo: choose another folder with --out.")
     rmtree(traces, ignore_errors=True)
     write_whole(traces / MARK, "made by unisono demo\n")
     return traces
@@ -176,13 +178,13 @@ def _judge_on_spark(folder: Path, traces: Path) -> str:
     from unisono.pipeline.session import open_session
     from unisono.pipeline.verify import verify
 
-    out.print("\nNow Spark reads the trace, judges it, and measures it.")
+    out.print("\nSpark now reads, judges and measures the traces.")
     with bar("starting Spark", None) as update:
         session = open_session()
         judgement = verify(session, [traces], lambda text: update(0, text), also=OF_VIEWS)
         update(0, "measuring and drawing")
         page = write_report(session, [traces], judgement, folder / "report", "unisono demo: five processes, one order")
     owed = len(judgement.runs[0].owed) if judgement.runs else 0
-    out.print(f"[bold]Spark's verdict: {judgement.result}[/], on {owed} properties that the run owes")
+    out.print(f"[bold]Spark's verdict: {judgement.result}[/], on {owed} properties that the run must keep")
     out.print(f"the report: [bold]{escape(str(page))}[/]")
     return judgement.result

@@ -26,18 +26,18 @@ def run(
     folder: Annotated[
         str | None,
         typer.Option(
-            "--out", help="Where results go, and where a broken run goes on: results/NAME, or s3://bucket/key."
+            "--out", help="Folder for results; an interrupted run resumes there. results/NAME, or s3://bucket/key."
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small version, in seconds.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier run has left there.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a small version that takes seconds.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard results of an earlier run.")] = False,
     traces: Annotated[bool, typer.Option("--traces", help="Keep the trace of every run too.")] = False,
     to: Annotated[
         str | None, typer.Option("--page", help="Also write the page here, such as docs/results/tomp.md.")
     ] = None,
     json: o.Json = False,
 ) -> None:
-    """Run an experiment, or what is left of it, and show its tables."""
+    """Run an experiment, or resume it, and show its tables."""
     from unisono.pipeline.session import open_session, parse_settings, plain_errors, require_pyspark
 
     require_pyspark()

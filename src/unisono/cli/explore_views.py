@@ -22,31 +22,32 @@ _OFTEN = "How often, at any point: "
 def explore_views(
     order: o.Order = "fifo",
     members: o.Members = 3,
-    casts: Annotated[int, typer.Option(help=_OFTEN + "somebody casts a message.")] = 1,
+    casts: Annotated[int, typer.Option(help=_OFTEN + "a member casts a message.")] = 1,
     crashes: Annotated[int, typer.Option(help=_OFTEN + "a member crashes.")] = 1,
-    joins: Annotated[int, typer.Option(help=_OFTEN + "another one joins.")] = 1,
-    suspicions: Annotated[int, typer.Option(help=_OFTEN + "a member suspects one that lives.")] = 0,
-    ticks: Annotated[int, typer.Option(help=_OFTEN + "time passes for a member before all is said.")] = 1,
+    joins: Annotated[int, typer.Option(help=_OFTEN + "another member joins.")] = 1,
+    suspicions: Annotated[int, typer.Option(help=_OFTEN + "a member suspects a live one.")] = 0,
+    ticks: Annotated[int, typer.Option(help=_OFTEN + "time passes for a member while messages are under way.")] = 1,
     detours: Annotated[int, typer.Option(help=_OFTEN + "a control message overtakes another on its link.")] = 0,
     losses: Annotated[int, typer.Option(help=_OFTEN + "a control message is lost.")] = 0,
     repeats: Annotated[int, typer.Option(help=_OFTEN + "a control message arrives twice.")] = 0,
     blackout: Annotated[
-        bool, typer.Option("--blackout", help="In every state, also lose all that is under way.")
+        bool, typer.Option("--blackout", help="In every state, also lose everything under way.")
     ] = False,
     cuts: Annotated[int, typer.Option(help=_OFTEN + "a member is cut off from all others.")] = 0,
-    cut_off: Annotated[str, typer.Option(help="Who may be cut off, such as ab; without it, anyone.")] = "",
+    cut_off: Annotated[str, typer.Option(help="Members that may be cut off, as in ab. Default: any.")] = "",
     late_heal: Annotated[
-        bool, typer.Option("--late-heal", help="A cut ends only when all is to come to rest, not at any point.")
+        bool,
+        typer.Option("--late-heal", help="End a cut only when the run is about to come to rest, not at any point."),
     ] = False,
-    restarts: Annotated[int, typer.Option(help=_OFTEN + "a process crashes and starts again with its record.")] = 0,
-    safe: Annotated[bool, typer.Option("--safe", help="Cast safe messages.")] = False,
+    restarts: Annotated[int, typer.Option(help=_OFTEN + "a process crashes and restarts with its record.")] = 0,
+    safe: Annotated[bool, typer.Option("--safe", help="Cast messages as safe.")] = False,
     primary: Annotated[bool, typer.Option("--primary", help="Use the primary policy.")] = False,
     state: Annotated[bool, typer.Option("--state", help="Give applications a state; needs --primary.")] = False,
-    states: Annotated[int | None, typer.Option(help="Give up after so many states.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Give up after so many seconds.")] = None,
+    states: Annotated[int | None, typer.Option(help="Maximum number of states.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Time limit in seconds.")] = None,
     json: o.Json = False,
 ) -> None:
-    """Try every way in which a small group can change its view, with the real membership over a real order."""
+    """Explore every way in which a small group can change its view, with the real membership and order."""
     find_order(order)
     scope = Scope(
         order,
@@ -104,7 +105,7 @@ def explore_views(
         raise typer.Exit(1)
     if not report.complete:
         raise Misuse(
-            f"after {report.states:,} states there were more: raise --states or --seconds, or take a smaller scope."
+            f"{report.states:,} states were not enough: raise --states or --seconds, or choose a smaller scope."
         )
     if not json:
         out.print("[green]no violation[/]")

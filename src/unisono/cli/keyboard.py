@@ -1,4 +1,4 @@
-"""Lines from standard input while other things happen, and text above a line that is being typed.
+"""Reads lines from standard input in the background, and writes text above the line being typed.
 
 Reading has a thread of its own: a program that receives must never wait for a person. On a terminal, what arrives is written
 above the prompt, and the prompt and what was typed so far are written again, as far as readline knows it.
@@ -21,7 +21,7 @@ from unisono.cli.streams import to_text
 from unisono.trace.sanitize import sanitize
 
 AHEAD_LINES_MAX = 1_000
-"""So many lines may be read and not yet taken; a file that is piped in waits."""
+"""Maximum number of lines read ahead; a piped file waits."""
 
 
 HAND_OVER = (
@@ -113,11 +113,11 @@ class Keyboard:
     # Out.
 
     def say(self, text: str) -> None:
-        """Write a line for people, whoever its words are from."""
+        """Write a line for people, with foreign text made safe."""
         self.write_line(sanitize(text))
 
     def write_line(self, text: str) -> None:
-        """Write a line as it is, above the one that is being typed."""
+        """Write a line unchanged, above the line being typed."""
         if self._is_typing:
             self._write(f"\r\x1b[K{text}\n{self._prompt}{sanitize(_typed_so_far())}")
         else:

@@ -14,9 +14,9 @@ from unisono.runtime.seal import make_key
 
 
 def keygen(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the key goes; only you will be able to read it.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create; only you can read it.")],
 ) -> None:
-    """Make a group key. Give the same file to every member (`--key FILE`), over a way that nobody else can read."""
+    """Create a group key. Copy the file to every member over a private channel, and pass it with `--key FILE`."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -26,5 +26,5 @@ def keygen(
     with os.fdopen(descriptor, "w") as stream:
         stream.write(make_key() + "\n")
     out.print(
-        f"{file}: a new group key. Whoever has it is a member; give it with --key {file}.", markup=False, soft_wrap=True
+        f"{file}: a new group key. Anyone who has it can join; pass it with --key {file}.", markup=False, soft_wrap=True
     )

@@ -41,11 +41,11 @@ def node(
     long: o.Long = False,
     json: o.Json = False,
 ) -> None:
-    """Be a member: print views and deliveries, cast every line of standard input.
+    """Run a member: print views and deliveries, and cast every line of standard input.
 
-    Without --listen and --peers, members on this machine find each other at the ports 7400 to 7407. It leaves in an orderly way at
-    the end of the input (unless --stay) and at SIGINT or SIGTERM. A running member answers `unisono status`. It is an observer:
-    it has no state, so it can join any group, whatever its members keep.
+    Without --listen and --peers, members on this machine find each other on ports 7400 to 7407. The member leaves the group at
+    the end of the input (unless --stay is given) and at SIGINT or SIGTERM. While it runs, it answers `unisono status`. It is
+    an observer: it keeps no state, so it can join any group.
     """
     o.start_log(log)
     joining = join(

@@ -15,30 +15,34 @@ from unisono.sim.world import name_of
 _LOAD, _NETWORK, _ORDER = "Load", "Network and faults", "Order"
 
 Order = Annotated[
-    str, typer.Option("--order", "-o", help="Which order: see `unisono sim orders`.", rich_help_panel=_ORDER)
+    str, typer.Option("--order", "-o", help="The order; `unisono sim orders` lists them.", rich_help_panel=_ORDER)
 ]
 Master = Annotated[
     str | None,
-    typer.Option(help="Spark's master: local[*], spark://host:7077. Without it, UNISONO_SPARK_MASTER or this machine."),
+    typer.Option(help="Spark's master: local[*], spark://host:7077. Default: UNISONO_SPARK_MASTER, or this machine."),
 ]
 Conf = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark: spark.executor.memory=4g. May be repeated."),
 ]
-Members = Annotated[int, typer.Option("--members", "-n", help="How many members.")]
-Seed = Annotated[int, typer.Option(help="Decides everything random. The same seed gives the same run.")]
+Members = Annotated[int, typer.Option("--members", "-n", help="Number of members.")]
+Seed = Annotated[int, typer.Option(help="Seed of all randomness. The same seed gives the same run.")]
 From = Annotated[
-    str | None, typer.Option("--from", help="Show from this time on, counted from the run's beginning: 5ms.")
+    str | None, typer.Option("--from", help="Start of the window, counted from the beginning of the run, as in 5ms.")
 ]
-To = Annotated[str | None, typer.Option("--to", help="Show up to this time.")]
+To = Annotated[str | None, typer.Option("--to", help="End of the window.")]
 SourceKind = Annotated[
     str, typer.Option("--source", help="periodic, poisson, bursts or saturating.", rich_help_panel=_LOAD)
 ]
 Rate = Annotated[float, typer.Option(help="Messages per second of the whole group.", rich_help_panel=_LOAD)]
-Messages = Annotated[int, typer.Option("--messages", "-m", help="How many the group casts.", rich_help_panel=_LOAD)]
+Messages = Annotated[
+    int, typer.Option("--messages", "-m", help="Number of messages that the group casts.", rich_help_panel=_LOAD)
+]
 Size = Annotated[str, typer.Option(help="Bytes of a payload: 64, or from-to as in 10-1000.", rich_help_panel=_LOAD)]
 Burst = Annotated[int, typer.Option(help="Messages in a burst.", rich_help_panel=_LOAD)]
-Depth = Annotated[int, typer.Option(help="Saturating: own messages under way, each member.", rich_help_panel=_LOAD)]
+Depth = Annotated[
+    int, typer.Option(help="With --source saturating: messages under way per member.", rich_help_panel=_LOAD)
+]
 CausalShare = Annotated[
     float, typer.Option(help="Share of causal messages (toto and all-ack carry both).", rich_help_panel=_LOAD)
 ]
@@ -46,7 +50,9 @@ SubsetShare = Annotated[float, typer.Option(help="Share of messages addressed to
 Phi = Annotated[float | None, typer.Option(help="ToTo's threshold, n/2 <= phi < n.", rich_help_panel=_ORDER)]
 AckDelay = Annotated[
     str,
-    typer.Option(help="Explicit acknowledgement of an idle member after this; `none`: never.", rich_help_panel=_ORDER),
+    typer.Option(
+        help="Delay after which an idle member acknowledges explicitly; `none`: never.", rich_help_panel=_ORDER
+    ),
 ]
 Delay = Annotated[
     str,
@@ -56,15 +62,15 @@ Delay = Annotated[
         rich_help_panel=_NETWORK,
     ),
 ]
-Loss = Annotated[float, typer.Option(help="Share of packets lost (they come again, late).", rich_help_panel=_NETWORK)]
+Loss = Annotated[float, typer.Option(help="Share of packets lost (and retransmitted later).", rich_help_panel=_NETWORK)]
 Duplicate = Annotated[float, typer.Option(help="Share of packets duplicated.", rich_help_panel=_NETWORK)]
-Reorder = Annotated[float, typer.Option(help="Share of packets that take a detour.", rich_help_panel=_NETWORK)]
-Turn = Annotated[str, typer.Option(help="How long a member is busy with one turn.", rich_help_panel=_NETWORK)]
+Reorder = Annotated[float, typer.Option(help="Share of packets that are reordered.", rich_help_panel=_NETWORK)]
+Turn = Annotated[str, typer.Option(help="Time that a member spends on one turn.", rich_help_panel=_NETWORK)]
 Faults = Annotated[
     list[str] | None,
     typer.Option(
         "--fault",
-        help="KIND:WHO@WHEN[+HOW LONG][=AMOUNT], again and again: crash:b@30ms, pause:c@10ms+50ms, partition:a,b@5ms+40ms, "
+        help="KIND:WHO@WHEN[+DURATION][=AMOUNT], may be repeated: crash:b@30ms, pause:c@10ms+50ms, partition:a,b@5ms+40ms, "
         "clog:a,c@0ms+9ms, slow:a,b@0ms+1s=10, lossy:a,b@0ms+1s=0.5, drift:a@0ms=0.1.",
         rich_help_panel=_NETWORK,
     ),

@@ -33,7 +33,9 @@ RUNS_SHOWN = 20
 Tables = Annotated[str, typer.Option("--out", help="The folder of tables: a local path, or s3://bucket/key.")]
 VacuumHours = Annotated[
     float,
-    typer.Option(help="Delete files that no table has held for this many hours; a reader may still use younger ones."),
+    typer.Option(
+        help="Delete files that have been unused by any table for this many hours; readers may still need younger ones."
+    ),
 ]
 
 
@@ -43,21 +45,27 @@ def run(
         str, typer.Option(help="The folder that traces are written to, with all its subfolders: a path, or s3://….")
     ],
     tables: Tables,
-    once: Annotated[bool, typer.Option("--once", help="Stop when everything that is there has been seen.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop when everything there has been processed.")] = False,
     final: Annotated[
-        bool, typer.Option("--final", help="Nothing more will come: judge runs that have not ended, too, then stop.")
+        bool, typer.Option("--final", help="No more data will come: judge unfinished runs too, then stop.")
     ] = False,
     measures: Annotated[bool, typer.Option("--measures", help="Write measures beside the verdicts.")] = False,
     views: Annotated[
         bool | None,
-        typer.Option("--views/--no-views", help="Judge each view as it is closed; without --once and --final: yes."),
+        typer.Option(
+            "--views/--no-views",
+            help="Judge each view when it is closed. Default: on, unless --once or --final is given.",
+        ),
     ] = None,
     on_fail: Annotated[
         str | None,
-        typer.Option(help="For each violation in a view: a command (JSON on its standard input), or a URL to post to."),
+        typer.Option(
+            help="Called for each violation in a view: a command (JSON on standard input), or a URL to post to."
+        ),
     ] = None,
     limit_s: Annotated[
-        float, typer.Option("--limit", help="Seconds in which all members of a view must leave it.", min=0.1)
+        float,
+        typer.Option("--limit", help="Maximum seconds between the first and the last member to leave a view.", min=0.1),
     ] = 600.0,
     forget_s: Annotated[
         float | None,
@@ -81,7 +89,9 @@ def run(
             help="Delete files that no table has held for this many hours, or a part of one, while watching.", min=0.01
         ),
     ] = 2.0,
-    metrics: Annotated[str | None, typer.Option(help="HOST:PORT where Prometheus finds views and violations.")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="HOST:PORT to serve metrics of views and violations for Prometheus on.")
+    ] = None,
     checkpoint: Annotated[
         str | None, typer.Option(help="A folder for Spark's checkpoint, if the tables are not on a local disk.")
     ] = None,
@@ -207,7 +217,7 @@ def compact(tables: Tables, vacuum_hours: VacuumHours = 168, master: o.Master = 
 @app.command("retain")
 def retain(
     tables: Tables,
-    days: Annotated[float, typer.Option(min=0, help="Keep runs that got new rows within this many days.")],
+    days: Annotated[float, typer.Option(min=0, help="Keep runs with new rows within this many days.")],
     vacuum_hours: VacuumHours = 168,
     master: o.Master = None,
     conf: o.Conf = None,
@@ -236,7 +246,7 @@ def retain(
 def remove(
     tables: Tables,
     run: Annotated[str | None, typer.Option(help="A run, with its verdicts and measures.")] = None,
-    segment: Annotated[str | None, typer.Option(help="A segment by its key, as the table `segments` has it.")] = None,
+    segment: Annotated[str | None, typer.Option(help="A segment, by its key in the table `segments`.")] = None,
     vacuum_hours: VacuumHours = 168,
     master: o.Master = None,
     conf: o.Conf = None,
@@ -286,7 +296,7 @@ def _upkeep(tables: str, master: str | None, conf: list[str] | None) -> Iterator
 @app.command("adapt")
 def adapt(
     logs: Annotated[list[str], typer.Argument(help="Local log files of another system: CSV or JSON lines.")],
-    mapping: Annotated[Path, typer.Option(help="A TOML file that says what their columns mean.")],
+    mapping: Annotated[Path, typer.Option(help="TOML file that maps their columns.")],
     folder: Annotated[str, typer.Option("--out", help="The trace folder to write: a local path, or s3://bucket/key.")],
 ) -> None:
     """Turn another system's log into a trace, which `trace check` and `trace verify` can judge."""

@@ -23,13 +23,13 @@ from unisono.runtime.observe import explain_strangers, named_peers
 from unisono.trace.sanitize import sanitize
 
 LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
-"""Where members look for each other if nothing is said: eight of them on this machine."""
+"""Default peers: eight addresses on this machine."""
 
 WAIT_TOLD_S = 2.0
-"""Who has waited so long for the group is told why, and again after twice as long."""
+"""How long a member waits for its group before the reasons are printed; the wait doubles each time."""
 
 PEERS_LOOK_S = 1.0
-"""How often a member looks for what keeps the named peers away."""
+"""How often to check for reasons that keep named peers away."""
 
 VIEW_WAIT_S = 2.0
 """How long a member whose input has ended with nothing to cast waits for its first view …"""
@@ -38,7 +38,7 @@ LINES_WAIT_S = 20.0
 
 
 def places(listen: str | None, peers: list[str]) -> dict[str, Any]:
-    """Where to listen and look, as `join` wants it."""
+    """The `listen` and `peers` arguments for `join`."""
     return {"listen": listen, "peers": peers or (() if listen else LOCAL_PEERS)}
 
 
@@ -110,7 +110,7 @@ def tell_if_alone(group: Group, warn: Callable[[str], None] | None = None) -> No
     sought = [] if peers is None else peers.sought()
     if not sought or len(group.members) > 1:
         return
-    text = f"nobody answered at {', '.join(sought)}: this member begins alone, and goes together with them when it hears them."
+    text = f"no answer from {', '.join(sought)}: this member starts alone and merges with them when it hears them."
     for sentence in (text, *explain_strangers(group)):
         (warn or complain)(sentence)
 
@@ -160,21 +160,21 @@ async def _take_all(
             refused.append(error)
             complain(str(error), long)
     if stay:
-        await asyncio.Event().wait()  # until somebody ends it
+        await asyncio.Event().wait()  # until a signal ends it
 
 
 # What events look like.
 
 
 def line_of(event: Event, long: bool = False) -> str:
-    """An event for people, who see it by `Keyboard.say`; `long`: with whole incarnations. Payloads are never cut."""
+    """Format an event for people; with `long`, print whole incarnations. Payloads are never shortened."""
     if isinstance(event, Delivery):
         return f"{event.sender if long else event.sender.short}:{event.index} {to_text(event.payload)}"
     return event.long if long else str(event)
 
 
 def row_of(event: Event) -> dict[str, Any]:
-    """An event for programs. A payload that is no text comes in base64."""
+    """Format an event for programs. A payload that is not UTF-8 is encoded in base64."""
     if isinstance(event, Delivery):
         return {"event": "delivery", "sender": str(event.sender), "index": event.index} | _payload(event.payload)
     if isinstance(event, View):

@@ -25,7 +25,7 @@ from unisono.sim.fuzz import fuzz as attack
 from unisono.sim.fuzz import make_samples
 from unisono.sim.run import Outcome, simulate
 from unisono.sim.scenario import Scenario
-from unisono.sim.swarm import Finding
+from unisono.sim.swarm import SwarmFailure
 from unisono.sim.swarm import swarm as run_swarm
 from unisono.sim.units import format_duration, parse_duration
 from unisono.sim.workload import describe
@@ -34,12 +34,12 @@ from unisono.trace.promises import promises
 
 app = typer.Typer(help="Simulate, explore and attack the protocols in virtual time.", no_args_is_help=True)
 
-Out = Annotated[Path, typer.Option("--out", help="Where to write it.")]
+Out = Annotated[Path, typer.Option("--out", help="File to write.")]
 
 
 @app.command("orders")
 def orders(json: o.Json = False) -> None:
-    """List the orders, their services, and which properties they owe."""
+    """List the orders, their services, and the properties that they guarantee."""
     if json:
         print_json({name: sorted(promises(name)) for name in ORDERS})
         return
@@ -73,7 +73,7 @@ def run(
     trace: Annotated[Path | None, typer.Option(help="Write the trace into this folder.")] = None,
     json: o.Json = False,
 ) -> None:
-    """Run one simulated group and judge what its order owes."""
+    """Run one simulated group, and judge whether its order keeps its guarantees."""
     scenario = o.scenario_from(
         order=order,
         members=members,
@@ -107,7 +107,7 @@ def run(
 def replay(
     file: Annotated[Path, typer.Argument(help="A replay file of swarm, shrinker or explorer.")], json: o.Json = False
 ) -> None:
-    """Run a replay file again and say what it shows."""
+    """Run a replay file again and report what it shows."""
     data = load_json(file)
     kind = data.get("kind") if isinstance(data, dict) else None
     if kind == "explore":
@@ -118,7 +118,7 @@ def replay(
             print_json({"steps": lines, "violation": sentence})
         raise typer.Exit(1 if sentence else 0)
     if kind != "scenario":
-        raise Misuse(f"{file} is not a replay file: it must say which kind it is, `scenario` or `explore`.")
+        raise Misuse(f"{file} is not a replay file: its `kind` must be `scenario` or `explore`.")
     scenario = Scenario.from_json(data.get("scenario"))
     outcome = simulate(scenario)
     _report(scenario, outcome, json)
@@ -174,19 +174,22 @@ def diagram(
 def explore(
     order: o.Order = "abcast",
     members: o.Members = 3,
-    messages: Annotated[int, typer.Option("--messages", "-m", help="How many in total, dealt out in every way.")] = 2,
+    messages: Annotated[
+        int,
+        typer.Option("--messages", "-m", help="Total number of messages, distributed over the members in every way."),
+    ] = 2,
     crash: Annotated[bool, typer.Option("--crash", help="Also crash each member at every point.")] = False,
-    states: Annotated[int, typer.Option(help="Give up after so many states of one case.")] = 5_000_000,
+    states: Annotated[int, typer.Option(help="Maximum number of states per case.")] = 5_000_000,
     phi: o.Phi = None,
     file: Out = Path("violation.replay.json"),
     json: o.Json = False,
 ) -> None:
-    """Try every interleaving of a small case on the real ordering objects."""
+    """Explore every interleaving of a small case with the real ordering objects."""
     found = find_order(order)
     if not 1 <= members <= 5:
-        raise Misuse(f"the explorer takes 1 to 5 members, not {members}: the number of interleavings explodes.")
+        raise Misuse(f"the explorer takes 1 to 5 members, not {members}: there would be too many interleavings.")
     if not 1 <= messages <= 6:
-        raise Misuse(f"the explorer takes 1 to 6 messages, not {messages}: the number of interleavings explodes.")
+        raise Misuse(f"the explorer takes 1 to 6 messages, not {messages}: there would be too many interleavings.")
     if order == "toto":
         Config(phi=phi).threshold(members)
     elif phi is not None:
@@ -223,7 +226,7 @@ def explore(
             out.print(f"replay it: unisono sim replay {file}", markup=False)
         raise typer.Exit(1)
     if not complete:
-        raise Misuse(f"after {states:,} states of one case there were more: raise --states, or take a smaller case.")
+        raise Misuse(f"{states:,} states were not enough for one case: raise --states, or choose a smaller case.")
     if not json:
         out.print("[green]no violation[/]")
 
@@ -234,14 +237,16 @@ app.command("swarm")(swarm_of_groups)
 
 @app.command("swarm-orders")
 def swarm_orders(
-    seeds: Annotated[int | None, typer.Option(help="So many seeds of each order; without it, until stopped.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Seeds per order; without it, run until stopped.")] = None,
     order: Annotated[str | None, typer.Option("--order", "-o", help="Only this order.")] = None,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    workers: Annotated[int | None, typer.Option(help="Processes; without it, one a core.")] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Where replay files of failures go.")] = Path("swarm-failures"),
+    workers: Annotated[int | None, typer.Option(help="Number of processes. Default: one per core.")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the replay files of failures.")] = Path(
+        "swarm-failures"
+    ),
     json: o.Json = False,
 ) -> None:
-    """Run the orders alone, below an oracle that changes views; shrink whatever fails to a replay file."""
+    """Run the orders without membership, under an oracle that changes views; shrink each failure to a replay file."""
     names = [order] if order else list(ORDERS)
     for name in names:
         find_order(name)
@@ -250,12 +255,12 @@ def swarm_orders(
             raise Misuse(f"{option} must be at least 1, not {value}.")
     done: Counter[str] = Counter()
     faults: Counter[str] = Counter()
-    failures: list[Finding] = []
+    failures: list[SwarmFailure] = []
     begun = monotonic()
 
     with bar("swarm", seeds * len(names) if seeds else None) as update:
 
-        def seen(finding: Finding) -> bool:
+        def seen(finding: SwarmFailure) -> bool:
             done[finding.order] += 1
             faults.update(finding.faults)
             if finding.sentence is not None:
@@ -356,7 +361,7 @@ def _report(scenario: Scenario, outcome: Outcome, json: bool) -> None:
 
 
 def _exit(outcome: Outcome) -> None:
-    """A trace with gaps is a failure, though the run itself was judged whole: whoever reads the trace can say nothing."""
+    """Fail when the written trace has gaps, even if the run passed: the trace could not be judged."""
     if outcome.gaps:
         raise typer.Exit(1)
     if outcome.verdict.result != "PASS":

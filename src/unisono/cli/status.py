@@ -17,23 +17,23 @@ from unisono.core.text import shorten
 from unisono.runtime.control_socket import Found, ask, choose, find_members
 from unisono.sim.units import parse_duration
 
-Group = Annotated[str | None, typer.Option("--group", "-g", help="Of which group, if members of several run here.")]
+Group = Annotated[str | None, typer.Option("--group", "-g", help="Group to ask about, if members of several run here.")]
 Member = Annotated[
-    str | None, typer.Option("--member", "-m", help="Which member, by its address, if several run here.")
+    str | None, typer.Option("--member", "-m", help="Address of the member to ask, if several run here.")
 ]
-Long = Annotated[bool, typer.Option("--long", help="Print incarnations whole; else three hex digits of each.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object (a line each time with --watch).")]
+Long = Annotated[bool, typer.Option("--long", help="Print whole incarnations. Default: three hex digits of each.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch, one per line.")]
 
 
 def status(
     group: Group = None,
     member: Member = None,
     everyone: Annotated[bool, typer.Option("--all", help="All members that run here.")] = False,
-    watch: Annotated[str | None, typer.Option(help="Ask again and again, this often: 1s.")] = None,
+    watch: Annotated[str | None, typer.Option(help="Repeat at this interval, as in 1s.")] = None,
     long: Long = False,
     json: Json = False,
 ) -> None:
-    """How a member stands: its view, what waits, what was dropped."""
+    """Show the state of a member: its view, what waits, and what was dropped."""
     every_s = None if watch is None else parse_duration(watch) / 1e9
     if every_s is not None and every_s < 0.05:
         raise Misuse(f"--watch {watch} is too often: choose 50ms or more.")
@@ -47,7 +47,7 @@ def status(
     try:
         _watch(group, member, everyone, every_s, long, json)
     except KeyboardInterrupt:
-        return  # whoever watches ends it
+        return  # the user ends it
 
 
 def _watch(group: str | None, member: str | None, everyone: bool, every_s: float, long: bool, json: bool) -> None:
@@ -68,7 +68,7 @@ def _statuses(group: str | None, member: str | None, everyone: bool) -> list[dic
         return [choose(found, group, member).status]
     fitting = [one.status for one in found if group is None or one.status["group"] == group]
     if not fitting:
-        choose(found, group, member)  # says who there is
+        choose(found, group, member)  # its error lists the members
     return fitting
 
 
@@ -97,16 +97,16 @@ def _lines(one: dict[str, Any]) -> list[tuple[str, str]]:
         ("member", f"{one['member']}, process {one['pid']}, {state}"),
         (
             "view",
-            view if has_view else f"none yet: {' '.join(one['waits']) or 'it looks for others and has just begun'}",
+            view if has_view else f"none yet: {' '.join(one['waits']) or 'it has just started to look for others'}",
         ),
         *(("", member) for member in members),
         ("unfinished", f"{one['unfinished']} own messages cast and not yet delivered here"),
-        ("queued", f"{one['queued_batches']} batches, {one['queued_bytes']} bytes, not yet taken by the application"),
+        ("queued", f"{one['queued_batches']} batches, {one['queued_bytes']} bytes not yet read by the application"),
     ]
     if one["suspects"]:
         lines.append(("suspects", ", ".join(one["suspects"])))
     if one["undecided"]:
-        lines.append(("undecided", f"{one['undecided']}, for which an earlier life voted"))
+        lines.append(("undecided", f"{one['undecided']}, voted for by an earlier life, decision unknown"))
     if one.get("lost_state"):
         lines.append(("lost state", f"{one['lost_state']}, which no member of this view has"))
     lines += [("drops", f"{reason}: {count}") for reason, count in one["drops"].items()]
@@ -116,7 +116,7 @@ def _lines(one: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def members(group: Group = None, member: Member = None, long: Long = False, json: Json = False) -> None:
-    """Who is in the view of a member, and how far each of them is behind."""
+    """List the members of a view, and how much each has yet to acknowledge."""
     found = choose(find_members(), group, member)
     rows = _ask(found, {"ask": "members"})
     if json:
@@ -136,14 +136,14 @@ def members(group: Group = None, member: Member = None, long: Long = False, json
 def explain(
     key: Annotated[
         str | None,
-        typer.Argument(metavar="[MESSAGE]", help="One message, as MEMBER:NUMBER; without it, all that waits."),
+        typer.Argument(metavar="[MESSAGE]", help="One message, as MEMBER:NUMBER. Default: everything that waits."),
     ] = None,
     group: Group = None,
     member: Member = None,
     long: Long = False,
     json: Json = False,
 ) -> None:
-    """Why something waits: a sentence each, with whom it waits for and since when."""
+    """Explain what waits, one sentence each: for whom, and since when."""
     found = choose(find_members(), group, member)
     sentences = _ask(found, {"ask": "explain"} if key is None else {"ask": "explain", "key": key})
     if json:

@@ -1,7 +1,7 @@
-"""Standard input, output and error, made safe before anything else is done: open, and able to take any text.
+"""Makes standard input, output and error safe to use: open, and able to encode any text.
 
-Whoever starts a program with a stream closed (`<&-`, some supervisors) makes the next file or socket that is opened that stream,
-and an event loop refuses to watch it. And text of others may hold letters that the terminal's encoding has not.
+If a program starts with a closed stream (`<&-`, some supervisors), the next file or socket that it opens takes that descriptor,
+and an event loop refuses to watch it. Foreign text may also contain characters that the terminal's encoding lacks.
 """
 
 from __future__ import annotations
@@ -46,5 +46,5 @@ def to_text(data: bytes) -> str:
 
 
 def takes_all_letters() -> bool:
-    """Whether standard output can write every letter; if not, JSON is written in ASCII, which means the same."""
+    """Whether standard output can encode every character. If not, JSON is written in ASCII."""
     return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")

@@ -18,7 +18,7 @@ from unisono.cli import options as o
 from unisono.cli.show import bar, err, out, print_json
 from unisono.core.errors import Misuse
 from unisono.orders.registry import ORDERS, find_order
-from unisono.sim.group_swarm import Outing, try_outing
+from unisono.sim.group_swarm import SwarmRun, try_group_seed
 from unisono.sim.pool import fan_out
 from unisono.trace.files import lines_of, open_regular, parse_json
 
@@ -26,14 +26,14 @@ HOUR_NS = 3_600 * 10**9
 
 
 def swarm(
-    seeds: Annotated[int | None, typer.Option(help="So many seeds of each order; without it, until stopped.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Seeds per order; without it, run until stopped.")] = None,
     order: Annotated[str | None, typer.Option("--order", "-o", help="Only this order.")] = None,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    workers: Annotated[int | None, typer.Option(help="Processes; without it, one a core.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of processes. Default: one per core.")] = None,
     folder: Annotated[
-        Path, typer.Option("--out", help="Where every run is noted; the same command goes on from there.")
+        Path, typer.Option("--out", help="File that records every run; the same command resumes from it.")
     ] = Path("swarm"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier swarm has noted there.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard the records of an earlier swarm.")] = False,
     json: o.Json = False,
 ) -> None:
     """Run whole groups with random faults (crashes, restarts, partitions, merges, loss …), and judge every run."""
@@ -47,29 +47,29 @@ def swarm(
     folder.mkdir(parents=True, exist_ok=True)
     if fresh:
         notes.unlink(missing_ok=True)
-    outings = {(one.order, one.seed): one for one in _read(notes)}
+    runs = {(one.order, one.seed): one for one in _read(notes)}
     wanted = None if seeds is None else {(name, seed) for name in names for seed in range(first, first + seeds)}
-    before = len(outings) if wanted is None else len(wanted & outings.keys())
+    before = len(runs) if wanted is None else len(wanted & runs.keys())
     begun, done = monotonic(), before
     with bar("swarm", None if wanted is None else len(wanted)) as update, open(notes, "a", encoding="utf-8") as file:
         update(done)
 
-        def seen(outing: Outing) -> bool:
+        def seen(run: SwarmRun) -> bool:
             nonlocal done
-            outings[outing.order, outing.seed] = outing
-            file.write(json_module.dumps(asdict(outing), separators=(",", ":")) + "\n")
+            runs[run.order, run.seed] = run
+            file.write(json_module.dumps(asdict(run), separators=(",", ":")) + "\n")
             file.flush()
-            if outing.sentence is not None:
-                err.print(f"{outing.order} seed {outing.seed}: {outing.sentence}", markup=False, style="red")
+            if run.sentence is not None:
+                err.print(f"{run.order} seed {run.seed}: {run.sentence}", markup=False, style="red")
             done += 1
             update(done)
             return True
 
         try:
-            fan_out(try_outing, _work(names, seeds, first, outings.keys()), seen, workers)
+            fan_out(try_group_seed, _work(names, seeds, first, runs.keys()), seen, workers)
         except KeyboardInterrupt:
-            err.print("stopped; the same command goes on from here.")
-    shown = [one for key, one in outings.items() if wanted is None or key in wanted]
+            err.print("stopped; run the same command to resume.")
+    shown = [one for key, one in runs.items() if wanted is None or key in wanted]
     failed = [one for one in shown if one.sentence is not None]
     told = summary(shown)
     if json:
@@ -80,13 +80,13 @@ def swarm(
         raise typer.Exit(1)
 
 
-def summary(outings: Iterable[Outing]) -> dict[str, Any]:
-    """What many runs showed, all in all."""
-    runs: Counter[str] = Counter()
+def summary(runs: Iterable[SwarmRun]) -> dict[str, Any]:
+    """Add up what many runs showed."""
+    counts: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     failures, simulated, views, deliveries, datagrams = [], 0, 0, 0, 0
-    for one in outings:
-        runs[one.order] += 1
+    for one in runs:
+        counts[one.order] += 1
         faults.update(one.faults)
         simulated += one.simulated_ns
         views += one.views
@@ -95,7 +95,7 @@ def summary(outings: Iterable[Outing]) -> dict[str, Any]:
         if one.sentence is not None:
             failures.append([one.order, one.seed, one.sentence])
     return {
-        "runs": dict(sorted(runs.items())),
+        "runs": dict(sorted(counts.items())),
         "simulated_hours": round(simulated / HOUR_NS, 2),
         "views": views,
         "deliveries": deliveries,
@@ -127,14 +127,14 @@ def _work(
                 yield name, seed
 
 
-def _read(notes: Path) -> Iterator[Outing]:
-    """What was noted; a line that was torn when the process was killed is run again."""
+def _read(notes: Path) -> Iterator[SwarmRun]:
+    """Read the recorded runs. A torn line, left by a killed process, is ignored, so its run is repeated."""
     if not notes.exists():
         return
     try:
         with open_regular(notes) as file:
             for line in lines_of(file):
                 with suppress(ValueError, TypeError):
-                    yield Outing(**parse_json(line))
+                    yield SwarmRun(**parse_json(line))
     except OSError as error:
         raise Misuse(f"{notes} cannot be read: {error.strerror or error}. Begin anew with --fresh.") from None

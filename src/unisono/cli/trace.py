@@ -25,7 +25,7 @@ from unisono.trace.reader import close_killed, read
 from unisono.trace.schema import CAST, DELIVER, VIEW, Event
 from unisono.trace.schema import SHOWN as SHOWN_KINDS
 
-app = typer.Typer(help="Look at recorded runs: judge them, measure them, draw them.", no_args_is_help=True)
+app = typer.Typer(help="Judge, measure and draw recorded runs.", no_args_is_help=True)
 app.command("verify")(trace_spark.verify)
 app.command("measure")(trace_spark.measure)
 
@@ -34,11 +34,11 @@ Paths = Annotated[list[str], typer.Argument(help="Trace folders or files.")]
 
 @app.command("check")
 def check(paths: Paths, long: Long = False, json: o.Json = False) -> None:
-    """Judge recorded runs in plain Python: what each order owes, on this machine, for traces that fit in memory."""
+    """Judge recorded runs in plain Python, for traces that fit in memory: does each order keep what it promises?"""
     _require_local(paths)
     trace = read(paths, tolerant=True)
     if not trace.runs and not trace.problems:
-        raise Misuse(f"there is no run in {', '.join(map(str, paths))}: name a folder that `--trace` has written.")
+        raise Misuse(f"{', '.join(map(str, paths))} holds no run: name a folder written by `--trace`.")
     events = list(trace.events())
     verdicts = judge_all(events, troubled=trace.troubled)
     extents = measure_extents(events)
@@ -91,7 +91,7 @@ def _require_local(paths: Iterable[str]) -> None:
     for path in paths:
         if "://" in path and not Path(path).exists():
             raise Misuse(
-                f"{path} is no local path: `unisono trace verify` judges traces at file://, s3:// and hdfs://."
+                f"{path} is not a local path: `unisono trace verify` judges traces at file://, s3:// and hdfs://."
             )
 
 
@@ -107,7 +107,7 @@ def _names(verdicts: Iterable[Whose]) -> dict[Whose, str]:
 
 @dataclass
 class Extent:
-    """What of a run lay before the judge."""
+    """How much of a run was judged."""
 
     orders: set[str] = field(default_factory=set)
     lives: set[tuple[str, int]] = field(default_factory=set)
@@ -116,9 +116,9 @@ class Extent:
     casts: int = 0
     deliveries: int = 0
     is_shown: bool = False
-    """Whether it is recorded what applications were shown."""
+    """Whether the trace records what applications were shown."""
     has_policy: bool = False
-    """Whether views say if they are primary."""
+    """Whether views record if they are primary."""
 
     def add(self, event: Event) -> None:
         self.rows += 1
@@ -195,10 +195,10 @@ def close(
     run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
     member: Annotated[str | None, typer.Option(help="Only this member.")] = None,
     power_cut: Annotated[
-        bool, typer.Option("--power-cut", help="Their machine stopped: the last rows may be missing.")
+        bool, typer.Option("--power-cut", help="The machine itself stopped: the last rows may be missing.")
     ] = False,
 ) -> None:
-    """Append CRASH to the traces of members that were killed and could not write it themselves."""
+    """Append CRASH to the traces of killed members, which could not write it themselves."""
     notes: list[str] = []
     closed = close_killed(folder, run, member, power_cut=power_cut, notes=notes)
     for life in closed:
@@ -206,23 +206,23 @@ def close(
     for note in notes:
         tell(note, style="yellow")
     if not closed and not notes:
-        tell("every trace in it has its ending")
+        tell("every trace in the folder has an ending already")
 
 
 @app.command("diagram")
 def diagram(
     paths: Paths,
-    run: Annotated[str | None, typer.Option(help="Which run, if there are several.")] = None,
+    run: Annotated[str | None, typer.Option(help="The run, if there are several.")] = None,
     start: o.From = None,
     until: o.To = None,
-    file: Annotated[Path, typer.Option("--out", help="Where to write it.")] = Path("diagram.svg"),
+    file: Annotated[Path, typer.Option("--out", help="File to write.")] = Path("diagram.svg"),
 ) -> None:
     """Draw a recorded run, or a part of it, as a space-time diagram (SVG)."""
     begin, end = (None if text is None else parse_duration(text) for text in (start, until))
     _require_local(paths)
     trace = read(paths)
     if not trace.runs:
-        raise Misuse(f"there is no run in {', '.join(map(str, paths))}: name a folder that `--trace` has written.")
+        raise Misuse(f"{', '.join(map(str, paths))} holds no run: name a folder written by `--trace`.")
     if run is None and len(trace.runs) > 1:
         raise Misuse(f"there are several runs, choose one with --run: {', '.join(trace.runs)}.")
     name = run or trace.runs[0]

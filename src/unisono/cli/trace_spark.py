@@ -33,11 +33,9 @@ def verify(
     master: o.Master = None,
     conf: o.Conf = None,
     report: Annotated[
-        str | None, typer.Option(help="Also measure, and write a page to look at into this local folder.")
+        str | None, typer.Option(help="Also measure, and write a report page into this local folder.")
     ] = None,
-    also: Annotated[
-        str, typer.Option(help="Properties to ask of every run besides what its order owes: P16,P22.")
-    ] = "",
+    also: Annotated[str, typer.Option(help="Further properties to check in every run, as in P16,P22.")] = "",
     long: Long = False,
     json: o.Json = False,
 ) -> None:

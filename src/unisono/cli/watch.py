@@ -27,8 +27,8 @@ COLOURS = {"FAIL": "bold red", "UNKNOWN": "yellow"}
 
 def watch(
     tables: Annotated[str, typer.Option("--out", help="The folder of tables that `pipeline run` writes to.")],
-    once: Annotated[bool, typer.Option("--once", help="Print how things stand, and stop.")] = False,
-    every_s: Annotated[float, typer.Option("--every", help="How often to look, in seconds.", min=0.1)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the current state and stop.")] = False,
+    every_s: Annotated[float, typer.Option("--every", help="Seconds between updates.", min=0.1)] = 1.0,
     json: o.Json = False,
 ) -> None:
     """Show runs and groups as their views are judged. Needs no Spark.

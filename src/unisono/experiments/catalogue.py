@@ -17,7 +17,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
 
 
 def find_experiment(name: str) -> Experiment:
-    """A built-in experiment, or the one that a TOML file describes."""
+    """Find a built-in experiment, or read one from a TOML file."""
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]
     if not name.endswith(".toml"):

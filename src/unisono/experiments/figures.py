@@ -30,7 +30,7 @@ Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A figure of a page; `alt` says what it shows to those who cannot see it."""
+    """A figure of a page; `alt` describes it for readers who cannot see it."""
 
     name: str
     alt: str

@@ -12,7 +12,7 @@ A grid is one or several blocks; in a block the axes may be lists, everything el
     delay = "exponential:1ms"
     seeds = 20            # the seeds 0 to 19; or seed = [3, 7]
     messages = 200
-    ack_delay = "none"    # a duration, or none: nobody acknowledges but by casting
+    ack_delay = "none"    # a duration, or none: acknowledgements ride on casts only
 
 A cell is one scenario with an id made of what it holds: the same cell has the same id in every grid and on every machine.
 """
@@ -80,7 +80,7 @@ def make_grid(name: str, *blocks: Mapping[str, Any]) -> Grid:
 
 
 def read_grid(path: Path) -> Grid:
-    """The grid that a TOML file describes; whatever does not fit is said in one sentence."""
+    """Read a grid from a TOML file; raise `Misuse` if anything is wrong."""
     try:
         data = parse_toml(read_text(path))
     except OSError as error:

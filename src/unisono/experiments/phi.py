@@ -89,7 +89,7 @@ EXPERIMENT = Experiment(
     "phi",
     "The effect of Φ",
     "Paper 004 uses Φ = n/2 = 4 and leaves open whether a larger Φ pays where many messages are concurrent, and how ToTo does over "
-    "long distances. Eight members, Poisson casts, nobody acknowledges but by casting.",
+    "long distances. Eight members, Poisson casts, acknowledgements ride on casts only.",
     grid,
     summarise,
     draw,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHUNK_S = 6.0
-"""About so much work for each core in a chunk: little enough to lose, enough to make starting a job worth it."""
+"""Approximate work per core in a chunk: cheap to lose, yet long enough to justify starting a job."""
 CHUNK_CELLS_MAX = 1_000
 SLICES_PER_CORE = 4
 

@@ -95,7 +95,7 @@ EXPERIMENT = Experiment(
     "speedup",
     "ToTo's speedup over all-ack",
     "Paper 004 promises a speedup of O(log n) over waiting for everybody. The whole group casts 100 messages a second however "
-    "large it is, so that the graph stays narrow; one-way delay 1.7 ms; nobody acknowledges but by casting.",
+    "large it is, so that the graph stays narrow; one-way delay 1.7 ms; acknowledgements ride on casts only.",
     grid,
     summarise,
     draw,

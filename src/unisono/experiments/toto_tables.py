@@ -183,8 +183,8 @@ EXPERIMENT = Experiment(
     "toto-tables",
     "Tables 2 to 5 of the ToTo paper",
     "Paper 004, section 6, rebuilt from simulated runs: 8 members, Φ = 4, every member casts agreed messages with a random phase, "
-    "nobody acknowledges but by casting, one-way delay 1.7 ms. Printed values stand beside ours. A periodic source repeats itself, "
-    "so its runs are shorter and have more seeds, that is phases.",
+    "acknowledgements ride on casts only, one-way delay 1.7 ms. Printed values stand beside ours. A periodic source repeats "
+    "itself, so its runs are shorter and have more seeds, that is phases.",
     grid,
     summarise,
     draw,

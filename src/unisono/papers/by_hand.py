@@ -99,7 +99,7 @@ class Prompts:
         self._decide(verdict)
 
     def finish(self) -> None:
-        """Nobody types any more: acknowledgements leave as they are."""
+        """The input has ended: send all waiting acknowledgements unchanged."""
         self._is_over = True
         while self._waiting:
             self._settle(AS_IT_IS)

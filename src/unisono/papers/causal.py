@@ -42,46 +42,52 @@ DATAGRAM_BYTES_MAX = 1_472
 def causal(
     local: Annotated[str | None, typer.Option("-S", "--local", help="This member's name in the members file.")] = None,
     members: Annotated[
-        Path, typer.Option("--members", help="Who belongs to the group: a name, a host and a port a line.")
+        Path, typer.Option("--members", help="File with the members: one name, host and port per line.")
     ] = Path("members.dat"),
     resends: Annotated[
         int,
         typer.Option(
-            "-n", "--resends", help="Resends without an answer until a member counts as failed.", min=0, max=100
+            "-n",
+            "--resends",
+            help="Number of unanswered resends after which a member counts as failed.",
+            min=0,
+            max=100,
         ),
     ] = 5,
-    ack_delay: Annotated[int, typer.Option("-t", "--ack-delay", help="Delay ACKs by so many microseconds.", min=0)] = 0,
+    ack_delay: Annotated[
+        int, typer.Option("-t", "--ack-delay", help="Microseconds by which to delay ACKs.", min=0)
+    ] = 0,
     last_delay: Annotated[
         int,
         typer.Option(
-            "-T", "--last-delay", help="Delay messages to the last active member by so many microseconds.", min=0
+            "-T", "--last-delay", help="Microseconds by which to delay messages to the last active member.", min=0
         ),
     ] = 0,
     alter: Annotated[
         bool, typer.Option("-s", "--alter", help="Ask for each message whether to change the number of its ACK.")
     ] = False,
     debug_ptp: Annotated[
-        bool, typer.Option("-D", "--debug-ptp", help="Tell what is received, acknowledged, sent again, and who failed.")
+        bool, typer.Option("-D", "--debug-ptp", help="Print receptions, acknowledgements, resends and failures.")
     ] = False,
     debug_causal: Annotated[
-        bool, typer.Option("-C", "--debug-causal", help="Tell what is delivered or held back, and the vectors.")
+        bool, typer.Option("-C", "--debug-causal", help="Print deliveries, held-back messages and vectors.")
     ] = False,
-    keep_alive: Annotated[str, typer.Option(help="A silent member says this often that it lives.")] = "10s",
+    keep_alive: Annotated[str, typer.Option(help="Interval at which a silent member sends a heartbeat.")] = "10s",
     group: Annotated[str, typer.Option(help="The group's name.")] = "causal",
     key: o.KeyFile = None,
     insecure: o.Insecure = False,
 ) -> None:
-    """Members of a file talk in causal order: nobody sees an answer before what it answers.
+    """Chat in causal order among the members of a file: a reply never appears before the message it replies to.
 
-    Every line that is typed goes to all; `@beta,gamma text` goes to these alone. A member that is down is dropped and the others go
-    on; started again, it joins again. Receiving never waits for typing.
+    Each typed line goes to all members; `@beta,gamma text` goes to these alone. A failed member is dropped and the others
+    continue; once restarted, it joins again. Receiving never waits for typing.
     """
     listed = read_members(members)
     own = find_member(listed, local, str(members))
     people = People(listed)
     found = find_key(key)
     joining = CausalJoining(
-        group, people, own, _settings(people.address_of(own), found, parse_duration(keep_alive)), found, insecure
+        group, people, own, causal_settings(people.address_of(own), found, parse_duration(keep_alive)), found, insecure
     )
     faults = Faults(resends, ack_delay * 1_000, last_delay * 1_000)
 
@@ -96,7 +102,7 @@ def causal(
     run(main())
 
 
-def _settings(address: str, key: bytes | None, keep_alive_ns: int) -> Settings:
+def causal_settings(address: str, key: bytes | None, keep_alive_ns: int) -> Settings:
     """Datagrams of 1,500 bytes at the most, and a failure detector that leaves the verdict to the plain rule of resends."""
     room = DATAGRAM_BYTES_MAX - FRAME_BYTES - (CHECKSUM_BYTES if key is None else overhead(address))
     try:

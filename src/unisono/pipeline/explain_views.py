@@ -22,7 +22,7 @@ def _p15(members: Sequence[str], view: str, w: Witness) -> str:
 def _p16(members: Sequence[str], view: str, w: Witness) -> str:
     at = f"(local {w['local_index']})"
     if w["what"] == "parts":
-        wrongs = [f"names {w['extra']}, from which nobody came"] if w["extra"] != "?" else []
+        wrongs = [f"names {w['extra']}, from which no member came"] if w["extra"] != "?" else []
         wrongs += [f"does not name {w['lacking']}, from which some came"] if w["lacking"] != "?" else []
         return f"{members[0]} installed view {view} {at} with parts in which it {' and '.join(wrongs)}."
     thing = f"a {w['kind']} of view {view}"

@@ -67,14 +67,14 @@ def earlier(one: int | None, other: int | None) -> int | None:
 
 
 SPREAD = 64
-"""Each transmission of a member may become so many: its counter is multiplied by this, and echoes are divided by it."""
+"""Maximum number of transmissions made from one: counters are multiplied by this, and echoes divided by it."""
 
 
 class Faults(NamedTuple):
     """What a `FaultyMember` does to what passes."""
 
     resends: int = 5
-    """The plain rule: who does not acknowledge a body after so many resends counts as failed."""
+    """The plain rule: a peer that leaves a body unacknowledged after this many resends counts as failed."""
     ack_delay_ns: int = 0
     last_delay_ns: int = 0
     """Delay of everything with a body to the last other member of the view."""
@@ -95,7 +95,7 @@ class _Parts(NamedTuple):
 
 
 class FaultyMember:
-    """A member whose acknowledgements are delayed, altered or dropped. Whatever it does not do itself, the member does."""
+    """Wraps a member: acknowledgements are delayed, altered or dropped; all else goes straight to the member."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class FaultyMember:
 
     def settle(self) -> int | None:
         deadline = earlier(self._member.settle(), self._later.deadline)
-        return self._member._now if self._member._is_planning else deadline  # somebody failed just now
+        return self._member._now if self._member._is_planning else deadline  # a peer has just failed
 
     def _follow_view(self) -> None:
         if self._view != self._member._tag:

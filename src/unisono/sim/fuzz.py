@@ -87,7 +87,7 @@ def fuzz(
     return FuzzReport(inputs, accepted, refused, failed, tuple(failures), peak)
 
 
-class Verdict(NamedTuple):
+class FuzzVerdict(NamedTuple):
     """What one input led to. Neither accepted nor failed means: refused and counted, as it should be."""
 
     accepted: bool
@@ -95,7 +95,7 @@ class Verdict(NamedTuple):
     peak_bytes: int
 
 
-def examine(codec: Codec, data: bytes, sender: Rank, members: int) -> Verdict:
+def examine(codec: Codec, data: bytes, sender: Rank, members: int) -> FuzzVerdict:
     """Decode one input and judge how the codec took it. Memory is judged only while `tracemalloc` runs."""
     tracemalloc.reset_peak()
     start_bytes, _ = tracemalloc.get_traced_memory()
@@ -103,21 +103,21 @@ def examine(codec: Codec, data: bytes, sender: Rank, members: int) -> Verdict:
     try:
         packet = codec.decode(data, sender, members)
     except Exception as error:
-        return Verdict(False, f"decode raised {error!r}", 0)
+        return FuzzVerdict(False, f"decode raised {error!r}", 0)
     peak_bytes = tracemalloc.get_traced_memory()[1] - start_bytes
     if peak_bytes > memory_bytes_max(len(data)):
-        return Verdict(False, f"decode took {peak_bytes} bytes for an input of {len(data)}", peak_bytes)
+        return FuzzVerdict(False, f"decode took {peak_bytes} bytes for an input of {len(data)}", peak_bytes)
     if packet is None:
         counted = sum(codec.refused.values()) - refused
         failure = None if counted == 1 else f"a refusal was counted {counted} times"
-        return Verdict(False, failure, peak_bytes)
+        return FuzzVerdict(False, failure, peak_bytes)
     try:
         faithful = codec.encode(packet) == data and codec.size(packet) == len(data)
     except Exception as error:
-        return Verdict(False, f"what was decoded cannot be encoded: {error!r}", peak_bytes)
+        return FuzzVerdict(False, f"what was decoded cannot be encoded: {error!r}", peak_bytes)
     if not faithful:
-        return Verdict(False, f"what was decoded encodes to other bytes: {packet!r}", peak_bytes)
-    return Verdict(True, None, peak_bytes)
+        return FuzzVerdict(False, f"what was decoded encodes to other bytes: {packet!r}", peak_bytes)
+    return FuzzVerdict(True, None, peak_bytes)
 
 
 def memory_bytes_max(size: int) -> int:

@@ -58,7 +58,7 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class Outing:
+class SwarmRun:
     """What one seed did and showed. It travels between processes and into files, so it holds plain values."""
 
     order: str
@@ -258,14 +258,14 @@ class Script:
                     world.processes[one].member.switch(rng.choice(sorted(ORDERS)))
 
 
-def run_outing(
+def run_group_seed(
     order: str,
     seed: int,
     *,
     kind: type[Member] = Member,
     orders: dict[str, type[AnyOrdering]] | None = None,
     sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
-) -> Outing:
+) -> SwarmRun:
     """Run and judge one seed."""
     rng = Random(f"group swarm/{order}/{seed}")
     draw = Random(f"group swarm/options/{order}/{seed}")
@@ -306,8 +306,8 @@ def run_outing(
     wrong = [f"states: {fault}" for fault in world.wrong_states()] if isinstance(world, StatefulWorld) else []
     wrong += [f"members compared: {found}" for found in world.diverged]
     if wrong and first is None:
-        return Outing(order, seed, "FAIL", wrong[0], world.faults, world.now)
-    return Outing(
+        return SwarmRun(order, seed, "FAIL", wrong[0], world.faults, world.now)
+    return SwarmRun(
         order,
         seed,
         verdict.result.value,
@@ -320,11 +320,11 @@ def run_outing(
     )
 
 
-def try_outing(order: str, seed: int, kind: type[Member] = Member) -> Outing:
+def try_group_seed(order: str, seed: int, kind: type[Member] = Member) -> SwarmRun:
     """Run and judge one seed; an exception inside the run is a failure like any other. Never raises."""
     try:
-        return run_outing(order, seed, kind=kind)
+        return run_group_seed(order, seed, kind=kind)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
-        return Outing(order, seed, "FAULT", text)
+        return SwarmRun(order, seed, "FAULT", text)

@@ -46,7 +46,7 @@ LIMIT_S = 3_600.0
 """So much virtual time a run may take unless told: a member always has a timer, so one that waits in vain would never end."""
 
 
-class Endpoint(Protocol):
+class VirtualEndpoint(Protocol):
     """A host and a port, whose text is the address."""
 
     @property
@@ -244,7 +244,7 @@ class Network(DatagramNetwork):
 
     # Ports and faults.
 
-    def port(self, listen: Endpoint | None, peers: Sequence[Endpoint]) -> SimulatedPort:
+    def port(self, listen: VirtualEndpoint | None, peers: Sequence[VirtualEndpoint]) -> SimulatedPort:
         """The port at an address; without one, the first of `peers` that is free."""
         if listen is None:
             free = [peer for peer in peers if str(peer) not in self._ports]
@@ -315,7 +315,7 @@ class Network(DatagramNetwork):
 class SimulatedPort:
     """Where members at one simulated address send and receive: what a socket is elsewhere."""
 
-    def __init__(self, network: Network, endpoint: Endpoint) -> None:
+    def __init__(self, network: Network, endpoint: VirtualEndpoint) -> None:
         self._network = network
         self.endpoint = endpoint
         self._receivers: dict[bytes, Callable[[list[memoryview]], None]] = {}

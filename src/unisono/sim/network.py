@@ -22,7 +22,7 @@ TRIES_MAX = 12
 """Doublings of the retransmission time stop here."""
 
 
-class Network:
+class PacketNetwork:
     def __init__(self, scenario: Scenario, stream: Callable[[str], Random]) -> None:
         size = scenario.members
         delay = parse_delay(scenario.delay)

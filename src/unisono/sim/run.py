@@ -38,7 +38,7 @@ class Outcome:
     """Rows that could not be written to the trace folder."""
 
 
-class Recording:
+class RunRecording:
     """A watcher that records every member of a simulated group into sinks."""
 
     def __init__(self, scenario: Scenario, run: str, sink_of: Callable[[MemberId], Sink]) -> None:
@@ -96,7 +96,7 @@ def simulate(
             return TeeSink(*sinks)
         return TeeSink(*sinks, FolderSink(folder, run, member.address, member.incarnation))
 
-    recording = Recording(scenario, run, sink_of)
+    recording = RunRecording(scenario, run, sink_of)
     watchers: list[Watcher] = [recording, meter]
     world = World(scenario, order, watchers, make_codec(scenario.settings).size)
     try:

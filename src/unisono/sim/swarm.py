@@ -33,7 +33,7 @@ DELAYS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SwarmFailure:
     """What one seed showed: nothing, or a sentence and where its replay file lies."""
 
     order: str
@@ -113,23 +113,23 @@ def _faults(rng: Random, members: int, span_ns: int) -> Iterator[Fault]:
                 yield Fault(kind, at, (one, other), duration)
 
 
-def run_seed(order: str, seed: int, folder: str | None) -> Finding:
+def run_seed(order: str, seed: int, folder: str | None) -> SwarmFailure:
     """Run and judge one seed; shrink it if it fails. Runs in a worker process, so it never raises."""
     scenario = scenario_of(order, seed)
     faults = tuple(fault.kind for fault in scenario.faults)
     try:
         sentence = failure_of(scenario)
         if sentence is None:
-            return Finding(order, seed, faults)
+            return SwarmFailure(order, seed, faults)
         replay = None
         if folder is not None:
             smallest, sentence = shrink(scenario, sentence, failure_of)
             path = Path(folder) / f"{order}-{seed}.replay.json"
             save_replay(path, smallest, sentence)
             replay = str(path)
-        return Finding(order, seed, faults, sentence, replay)
+        return SwarmFailure(order, seed, faults, sentence, replay)
     except Exception:
-        return Finding(order, seed, faults, "the swarm itself failed: " + traceback.format_exc(limit=3))
+        return SwarmFailure(order, seed, faults, "the swarm itself failed: " + traceback.format_exc(limit=3))
 
 
 def swarm(
@@ -138,7 +138,7 @@ def swarm(
     first: int = 0,
     workers: int | None = None,
     folder: Path | None = None,
-    seen: Callable[[Finding], bool] = lambda finding: True,
+    seen: Callable[[SwarmFailure], bool] = lambda finding: True,
 ) -> None:
     """Run seeds first, first+1, ... of every order until `seeds` each are done, or `seen` returns False.
 

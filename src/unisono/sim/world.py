@@ -17,7 +17,7 @@ from unisono.core.outbox import Effects
 from unisono.core.types import Batch, MemberId, Packet, Rank, View, ViewId
 from unisono.core.views.engine import ViewEngine, packet_for
 from unisono.orders.registry import find_order
-from unisono.sim.network import CAST, UNICAST, Network
+from unisono.sim.network import CAST, UNICAST, PacketNetwork
 from unisono.sim.oracle import ViewChange
 from unisono.sim.scenario import Fault, Scenario
 from unisono.sim.workload import Workload
@@ -94,7 +94,7 @@ class World:
         self.casts = 0  # messages cast
         self.deliveries = 0  # messages shown to applications
         self.turns = 0
-        self.network = Network(scenario, self.stream)
+        self.network = PacketNetwork(scenario, self.stream)
         self.workload = Workload(scenario, self.stream)
         self._size_of = size_of
         self._watchers = tuple(watchers)

@@ -53,7 +53,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder that its owner alone can enter. One that is there keeps its rights."""
+    """Make a folder that only its owner can enter. An existing folder keeps its permissions."""
     if path.parts and _OTHER_STORAGE.fullmatch(path.parts[0]):  # `Path` has eaten a slash of the URI
         raise OSError(errno.EINVAL, "this is written to local folders only; copy it to other storage later", str(path))
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def open_private(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
 
 
 def read_private(path: Path, bytes_max: int | None = TEXT_BYTES_MAX) -> bytes:
-    """The content of such a file; None reads it all, whatever its size."""
+    """The content of a private file. None: read it all, without a limit."""
     with open(open_private(path, os.O_RDONLY), "rb") as file:
         return _read(file, bytes_max)
 

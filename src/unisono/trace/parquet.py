@@ -70,7 +70,7 @@ def write_parquet(target: Path | BinaryIO, rows: Sequence[Event]) -> None:
 
 
 def read_parquet(path: Path) -> Iterator[Event | BadRow]:
-    """The events of one Parquet file, each checked like a line of JSON; of one that cannot be used, why.
+    """The events of one Parquet file, each checked like a line of JSON; for an unusable event, the reason.
 
     Columns that are not those of a trace are left out.
     """

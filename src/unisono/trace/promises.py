@@ -8,7 +8,7 @@ P14 do not ask for datagrams.
 
 What is owed is owed view by view, because the order of a running group can be switched: a VIEW row names the order of its view
 (`reason`, else `protocol`). An order that is not known here owes what every order owes, and keeps its run from passing. So does a
-list of properties with one that there is not; the others in the list are asked.
+list of properties that contains an unknown one; the others in the list are checked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CAUSAL = FIFO | {"P8"}
 TOTAL = frozenset({"P9a", "P9b", "P9c"})
 UNIFORM = TOTAL | {"P10"}
 DATAGRAM = ALWAYS - {"P5", "P14"}
-"""Fire and forget: whoever gets it. Its caster does, at once."""
+"""Fire and forget: delivery is not promised, except to the caster, at once."""
 
 PROMISES: dict[str, dict[str, frozenset[str]]] = {
     "fifo": {"fifo": ALWAYS | FIFO},

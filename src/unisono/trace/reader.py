@@ -92,7 +92,7 @@ Source = str | os.PathLike[str]
 
 
 def read(source: Source | Iterable[Source], *, tolerant: bool = False) -> Trace:
-    """Read a trace. Lives are in order of run, member and incarnation, whatever the files are called.
+    """Read a trace. Lives are in order of run, member and incarnation, independent of file names.
 
     `tolerant`: what is wrong with a row or a file is one of the trace's `problems` instead of a `TraceError`.
     """
@@ -168,7 +168,7 @@ def life_in_name(name: str) -> LifeKey | None:
 
 
 def _read_lines(path: Path) -> Iterator[Event | BadRow]:
-    """The rows of JSON lines; of one that cannot be used, why."""
+    """The rows of JSON lines; for an unusable line, the reason."""
     with open_regular(path) as file:
         for number, line in enumerate(lines_of(file), 1):
             where = f"{path}, line {number}"
@@ -198,9 +198,9 @@ def close_killed(
 
     For processes that were killed: they cannot write it themselves. The row takes the time of the life's last one. One local
     index is left out where rows are missing behind the last one, so that this stays visible as a gap: its line is torn, or
-    the process could not write them and said so, or, with `power_cut`, nobody knows.
+    the process reported that it could not write them, or, with `power_cut`, that is unknown.
 
-    Whoever is still writing its trace is left alone, and named in `notes`.
+    Traces that are still being written are left alone, and named in `notes`.
     """
     folder = Path(source)
     alive = _held_in(folder)

@@ -105,7 +105,7 @@ class Recorder:
         self._write([self._event(now_ns, schema.DROP, reason=reason, attributes=_attributes(attributes))])
 
     def counters(self, now_ns: int, counters: Mapping[str, object]) -> None:
-        """Packets, bytes, queues, windows: whatever the driver counts, as it stands now."""
+        """Note the driver's current counters: packets, bytes, queues, windows."""
         self._write([self._event(now_ns, schema.COUNTERS, attributes=_attributes(counters))])
 
     def snapshot(self, now_ns: int, kind: str, view: str, service: str, ordinal: int, value: str) -> None:

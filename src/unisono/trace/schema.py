@@ -16,7 +16,7 @@ How values are written:
 - the **attributes** map strings to strings. A string stands for itself; any other value is JSON without spaces
   (``true``, ``17``, ``[0,2,1]``). `vector` is such a list, by rank, in messages of this view, its caster's own entry
   counting what it had cast before this batch. `void` is ``true`` on the PLACE of a message that was addressed to this
-  member but whose payload nobody holds any more. `together`, `joined`, `left`, `known` and `parts` are lists of names.
+  member but whose payload no member holds any more. `together`, `joined`, `left`, `known` and `parts` are lists of names.
 - lists are tuples in an `Event`, so that rows may share them.
 """
 

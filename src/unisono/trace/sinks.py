@@ -7,7 +7,7 @@ A folder holds, for each life of a member, segments ``run.member.incarnation.000
 | ``….open.jsonl`` | the segment being written: one JSON line a row, appended and handed to the system once a turn |
 | ``….parquet`` | a finished segment, if pyarrow is installed |
 | ``….jsonl`` | a finished segment without pyarrow |
-| ``….tmp`` | a finished segment in the making; it is renamed when it is whole, so nobody reads half of one |
+| ``….tmp`` | a finished segment in the making; it is renamed when complete, so no reader sees half of it |
 | ``….life`` | one a life, without a number: held by the process that writes, and gone when it has closed its trace |
 
 1. A turn's rows are appended by one write. If it fails half-way (disk full), the half is cut off again, and ``….life`` says
@@ -43,7 +43,7 @@ LIFE = ".life"
 WHOLE, GAP = b"whole\n", b"gap  \n"
 """What a life's file says. One takes the place of the other, so they have the same length."""
 UNFINISHED_MAX = 4
-"""With more segments than these to be finished, whoever writes waits for the oldest: memory is bounded."""
+"""With more unfinished segments than this, a writer waits for the oldest, which bounds memory."""
 
 
 class Sink(Protocol):

@@ -3,9 +3,9 @@
 A recorder feeds it every view and every delivery, placeholders too, which an application does not see. It is ahead of the
 application while that holds messages back, so it keeps a log of what is not yet known to be in the state.
 
-A row for the service `total` names the exact point of a snapshot. One for another service names the beginning of the view, which
-is the last point at which all members have the same set; the state holds more than that, and whoever takes it over has those rows
-itself.
+A row for the service `total` names the exact point of a snapshot. A row for another service names the beginning of the view, the
+last point at which all members have the same set; the state holds more than that, and a member that takes it over has those
+rows itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StateLine:
         self._recorder = recorder
         self._now = 0
         self._view = ""  # where the settled part ends: this view …
-        self._rows = dict.fromkeys(SERVICES, 0)  # … after so many rows of each service
+        self._rows = dict.fromkeys(SERVICES, 0)  # … number of rows seen, by service
         self._values = dict.fromkeys(SERVICES, START)
         self._entry = dict(self._values)  # at the beginning of that view
         self._before = (self._view, self._rows)  # where the view before it ended
@@ -95,7 +95,7 @@ class StateLine:
         self._write(SNAPSHOT_OUT, self._view, tuple((service, 0, self._entry[service]) for service in SERVICES))
 
     def take(self, view: ViewId, values: Values) -> None:
-        """Whatever is settled is replaced; what the log holds beyond the point follows upon it."""
+        """Replace what is settled; rows of the log beyond the point are applied on top."""
         name = str(view)
         if name in self._log:
             del self._log[: self._log.index(name) + 1]

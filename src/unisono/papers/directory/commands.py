@@ -29,12 +29,12 @@ LOCAL_MANAGERS = tuple(f"127.0.0.1:{port}" for port in range(7411, 7419))
 CLAIM_WAIT_S = 30.0
 
 app = typer.Typer(
-    help="Names for groups, without a server: managers agree on who has which. For study: `node`, `chat` and `join` find "
+    help="Names for groups without a server: managers agree on who owns which name. For study: `node`, `chat` and `join` find "
     "members by their peers and do not ask it.",
     no_args_is_help=True,
 )
 Name = Annotated[str, typer.Argument(help="The group's name.")]
-Manager = Annotated[str | None, typer.Option(help="Which manager, by its address, if several run here.")]
+Manager = Annotated[str | None, typer.Option(help="Address of the manager to ask, if several run here.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -43,23 +43,30 @@ def run(
     managers: Annotated[
         list[str] | None,
         typer.Option(
-            "--managers", help="HOST:PORT,HOST:PORT of all managers. Else the ports 7411 to 7418 of this machine."
+            "--managers", help="HOST:PORT,HOST:PORT of all managers. Default: ports 7411 to 7418 of this machine."
         ),
     ] = None,
     listen: Annotated[
-        str | None, typer.Option("--listen", "-l", help="Which of them this is; else the first that is local and free.")
+        str | None,
+        typer.Option(
+            "--listen", "-l", help="This manager's address in the list. Default: the first that is local and free."
+        ),
     ] = None,
-    permanent: Annotated[Path | None, typer.Option(help="Permanent groups: a name and a number a line.")] = None,
+    permanent: Annotated[
+        Path | None, typer.Option(help="File with the permanent groups: one name and number per line.")
+    ] = None,
     key: o.KeyFile = None,
     insecure: o.Insecure = False,
 ) -> None:
-    """Be a manager until a signal: claim names for others on this machine, and defend what is taken."""
+    """Run a manager until a signal: claim names for this machine, and defend those taken."""
     texts = o.split_list(managers) or list(LOCAL_MANAGERS)
     endpoints = resolve_all(texts, "the manager")
     found = find_key(key)
     outside = [one for one in endpoints if not one.is_loopback]
     if outside and found is None and not insecure:
-        raise Misuse(f"{outside[0]} is on the network, and there is no key: give --key, or --insecure to go without.")
+        raise Misuse(
+            f"{outside[0]} is not on this machine, and there is no key: pass --key, or --insecure to run without one."
+        )
     table = {} if permanent is None else read_permanent(permanent)
     family = int(endpoints[0].family)
     udp = bind_first(endpoints)[0] if listen is None else bind(resolve(listen, "listen", family))
@@ -113,14 +120,14 @@ def claim(name: Name, manager: Manager = None, json: Json = False) -> None:
 
 @app.command("release")
 def release(name: Name, manager: Manager = None) -> None:
-    """Give a name back."""
+    """Release a name."""
     _ask(_find(manager), {"ask": "release", "name": name})
     tell(f"{name} is free again")
 
 
 @app.command("lookup")
 def lookup(name: Name, manager: Manager = None, json: Json = False) -> None:
-    """Which address a name has. Managers that do not know it ask the others."""
+    """Look up the address of a name. A manager that does not know it asks the others."""
     path = _find(manager)
     found = _ask(path, {"ask": "lookup", "name": name})
     for _ in range(20):
@@ -131,20 +138,20 @@ def lookup(name: Name, manager: Manager = None, json: Json = False) -> None:
     if json:
         print_json(found)
     else:
-        tell(f"nobody knows {name}" if found is None else f"{name} is {found['address']}")
+        tell(f"{name} is unknown" if found is None else f"{name} is {found['address']}")
     if found is None:
         raise typer.Exit(1)
 
 
 @app.command("list")
 def list_names(manager: Manager = None, json: Json = False) -> None:
-    """All names that the manager knows, its own and others'."""
+    """List all names that the manager knows, its own and others'."""
     _show(_ask(_find(manager), {"ask": "list"}), json)
 
 
 @app.command("permanent")
 def list_permanent(manager: Manager = None, json: Json = False) -> None:
-    """The manager's table of permanent groups, which need no claiming."""
+    """List the manager's permanent groups, which need no claim."""
     _show(_ask(_find(manager), {"ask": "permanent"}), json)
 
 
@@ -173,7 +180,7 @@ def _find(manager: str | None) -> Path:
         try:
             found[ask(path, {"ask": "status"})["manager"].partition("#")[0]] = path
         except (ConnectionRefusedError, FileNotFoundError):
-            remove(path)  # left behind by one that was killed
+            remove(path)  # left behind by a killed manager
         except (OSError, ValueError):
             continue
     if not found:

@@ -1,9 +1,9 @@
 """A directory of names that needs no server. Paper 002, section 2.
 
 Every machine has a name **manager**, and all managers hear each other (on one well-known address). To create a group, the local
-manager hashes its name into the pool of addresses and asks all managers whether anyone objects, `probes` times, because
-messages are lost. If nobody does, the address belongs to the name, and that is announced. Managers defend what is taken. A
-table of **permanent** groups, the same at all managers, needs no asking.
+manager hashes its name into the pool of addresses and asks all managers, `probes` times because messages can be lost, whether
+anyone objects. If there is no objection, the manager announces that the address belongs to the name. Managers defend what is
+taken. A table of **permanent** groups, the same at all managers, needs no asking.
 
 | message  | meaning                                                                            |
 |----------|------------------------------------------------------------------------------------|
@@ -181,7 +181,7 @@ class Directory:
         return None
 
     def owner_of(self, name: str) -> MemberId | None:
-        """Which manager has claimed a name, as far as is known here. Nobody claims a permanent one."""
+        """The manager that has claimed a name, if known here. Permanent names have none."""
         entry = self._by_name.get(name)
         return None if entry is None else entry.owner
 
@@ -221,7 +221,7 @@ class Directory:
                 self._answer(name)
 
     def tick(self, now: int) -> None:
-        """Time has passed: ask again, take what nobody objected to, announce, forget."""
+        """Act on the time: probe again, take unopposed claims, announce, and forget expired names."""
         for claim in list(self._claims.values()):
             if claim.due_ns <= now:
                 self._go_on(claim, now)
@@ -252,6 +252,11 @@ class Directory:
     def owned(self) -> dict[str, int]:
         """The names that this manager owns, with their addresses."""
         return {entry.name: entry.address for entry in self._by_address.values() if entry.owner == self.id}
+
+    @property
+    def claiming(self) -> list[str]:
+        """The names that this manager is claiming."""
+        return list(self._claims)
 
     def entries(self) -> list[NameEntry]:
         """All names known here, this manager's own and others', in alphabetical order."""
@@ -296,7 +301,7 @@ class Directory:
         self._happenings.append(Claimed(claim.name, claim.address))
 
     def _yield(self, name: str, address: int, owner: MemberId, now: int) -> None:
-        """What another manager has or is about to have: whatever of my claims stands against it makes room."""
+        """Withdraw or move own claims that conflict with what another manager has or is about to have."""
         mine = self._claims.get(name)
         if mine is not None:
             del self._claims[name]

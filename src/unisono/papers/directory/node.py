@@ -18,7 +18,7 @@ from typing import Any
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
 from unisono.papers.directory.directory import Claimed, ClaimRefused, Directory, DirectorySettings, Lost
-from unisono.papers.directory.messages import Announce, NameTaken, Probe, Query, Release, make_directory_codec
+from unisono.papers.directory.messages import Announce, Message, NameTaken, Probe, Query, Release, make_directory_codec
 from unisono.runtime.addresses import Endpoint, sockaddr_of
 from unisono.runtime.seal import Seal
 from unisono.trace.files import read_text
@@ -59,7 +59,7 @@ class DirectoryNode:
         asyncio.get_running_loop().add_reader(self._udp.fileno(), self._read)
 
     def close(self) -> None:
-        """Give back what is owned, so that nobody has to wait until it expires."""
+        """Release the owned names, so that they need not expire."""
         for name in self.directory.owned:
             self.directory.release(name)
         self._turn()
@@ -112,10 +112,11 @@ class DirectoryNode:
                 break
             except OSError:
                 continue
-            self._take(data)
+            self.receive(data)
         self._turn()
 
-    def _take(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
+        """Take in a datagram. Anything that is not from another manager is counted as refused."""
         datagram = data if self._seal is None else self._seal.open(data)
         if datagram is None or len(datagram) < _HEAD.size or datagram[:2] != bytes((VERSION, KIND)):
             self.refused += 1
@@ -135,12 +136,16 @@ class DirectoryNode:
             return
         self.directory.receive(sender, message, monotonic_ns())
 
+    def encode(self, message: Message) -> bytes:
+        """The datagram that carries a message of this manager, before it is sealed."""
+        return self._head + self._codec.encode(message)
+
     def _turn(self) -> None:
         now = monotonic_ns()
         self.directory.tick(now)
         messages, happenings = self.directory.drain()
         for message in messages:
-            datagram = self._head + self._codec.encode(message)
+            datagram = self.encode(message)
             for other in self._others:
                 self._send(datagram, other)
         for happened in happenings:

@@ -21,8 +21,8 @@ L2  a duplicate is acknowledged again; data of an earlier life or epoch, or that
 L3  until the other's life is known, one datagram is under way at the most, and it is a knock: the other answers with its life, and
     then the datagram goes to that one, at once and counted anew. So a replay of what was said to an earlier life is nothing to the
     next, sealed or not, whether the peer is up or down.
-L4  1 + resends transmissions, then failure. What was not acknowledged is given up, and a new epoch begins, because nobody knows
-    how much of it has arrived.
+L4  1 + resends transmissions, then failure. What was not acknowledged is given up, and a new epoch begins, because it is
+    unknown how much of it has arrived.
 L5  a new life of the peer gets what its last life did not acknowledge, but no message of which that one acknowledged a part.
 L6  nothing leaves that is two windows beyond the first datagram that is not acknowledged. All before that one has arrived, so the
     receiver expects it or a later one, and refuses only what is two windows beyond: nothing of a sender that keeps this.
@@ -55,13 +55,13 @@ class LinkSettings:
     """The settings of a link."""
 
     resends: int = 5
-    """After so many resends without an answer the peer counts as failed."""
+    """Number of unanswered resends after which the peer counts as failed."""
     datagram_bytes: int = 1_472
     """The largest datagram: with the headers of UDP and IP it has 1,500 bytes."""
     window: int = 32
-    """So many datagrams may be under way; the same at both ends."""
+    """Maximum number of datagrams under way; the same at both ends."""
     queue: int = 1_024
-    """So many more may wait; beyond it `send` says no."""
+    """Maximum number of further datagrams that wait; beyond it `send` returns False."""
     message_bytes_max: int = 1 << 20
     timeout_ns_start: int = 200 * MILLISECOND
     """Before the first round trip was measured."""
@@ -132,7 +132,7 @@ def decode(datagram: bytes) -> LinkDatagram | None:
     return LinkDatagram(life, to, epoch, seq, tries, ack, data if kind & DATA else None, bool(kind & LAST))
 
 
-# What happens, for whoever looks on.
+# Notes: what happened in a turn, for debugging output.
 
 
 class Received(NamedTuple):
@@ -179,7 +179,7 @@ class LinkTurn(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A message, or a part of one that does not fit a datagram."""
+    """A message, or a part of a message too large for one datagram."""
 
     message: int
     data: bytes
@@ -258,6 +258,11 @@ class Link:
         """How many messages are not acknowledged as a whole."""
         pieces = [*self._queue, *(flight.piece for flight in self._flights.values())]
         return len({piece.message for piece in pieces})
+
+    @property
+    def rtt_ns(self) -> float:
+        """The smoothed round trip; 0 before the first measurement."""
+        return self._rtt
 
     def receive(self, datagram: bytes, now: int) -> None:
         """Take a datagram from the peer."""
@@ -398,7 +403,7 @@ class Link:
         if seen.epoch > self._peer_epoch:
             self._expect_epoch(seen.epoch)
         if seen.seq >= self._expected + 2 * self.settings.window:
-            self.refused += 1  # L6: nobody sends so far ahead
+            self.refused += 1  # L6: no sender is that far ahead
             return
         is_duplicate = seen.seq < self._expected or seen.seq in self._ahead
         self._notes.append(Received(seen.seq, seen.tries, is_duplicate))

@@ -30,15 +30,17 @@ DATAGRAMS_A_TURN = 256
 
 
 def ptp(
-    host: Annotated[str, typer.Option("-H", "--host", help="The other party's host name or address.")],
-    port: Annotated[int, typer.Option("-P", "--port", help="The port where it listens.", min=1, max=65_535)],
-    own_port: Annotated[
-        int, typer.Option("-p", "--own-port", help="The port where this one listens.", min=0, max=65_535)
-    ],
+    host: Annotated[str, typer.Option("-H", "--host", help="The peer's host name or address.")],
+    port: Annotated[int, typer.Option("-P", "--port", help="The peer's port.", min=1, max=65_535)],
+    own_port: Annotated[int, typer.Option("-p", "--own-port", help="The local port.", min=0, max=65_535)],
     resends: Annotated[
         int,
         typer.Option(
-            "-n", "--resends", help="Resends without an answer until the peer counts as failed.", min=0, max=100
+            "-n",
+            "--resends",
+            help="Number of unanswered resends after which the peer counts as failed.",
+            min=0,
+            max=100,
         ),
     ] = 5,
     delay: Annotated[
@@ -48,23 +50,23 @@ def ptp(
         bool, typer.Option("-s", "--alter", help="Ask for each message whether to change the number of its ACK.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("-D", "--debug", help="Tell what is received, acknowledged, sent again, and who failed.")
+        bool, typer.Option("-D", "--debug", help="Print receptions, acknowledgements, resends and failures.")
     ] = False,
     key: o.KeyFile = None,
     insecure: o.Insecure = False,
 ) -> None:
-    """Two parties: every line that is typed is sent; what the other one sends is printed.
+    """Connect two parties: send each typed line, and print what the other sends.
 
-    Lost datagrams are sent again, in order, none twice. After 1 + 5 sends without an answer the peer counts as failed; type another
-    line to try again. Receiving never waits for typing, not even for the answers that -s and -t ask for.
+    Lost datagrams are resent; lines arrive once and in order. After 1 + 5 unanswered sends the peer counts as failed; type
+    another line to try again. Receiving never waits for typing, not even for answers to the questions of -s and -t.
     """
     peer = resolve(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", "the peer")
     listen = Endpoint(_local_host(peer), own_port)
     found = find_key(key)
     if found is None and not insecure and not peer.is_loopback:
         raise Misuse(
-            f"{peer} is on the network, and there is no key: give --key (`unisono keygen` makes one), or --insecure if "
-            "everyone on the way may read and write."
+            f"{peer} is not on this machine, and there is no key: pass --key (`unisono keygen` creates one), or --insecure if "
+            "everyone on the network may read and write."
         )
     with bind(listen) as udp:
         has_lost = run(Party(udp, peer, resends, found, debug).attend(alter, delay))

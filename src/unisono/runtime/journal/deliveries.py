@@ -76,12 +76,12 @@ READERS: Final = "readers"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What may be removed: segments beyond so many bytes, or older than so long. None: no limit."""
+    """When to remove old segments: beyond a total size, or an age. None: no limit."""
 
     bytes_max: int | None = None
     age_ns_max: int | None = None
     keep_unread: bool = True
-    """Nothing goes that a registered reader has not passed; a reader that never comes back then keeps everything."""
+    """Keep what a registered reader has not passed. A reader that never returns then keeps everything."""
 
 
 def segment_path(folder: Path, number: int) -> Path:
@@ -460,7 +460,7 @@ class Deliveries:
             self._is_noted = bool(note)
 
     def _sync(self, file: int, *, is_certain: bool = False) -> None:
-        """As the policy says; with `is_certain`, whatever it says."""
+        """Sync as the policy says; with `is_certain`, always."""
         if self._fsync != "never":
             self._disk.sync(file)
         elif is_certain:
@@ -510,7 +510,7 @@ class Deliveries:
 
 
 def first_unread(folder: Path) -> int | None:
-    """The oldest segment that some registered reader has not passed; None if nobody is registered."""
+    """The oldest segment that a registered reader has not passed; None without registered readers."""
     try:
         names = os.listdir(folder / READERS)
     except FileNotFoundError:

@@ -5,12 +5,12 @@
 
 What cannot be read is told apart, because the cure differs:
 
-- **torn**: the file ends inside of a frame, or in nothing but zeros. So ends a file whose writer was killed; nobody ever saw
+- **torn**: the file ends inside of a frame, or in nothing but zeros. So ends a file whose writer was killed; no reader saw
   the frame, and it may be cut off.
-- **damaged**: bytes are there, and they are not what was written. Somebody may have seen that frame. It is never cut off.
+- **damaged**: bytes are there, and they are not what was written. A reader may have seen that frame. It is never cut off.
 
 The head of a frame has a check of its own, so that a damaged length is not taken for a torn frame, and so that no memory is
-taken for a length that nobody wrote.
+taken for a length that was never written.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Delivered(NamedTuple):
     view: ViewId
     ordinal: int
     sender: MemberId
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a row
+    index: int  # type: ignore[assignment]  # hides tuple.index, which rows do not need
     payload: bytes
 
 

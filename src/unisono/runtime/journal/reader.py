@@ -174,7 +174,7 @@ class Reader:
             self._segment, self._byte = later[0], 0
 
     def _frames_here(self, is_last: bool) -> Iterator[FoundFrame]:
-        """The rest of one segment. One that is not the last is complete, so whatever is torn there is damage."""
+        """The rest of one segment. One that is not the last is complete, so anything torn there is damage."""
         segment = self._segment
         try:
             if not self._byte:
@@ -335,7 +335,7 @@ def gap_in(body: memoryview) -> Missing:
 
 
 def _is_beyond(limits: Limits, found: FoundFrame, size: int) -> bool:
-    """Whether a frame is not to be read any more, behind so many bytes."""
+    """Whether a frame lies beyond the limits, after `size` bytes read."""
     if limits.end is not None and (found.segment, found.end) > limits.end:
         return True
     return limits.bytes is not None and size > 0 and size + found.end - found.start > limits.bytes

@@ -6,8 +6,8 @@ call returns, and so before anything leaves that depends on it. Of each kind the
 - A **record** is what membership confirmed (`core.membership.primary`), a **life** its number (`core.incarnation`).
 - A **pledge** (`core.outbox`) says how far votes and decisions of the two-phase commit have come in one view. It is synced if it
   says that this member has voted for more than was known, and that this is open. A decision alone is written and not synced:
-  nobody waits for it, the next vote brings it to the disk, and if a power cut comes first it is taken for open, which is
-  the safe side. The process may be killed: what is written is there.
+  nothing waits for it, the next vote brings it to the disk, and after a power cut before that it counts as open, which is
+  safe. The process may be killed: what is written is there.
 
 No member asks a pledge of an earlier life: recovery asks the survivors alone, and who comes back is a new member that voted for
 nothing. But if all have failed, nothing else tells what each had promised; so the next life says it (`undecided`).
@@ -167,7 +167,7 @@ class Records:
         self._size = len(data)
 
     def _fail(self, error: OSError) -> None:
-        """Nobody knows what is on the disk now, so nothing more is written behind it."""
+        """Stop writing: the state of the disk is unknown."""
         self.close()
         raise JournalError(
             f"the journal {self._path.parent} cannot be written ({why(error)}), and the member must not go on without it: "

@@ -76,7 +76,7 @@ class Checker:
         """Any row."""
 
     def view(self, stay: Stay, event: Event) -> None:
-        """A VIEW row; the stay is the one that begins."""
+        """A VIEW row; `stay` is the stay that it begins."""
 
     def cast(self, cast: Cast, event: Event) -> None:
         """A CAST row."""

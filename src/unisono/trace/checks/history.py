@@ -3,7 +3,7 @@
 Rows come in any interleaving that keeps each member's own order, for example one member's whole trace after another's.
 Checkers want every CAST before its deliveries. So a life whose next row delivers a message that was not seen cast yet waits,
 with all its further rows, until that CAST comes, or until none can come any more. On a trace in the order of a
-simulator's turns nobody ever waits.
+simulator's turns nothing ever waits.
 
 Two kinds of trouble are booked here, because all checkers must respect them. A **hole** in the local indices means that
 rows are missing: nothing may be concluded from the absence of a row in that stay. And a row may name a view that its life
@@ -30,7 +30,7 @@ from unisono.trace.checks.model import (
     Life,
     MemberList,
     Stay,
-    ViewChange,
+    ViewPassage,
 )
 from unisono.trace.checks.spans import Spans
 from unisono.trace.promises import Orders, order_of, unknown_in
@@ -60,7 +60,7 @@ class History:
         self._on_place = self._listeners["place"]
         self._awake: deque[Life] = deque()  # lives whose CAST may have come
         self._finished = False
-        self._transitions: list[ViewChange] | None = None
+        self._transitions: list[ViewPassage] | None = None
         self._take: dict[str, Callable[[Life, Event], None]] = {
             schema.VIEW: self._view,
             schema.CAST: self._cast,
@@ -100,7 +100,7 @@ class History:
             while self._awake:
                 self._drain(self._awake.popleft())
 
-    def transitions(self) -> list[ViewChange]:
+    def transitions(self) -> list[ViewPassage]:
         """All (V→V') of the run, once it is finished; stays with missing rows belong to none."""
         if self._transitions is None:
             assert self._finished
@@ -113,7 +113,7 @@ class History:
                         together = frozenset(stay.transitional or ())
                         ways.setdefault((stay.id, stay.next_view, together), []).append(stay)
             self._transitions = [
-                ViewChange(view, next_view, sorted(stays, key=lambda stay: stay.life.name), _is_cut(next_view, stays))
+                ViewPassage(view, next_view, sorted(stays, key=lambda stay: stay.life.name), _is_cut(next_view, stays))
                 for (view, next_view, _), stays in ways.items()
             ]
             self._transitions.sort(key=lambda transition: (transition.view, transition.stays[0].life.name))
@@ -198,7 +198,7 @@ class History:
         origin.waiters.clear()
 
     def _first_to_give_up(self, waiting: list[Life]) -> Life:
-        """Who waits in vain: follow who waits for whom, to one whose CAST is in nobody's backlog, or around a circle."""
+        """Find a life that waits in vain: its CAST is in no backlog, or the waits form a circle."""
         life = waiting[0]
         seen = set()
         while life not in seen:
@@ -317,7 +317,7 @@ class History:
                 stay.voids.setdefault(origin.number, Spans()).add(first, end)
         if cast is None:
             stay.life.uncast = event.local_index if stay.life.uncast is None else stay.life.uncast
-            stay.strange = True  # nobody knows where this origin's messages of the view begin
+            stay.strange = True  # it is unknown where this origin's messages of the view begin
         if slot is None:
             stay.strange = True
         elif first == following[slot]:
@@ -372,7 +372,7 @@ _MARKS = {schema.TOTAL: TOTAL, schema.DATAGRAM: DATAGRAM}
 
 
 def is_void(event: Event) -> bool:
-    """Whether a PLACE row stands for a message addressed to this member whose payload nobody holds any more."""
+    """Whether a PLACE row stands for a message addressed to this member whose payload no member holds any more."""
     return event.attributes is not None and event.attributes.get("void") == "true"
 
 

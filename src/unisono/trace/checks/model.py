@@ -249,7 +249,7 @@ class DeliveredPart:
         return message_name(self.origin, self.first, self.end)
 
 
-class ViewChange(NamedTuple):
+class ViewPassage(NamedTuple):
     """(V→V'): whole stays in one view with the same next view and transitional set, or that ended there with END."""
 
     view: str

@@ -88,4 +88,4 @@ class NoCreation(Checker):
 
 
 def _addressees(destinations: tuple[str, ...] | None) -> str:
-    return "everyone" if destinations is None else ", ".join(destinations) or "nobody"
+    return "everyone" if destinations is None else ", ".join(destinations) or "no member"

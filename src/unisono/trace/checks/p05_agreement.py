@@ -1,10 +1,11 @@
 """P5 agreement: in V, what one member delivers every addressee of the same (V→V') delivers.
 
-What a crashed member alone delivered binds nobody, unless it was **safe** (`attributes.safe` of its CAST is ``true``) and
-delivered before that member blocked: then every addressee that got through V, whichever way, delivers it too (uniform agreement).
+What a crashed member alone delivered does not bind the others, unless it was **safe** (`attributes.safe` of its CAST is ``true``)
+and delivered before that member blocked: then every addressee that got through V, whichever way, delivers it too (uniform
+agreement).
 
 Placeholders do not count: an addressee for whom the payload became void while another one delivered it has broken
-agreement. Not asked of a last view that was cut, nor of the service `datagram`: whoever gets one gets it.
+agreement. Not asked of a last view that was cut, nor of the service `datagram`, which promises no delivery.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import DATAGRAM, PLACED, Cast, DeliveredPart, Span, Stay, ViewChange, message_name
+from unisono.trace.checks.model import DATAGRAM, PLACED, Cast, DeliveredPart, Span, Stay, ViewPassage, message_name
 from unisono.trace.checks.sets import delivered_sets, same_sets
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import Event
@@ -51,7 +52,7 @@ class DeliveryAgreement(Checker):
             self._conclude_safe()
 
     def _conclude_safe(self) -> None:
-        """Whoever got through a view is held against all that anyone in it delivered safely before it blocked."""
+        """Each life that left the view must have delivered all that any member delivered safely before it blocked."""
         delivered: dict[str, list[tuple[Stay, Span, int]]] = {}
         for life in self.history.numbered:
             for stay in life.stays.values():
@@ -66,8 +67,8 @@ class DeliveryAgreement(Checker):
             if not mark & (PLACED | DATAGRAM) and self._safe.get(span[0], _EMPTY).inside(span[1], span[2]):
                 yield stay, span, local
 
-    def _judge_safe(self, transition: ViewChange, delivered: Iterable[tuple[Stay, Span, int]]) -> None:
-        """What nobody of this way delivered; of what somebody did, agreement in itself is asked."""
+    def _judge_safe(self, transition: ViewPassage, delivered: Iterable[tuple[Stay, Span, int]]) -> None:
+        """Safe messages that no life of this way delivered; the others are covered by plain agreement."""
         sets = [delivered_sets(stay, placed=False) for stay in transition.stays]
         told: set[Span] = set()
         for holder, span, local in delivered:
@@ -81,7 +82,7 @@ class DeliveryAgreement(Checker):
                 if addressed is None or stay.life.name in addressed:
                     self._say(transition, holder, stay, (number, *some[0]), local, "the safe ")
 
-    def _judge(self, transition: ViewChange) -> None:
+    def _judge(self, transition: ViewPassage) -> None:
         stays = transition.stays
         if same_sets(stays) and self._void.isdisjoint(stays):
             return  # all delivered or placed the same, and placed only what is not addressed to them
@@ -103,7 +104,7 @@ class DeliveryAgreement(Checker):
                         told.add((other, span))
                         self._say(transition, stay, other, (number, *lacking[0]), local)
 
-    def _say(self, transition: ViewChange, stay: Stay, other: Stay, span: Span, local: int, kind: str = "") -> None:
+    def _say(self, transition: ViewPassage, stay: Stay, other: Stay, span: Span, local: int, kind: str = "") -> None:
         name = message_name(self.history.numbered[span[0]], span[1], span[2])
         also = "" if kind else "also "
         self.report(

@@ -3,7 +3,7 @@
 P6: per (member, origin, origin's incarnation) the index increases, across views; placeholders count.
 P7: … without gaps inside a view: before a message, everything that its origin cast earlier in this view is delivered
 or placed, its first message of the view included. A void payload is exempt: its placeholder may come anywhere. So is a
-datagram: nobody waits for it.
+datagram: nothing waits for it.
 
 Where one stream carries two services, a message that is not `total` need not wait for an earlier `total` one of its origin (as in
 P8); so that pair alone may come in the other order.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import combinations
 
 from unisono.trace.checks.checker import Checker
-from unisono.trace.checks.model import ViewChange, message_name
+from unisono.trace.checks.model import ViewPassage, message_name
 from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, first_places, ordered
 
 
@@ -23,7 +23,7 @@ class TotalPairwise(Checker):
                 for one, other in combinations(distinct(aligned(sequences)), 2):
                     self._compare(transition, one, other)
 
-    def _compare(self, transition: ViewChange, one: Ordered, other: Ordered) -> None:
+    def _compare(self, transition: ViewPassage, one: Ordered, other: Ordered) -> None:
         """Walk along `one`: the places of its units in `other` must rise. The first fall is the witness."""
         places = first_places(other.units)
         highest, highest_at = -1, -1
@@ -38,7 +38,7 @@ class TotalPairwise(Checker):
 
     def _say(
         self,
-        transition: ViewChange,
+        transition: ViewPassage,
         one: Ordered,
         x_at: int,
         y_at: int,

@@ -13,7 +13,7 @@ from collections import deque
 from itertools import pairwise
 
 from unisono.trace.checks.checker import Checker
-from unisono.trace.checks.model import Span, ViewChange, message_name
+from unisono.trace.checks.model import Span, ViewPassage, message_name
 from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, first_places, ordered
 
 Edges = dict[Span, dict[Span, Ordered]]
@@ -29,7 +29,7 @@ class TotalAcyclic(Checker):
             if not are_prefixes(sequences):
                 self._judge(transition, distinct(aligned(sequences)))
 
-    def _judge(self, transition: ViewChange, sequences: list[Ordered]) -> None:
+    def _judge(self, transition: ViewPassage, sequences: list[Ordered]) -> None:
         edges: Edges = {}
         for sequence in sequences:
             units = list(first_places(sequence.units))
@@ -39,7 +39,7 @@ class TotalAcyclic(Checker):
         if rest:
             self._say(transition, _shortest_cycle(edges, rest), edges)
 
-    def _say(self, transition: ViewChange, cycle: list[Span], edges: Edges) -> None:
+    def _say(self, transition: ViewPassage, cycle: list[Span], edges: Edges) -> None:
         """Join consecutive edges of one member, then tell the cycle edge by edge."""
         steps: list[tuple[Ordered, Span, Span]] = []
         for one, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from unisono.trace.checks.checker import Checker
-from unisono.trace.checks.model import ViewChange, message_name
+from unisono.trace.checks.model import ViewPassage, message_name
 from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, ordered
 
 
@@ -22,7 +22,7 @@ class TotalSameSequence(Checker):
             if not are_prefixes(sequences):
                 self._judge(transition, aligned(sequences))
 
-    def _judge(self, transition: ViewChange, sequences: list[Ordered]) -> None:
+    def _judge(self, transition: ViewPassage, sequences: list[Ordered]) -> None:
         """Compare everyone with a sequence that most members share, so that the sentence names the odd one."""
         common = Counter(tuple(sequence.units) for sequence in sequences).most_common(1)[0][0]
         model = next(sequence for sequence in sequences if tuple(sequence.units) == common)
@@ -32,7 +32,7 @@ class TotalSameSequence(Checker):
         for number, one in enumerate(longest):
             self._compare(transition, one, longest[number + 1 :])
 
-    def _compare(self, transition: ViewChange, model: Ordered, sequences: list[Ordered]) -> bool:
+    def _compare(self, transition: ViewPassage, model: Ordered, sequences: list[Ordered]) -> bool:
         differs = False
         for sequence in sequences:
             pairs = zip(model.units, sequence.units, strict=False)
@@ -42,7 +42,7 @@ class TotalSameSequence(Checker):
                 differs = True
         return differs
 
-    def _say(self, transition: ViewChange, one: Ordered, other: Ordered, at: int) -> None:
+    def _say(self, transition: ViewPassage, one: Ordered, other: Ordered, at: int) -> None:
         number = sum(end - first for _, first, end in one.units[:at])
         lives = self.history.numbered
         x, y = (message_name(lives[unit[0]], unit[1], unit[1] + 1) for unit in (one.units[at], other.units[at]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from unisono.trace.checks.checker import Checker
-from unisono.trace.checks.model import Stay, ViewChange, message_name
+from unisono.trace.checks.model import Stay, ViewPassage, message_name
 from unisono.trace.checks.sets import delivered_sets, same_sets
 from unisono.trace.checks.spans import Spans
 
@@ -21,7 +21,7 @@ class VirtualSynchrony(Checker):
             if not transition.cut and len(transition.stays) > 1 and not same_sets(transition.stays):
                 self._judge(transition)
 
-    def _judge(self, transition: ViewChange) -> None:
+    def _judge(self, transition: ViewPassage) -> None:
         """Compare everyone with a member whose set most others share, so that the sentence names the odd one."""
         sets = {stay: delivered_sets(stay, placed=True) for stay in transition.stays}
         forms = {stay: _form(sets[stay]) for stay in transition.stays}
@@ -32,7 +32,7 @@ class VirtualSynchrony(Checker):
                 self._compare(transition, model, sets[model], stay, sets[stay])
 
     def _compare(
-        self, transition: ViewChange, model: Stay, wanted: dict[int, Spans], stay: Stay, found: dict[int, Spans]
+        self, transition: ViewPassage, model: Stay, wanted: dict[int, Spans], stay: Stay, found: dict[int, Spans]
     ) -> None:
         for number in sorted(wanted.keys() | found.keys(), key=lambda number: self.history.numbered[number].name):
             one, other = wanted.get(number, Spans()), found.get(number, Spans())

@@ -1,7 +1,7 @@
 """P16 merge: `parts` are the previous views of the members; nothing of the old view comes after the new one.
 
 The parts of a VIEW row for V' are the set of all views from which members of V' came (the `previous_view` of every VIEW row
-for V'). They may be left out (null) where at most one view led to V'. A part from which nobody is seen to have come is
+for V'). They may be left out (null) where at most one view led to V'. A part from which no member is seen to have come is
 allowed if some member of V' without a VIEW row for it may have come from there: it had installed that view, or its trace
 is not whole.
 
@@ -103,7 +103,7 @@ class MergedViews(Checker):
             self._say_parts(view, row, sorted(extra), sorted(came - parts))
 
     def _say_parts(self, view: str, row: _Arrival, extra: list[str], lacking: list[str]) -> None:
-        wrongs = [f"names {', '.join(extra)}, from which nobody came"] if extra else []
+        wrongs = [f"names {', '.join(extra)}, from which no member came"] if extra else []
         wrongs += [f"does not name {', '.join(lacking)}, from which some came"] if lacking else []
         self.report(
             [row.who],

@@ -7,8 +7,8 @@ A message is safe if its CAST row has `attributes.safe` = ``true``. Where p deli
 
 A message that p delivers while it is blocked for a view change is delivered in a cut: then the members of the transitional
 set of p's next view are asked instead of all of V, and p alone if it never got there. Placeholders are not asked about, but
-those who hold only a placeholder must have received its header like everyone else. Nothing is concluded from the absence
-of rows of a life that is not whole. Clocks are not compared, so that of others' RECEIVE nobody asks when.
+members that hold only a placeholder must have received its header like all others. Nothing is concluded from the absence
+of rows of a life that is not whole. Clocks are not compared, so the times of other members' RECEIVE rows do not count.
 """
 
 from __future__ import annotations

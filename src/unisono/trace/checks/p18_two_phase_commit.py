@@ -6,7 +6,7 @@ member (`decision` yes or no) and its DECIDE (`decision` commit or abort; `attri
 while recovering from a failure). A change of membership is a transaction without messages. To cast it is to vote yes.
 
 - **one decision**: a commit and an abort of one transaction contradict each other if one member has both, if members of one
-  (V→V') have them, or if the commit was not reached in recovery: for then all had voted yes, nobody in V may abort, whether
+  (V→V') have them, or if the commit was not reached in recovery: for then all had voted yes, no member of V may abort, whether
   it crashed or went elsewhere. Partitions that recover apart may decide differently, and so may a member that
   aborted and crashed before anyone heard of it.
 - **votes**: for a commit that was not reached in recovery, every member of the decider's view voted yes and none voted no.

@@ -9,7 +9,7 @@ its point on. `chained` and `summed` define one step; both begin with `START`. P
 - A life had installed the view that its snapshot names, and a donor had delivered so far.
 - The donor's value is the one that its own rows give.
 - The joiner's value is that of a SNAPSHOT_OUT for the same point.
-- All others have the donor's value there: those who came into the view with the donor, or took a snapshot in it before that
+- All others have the donor's value there: members that came into the view with the donor, or took a snapshot in it before that
   point, who went the same way out of it, uncut, and take no snapshot at a later point (who does, did not hold
   the state yet). Where what applications are shown is recorded, they were shown that view: who waited for a state was not.
   Order-free sums are compared with others at the beginning of a view alone.

@@ -3,8 +3,8 @@
 A VIEW row of a primary has `attributes.primary` = ``true`` and, but for the first primary of all, `attributes.previous_primary`:
 the views that this one supersedes, the latest first, separated by commas. Those are the views that some member had confirmed since
 the last primary that any of them installed, and that one at the end: a view that was confirmed may have been installed
-by somebody who is not here to tell, or by nobody. The **predecessor** is the first of them that somebody in the trace
-installed as primary. One whose superseded views were all confirmed and never installed is a beginning of the chain, like one
+by a member without a trace, or by none. The **predecessor** is the first of them that any life in the trace
+installed as primary. A primary whose superseded views were all confirmed and never installed is a beginning of the chain, like one
 that supersedes nothing: the first primary of all may be confirmed by some and then come to nothing.
 
 - All who install a view say the same: primary or not, and after which.

@@ -1,5 +1,5 @@
 """P22 bounded liveness: after the last HEAL one view a component, and everything delivered, within the bound;
-nobody BLOCKed longer.
+no member is BLOCKed longer.
 
 When the network is whole again, HEAL is written at every member that lives, with `attributes.bound_ns` and, if the group
 stays in several parts, `attributes.component`, the name of this member's part. The last such row of a life counts. The
@@ -7,15 +7,15 @@ latest HEAL of a component and the largest bound are the component's; its **star
 or PAUSE in the run if one came later. Clocks of several members are compared only where they are simulated: with real ones,
 each member is judged alone, and for BLOCK alone.
 
-- **one view**: at start + bound all members of the component have the same view installed, and in it is nobody who
-  crashed, left, or belongs to another component. Asked of lives without a gap that ended with END; of those that were cut (the
-  run was stopped with messages still under way) only if they got so far. Who ended uncut has nothing before it any more,
+- **one view**: at start + bound all members of the component have the same view installed, without members that
+  crashed, left, or belong to another component. Asked of lives without a gap that ended with END; of those that were cut (the
+  run was stopped with messages still under way) only if they got so far. A life that ended uncut has no more to come,
   so what it lacks it will always lack.
 - **everything delivered**: what one of these members casts at time t, itself delivers (or places) by max(t, start) + bound, and so
   do all who have the view of that cast installed at start + bound. Again a life that was cut is asked only as far as it got.
-  Nobody is asked for messages of a transaction that somebody aborted.
+  Messages of a transaction that any member aborted are not required.
 - **blocked**: from the first BLOCK (or start, if that is later) to the next UNBLOCK, VIEW or ending it is no longer than the
-  bound; and nobody who ended uncut is still blocked. Asked of all lives with a HEAL and without a gap.
+  bound; and no life that ended uncut is still blocked. Asked of all lives with a HEAL and without a gap.
 """
 
 from __future__ import annotations

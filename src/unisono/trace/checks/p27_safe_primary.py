@@ -5,8 +5,9 @@ it blocks for the end of V. For every later primary V' (of a higher number):
 
 - A member that installed V and later V' delivered m in V, if it is addressed to it, or its state was replaced after it
   entered V.
-- Where V' names the part that carries its state (`attributes.state` = ``view/cut``: those who came from that view with that cut)
-  and m goes to all, some member of that part has m: it delivered m, or took over the state of a primary whose part has it.
+- Where V' names the part that carries its state (`attributes.state` = ``view/cut``: the members that came from that view with
+  that cut) and m goes to all, some member of that part has m: it delivered m, or took over the state of a primary whose part
+  has it.
 
 Nothing is asked of a run whose applications were not recorded, and nothing is concluded from a life that is not whole.
 """
@@ -37,7 +38,7 @@ from unisono.trace.schema import STATE, VIEW, Event, view_number
 
 
 def primaries(lives: Lives) -> dict[str, dict[str, Event]]:
-    """By view: the VIEW rows of those who installed it as primary."""
+    """By view: the VIEW rows of the lives that installed it as primary."""
     found: defaultdict[str, dict[str, Event]] = defaultdict(dict)
     for name, life in lives.items():
         for view, row in life.views.items():

@@ -1,11 +1,12 @@
 """P29 state lineage: the state of a primary descends from one part, that of the last primary.
 
-The VIEW row of a primary names in `attributes.state` the part that carries the state into it, as ``view/cut`` (those who came from
-that view with that cut); there is none if the state is the first. `attributes.holds` says whether this member has that state.
+The VIEW row of a primary names in `attributes.state` the part that carries the state into it, as ``view/cut`` (the members
+that came from that view with that cut); there is none if the state is the first. `attributes.holds` says whether this member
+has that state.
 
 - All who install a primary name the same `state`.
-- Let P be the predecessor: the first of `previous_primary` that somebody in the trace installed as primary. The named part comes
-  from P, or a member in it has the state of P; and somebody in it holds the state. If a member of P never installed it, nothing
+- Let P be the predecessor: the first of `previous_primary` that any life in the trace installed as primary. The named part comes
+  from P, or a member in it has the state of P; and a member of it holds the state. If a member of P never installed it, nothing
   safe was delivered in P before its Transition: then the predecessor of P will do, and if P was the first, none is needed.
 - A member has the state of P if it installed P, or took over a state in a later view with a member that has it: in a view
   that is not primary, a joiner is given the state of a holder and holds it from then on. That view is the first one that its
@@ -93,7 +94,7 @@ def _earlier(chain: dict[str, dict[str, Event]], view: str) -> Iterator[str]:
 def _descends(
     lives: Lives, chain: dict[str, dict[str, Event]], part: dict[str, Event], state: str, predecessor: str
 ) -> bool:
-    """Whether a part comes from that primary, or from one that will do as well."""
+    """Whether a part comes from that primary, or from an equivalent one."""
     source = state.partition("/")[0]
     return any(source == view or _has_state_of(lives, view, part) for view in _earlier(chain, predecessor))
 

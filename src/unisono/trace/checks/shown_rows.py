@@ -134,7 +134,7 @@ def named(origin: str, first: int, end: int) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "nobody"
+    return ", ".join(sorted(names)) or "no member"
 
 
 class ShownChecker(Checker):

@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Iterator
 from unisono.trace import schema
 from unisono.trace.diagram import svg
 from unisono.trace.diagram.events import (
-    UNITS,
     BatchName,
     HeldBatch,
     Highlight,
@@ -43,7 +42,6 @@ from unisono.trace.diagram.svg import Theme
 from unisono.trace.schema import Event, TraceError
 
 LEFT, RIGHT = 20.0, 24.0
-TICK_EVERY = 90.0
 NAMES_ON_BOTH_SIDES = 1500  # a plot wider than a screen has the members' names at its right end, too
 
 
@@ -203,7 +201,7 @@ class _Drawing:
             parts += [svg.line(x, self.top, x, y + 5, "break") for x in (x0, x1)]
             parts.append(svg.text((x0 + x1) / 2, y + 17, f"+{duration(end - start)}", "tick middle"))
             taken.append((x0 - 4, x1 + 4))
-        for at, words in self.ticks():
+        for at, words in self.layout.ticks():
             x, half = self.scale.x(at), text_width(words, NOTE_SIZE) / 2
             if all(x + half < x0 or x - half > x1 for x0, x1 in taken):
                 parts.append(svg.line(x, self.top, x, y, "grid") + svg.line(x, y, x, y + 5, "life"))
@@ -216,24 +214,6 @@ class _Drawing:
             parts.append(svg.text(LEFT, y + 16, explained, "note"))
             y += 32
         return parts, y
-
-    def ticks(self) -> Iterator[tuple[int, str]]:
-        wanted = TICK_EVERY / self.scale.per_unit
-        step = next(s for e in range(20) for s in (10**e, 2 * 10**e, 5 * 10**e) if s >= wanted)
-        span = self.scale.high - self.scale.low
-        unit, name = next((u for u in UNITS if step >= u[0] or (span >= 10 * u[0] and step * 100 >= u[0])), UNITS[-1])
-        first = self.rows[0].life.points[0].event if self.rows else None
-        zero = first.time_ns if first and self.layout.by_time and first.clock == "real" else 0
-        at = self.scale.low + (zero - self.scale.low) % step
-        while at <= self.scale.high:
-            end = next((end for start, end in self.scale.breaks if start < at < end), None)
-            if (
-                end is not None
-            ):  # there is no room for any of the ticks of a pause that is cut short, and there may be millions
-                at -= (at - end) // step * step
-                continue
-            yield at, f"{(at - zero) / unit:.10g} {name}" if self.layout.by_time else f"step {at}"
-            at += step
 
     # One member's row.
 

@@ -195,7 +195,7 @@ def _parsed(name: str) -> tuple[str, int]:
 
 
 class Casts:
-    """Finds the cast of a batch: the one that begins with its first message, or else one that holds it."""
+    """Finds the cast of a batch: the cast that starts with its first message, or else a cast that contains it."""
 
     def __init__(self, lives: Sequence[Lifeline]) -> None:
         self._by_origin: dict[str, list[tuple[int, Point]]] = defaultdict(list)
@@ -297,7 +297,7 @@ def tell(life: Lifeline, point: Point) -> str:
 
 
 def tell_hold(life: Lifeline, hold: HeldBatch) -> str:
-    """Both ends of a hold are one member's, so its length is known whatever the clock."""
+    """Both ends belong to one member, so the duration is known with any clock."""
     start, name = hold.first.event.time_ns, hold.message.name(hold.count)
     if hold.end is None:
         return f"{life.name} held {name} and never delivered it"

@@ -7,13 +7,14 @@ each delivery. Labels stand above the line on poles, in tiers. The plot becomes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from unicodedata import combining, east_asian_width
 
 from unisono.trace import schema
 from unisono.trace.diagram.events import (
+    UNITS,
     VERBS,
     BatchName,
     Emphasis,
@@ -36,6 +37,7 @@ BREAK = 64.0  # the width of a pause that is cut short
 WIDTHS = (860, 1100, 1400, 1700, 2000, 2400, 2800, 3200, 3600)  # of the plot; margins come on top
 TIERS_WANTED, LANES_TO_SPARE, MESSAGE_WIDTH, WORTH_WIDENING = 3, 2, 50, 1.2
 MESSAGES_MAX, MEMBERS_MAX = 60, 12  # beyond these, only the first messages are shown
+TICK_EVERY = 90.0  # the least distance of ticks on the axis
 MARGIN, LABEL_MAX = 52.0, 18  # left of the plot, besides the member's name; how much of that is shown
 NAME_MAX = 8  # longer addresses would drown the marks: messages then bear a letter for each member
 UNDRAWN = schema.SHOWN | {schema.COUNTERS, schema.DROP, schema.STABLE}
@@ -44,7 +46,7 @@ ON_THE_LINE = frozenset(schema.KINDS - UNDRAWN - {*VERBS, schema.UNBLOCK})
 
 
 def text_width(text: str, size: float) -> float:
-    """An upper estimate for the usual sans-serif fonts; nobody has measured the reader's font when this is drawn."""
+    """An upper estimate for common sans-serif fonts: the reader's font is unknown when the diagram is drawn."""
     return size * sum(map(_advance, text))
 
 
@@ -202,6 +204,24 @@ class DiagramLayout:
             row.top = y
             y = row.bottom + ROW_GAP
         return y
+
+    def ticks(self) -> Iterator[tuple[int, str]]:
+        """Abscissas of the axis's ticks, with their labels."""
+        scale = self.scale
+        wanted = TICK_EVERY / scale.per_unit
+        step = next(s for e in range(20) for s in (10**e, 2 * 10**e, 5 * 10**e) if s >= wanted)
+        span = scale.high - scale.low
+        unit, name = next((u for u in UNITS if step >= u[0] or (span >= 10 * u[0] and step * 100 >= u[0])), UNITS[-1])
+        first = self.rows[0].life.points[0].event if self.rows else None
+        zero = first.time_ns if first and self.by_time and first.clock == "real" else 0
+        at = scale.low + (zero - scale.low) % step
+        while at <= scale.high:
+            end = next((end for start, end in scale.breaks if start < at < end), None)
+            if end is not None:  # skip a shortened pause in one step: it has no room for ticks, and may span millions
+                at -= (at - end) // step * step
+                continue
+            yield at, f"{(at - zero) / unit:.10g} {name}" if self.by_time else f"step {at}"
+            at += step
 
 
 def lay_out(
