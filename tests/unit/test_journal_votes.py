@@ -282,18 +282,18 @@ def unwritten_sends(tmp_path: Path, kind: type[Journal]) -> int:
         groups = await start("rmp", journals)
 
         def watch(group: unisono.Group, journal: Journal) -> None:
-            send = group._driver._port.send
+            send = group.running.driver._port.send
 
             def checked(datagrams: Any) -> None:
                 nonlocal found
-                seat = group._driver.member._seat
+                seat = group.running.member._seat
                 written = journal._records._pledge
                 if seat is not None and isinstance(seat._ordering, Rmp) and seat._ordering._voted:
                     in_time = written is not None and written[:2] == (seat.view.id, seat._ordering._voted)
                     found += not in_time
                 send(datagrams)
 
-            group._driver._port.send = checked  # type: ignore[method-assign]
+            group.running.driver._port.send = checked  # type: ignore[method-assign]
 
         for group, journal in zip(groups, journals, strict=True):
             watch(group, journal)
