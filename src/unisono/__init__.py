@@ -1,6 +1,14 @@
-"""unisono: ordered, reliable group communication. This file holds the public names, nothing else."""
+"""unisono: ordered, reliable group communication. This file holds the public names, nothing else.
 
-from unisono import sim, sync
+The core's names are here at once. What needs sockets or an event loop is imported when it is used, so that
+core, orders, simulator and trace run where there are none.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from unisono.core.config import Config
 from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.errors import ConfigError, Misuse, NotPrimary, PeerFault, Shed, UnisonoError
@@ -9,18 +17,23 @@ from unisono.core.member.comparison import Check
 from unisono.core.member.settings import Settings
 from unisono.core.membership.context import Evicted, Refused
 from unisono.core.types import CastOptions, Key, MemberId, Service, Transition, ViewId
-from unisono.runtime.clients import Outside, Unanswered, client
-from unisono.runtime.errors import Closed, JournalError, NotFlushed, Outdated, TimedOut, Uncertain
-from unisono.runtime.events import Delivery, Event, View
-from unisono.runtime.group import Group
-from unisono.runtime.join import Joining, join
-from unisono.runtime.journal import Journal, Retention
-from unisono.runtime.program import run
-from unisono.runtime.receipts import Receipt
 from unisono.version import __version__
+
+if TYPE_CHECKING:
+    from unisono import sim, sync
+    from unisono.runtime.clients import Outside, Unanswered, client
+    from unisono.runtime.errors import Closed, JournalError, NotFlushed, Outdated, TimedOut, Uncertain
+    from unisono.runtime.events import Delivery, Event, View
+    from unisono.runtime.group import Group
+    from unisono.runtime.join import Joining, join
+    from unisono.runtime.journal import Journal, Retention
+    from unisono.runtime.options import JoinOptions
+    from unisono.runtime.program import run
+    from unisono.runtime.receipts import Receipt
 
 __all__ = [
     "join",
+    "JoinOptions",
     "run",
     "client",
     "sync",
@@ -68,3 +81,41 @@ __all__ = [
     "JournalError",
     "__version__",
 ]
+
+_MODULES = ("sim", "sync")
+_HOMES = {
+    "Outside": "clients",
+    "Unanswered": "clients",
+    "client": "clients",
+    "Closed": "errors",
+    "JournalError": "errors",
+    "NotFlushed": "errors",
+    "Outdated": "errors",
+    "TimedOut": "errors",
+    "Uncertain": "errors",
+    "Delivery": "events",
+    "Event": "events",
+    "View": "events",
+    "Group": "group",
+    "Joining": "join",
+    "join": "join",
+    "Journal": "journal",
+    "Retention": "journal",
+    "JoinOptions": "options",
+    "run": "program",
+    "Receipt": "receipts",
+}
+"""In which module of the runtime a name is defined."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"unisono.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"unisono.runtime.{_HOMES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

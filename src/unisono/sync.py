@@ -1,4 +1,4 @@
-"""The same verbs without asyncio, for programs that wait: a thin facade over a group on an event loop of its own thread.
+"""The same verbs without asyncio, for programs that block: a thin facade over a group on an event loop in its own thread.
 
     with unisono.sync.join("chat", peers=[…]) as group:
         group.cast(b"hello").stable(timeout=2)
@@ -16,42 +16,30 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from inspect import signature
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from unisono.core.errors import Misuse
 from unisono.core.member.comparison import Check
 from unisono.core.types import Key, MemberId, Service, ViewId, addressees
 from unisono.runtime import group as asynchronous
-from unisono.runtime import join as joining
 from unisono.runtime import receipts
 from unisono.runtime.errors import Closed
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.forks import disown_in_children, sentence
+from unisono.runtime.join import Joining
+from unisono.runtime.options import JoinOptions, taking_options
 from unisono.runtime.receipts import Stage
+from unisono.runtime.running import RunningMember
 
 T = TypeVar("T")
-P = ParamSpec("P")
 EVENTS_AT_ONCE = 1_024
 
 
-def _with_wishes_of(
-    model: Callable[P, joining.Joining],
-) -> Callable[[Callable[Concatenate[str, ...], Group]], Callable[P, Group]]:
-    """The same arguments, for whoever checks types and for whoever asks for help."""
-
-    def dress(function: Callable[Concatenate[str, ...], Group]) -> Callable[P, Group]:
-        function.__signature__ = signature(model).replace(return_annotation="Group")  # type: ignore[attr-defined]
-        return function  # type: ignore[return-value]
-
-    return dress
-
-
-@_with_wishes_of(joining.join)
-def join(group: str, **wishes: Any) -> Group:
-    """Join a group and wait for its first view. The arguments are those of `unisono.join`."""
-    return Group(joining.join(group, **wishes), wishes.get("leave_timeout", 5.0))
+@taking_options(JoinOptions)
+def join(*arguments: Any, **options: Any) -> Group:
+    """Join a group and wait for its first view. The arguments are those of `unisono.join`, the fields of `JoinOptions`."""
+    return Group(Joining(JoinOptions(*arguments, **options)))
 
 
 class _Thread:
@@ -87,7 +75,7 @@ class _Thread:
         self._loop.call_soon_threadsafe(function)
 
     def check(self) -> None:
-        """Whether anybody here can wait for the group."""
+        """Raise `Misuse` where no thread can wait for the group."""
         if threading.current_thread() is self._thread:
             raise Misuse(
                 "a hook runs in the group's own thread and cannot wait for the group: let another thread do that."
@@ -106,22 +94,79 @@ class _Thread:
         self._loop.close()
 
 
+class _Session:
+    """One member in a thread of its own, and which of the program's threads reads from it."""
+
+    def __init__(self, joining: Joining) -> None:
+        self.thread = _Thread()
+        self.handled: Event | None = None
+        """The event that was handed out last."""
+        self.reader: int | None = None
+        """The thread that has it."""
+        self.iterating: int | None = None
+        """The thread that has it inside `for`."""
+        self.has_left = False
+        try:
+            self.member: RunningMember = self.thread.call(joining.enter())
+        except BaseException:
+            self.thread.stop()
+            raise
+        self.group = asynchronous.Group(self.member)
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Await this in the group's thread, and wait for its result here."""
+        if self.has_left:
+            coroutine.close()
+            raise Closed(f"{self.member.id} has left {self.member.name!r}: join again.")
+        return self.thread.call(coroutine)
+
+    def ask(self, question: Callable[[], T]) -> T:
+        """Ask in the group's thread."""
+
+        async def ask() -> T:
+            return question()
+
+        return self.call(ask())
+
+    async def take(self, timeout: float | None) -> list[Event]:
+        """The next event, and those that are there besides: crossing threads once for many. With state to carry, one by one: to ask
+        for more would say that the application is done with it."""
+        event = await self.group.next(timeout)
+        if self.member.has_state:
+            return [event]
+        inbox = self.member.inbox
+        try:
+            return [event, *inbox.ready(EVENTS_AT_ONCE, is_done=False)]
+        except Exception as error:  # a hook's: this event comes first
+            inbox.fail_next(error)
+            return [event]
+
+    def note_done(self) -> None:
+        """The last event is done with, though the group's thread has handed out more. Only own messages are of interest."""
+        done, inbox = self.handled, self.member.inbox
+        if isinstance(done, Delivery) and done.sender == self.member.id:
+            inbox.done = done
+            if self.member.receipts.is_applied_awaited and not self.has_left:
+                self.thread.post(inbox.note_done)
+
+    def leave(self, timeout: float) -> None:
+        if not self.has_left:
+            self.thread.check()
+            self.has_left = True
+            try:
+                self.thread.call(self.group.leave(timeout))
+            finally:
+                self.thread.stop()
+
+
 class Group:
     """One member of a group, for programs without asyncio."""
 
-    def __init__(self, wanted: joining.Joining, leave_timeout: float) -> None:
-        self._thread = _Thread()
-        self._leave_timeout = leave_timeout
-        self._events: deque[Event] = deque()
-        self._handled: Event | None = None  # the one that was handed out last
-        self._reader: int | None = None  # the thread that has it
-        self._iterating: int | None = None  # the thread that has it inside `for`
-        self._has_left = False
-        try:
-            self._group: asynchronous.Group = self._thread.call(_await(wanted))
-        except BaseException:
-            self._thread.stop()
-            raise
+    def __init__(self, joining: Joining) -> None:
+        self._leave_timeout = joining.options.leave_timeout
+        self._events: deque[Event] = deque()  # crossed the threads, and are not handed out yet
+        self._session = _Session(joining)
+        self._group = self._session.group
 
     def __enter__(self) -> Group:
         return self
@@ -148,10 +193,10 @@ class Group:
         return self._group.members
 
     def status(self) -> dict[str, Any]:
-        return self._ask(self._group.status)
+        return self._session.ask(self._group.status)
 
     def explain(self, key: Key | None = None) -> list[str]:
-        return self._ask(lambda: self._group.explain(key))
+        return self._session.ask(lambda: self._group.explain(key))
 
     def cast(
         self,
@@ -161,7 +206,7 @@ class Group:
         safe: bool | None = None,
         service: Service | str | None = None,
     ) -> Receipt:
-        return Receipt(self, self._call(self._group.cast(payload, to=to, safe=safe, service=service)))
+        return Receipt(self._session, self._session.call(self._group.cast(payload, to=to, safe=safe, service=service)))
 
     def cast_many(
         self,
@@ -174,46 +219,39 @@ class Group:
         """Cast messages one after the other; the receipt is the last one's. None: there were none."""
         to = addressees(to)
         if isinstance(payloads, Sequence):
-            last = self._call(self._group.cast_many(payloads, to=to, safe=safe, service=service))
-            return None if last is None else Receipt(self, last)
+            last = self._session.call(self._group.cast_many(payloads, to=to, safe=safe, service=service))
+            return None if last is None else Receipt(self._session, last)
         receipt = None
         for payload in payloads:  # made one by one, perhaps slowly: the group's thread does not wait for that
             receipt = self.cast(payload, to=to, safe=safe, service=service)
         return receipt
 
     def switch(self, order: str, timeout: float | None = None) -> None:
-        self._call(self._group.switch(order, timeout))
+        self._session.call(self._group.switch(order, timeout))
 
     def check(self, timeout: float | None = 10.0) -> Check:
         """Compare what the members of the view have delivered, everything that this one has delivered by now."""
-        return self._call(self._group.check(timeout))
+        return self._session.call(self._group.check(timeout))
 
     def until(self, predicate: Callable[[View], bool], timeout: float | None = None) -> View:
         """Wait until `predicate(view)` holds of the installed view, and return that view. It is asked in the group's thread."""
-        return self._call(self._group.until(predicate, timeout))
+        return self._session.call(self._group.until(predicate, timeout))
 
     def give_up(self, state: ViewId | str, timeout: float | None = None) -> None:
         """Give up the state of a primary view that no member here has, and wait until a view is primary without it."""
-        self._call(self._group.give_up(state, timeout))
+        self._session.call(self._group.give_up(state, timeout))
 
     def next(self, timeout: float | None = None) -> Event:
         """The next event. Raises `TimedOut` if there is none in time, `Closed` if there will be none."""
-        self._thread.check_process()
+        session = self._session
+        session.thread.check_process()
         if self._events:
-            self._note_done()
+            session.note_done()
         else:
-            self._events.extend(self._call(_take(self._group, timeout)))
-        self._reader = threading.get_ident()
-        event = self._handled = self._events.popleft()
+            self._events.extend(session.call(session.take(timeout)))
+        session.reader = threading.get_ident()
+        event = session.handled = self._events.popleft()
         return event
-
-    def _note_done(self) -> None:
-        """The last event is done with, though the group's thread has handed out more. Only own messages are of interest."""
-        done, inbox = self._handled, self._group._inbox
-        if isinstance(done, Delivery) and done.sender == self._group.id:
-            inbox.done = done
-            if self._group._receipts.is_applied_awaited and not self._has_left:
-                self._thread.post(inbox.note_done)
 
     def __iter__(self) -> Iterator[Event]:
         try:
@@ -222,38 +260,21 @@ class Group:
                     event = self.next()
                 except Closed:
                     return
-                self._iterating = self._reader
+                self._session.iterating = self._session.reader
                 yield event
         finally:
-            self._iterating = None
+            self._session.iterating = None
 
     def leave(self, timeout: float = 5.0) -> None:
-        if not self._has_left:
-            self._thread.check()
-            self._has_left = True
-            try:
-                self._thread.call(self._group.leave(timeout))
-            finally:
-                self._thread.stop()
-
-    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if self._has_left:
-            coroutine.close()
-            raise Closed(f"{self.id} has left {self._group.name!r}: join again.")
-        return self._thread.call(coroutine)
-
-    def _ask(self, question: Callable[[], T]) -> T:
-        async def ask() -> T:
-            return question()
-
-        return self._call(ask())
+        """Flush own casts, then leave the group in an orderly way; both within the time given."""
+        self._session.leave(timeout)
 
 
 class Receipt:
     """Says how far one message has come."""
 
-    def __init__(self, group: Group, receipt: receipts.Receipt) -> None:
-        self._group = group
+    def __init__(self, session: _Session, receipt: receipts.Receipt) -> None:
+        self._session = session
         self._receipt = receipt
 
     @property
@@ -288,52 +309,36 @@ class Receipt:
         return self._has(Stage.STABLE)
 
     def _wait(self, stage: Stage, timeout: float | None) -> None:
-        group, receipt = self._group, self._receipt
-        if group._has_left:  # nothing changes any more
-            if not receipt._check(stage):
-                raise Closed(f"{group.id} has left {group._group.name!r}: message {self.key.index} is not {stage}.")
-        elif receipt._receipts.witness is not None or not receipt._is_plainly(stage):
-            group._call(receipt._wait(stage, timeout, _ThreadReading(group)))
+        session, receipt = self._session, self._receipt
+        if session.has_left:  # nothing changes any more
+            if not receipt.check(stage):
+                member = session.member
+                raise Closed(f"{member.id} has left {member.name!r}: message {self.key.index} is not {stage}.")
+        elif receipt.is_observed or not receipt.is_plainly(stage):
+            session.call(receipt.wait(stage, timeout, _ThreadReading(session)))
 
     def _has(self, stage: Stage) -> bool:
-        group, receipt = self._group, self._receipt
-        if receipt._is_plainly(stage):
+        session, receipt = self._session, self._receipt
+        if receipt.is_plainly(stage):
             return True
-        return receipt._has(stage) if group._has_left else group._ask(lambda: receipt._has(stage))
+        return receipt.has(stage) if session.has_left else session.ask(lambda: receipt.has(stage))
 
 
 class _ThreadReading:
     """Which thread reads a group, seen from the thread that makes this."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, session: _Session) -> None:
+        self._session = session
         self._caller = threading.get_ident()
 
     def note_done(self) -> None:
-        self._group._group._inbox.note_done()
+        self._session.member.inbox.note_done()
 
     def is_inside(self) -> bool:
-        return self._group._iterating == self._caller
+        return self._session.iterating == self._caller
 
     def who_reads(self) -> object:
-        return self._group._reader
+        return self._session.reader
 
     def who_asks(self) -> object:
         return self._caller
-
-
-async def _await(wanted: joining.Joining) -> asynchronous.Group:
-    return await wanted
-
-
-async def _take(group: asynchronous.Group, timeout: float | None) -> list[Event]:
-    """The next event, and those that are there besides: crossing threads once for many. With state to carry, one by one: to ask for
-    more would say that the application is done with it."""
-    event = await group.next(timeout)
-    if group._transfer is not None:
-        return [event]
-    try:
-        return [event, *group._inbox.ready(EVENTS_AT_ONCE, is_done=False)]
-    except Exception as error:  # a hook's: this event comes first
-        group._inbox.fail_next(error)
-        return [event]

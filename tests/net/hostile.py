@@ -57,7 +57,7 @@ class Besieged:
             self._tap(group)
 
     def _tap(self, group: unisono.Group) -> None:
-        port = group._driver._port
+        port = group.running.driver._port
         send = port.send
 
         def tapped(datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None:
@@ -178,11 +178,11 @@ class Besieged:
         )
 
     def received(self, victim: int) -> int:
-        return self.groups[victim]._driver._port.counters()["datagrams received"]
+        return self.groups[victim].running.driver.counters()["datagrams received"]
 
     def refused(self, victim: int) -> dict[str, int]:
         """Everything that a member has dropped, by reason, from the seal down."""
-        driver = self.groups[victim]._driver
+        driver = self.groups[victim].running.driver
         seal = {f"{driver.seal.name}: {reason}": count for reason, count in driver.seal.refused.items()}
         return {reason: count for reason, count in (dict(driver.member.tally.dropped) | seal).items() if count}
 
@@ -201,12 +201,12 @@ class Besieged:
 
     def control(self, as_member: MemberId, message: tuple[object, ...], victim: int = 0) -> bytes:
         """A control message in a member's name, or in a stranger's, with the ticket that the victim would give it."""
-        codec = ControlCodec(self.groups[victim]._driver.member.settings.config)
+        codec = ControlCodec(self.groups[victim].running.member.settings.config)
         return self.proven(as_member, codec.encode(message), victim)
 
     def proven(self, as_member: MemberId, message: bytes, victim: int = 0) -> bytes:
-        member = self.groups[victim]._driver.member
-        own = {group.id.address: group._driver.member.tickets for group in self.groups}
+        member = self.groups[victim].running.member
+        own = {group.id.address: group.running.member.tickets for group in self.groups}
         given = own[as_member.address].ticket(member.id.address) if as_member.address in own else 1
         pair = PAIR.pack(given, member.tickets.ticket(as_member.address))
         return with_checksum(Frames(GROUP, as_member).control(pair + message))
@@ -214,7 +214,7 @@ class Besieged:
     def stream(self, rank: int, body: bytes = b"", tail: bytes = b"", **lies: int) -> bytes:
         """A datagram of the current view, from the member of that rank, with a counter that is fresh."""
         self._counter = getattr(self, "_counter", 1_000_000) + 1
-        member = self.groups[0]._driver.member
+        member = self.groups[0].running.member
         values = {
             "version": 1, "flags": 0, "sender": rank, "to": 0xFFFF, "view": member._tag, "counter": self._counter, "tries": 0,
             "naks": 0, "rows": 0, "body_bytes": len(body), "room": 2**32 - 1, "cast_end": 0, "send_end": 0, **lies,

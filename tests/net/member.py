@@ -21,7 +21,6 @@ from typing import Any
 
 import unisono
 from unisono.core.membership.detector import DetectorSettings
-from unisono.runtime.observe import count_drops
 
 SAY_EVERY_S = 0.05
 TURN_S = 0.02
@@ -193,17 +192,17 @@ class Actor:
         return {"delivered": self.delivered, "cast": self.cast_count, "shed": self.shed, "place": place}
 
     def status(self) -> dict[str, object]:
-        driver = self.group._driver
-        tally = driver.member.tally
+        running = self.group.running
+        tally, drops = running.member.tally, running.count_drops()
         return {
             **self.group.status(),
             **self.progress(),
-            "dropped": count_drops(self.group),
-            "seal": {reason: n for reason, n in driver.seal.refused.items() if n},
-            "port": driver._port.counters(),
+            "dropped": drops,
+            "seal": {reason: n for reason, n in running.driver.seal.refused.items() if n},
+            "port": running.driver.counters(),
             "streams": tally.streams,
             "kept_bytes": tally.kept_bytes,
-            "gaps": 0 if driver.recorder is None else driver.recorder.gaps,
+            "gaps": drops.get("trace: rows not written", 0),
             "rss_kib": rss_kib(),
             "files": len(os.listdir("/proc/self/fd")),
             "tasks": len(asyncio.all_tasks()),

@@ -50,7 +50,7 @@ async def pass_by(siege: Besieged, address: str, leaves: bool, key: str | None) 
         with suppress(unisono.NotFlushed):
             await group.leave()
     else:
-        group._close()
+        group.running.close()
     await siege.until(lambda: all(view is not None and len(view.members) == size for view in siege.views), "gone")
 
 
@@ -80,7 +80,7 @@ def sender_of(sealed: bytes) -> str:
 
 def counted(siege: Besieged, number: int) -> int:
     """What a member has dropped so far, and the questions that it has answered with as many bytes."""
-    tickets: Tickets = siege.groups[number]._driver.member.tickets
+    tickets: Tickets = siege.groups[number].running.member.tickets
     return sum(siege.refused(number).values()) + tickets.questions
 
 
@@ -167,7 +167,7 @@ async def test_f20_a_box_that_is_handed_to_everyone_else_excludes_nobody_but_the
 
         siege.change = to_all
         await siege.cast(5)
-        siege.groups[3]._close()
+        siege.groups[3].running.close()
         survivors = {group.id for group in siege.groups[:3]}
         views: list[unisono.View] = []
 
@@ -203,7 +203,7 @@ async def test_f11_without_a_key_a_group_sends_an_address_no_more_than_came_in_i
             view = siege.views[0]
             assert view is not None
             me = MemberId(address, 5)
-            settings = siege.groups[0]._driver.member._membership.greeting().settings
+            settings = siege.groups[0].running.member._membership.greeting().settings
             ballot = ViewId(view.number + 50, me)
             named = tuple(f"127.9.{number // 250}.{number % 250}:9" for number in range(3_900))
             messages: list[tuple[object, ...] | None] = [
@@ -232,20 +232,20 @@ async def test_f11_without_a_key_a_group_sends_an_address_no_more_than_came_in_i
             assert 0 < received <= sent, (received, sent)
             assert siege.views[0] == view
             for group in siege.groups:
-                known: Contacts = group._driver.member._membership._contacts
+                known: Contacts = group.running.member._membership._contacts
                 assert not known.knows(address), "nothing of a stranger is remembered"
 
 
 @live
 async def test_f11_a_stranger_that_proves_itself_makes_the_group_greet_few_addresses_and_not_for_ever() -> None:
     async with besieged() as siege:
-        settings = siege.groups[0]._driver.member._membership.greeting().settings
+        settings = siege.groups[0].running.member._membership.greeting().settings
         me = MemberId(free_addresses(1)[0], 5)
         named = tuple(f"127.9.{number // 250}.{number % 250}:9" for number in range(3_900))
         for number in range(3):
             hello = Hello(settings, None, "sequencer", (), me, (), named, False)
             await siege.storm(number, [siege.control(me, hello, number)])
-        contacts = [group._driver.member._membership._contacts for group in siege.groups]
+        contacts = [group.running.member._membership._contacts for group in siege.groups]
         strangers = set(named)
         assert max(len(strangers.intersection(one.addresses)) for one in contacts) <= 16
         assert any(strangers.intersection(one.addresses) for one in contacts)
@@ -263,7 +263,7 @@ async def test_f19_a_life_from_the_future_that_receives_nowhere_shuts_nobody_out
     from unisono.runtime.seal import Seal, read_key
 
     async with besieged(key=key) as siege:
-        settings = siege.groups[0]._driver.member._membership.greeting().settings
+        settings = siege.groups[0].running.member._membership.greeting().settings
         views = list(siege.views)
         for incarnation in (2**64 - 1, time_ns() + YEAR_NS):
             liar = MemberId(siege.groups[2].id.address, incarnation)
@@ -286,7 +286,7 @@ async def test_f19_a_member_whose_clock_was_ahead_once_begins_above_that_and_is_
         async with besieged(2, key=key) as siege:
             peers = [group.id.address for group in siege.groups]
             (address,) = free_addresses(1)
-            monkeypatch.setattr("unisono.runtime.join.time_ns", lambda: time_ns() + YEAR_NS)
+            monkeypatch.setattr("unisono.runtime.machine.time_ns", lambda: time_ns() + YEAR_NS)
             ahead = await unisono.join(
                 GROUP, listen=address, peers=peers, key=key, pace=PACE, min_members=3, timeout=60
             )
@@ -308,7 +308,7 @@ async def test_f19_a_life_that_is_years_ahead_is_not_believed() -> None:
         async with besieged(2) as siege:
             peers = [group.id.address for group in siege.groups]
             (address,) = free_addresses(1)
-            monkeypatch.setattr("unisono.runtime.join.time_ns", lambda: time_ns() + 30 * YEAR_NS)
+            monkeypatch.setattr("unisono.runtime.machine.time_ns", lambda: time_ns() + 30 * YEAR_NS)
             with pytest.raises(unisono.TimedOut):
                 await unisono.join(GROUP, listen=address, peers=peers, pace=PACE, min_members=3, timeout=2)
             monkeypatch.undo()

@@ -59,7 +59,7 @@ async def test_f9_an_acknowledgement_of_what_was_never_sent_is_refused(key: str 
             (2**31 - 1,) * 4,
         ):
             row = ROW.pack(0, cast, send, arrived, taken, 0, 0)
-            rank = siege.groups[0]._driver.member._rank
+            rank = siege.groups[0].running.member._rank
             forged.append(siege.stream((rank + 1) % 3, tail=ROW.pack(rank, *ROW.unpack(row)[1:]), rows=1))
         before = siege.refused(0)
         await siege.storm(0, forged * 10)
@@ -71,15 +71,15 @@ async def test_f9_an_acknowledgement_of_what_was_never_sent_is_refused(key: str 
 @live
 async def test_f10_a_flood_of_requests_has_a_bounded_answer(key: str | None) -> None:
     async with besieged(key=key) as siege:
-        victim = siege.groups[0]._driver.member
+        victim = siege.groups[0].running.member
         rank, asker = victim._rank, (victim._rank + 1) % 3
         await siege.cast(3, payload_bytes=300_000)
         await siege.cast_and_agree()
         sent = victim._streams._cast.sent if victim._streams is not None else 0
         flood = [siege.stream(asker, tail=NAK.pack(rank, 0, 0, sent) * 200, naks=200) for _ in range(2_000)]
-        before = siege.groups[0]._driver._port.counters()
+        before = siege.groups[0].running.driver.counters()
         await siege.storm(0, flood)
-        after = siege.groups[0]._driver._port.counters()
+        after = siege.groups[0].running.driver.counters()
         answered = after["bytes sent"] - before["bytes sent"]
         assert answered < after["bytes received"] - before["bytes received"]  # nothing to gain from asking
         await siege.one_view()
@@ -93,7 +93,7 @@ def rogue(siege: Besieged) -> Iterator[bytes]:
     victim = siege.groups[0].id
     view = siege.views[0]
     assert view is not None
-    membership = siege.groups[1]._driver.member._membership
+    membership = siege.groups[1].running.member._membership
     settings = membership.greeting().settings
     stranger = MemberId("127.0.0.1:9", 5)
     for number in HUGE:
@@ -192,7 +192,7 @@ async def test_f12_a_forged_number_of_a_view_does_not_use_up_the_numbers() -> No
 async def test_what_is_cast_again_without_a_key_breaks_no_member() -> None:
     async with besieged() as siege:
         await siege.cast_and_agree()
-        victim = siege.groups[0]._driver.member
+        victim = siege.groups[0].running.member
         rank = (victim._rank + 1) % 3
         body = next(
             one.data[:-CHECKSUM_BYTES]
@@ -244,14 +244,14 @@ def test_f15_the_search_can_fail(line: str) -> None:
 @live
 async def test_f16_a_member_of_another_version_of_the_wire_is_refused_with_a_reason() -> None:
     async with besieged() as siege:
-        settings = siege.groups[1]._driver.member._membership.greeting().settings
+        settings = siege.groups[1].running.member._membership.greeting().settings
         (address,) = free_addresses(1)
         newer = MemberId(address, 1)
         hello = Hello(settings._replace(version=99), None, "sequencer", (), newer, (), (), False)
         before = siege.refused(0)
         await siege.storm(0, [siege.control(newer, hello)])
         assert siege.more(0, before) == {"membership: settings": 1}
-        codec = siege.groups[0]._driver.member._control
+        codec = siege.groups[0].running.member._control
         answers = [one.data for one in siege.seen if one.to == (address,)]
         own = siege.groups[0].id.address.encode()
         told = [codec.read(answer[6 + 9 + len(own) + PAIR.size : -CHECKSUM_BYTES]) for answer in answers]

@@ -19,7 +19,7 @@ KEY = make_key()
 def lie_of_the_sequencer(siege: Besieged, victim: int) -> bytes:
     """In the name of rank 0: positions from 999 on, of which nobody has heard."""
     packet = Codec(sequencer.WIRE, Config()).encode(sequencer.Order(999, (0,)))
-    streams = siege.groups[victim]._driver.member._streams
+    streams = siege.groups[victim].running.member._streams
     assert streams is not None
     seq = streams._casts[0].next
     return siege.stream(0, make_plain(CAST, 0, seq, [packet], [len(packet)], []), cast_end=seq + 1)
@@ -53,7 +53,7 @@ async def test_with_a_key_a_member_speaks_for_no_other_member() -> None:
         before = list(siege.views)
         victim, liar = victims_of(siege)
         frame = lie_of_the_sequencer(siege, victim)[:-CHECKSUM_BYTES]
-        siege.hit(victim, siege.groups[liar]._driver.seal.close(frame))
+        siege.hit(victim, siege.groups[liar].running.driver.seal.close(frame))
         await siege.until(lambda: siege.refused(victim).get("sender") == 1, "the datagram is dropped, and counted")
         await siege.cast_and_agree()
         assert siege.views == before

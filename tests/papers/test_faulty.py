@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from unisono import Delivery, Group, View, join
+from unisono import Delivery, Group, JoinOptions, View
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.member.member import Member
 from unisono.core.types import MemberId
@@ -15,6 +15,7 @@ from unisono.papers.by_hand import Prompts
 from unisono.papers.causal import causal_settings
 from unisono.runtime.faulty import AckVerdict, Faults, FaultyMember, Question
 from unisono.runtime.join import Joining
+from unisono.runtime.running import RunningMember
 from unisono.sim.loop import Network, in_virtual_time
 
 NAMES = {f"10.0.0.{number}:7400": name for number, name in enumerate(("alpha", "beta", "gamma"), start=1)}
@@ -37,21 +38,23 @@ class Party:
         self.group: Group
         self.wrapper: FaultyMember
 
-    def prepare(self, group: Group) -> None:
-        driver = group._driver
-        clock = driver.clock
+    def prepare(self, running: RunningMember) -> None:
+        clock = running.driver.clock
         self.wrapper = FaultyMember(
-            driver.member,
+            running.member,
             self._faults,
             name_of,
             lambda text: self.told.append((clock() / 1e9, text)),
             self.asked.append if self._asks else None,
         )
-        driver.member = cast(Member, self.wrapper)
+        running.wrap_member(lambda member: cast(Member, self.wrapper))
+
+    def unwrap(self, member: Member) -> Member:
+        return self.wrapper._member
 
     async def watch(self) -> None:
         async for event in self.group:
-            now = self.group._driver.clock() / 1e9
+            now = self.group.running.now / 1e9
             if isinstance(event, Delivery):
                 self.seen.append((now, event.payload.decode()))
             elif isinstance(event, View):
@@ -68,14 +71,10 @@ async def gather(count: int, faults: dict[str, Faults], asks: str = "") -> list[
     parties = [Party(faults.get(name, Faults()), name == asks) for name in list(NAMES.values())[:count]]
 
     async def enter(address: str, party: Party) -> None:
-        class Prepared(Joining):
-            def _prepare(self, group: Group) -> None:
-                party.prepare(group)
-
         peers = ADDRESSES[:count]
         settings = causal_settings(address, None, 10 * SECOND)
-        wishes = join("lab", listen=address, peers=peers, order="causal", min_members=count, settings=settings)._wishes
-        party.group = await Prepared(wishes)
+        options = JoinOptions("lab", listen=address, peers=peers, order="causal", min_members=count, settings=settings)
+        party.group = await Joining(options, prepare=party.prepare)
 
     await asyncio.gather(*(enter(address, party) for address, party in zip(ADDRESSES, parties, strict=False)))
     party_tasks.extend(asyncio.ensure_future(party.watch()) for party in parties)
@@ -93,14 +92,14 @@ def _no_tasks_left() -> None:
 def test_a_delayed_acknowledgement_delays_nothing_else() -> None:
     async def main(_: Network) -> None:
         a, b = await gather(2, {"beta": Faults(ack_delay_ns=500 * MILLISECOND), "alpha": Faults(resends=50)})
-        began = a.group._driver.clock() / 1e9
+        began = a.group.running.now / 1e9
         await a.group.cast(b"one")
         await asyncio.sleep(3)
         assert b.when("one", b.seen) - began < 0.1
         assert a.when("ACK 0 received of beta") - began >= 0.5
         assert b.when("ACK 0 to alpha delayed by 500000 µs") < b.when("ACK 0 sent to alpha") - 0.4
         assert "resend 1 of 0 to beta" in a.texts()
-        began = a.group._driver.clock() / 1e9
+        began = a.group.running.now / 1e9
         await b.group.cast(b"two")  # it does not wait for the acknowledgement that would ride on it
         await a.group.cast(b"three")
         await asyncio.sleep(3)
@@ -150,21 +149,21 @@ def test_an_altered_acknowledgement_deceives_nobody(seq: int) -> None:
         await asyncio.sleep(1)
         assert b.asked == [Question("alpha", 0)]  # the resends wait for the same answer
         assert "one" in [text for _, text in b.seen]
-        b.wrapper.decide(AckVerdict(seq=seq), b.group._driver.clock())
-        b.group._driver.wake()
+        b.wrapper.decide(AckVerdict(seq=seq), b.group.running.now)
+        b.group.running.driver.wake()
         await asyncio.sleep(5)
         assert f"ACK 0 to alpha altered to {seq}" in b.texts()
         acks = [text for text in a.texts() if text.startswith("ACK")]
         assert acks == [f"ACK {seq} received of beta, which acknowledges nothing"]
         assert len(b.asked) == 2  # the resend is asked about anew
-        b.wrapper.decide(AckVerdict(is_dropped=True), b.group._driver.clock())
+        b.wrapper.decide(AckVerdict(is_dropped=True), b.group.running.now)
         await asyncio.sleep(5)
-        b.wrapper.decide(AckVerdict(), b.group._driver.clock())
-        b.group._driver.wake()
+        b.wrapper.decide(AckVerdict(), b.group.running.now)
+        b.group.running.driver.wake()
         await asyncio.sleep(5)
         assert "ACK 0 received of beta" in a.texts()
         assert [text for _, text in b.seen].count("one") == 1
-        assert a.group._driver.member.settled_index == 1
+        assert a.group.running.member.settled_index == 1
 
     in_virtual_time(main)
 
@@ -192,7 +191,7 @@ def test_without_faults_it_changes_nothing() -> None:
             a, b = await gather(2, {})
             if not wrapped:
                 for party in (a, b):
-                    party.group._driver.member = party.wrapper._member
+                    party.group.running.wrap_member(party.unwrap)
             for number in range(20):
                 await a.group.cast(str(number).encode())
             await asyncio.sleep(2)

@@ -10,6 +10,7 @@ import pytest
 
 import unisono
 from unisono.runtime import driver
+from unisono.runtime.casting import Casting
 from unisono.runtime.driver import CALM_NS, Driver
 from unisono.runtime.inbox import Inbox
 from unisono.sim import Network, in_virtual_time
@@ -26,7 +27,7 @@ def tell(story: Story) -> None:
         joining = (unisono.join("g", listen=address, peers=ADDRESSES, min_members=3) for address in ADDRESSES)
         groups = list(await asyncio.gather(*joining))
         groups.sort(key=lambda group: group.members.index(group.id))
-        while any(group._driver.clock() - group._driver._turned_at < CALM_NS for group in groups):
+        while any(group.running.now - group.running.driver._turned_at < CALM_NS for group in groups):
             await asyncio.sleep(QUIET_S)
         await story(network, groups)
         for group in groups:
@@ -37,30 +38,30 @@ def tell(story: Story) -> None:
 
 async def first_alone(network: Network, groups: list[unisono.Group]) -> None:
     group = groups[1]
-    sent, turns = network.sent, group._driver.turns
+    sent, turns = network.sent, group.running.driver.turns
     group.try_cast(b"alone")
     assert network.sent == sent + 2, "to both others"
-    assert group._driver.turns == turns + 1
+    assert group.running.driver.turns == turns + 1
     for _ in range(10):
         group.try_cast(b"together")
     assert network.sent == sent + 2
     await asyncio.sleep(0)
-    assert group._driver.turns == turns + 2, "one turn for all that was cast in this pass of the loop"
+    assert group.running.driver.turns == turns + 2, "one turn for all that was cast in this pass of the loop"
 
 
 async def once_a_pass(network: Network, groups: list[unisono.Group]) -> None:
     """A program that computes and casts and never waits does not take turn after turn: deaf to the others it would suspect them."""
     group = groups[1]
-    turns = group._driver.turns
+    turns = group.running.driver.turns
     for _ in range(10):
-        group._driver._turned_at -= CALM_NS  # it has computed for a while
+        group.running.driver._turned_at -= CALM_NS  # it has computed for a while
         group.try_cast(b"x")
-    assert group._driver.turns == turns + 1
+    assert group.running.driver.turns == turns + 1
     await asyncio.sleep(QUIET_S)
-    turns = group._driver.turns
-    group._driver._turned_at -= CALM_NS
+    turns = group.running.driver.turns
+    group.running.driver._turned_at -= CALM_NS
     group.try_cast(b"y")
-    assert group._driver.turns == turns + 1, "the loop has run"
+    assert group.running.driver.turns == turns + 1, "the loop has run"
 
 
 async def nobody_called(network: Network, groups: list[unisono.Group]) -> None:
@@ -82,11 +83,11 @@ async def no_turn_in_a_turn(network: Network, groups: list[unisono.Group]) -> No
     def answer(sender: unisono.MemberId, payload: bytes) -> None:
         depth[0] += 1
         assert depth[0] == 1
-        turns = group._driver.turns
+        turns = group.running.driver.turns
         if payload == b"question":
-            group._driver._turned_at -= CALM_NS  # it has thought for a while
+            group.running.driver._turned_at -= CALM_NS  # it has thought for a while
             group.try_cast(b"answer")
-        assert group._driver.turns == turns, "it is in the middle of one"
+        assert group.running.driver.turns == turns, "it is in the middle of one"
         log.append(payload)
         depth[0] -= 1
 
@@ -102,12 +103,12 @@ async def no_turn_in_a_turn(network: Network, groups: list[unisono.Group]) -> No
 async def others_first(network: Network, groups: list[unisono.Group]) -> None:
     """Whoever a message alone has woken runs before its caster's housekeeping. Under load nobody gives its core away."""
     group, gave_way = groups[1], []
-    driver.give_way = lambda: gave_way.append(group._driver._is_unsettled)
+    driver.give_way = lambda: gave_way.append(group.running.driver._is_unsettled)
     group.try_cast(b"alone")
     assert not gave_way, "the caster's program is at work"
     await asyncio.sleep(0)
     assert gave_way == [True]
-    assert not group._driver._is_unsettled, "nothing else need happen for its housekeeping"
+    assert not group.running.driver._is_unsettled, "nothing else need happen for its housekeeping"
     group.try_cast(b"soon after")
     await asyncio.sleep(0)
     assert len(gave_way) == 1
@@ -142,7 +143,7 @@ def at_once(one: Driver) -> None:
     ("story", "owner", "name", "fault"),
     [
         (first_alone, Driver, "is_calm", never),
-        (once_a_pass, unisono.Group, "_is_ahead", property(lambda group: False, lambda group, is_ahead: None)),
+        (once_a_pass, Casting, "_is_ahead", property(lambda casting: False, lambda casting, is_ahead: None)),
         (nobody_called, Inbox, "is_held", property(lambda inbox: False, lambda inbox, is_held: None)),
         (no_turn_in_a_turn, Driver, "is_calm", even_in_a_turn),
         (others_first, Driver, "_settle_last", at_once),
@@ -162,10 +163,10 @@ def test_with_state_to_hand_over_a_message_waits_for_the_end_of_the_pass() -> No
         hooks: dict[str, Any] = {"snapshot": lambda: b"", "restore": lambda state: None}
         async with unisono.join("g", listen=ADDRESSES[0], peers=ADDRESSES[:1], **hooks) as group:
             await asyncio.sleep(QUIET_S)
-            turns = group._driver.turns
+            turns = group.running.driver.turns
             group.try_cast(b"x")
-            assert group._driver.turns == turns
+            assert group.running.driver.turns == turns
             await asyncio.sleep(0)
-            assert group._driver.turns == turns + 1
+            assert group.running.driver.turns == turns + 1
 
     in_virtual_time(main, 1)

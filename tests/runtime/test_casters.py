@@ -99,9 +99,9 @@ def test_tasks_that_cast_without_a_pause_get_equal_shares() -> None:
 def test_a_cancelled_cast_is_not_cast_and_holds_nobody_up() -> None:
     async def main(network: Network) -> None:
         group = await narrow_group(network)
-        while group.try_cast(bytes(20_000)) is not None or group._is_breathless:
+        while group.try_cast(bytes(20_000)) is not None or group.running.casting.is_breathless:
             await asyncio.sleep(0)
-        index = group._index
+        index = group.running.casting.index
         waiting = [asyncio.ensure_future(group.cast(bytes(20_000))) for _ in range(4)]
         await asyncio.sleep(0)
         assert not any(one.done() for one in waiting)
@@ -110,7 +110,7 @@ def test_a_cancelled_cast_is_not_cast_and_holds_nobody_up() -> None:
         receipts = await asyncio.gather(waiting[1], waiting[3])
         assert [receipt.key.index for receipt in receipts] == [index, index + 1]
         assert (await group.cast(b"x")).key.index == index + 2
-        assert not group._casters
+        assert not group.running.casting.has_line
 
     in_virtual_time(main)
 
@@ -154,11 +154,11 @@ def test_whoever_waits_for_room_and_then_tries_gets_its_turn() -> None:
 def test_everybody_in_the_line_hears_that_the_group_is_left() -> None:
     async def main(network: Network) -> None:
         group = await narrow_group(network)
-        while group.try_cast(bytes(20_000)) is not None or group._is_breathless:
+        while group.try_cast(bytes(20_000)) is not None or group.running.casting.is_breathless:
             await asyncio.sleep(0)
         waiting = [asyncio.ensure_future(group.cast(bytes(20_000))) for _ in range(3)]
         await asyncio.sleep(0)
-        group._close()
+        group.running.close()
         for one in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(one, unisono.Closed)
 

@@ -53,7 +53,7 @@ async def test_real_members_that_delivered_the_same_say_so() -> None:
             check = await group.check(30)
             assert check.same
             assert check.differences == ()
-            assert check.members == group._installed_view().members
+            assert check.members == group.running.installed_view.members
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
@@ -63,8 +63,8 @@ async def test_a_faulty_real_member_is_an_event_a_metric_and_a_line_of_the_log(
 ) -> None:
     caplog.set_level(logging.ERROR, "unisono")
     async with gathered(3) as groups:
-        metrics = [Metrics(group) for group in groups]
-        plant(groups[2]._driver.member, mutant, 5)
+        metrics = [Metrics(group.running) for group in groups]
+        plant(groups[2].running.member, mutant, 5)
         for i in range(10):
             for group in groups:
                 await (await group.cast(b"%d" % i)).stable(30)
@@ -90,7 +90,7 @@ async def test_a_faulty_real_member_is_an_event_a_metric_and_a_line_of_the_log(
 @real
 async def test_a_view_change_of_real_members_finds_it() -> None:
     async with gathered(3, order="fifo") as groups:
-        plant(groups[2]._driver.member, DropsADelivery, 5)
+        plant(groups[2].running.member, DropsADelivery, 5)
         for i in range(10):
             for group in groups:
                 await (await group.cast(b"%d" % i)).stable(30)
@@ -156,7 +156,7 @@ async def test_own_messages_keep_their_indexes_and_receipts(network: Network) ->
 async def test_an_application_that_has_not_read_is_compared_all_the_same(network: Network) -> None:
     """What is compared is what lies in the application's stream, read or not."""
     groups = await join_all()
-    plant(groups[2]._driver.member, AltersADelivery, 5)
+    plant(groups[2].running.member, AltersADelivery, 5)
     for i in range(10):
         await (await groups[0].cast(b"%d" % i)).stable(10)
     assert not (await groups[0].check(10)).same
@@ -221,12 +221,12 @@ async def test_members_with_a_state_are_compared_behind_the_hooks(network: Netwo
 @test(seeds=3)
 async def test_a_member_that_does_not_answer_is_named(network: Network) -> None:
     groups = await join_all(pace=10)
-    groups[2]._driver.freeze()
+    groups[2].running.driver.freeze()
     with pytest.raises(unisono.TimedOut, match="could not compare deliveries") as late:
         await groups[0].check(0.5)
     assert str(groups[2].id) in str(late.value)
     assert str(groups[1].id) not in str(late.value)
-    groups[2]._driver.thaw()
+    groups[2].running.driver.thaw()
     assert (await groups[0].check(60)).same
     await leave(*groups)
 
@@ -235,11 +235,11 @@ async def test_a_member_that_does_not_answer_is_named(network: Network) -> None:
 async def test_a_check_goes_on_in_the_next_view(network: Network) -> None:
     groups = await join_all()
     await groups[0].cast(b"x")
-    groups[2]._driver.freeze()
+    groups[2].running.driver.freeze()
     check = await groups[0].check(60)
     assert check.same
     assert groups[2].id not in check.members
-    groups[2]._driver.thaw()
+    groups[2].running.driver.thaw()
     await groups[0].until(lambda view: len(view.members) == 3, 60)
     await leave(*groups)
 

@@ -188,7 +188,7 @@ async def test_a_request_at_a_full_window_that_sheds_finds_the_contact_busy_and_
     async with unisono.client("s", contacts=ADDRESSES[:1], listen="10.0.0.9:1", timeout=1) as client:
         with pytest.raises(unisono.Unanswered, match="busy"):
             await client.request(b"?")
-    assert groups[0]._inbox.failure is None
+    assert groups[0].running.inbox.failure is None
     for group in groups:
         network.crash(group)
 

@@ -19,7 +19,7 @@ from unisono.sim import Network, in_virtual_time, test
 
 
 async def a_view_of(group: unisono.Group, size: int) -> None:
-    while len(group._installed_view().members) != size:
+    while len(group.running.installed_view.members) != size:
         await asyncio.sleep(0.05)
 
 
@@ -112,8 +112,7 @@ def test_no_stage_of_a_message_on_the_way_out_of_the_primary_is_confirmed(tmp_pa
 
 def test_after_a_doubt_nothing_is_confirmed() -> None:
     async def main() -> None:
-        receipts = Receipts(asyncio.get_running_loop())
-        receipts.member = a = unisono.MemberId("a")
+        receipts = Receipts(asyncio.get_running_loop(), a := unisono.MemberId("a"))
         receipts.delivered(0, 4)
         wait = asyncio.ensure_future(receipts.wait(2, Stage.STABLE, None))
         await asyncio.sleep(0)
@@ -181,8 +180,7 @@ def test_what_the_application_will_never_see_is_not_applied() -> None:
     """It was delivered to the member, and its state is somewhere else."""
 
     async def main() -> None:
-        receipts = Receipts(asyncio.get_running_loop())
-        receipts.member = unisono.MemberId("a")
+        receipts = Receipts(asyncio.get_running_loop(), unisono.MemberId("a"))
         receipts.delivered(0, 2)
         receipts.drop(1, 1)
         receipts.applied(0, 1)
@@ -199,8 +197,7 @@ def test_what_state_transfer_skips_is_known_by_the_batch_and_not_by_its_rank() -
     a, b = unisono.MemberId("a"), unisono.MemberId("b")
 
     async def main() -> None:
-        receipts = Receipts(asyncio.get_running_loop())
-        receipts.member = b
+        receipts = Receipts(asyncio.get_running_loop(), b)
         own = OwnMessages(receipts)
         own.follow_transfer()
         early, late = batch(1, 0, b"x"), batch(0, 1, b"y")
@@ -222,7 +219,7 @@ def test_waits_that_were_given_up_are_forgotten() -> None:
 
     async def main(network: Network) -> None:
         async with unisono.join("g", listen=A, peers=PEERS[:2], min_members=1) as group:
-            receipts = group._receipts
+            receipts = group.running.receipts
             for _ in range(1_000):
                 with pytest.raises(unisono.TimedOut):
                     await receipts.wait(10**9, Stage.STABLE, 0.001)

@@ -165,7 +165,7 @@ async def test_a_member_that_fails_ends_the_handling_with_the_reason() -> None:
     async with gathered(1) as (a,):
         handling = asyncio.create_task(a.each(ignore))
         await asyncio.sleep(0)
-        a._fail(unisono.PeerFault("nonsense came"))
+        a.running.fail(unisono.PeerFault("nonsense came"))
         with pytest.raises(unisono.PeerFault, match="nonsense came"):
             await handling
 

@@ -14,7 +14,7 @@ import unisono
 import unisono.sync
 from tests.runtime.ports import free_addresses
 from tests.runtime.test_group import gathered, payloads, real
-from unisono.runtime import group as group_module
+from unisono.runtime import casting
 from unisono.runtime.addresses import Endpoint, bind, datagram_bytes
 from unisono.runtime.hub import _HUBS, find_hub
 from unisono.runtime.udp import UdpSocket
@@ -81,14 +81,14 @@ async def test_whoever_casts_and_never_reads_is_told_so_by_every_way_of_casting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Small messages took a way on which nobody asked."""
-    monkeypatch.setattr(group_module, "UNREAD_BYTES_MAX", 100_000)
+    monkeypatch.setattr(casting, "UNREAD_BYTES_MAX", 100_000)
     async with gathered(1) as (group,):
 
         async def cast_on() -> None:
             for _ in range(1_000):
                 await (await group.cast(bytes(1_000))).delivered()
 
-        with pytest.raises(unisono.Misuse, match="does not take what is delivered"):
+        with pytest.raises(unisono.Misuse, match="bytes of unread events"):
             await cast_on()
         group.ready(10_000)
 
@@ -234,7 +234,7 @@ def test_a_hook_that_leaves_is_refused_and_somebody_else_can() -> None:
         asker.run_until_complete(waiting)
         asker.close()
     assert "cannot wait for the group" in said[0]
-    assert group._group._driver.is_stopped
+    assert group._group.running.driver.is_stopped
 
 
 def test_a_forked_child_is_told_instead_of_hanging() -> None:

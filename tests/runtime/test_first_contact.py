@@ -23,6 +23,7 @@ from unisono.runtime import logs
 from unisono.runtime.control_socket import answer
 from unisono.runtime.group_hint import HINT
 from unisono.runtime.metrics import Metrics
+from unisono.runtime.running import RunningMember
 from unisono.runtime.seal import make_key
 from unisono.runtime.udp import UdpSocket
 
@@ -88,11 +89,11 @@ async def test_a_wrong_key_is_said_by_explain_status_and_a_metric() -> None:
                 here,
                 rf"\d+ datagrams? that claims? to be from {name} failed authentication; does it use a different key\?",
             )
-            status = answer(here, {"ask": "status"})
+            status = answer(here.running, {"ask": "status"})
             assert re.sub(r"\d+ datagrams?", "", sentence).split("that")[1] in str(status["peers"])
             assert ("peers", status["peers"][0]) in _lines(status)
             assert status["waits"] == []
-            page = Metrics(here).page().decode()
+            page = Metrics(here.running).page().decode()
             assert re.search(rf'unisono_peer_silent_seconds{{.*peer="{name}",reason="other key"}} \d', page), page
 
 
@@ -132,7 +133,7 @@ async def test_with_another_key_the_other_group_has_no_name() -> None:
         await until_said(
             a, rf"{b.id.address} is in another group, this member in 'chat': is one of the names misspelt\?"
         )
-        await until(lambda: a._driver.seal.refused["group"] >= 3, "more datagrams of the other group")
+        await until(lambda: a.running.driver.seal.refused["group"] >= 3, "more datagrams of the other group")
         assert "chta" not in str(a.explain())
 
 
@@ -172,7 +173,7 @@ async def test_hints_go_to_named_peers_only_are_rare_and_never_larger_than_what_
     ):
         await until_said(a, r".* is in group 'chta', .*")
         await until_said(b, r".* is in group 'chat', .*")
-        await until(lambda: a._driver.seal.refused["group"] >= 10, "many datagrams of other groups")
+        await until(lambda: a.running.driver.seal.refused["group"] >= 10, "many datagrams of other groups")
         assert "chto" not in str(a.explain())
         assert "another group" not in str(c.explain())
     assert sorted(to for to, _ in sent) == sorted(addresses[:2])
@@ -194,7 +195,8 @@ async def test_the_log_warns_at_once_and_then_rarely_and_says_when_the_peer_answ
         assert rows[warning]["missing"] == {b_at: "silent"}
         assert re.search(rf"no answer from {b_at} for \d\.\d s\.", rows[warning]["message"])
         await until(
-            lambda: a._driver.peers is not None and a._driver.peers.reports()[0].silent_ns > 3.2e9, "three looks"
+            lambda: a.running.driver.peers is not None and a.running.driver.peers.reports()[0].silent_ns > 3.2e9,
+            "three looks",
         )
         assert len([row for row in log() if "missing" in row]) == 1, "not once a second"
         assert re.search(rf"no answer from {b_at} for", " ".join(a.explain()))
@@ -211,7 +213,7 @@ async def test_a_peer_that_was_a_member_and_left_is_no_warning(log: Callable[[],
     async with two({}, {}, min_members=2) as (a, b):
         await b.leave()
         await until(lambda: len(a.status()["members"]) == 1, "one member")
-        peers = a._driver.peers
+        peers = a.running.driver.peers
         assert peers is not None
         before = peers._clock
         peers._clock = lambda: before() + 20_000_000_000
@@ -219,8 +221,8 @@ async def test_a_peer_that_was_a_member_and_left_is_no_warning(log: Callable[[],
         assert re.search(
             rf"no answer from {b.id.address} for \d+ s; it was in the group before \(left\)", a.explain()[0]
         )
-        looks = a._driver.turns
-        await until(lambda: a._driver.turns > looks + 4, "it greets on")
+        looks = a.running.driver.turns
+        await until(lambda: a.running.driver.turns > looks + 4, "it greets on")
     assert not [row for row in log() if "missing" in row and row["member"] == str(a.id)]
 
 
@@ -259,7 +261,7 @@ async def test_a_row_of_addresses_on_one_machine_is_not_missed(log: Callable[[],
         unisono.join("chat", peers=addresses, pace=PACE) as b,
     ):
         await until(lambda: len(a.status()["members"]) == 2, "two members")
-        await until(lambda: a._driver.turns > 20, "time passes")
+        await until(lambda: a.running.driver.turns > 20, "time passes")
         assert a.explain() == b.explain() == []
     assert not [row for row in log() if "missing" in row]
 
@@ -275,14 +277,17 @@ async def test_refused_is_shown_once_and_only_at_the_member_that_is_not_taken(
         joining = [unisono.join("chat", listen=one, min_members=2, **options) for one in addresses[:2]]
         a, b = await asyncio.gather(*(stack.enter_async_context(one) for one in joining))
         wish = unisono.join("chat", listen=addresses[2], safe=True, **options)
-        joined = asyncio.create_task(wish._enter())
+        joined = asyncio.create_task(wish.enter())
 
-        def seen(group: unisono.Group) -> int:
-            return group._driver.member.tally.dropped.get("membership: settings", 0)
+        def seen(running: RunningMember) -> int:
+            return running.member.tally.dropped.get("membership: settings", 0)
 
-        await until(lambda: wish._group is not None and seen(a) + seen(b) + seen(wish._group) >= 12, "many greetings")
-        assert wish._group is not None
-        refused = [event for event in wish._group.ready() if isinstance(event, unisono.Refused)]
+        def greetings() -> int:
+            return 0 if wish.running is None else sum(map(seen, (a.running, b.running, wish.running)))
+
+        await until(lambda: greetings() >= 12, "many greetings")
+        assert wish.running is not None
+        refused = [event for event in wish.running.inbox.ready(1_024) if isinstance(event, unisono.Refused)]
         joined.cancel()
         await asyncio.gather(joined, return_exceptions=True)
         assert 1 <= len(refused) <= 2

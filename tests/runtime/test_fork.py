@@ -131,8 +131,8 @@ def test_whatever_a_child_asks_of_the_group_is_refused_with_a_cure(loop: Loop, t
                 "stable": lambda: drive(receipt.stable()),
                 "leave": lambda: drive(group.leave()),
                 "leave again": lambda: drive(group.leave()),
-                "the seal": lambda: group._driver.seal.close(b"child"),
-                "another salt": group._driver.seal.resalt,
+                "the seal": lambda: group.running.driver.seal.close(b"child"),
+                "another salt": group.running.driver.seal.resalt,
             }
             if receipt.is_stable:
                 del calls["stable"]  # which the child may know
@@ -156,7 +156,7 @@ def test_f17_a_child_that_goes_on_running_the_loop_neither_reads_nor_sends(loop:
             inlet, outlet = os.pipe()
 
             def counted() -> list[dict[str, int]]:
-                return [{"turns": one._driver.turns} | one._driver._port.counters() for one in groups]
+                return [{"turns": one.running.driver.turns} | one.running.driver.counters() for one in groups]
 
             def report() -> None:
                 if os.getpid() != parent:

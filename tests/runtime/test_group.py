@@ -259,7 +259,7 @@ async def test_casting_after_leaving_is_refused() -> None:
 @real
 async def test_leaving_without_the_others_consent_says_what_may_be_lost() -> None:
     async with gathered(2) as (a, b):
-        b._close()  # it hears nothing any more, and does not say so
+        b.running.close()  # it hears nothing any more, and does not say so
         await a.cast(b"x")
         with pytest.raises(unisono.NotFlushed, match="its message 0 may be missing at") as caught:
             await a.leave(timeout=0.3)
@@ -284,7 +284,7 @@ async def test_many_groups_share_one_socket() -> None:
         return await unisono.join(name, listen=address, peers=[one, other], min_members=2, pace=PACE, timeout=30)
 
     pairs = await asyncio.gather(*(member(name, address) for name in ("x", "y", "z") for address in (one, other)))
-    assert len({group._driver._port for group in pairs}) == 2
+    assert len({group.running.driver._port for group in pairs}) == 2
     with pytest.raises(unisono.Misuse, match="one address has one member of a group"):
         await unisono.join("x", listen=one, peers=[other])
     for i, group in enumerate(pairs):
@@ -355,10 +355,10 @@ async def test_members_with_a_key_agree_and_a_stranger_stays_outside() -> None:
             await unisono.join("g", listen=stranger_at, peers=[a.id.address], min_members=2, timeout=1, pace=PACE)
         await a.cast(b"secret")
         assert await payloads(b, 1) == [b"secret"]
-        refused = a._driver.seal.refused
+        refused = a.running.driver.seal.refused
         assert refused["seal"] > 0
         assert refused["unsealed"] > 0
-        said = " ".join(answer(a, {"ask": "explain"}))
+        said = " ".join(answer(a.running, {"ask": "explain"}))
         assert f"{stranger_at} uses no key, and this member does: give it the group's key." in said
         assert len(a.members) == 2
 
@@ -418,15 +418,17 @@ async def test_the_order_is_switched_on_a_running_group() -> None:
 @real
 async def test_what_goes_to_all_leaves_once_by_multicast() -> None:
     async with gathered(3, multicast="239.77.1.9:17599", key=make_key()) as groups:
-        before = [group._driver._port.counters()["datagrams sent"] for group in groups]
+        before = [group.running.driver.counters()["datagrams sent"] for group in groups]
         for i in range(200):
             await groups[i % 3].cast(b"%d" % i)
             await asyncio.sleep(0)
         first, *others = await asyncio.gather(*(payloads(group, 200) for group in groups))
         assert all(first == other for other in others)
-        assert all(group._driver._port.counters()["datagrams received by multicast"] > 0 for group in groups)
-        assert all(group._driver.seal.refused["own"] == 0 for group in groups if group._driver.seal is not None)
-        sent = [group._driver._port.counters()["datagrams sent"] for group in groups]
+        assert all(group.running.driver.counters()["datagrams received by multicast"] > 0 for group in groups)
+        assert all(
+            group.running.driver.seal.refused["own"] == 0 for group in groups if group.running.driver.seal is not None
+        )
+        sent = [group.running.driver.counters()["datagrams sent"] for group in groups]
         assert sum(sent) - sum(before) < 2 * 200 + 100, "a message and its number once each, not once a member"
 
 
@@ -443,12 +445,12 @@ async def test_what_has_ended_a_member_is_told_when_it_leaves_if_nobody_has_hear
     async def pay() -> None:
         async with unisono.join("g", listen=free_addresses(1)[0]) as group:
             await group.cast(b"paid")
-            group._fail(unisono.JournalError("disk full"))
+            group.running.fail(unisono.JournalError("disk full"))
 
     with pytest.raises(unisono.JournalError, match="disk full"):
         await pay()
     async with unisono.join("g", listen=free_addresses(1)[0]) as group:
-        group._fail(unisono.JournalError("disk full"))
+        group.running.fail(unisono.JournalError("disk full"))
         with pytest.raises(unisono.JournalError):
             await group.cast(b"x")
 
@@ -461,7 +463,7 @@ async def test_of_two_that_leave_the_second_waits_for_the_first() -> None:
     first = asyncio.create_task(group.leave())
     await asyncio.sleep(0)
     await group.leave()
-    assert group._driver.is_stopped
+    assert group.running.driver.is_stopped
     await first
     await group.leave()
 
@@ -470,7 +472,7 @@ async def test_of_two_that_leave_the_second_waits_for_the_first() -> None:
 async def test_nobody_waits_for_a_member_that_has_left() -> None:
     """Found by reading: a switch that was under way, or asked for afterwards, never returned."""
     group = await unisono.join("g", listen=free_addresses(1)[0])
-    waiting = asyncio.create_task(group._until(lambda: False, None, "never"))
+    waiting = asyncio.create_task(group.running.until(lambda: False, None, "never"))
     await asyncio.sleep(0)
     await group.leave()
     with pytest.raises(unisono.Closed):

@@ -129,13 +129,13 @@ async def test_a_joiner_that_hears_only_another_version_is_told_so(network: Netw
     joining = unisono.join("kept", listen=ADDRESSES[0], peers=ADDRESSES, min_members=2, timeout=3)
     task = asyncio.ensure_future(joining)
     await asyncio.sleep(1)
-    group = joining._group
-    assert group is not None
+    running = joining.running
+    assert running is not None
     assert not any("version" in sentence for sentence in joining.explain())
-    member = group._driver.member
+    member = running.member
     frames = member._frames
     foreign = b"\1" + frames.control(b"\2\x40" + bytes(50))[1:]
-    group._driver.member.receive([foreign], group._driver.clock())
+    member.receive([foreign], running.now)
     with pytest.raises(unisono.TimedOut, match="1 messages came in another version of the wire format: run the same"):
         await task
 
@@ -255,18 +255,18 @@ async def test_states_merge_although_observers_are_in_both_parts(network: Networ
 
 @contextmanager
 def settings_seen() -> Iterator[list[Any]]:
-    from unisono.runtime import join as joining
+    from unisono.runtime.options import JoinOptions
 
     seen: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        settings_of = joining.settings_of
+        settings_for = JoinOptions.settings_for
 
         def look(*arguments: Any) -> Any:
-            settings = settings_of(*arguments)
+            settings = settings_for(*arguments)
             seen.append(settings.membership)
             return settings
 
-        patch.setattr(joining, "settings_of", look)
+        patch.setattr(JoinOptions, "settings_for", look)
         yield seen
 
 

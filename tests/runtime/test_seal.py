@@ -397,8 +397,8 @@ def test_no_repr_and_no_error_shows_a_key() -> None:
     key, secret = read_key(text, ""), text.partition(":")[2][:20]
     seal = Seal("g", A, key)
     joining, client = unisono.join("g", key=text), unisono.client("g", contacts=["127.0.0.1:1"], key=text)
-    wishes = joining._wishes
-    for thing in (seal, joining, client, wishes, replace(wishes, key=key), vars(seal)["_own"]):
+    options = joining.options
+    for thing in (seal, joining, client, options, replace(options, key=key), vars(seal)["_own"]):
         assert secret not in repr(thing)
         assert repr(key) not in repr(thing)
     with pytest.raises(Misuse) as caught:

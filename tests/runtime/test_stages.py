@@ -103,7 +103,7 @@ def test_what_is_applied_the_reader_has(read: Callable[[unisono.Group, Seen], Aw
                     assert receipt.is_applied
                 await asyncio.gather(*others)
             assert stale == 0
-            assert not group._inbox._passed
+            assert not group.running.inbox._passed
         await reading
 
     in_virtual_time(main)

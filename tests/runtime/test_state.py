@@ -275,7 +275,7 @@ async def join_behind_an_unread_message() -> tuple[list[str], list[str], list[st
     group = await joining(first, ADDRESSES[0])
     await (await group.cast(b"unread")).delivered()
     wish = joining(late, ADDRESSES[1], 2)
-    entering = asyncio.ensure_future(wish._enter())
+    entering = asyncio.ensure_future(wish)
     await asyncio.sleep(5)
     said = [one for one in (*group.explain(), *wish.explain()) if "no answer from" not in one]
     first.task = asyncio.create_task(first.follow(group))
@@ -333,7 +333,7 @@ async def test_a_restored_state_is_not_given_on_when_somebody_has_left_whom_it_m
     await asyncio.wait([reading])
     await until(lambda: len(second.status()["members"]) == 1)
     wish = joining(late, ADDRESSES[2])
-    entering = asyncio.ensure_future(wish._enter())
+    entering = asyncio.ensure_future(wish)
     await asyncio.sleep(5)
     assert not entering.done()
     assert any("must ask for its next event first" in one for one in wish.explain()), wish.explain()

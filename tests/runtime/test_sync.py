@@ -137,13 +137,13 @@ def test_a_hook_that_waits_for_the_group_is_told_so() -> None:
             except unisono.Misuse as error:
                 said.append(str(error))
 
-        group._thread._loop.call_soon_threadsafe(ask)
+        group._session.thread._loop.call_soon_threadsafe(ask)
         group.status()
     assert said
     assert "cannot wait for the group" in said[0]
 
 
-def test_wishes_are_those_of_the_other_interface_for_type_checkers_too(tmp_path: Path) -> None:
+def test_options_are_those_of_the_other_interface_for_type_checkers_too(tmp_path: Path) -> None:
     """Found by trying: a wish that does not exist, or of another type, was nothing to a type checker."""
     ours, theirs = (inspect.signature(join).parameters for join in (unisono.sync.join, unisono.join))
     assert list(ours.values()) == list(theirs.values())

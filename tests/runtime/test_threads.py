@@ -151,7 +151,7 @@ def test_the_check_is_cheap_beside_a_cast() -> None:
                 costs.append(min(repeat(cast, number=100, repeat=5)))
                 await group.room()
                 group.ready(10_000)
-            check = min(repeat(group._check_thread, number=100, repeat=50))
+            check = min(repeat(group.running.home.check_thread, number=100, repeat=50))
             assert check < min(costs) / 2
 
     run(asyncio.new_event_loop, main())

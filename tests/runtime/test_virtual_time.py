@@ -10,7 +10,7 @@ import pytest
 
 import unisono
 from unisono.core.config import SECOND
-from unisono.runtime.join import ACK_DELAY_NS
+from unisono.runtime.options import ACK_DELAY_NS
 from unisono.sim import Crashed, Network, Stuck, in_virtual_time, loop, test
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
@@ -244,11 +244,11 @@ async def test_of_two_pauses_the_last_to_end_counts(network: Network) -> None:
     paused = groups[0]
     for seconds in (1.0, 3.0, 2.0):
         network.pause(paused, seconds)
-    turns = paused._driver.turns
+    turns = paused.running.driver.turns
     await asyncio.sleep(2.5)
-    assert paused._driver.turns == turns
+    assert paused.running.driver.turns == turns
     await asyncio.sleep(1)
-    assert paused._driver.turns > turns
+    assert paused.running.driver.turns > turns
     for group in groups:
         await group.leave()
 
@@ -309,10 +309,10 @@ def test_virtual_time_does_not_ask_the_machine_how_large_a_datagram_may_be(monke
             ("alpha:1", "beta:1"),
         ):
             async with unisono.join("sizes", listen=first, peers=[second]) as group:
-                sizes.append(group._driver.member.settings.streams.datagram_bytes)
+                sizes.append(group.running.member.settings.streams.datagram_bytes)
         network.datagram_bytes = 9_000
         async with unisono.join("sizes", listen=ADDRESSES[0], peers=[ADDRESSES[1]]) as group:
-            sizes.append(group._driver.member.settings.streams.datagram_bytes)
+            sizes.append(group.running.member.settings.streams.datagram_bytes)
         return sizes
 
     *usual, jumbo = in_virtual_time(main)
@@ -365,7 +365,7 @@ async def test_a_status_makes_no_more_sentences_than_it_shows(network: Network) 
         await groups[0].cast(f"{number}".encode())
         await asyncio.sleep(0.001)
     made: list[int | None] = []
-    member = groups[0]._driver.member
+    member = groups[0].running.member
     explain, member.explain = member.explain, lambda key, most: made.append(most) or explain(key, most)  # type: ignore
     assert len(groups[0].status()["waits"]) == 8
     assert made == [8]

@@ -52,7 +52,7 @@ def test_what_is_altered_before_it_is_recorded_breaks_p25(
     mutant: type[Inbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not verdict_on_a_cut(tmp_path / "real").violations
-    monkeypatch.setattr("unisono.runtime.group.Inbox", mutant)
+    monkeypatch.setattr("unisono.runtime.running.Inbox", mutant)
     verdict = verdict_on_a_cut(tmp_path / "mutant")
     assert {violation.property for violation in verdict.violations} == {"P25"}
 
@@ -60,7 +60,7 @@ def test_what_is_altered_before_it_is_recorded_breaks_p25(
 def test_what_is_altered_behind_the_recorder_is_seen_in_the_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unisono.runtime.group.Inbox", mutants.WidensTogetherUnseen)
+    monkeypatch.setattr("unisono.runtime.running.Inbox", mutants.WidensTogetherUnseen)
     readers = contract.cut_off_once(*contract.DIVERGES, trace=tmp_path)
     assert not judge(read(tmp_path).events(), promises(contract.DIVERGES[0])).violations
     with pytest.raises(AssertionError, match="name the same members"):

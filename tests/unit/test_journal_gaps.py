@@ -16,7 +16,6 @@ from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal, Reader, Retention, read
 from unisono.runtime.journal.deliveries import NOTE_BYTES, segment_numbers
 from unisono.runtime.journal.format import Delivered, Missing, Row
-from unisono.runtime.observe import count_drops
 
 NOON = 1_000_000
 
@@ -224,12 +223,12 @@ def test_deliveries_that_are_not_written_show_among_the_drops_while_it_happens_a
     async def main() -> unisono.Group:
         journal = Journal(tmp_path, deliveries=True, disk=disk)
         async with unisono.join("lab", listen="127.0.0.1:0", journal=journal) as group:
-            assert count_drops(group) == {}
+            assert group.running.count_drops() == {}
             disk.is_full = True
             receipt = await group.cast_many([b"one", b"two", b"three"])
             assert receipt is not None
             await receipt.delivered(10)
-            assert answer(group, {"ask": "status"})["drops"] == {"journal: deliveries not written": 3}
+            assert answer(group.running, {"ask": "status"})["drops"] == {"journal: deliveries not written": 3}
             return group
 
-    assert count_drops(asyncio.run(main())) == {"journal: deliveries not written": 3}
+    assert asyncio.run(main()).running.count_drops() == {"journal: deliveries not written": 3}

@@ -282,18 +282,18 @@ def unwritten_sends(tmp_path: Path, kind: type[Journal]) -> int:
         groups = await start("rmp", journals)
 
         def watch(group: unisono.Group, journal: Journal) -> None:
-            send = group._driver._port.send
+            send = group.running.driver._port.send
 
             def checked(datagrams: Any) -> None:
                 nonlocal found
-                engine = group._driver.member._engine
+                engine = group.running.member._engine
                 written = journal._records._pledge
                 if engine.has_view and isinstance(engine.ordering, Rmp) and engine.ordering._voted:
                     in_time = written is not None and written[:2] == (engine.view.id, engine.ordering._voted)
                     found += not in_time
                 send(datagrams)
 
-            group._driver._port.send = checked  # type: ignore[method-assign]
+            group.running.driver._port.send = checked  # type: ignore[method-assign]
 
         for group, journal in zip(groups, journals, strict=True):
             watch(group, journal)

@@ -19,9 +19,9 @@ from unisono import View, join
 from unisono.core.events import Moving, Stalled
 from unisono.core.membership.context import Evicted, Left, Refused
 from unisono.core.types import MemberId
-from unisono.runtime import join as joining
-from unisono.runtime import logs
+from unisono.runtime import logs, options
 from unisono.runtime.logs import LOGGER, JsonFormatter, Reporter
+from unisono.runtime.named_peers import NamedPeers
 from unisono.trace.sinks import FolderSink
 
 
@@ -43,9 +43,9 @@ def rows(stream: io.StringIO) -> list[dict[str, Any]]:
 def test_views_and_the_end_are_written_with_their_fields(stream: io.StringIO) -> None:
     async def main() -> None:
         async with join("lab", listen="127.0.0.1:0") as a, join("lab", listen="127.0.0.1:0", peers=[a.id.address]) as b:
-            await a._until(lambda: len(a.status()["members"]) == 2, 10, "two members")
+            await a.running.until(lambda: len(a.status()["members"]) == 2, 10, "two members")
             await b.leave()
-            await a._until(lambda: len(a.status()["members"]) == 1, 10, "one member")
+            await a.running.until(lambda: len(a.status()["members"]) == 1, 10, "one member")
 
     asyncio.run(main())
     views = [row for row in rows(stream) if "view" in row]
@@ -63,7 +63,7 @@ def test_a_flood_of_bad_datagrams_is_one_line_with_a_count(stream: io.StringIO) 
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
                 for _ in range(300):
                     stranger.sendto(b"nonsense", (host, int(port)))
-            member = group._driver.member
+            member = group.running.member
             async with asyncio.timeout(10):
                 while member.tally.dropped.get("frame: version", 0) < 300:
                     await asyncio.sleep(0)
@@ -99,13 +99,16 @@ class Quiet:
     def __init__(self, drops: dict[str, int]) -> None:
         self.name, self.id = "lab", MemberId("a", 1)
         self.drops = drops
-        self.peers = None
-        self._driver = self
+        self.member = self
+        self.turned_away: dict[str, str] = {}
+        self.peers = NamedPeers("lab", self.id, None, lambda: 0, send=lambda address, hint: None)
+
+    def count_drops(self) -> dict[str, int]:
+        return dict(self.drops)
 
 
 def test_drops_are_told_once(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     group = Quiet({"frame: group": 3})
-    monkeypatch.setattr(logs, "count_drops", lambda seen: dict(seen.drops))
     reporter = Reporter(group)  # type: ignore[arg-type]
     reporter.tell_drops()
     assert rows(stream) == []  # that was before
@@ -122,7 +125,6 @@ def test_drops_are_told_once(stream: io.StringIO, monkeypatch: pytest.MonkeyPatc
 
 def test_what_every_view_change_drops_is_no_warning(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     group = Quiet({"other view": 3})
-    monkeypatch.setattr(logs, "count_drops", lambda seen: dict(seen.drops))
     reporter = Reporter(group)  # type: ignore[arg-type]
     group.drops = {"other view": 5, "early datagrams": 7}
     reporter.tell_drops()
@@ -140,7 +142,6 @@ def test_datagrams_of_other_views_that_keep_coming_are_a_warning(
 ) -> None:
     """No view change is under way, and still a member sends to this one in another view: a link that works one way only."""
     group = Quiet({})
-    monkeypatch.setattr(logs, "count_drops", lambda seen: dict(seen.drops))
     reporter = Reporter(group)  # type: ignore[arg-type]
 
     def look(drops: int) -> None:
@@ -159,7 +160,6 @@ def test_datagrams_of_other_views_that_keep_coming_are_a_warning(
 
 
 def test_what_goes_wrong_is_a_warning(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "count_drops", lambda seen: {})
     other = MemberId("b", 2)
     reporter = Reporter(Quiet({}))  # type: ignore[arg-type]
     reporter.tell(
@@ -180,7 +180,6 @@ def test_what_goes_wrong_is_a_warning(stream: io.StringIO, monkeypatch: pytest.M
 
 def test_what_a_peer_says_does_nothing_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by reading: the reason of a refusal was written as it came, and set the title of the reader's window."""
-    monkeypatch.setattr(logs, "count_drops", lambda seen: {})
     text = io.StringIO()
     handler = logs.configure(logging.INFO, stream=text)
     group = Quiet({})
@@ -201,7 +200,7 @@ def test_what_a_peer_says_does_nothing_to_the_terminal(monkeypatch: pytest.Monke
 def test_what_waits_is_told_without_asking_for_a_watchdog_and_only_to_the_log(
     stream: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joining, "WATCHDOG_S", 0.3)
+    monkeypatch.setattr(options, "WATCHDOG_S", 0.3)
     peers = ["127.0.0.1:1", "127.0.0.1:2"]  # silent for ever, so no view is primary
 
     async def main(**wishes: Any) -> list[type]:
@@ -226,7 +225,7 @@ def test_what_waits_is_told_without_asking_for_a_watchdog_and_only_to_the_log(
 def test_a_watchdog_for_the_log_alone_looks_only_where_the_log_is_read() -> None:
     async def main() -> int | None:
         async with join("lab", listen="127.0.0.1:0") as group:
-            return group._driver.member.settings.flow.stall_ns
+            return group.running.member.settings.flow.stall_ns
 
     handlers, logging.getLogger().handlers = logging.getLogger().handlers, []
     silent = logging.NullHandler()
@@ -239,7 +238,7 @@ def test_a_watchdog_for_the_log_alone_looks_only_where_the_log_is_read() -> None
             else:
                 LOGGER.addHandler(handler)
             try:
-                assert asyncio.run(main()) == joining.WATCHDOG_S * 1e9
+                assert asyncio.run(main()) == options.WATCHDOG_S * 1e9
             finally:
                 if handler is not None:
                     LOGGER.removeHandler(handler)
@@ -272,9 +271,9 @@ def test_a_member_alone_is_not_warned_of_a_blocked_event_loop(stream: io.StringI
     async def main() -> None:
         async with join("lab", listen="127.0.0.1:0", pace=0.1) as group:
             sleep(0.5)
-            turns = group._driver.turns
-            group._driver.wake()
-            while group._driver.turns == turns:
+            turns = group.running.driver.turns
+            group.running.driver.wake()
+            while group.running.driver.turns == turns:
                 await asyncio.sleep(0)
 
     asyncio.run(main())
@@ -287,8 +286,8 @@ def test_nobody_pays_for_a_log_that_nobody_reads() -> None:
             unread = logging.getLogger("unisono.unread")
             unread.propagate = False
             unread.addHandler(logging.NullHandler())
-            assert logs.attach(group, asyncio.get_running_loop(), unread) is None
-            assert group._driver._show == group._shown_by_driver
+            assert logs.attach(group.running, asyncio.get_running_loop(), unread) is None
+            assert not group.running.observers.turn
 
     handlers = logging.getLogger().handlers[:]
     logging.getLogger().handlers[:] = [logging.NullHandler()]  # instead of pytest's own

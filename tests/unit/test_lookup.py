@@ -20,8 +20,7 @@ from tests.runtime.test_group import real
 from unisono.core.errors import Misuse
 from unisono.core.membership.settings import Policy
 from unisono.runtime import peer_search
-from unisono.runtime.addresses import Endpoint
-from unisono.runtime.join import outer_host
+from unisono.runtime.addresses import Endpoint, outer_host
 from unisono.runtime.lookup import FAILURES_MAX, NOT_YET, Lookup, Resolved
 
 getaddrinfo = socket.getaddrinfo
@@ -262,7 +261,7 @@ async def test_a_peer_that_is_not_known_yet_is_found_when_its_name_appears(names
 @real
 async def test_one_whose_peers_are_not_known_yet_waits_for_them_as_long_as_for_others(names: Names) -> None:
     joined = await unisono.join("g", listen="127.0.0.1:0", peers=["beta:1"], timeout=20, pace=0.3)
-    view = joined._driver.member._membership._timing
+    view = joined.running.member._membership._timing
     assert view.has_seeds, "or it would have founded its group at once"
     await joined.leave()
 
@@ -283,13 +282,13 @@ async def test_an_own_name_is_not_greeted_and_not_missed(names: Names) -> None:
     address = free_addresses(1)[0]
     port = address.rpartition(":")[2]
     async with unisono.join("g", listen=f"self:{port}", peers=[f"self:{port}", f"everyone:{port}"], pace=0.1) as a:
-        assert a._driver.peers is not None
-        assert not a._driver.peers.is_watching
-        assert a._driver.member._membership.addresses == ()
+        assert a.running.driver.peers is not None
+        assert not a.running.driver.peers.is_watching
+        assert a.running.member._membership._contacts.addresses == ()
     everywhere, seen = f"0.0.0.0:{port}", "127.0.0.2:0"
     async with unisono.join("g", listen=everywhere, advertise=seen, peers=[f"self:{port}"], insecure=True) as a:
         assert a.id.address == f"127.0.0.2:{port}"
-        assert not a._driver.peers.is_watching  # type: ignore[union-attr]
+        assert not a.running.driver.peers.is_watching  # type: ignore[union-attr]
 
 
 @real
@@ -305,7 +304,7 @@ async def test_without_a_key_a_name_that_leads_outside_is_not_used(names: Names)
     async with unisono.join("g", listen="127.0.0.1:0", peers=["beta:7400"], pace=0.1) as a:
         names.records = {"beta": ["192.0.2.7"]}
         await until(lambda: "it is at 192.0.2.7, outside of this machine" in str(a.explain()), "it says so")
-        assert "192.0.2.7:7400" not in a._driver.member._membership.addresses
+        assert "192.0.2.7:7400" not in a.running.member._membership._contacts.addresses
 
 
 @real
@@ -325,7 +324,10 @@ async def test_a_function_names_the_peers_of_a_member(names: Names) -> None:
             known = addresses
             await until(lambda: len(a.status()["members"]) == 3, "the third is found")
         known = addresses[:1]
-        await until(lambda: a._driver.peers is not None and list(a._driver.peers._entries) == known, "it is forgotten")
+        await until(
+            lambda: a.running.driver.peers is not None and list(a.running.driver.peers._entries) == known,
+            "it is forgotten",
+        )
 
 
 @unisono.sim.test(seeds=3)
@@ -336,9 +338,9 @@ async def test_in_virtual_time_names_are_addresses_and_a_function_works_too() ->
         unisono.join("g", listen="beta:7400", peers=["alpha:7400"]) as b,
         unisono.join("g", listen="gamma:7400") as c,
     ):
-        await a._until(lambda: len(a.status()["members"]) == 2, 60, "two")
+        await a.running.until(lambda: len(a.status()["members"]) == 2, 60, "two")
         known.append("gamma:7400")
-        await c._until(lambda: len(c.status()["members"]) == 3, 60, "three")
+        await c.running.until(lambda: len(c.status()["members"]) == 3, 60, "three")
         assert b.status()["peers"] == []
 
 
@@ -353,13 +355,13 @@ async def test_the_first_quorum_counts_names_as_soon_as_they_are_known(names: Na
     names.records = {"alpha": ["127.0.0.1"]}
     options: dict[str, Any] = {"peers": peers, "policy": Policy.PRIMARY.value, "pace": 0.3}
     async with unisono.join("g", listen=f"127.0.0.1:{port}", journal=tmp_path / "a", **options) as a:
-        assert not a._driver.member.is_primary
+        assert not a.running.member.is_primary
         # The other one finds this one, whose names are not known yet: two of three, of which one counts.
         async with unisono.join("g", listen=f"127.0.0.2:{port}", journal=tmp_path / "b", **options) as b:
             await until(lambda: len(a.status()["members"]) == 2, "two members")
-            assert not a._driver.member.is_primary
+            assert not a.running.member.is_primary
             names.records = {"alpha": ["127.0.0.1"], "beta": ["127.0.0.2"]}
-            await until(lambda: a._driver.member.is_primary and b._driver.member.is_primary, "two of three are enough")
+            await until(lambda: a.running.member.is_primary and b.running.member.is_primary, "two of three are enough")
 
 
 @real
@@ -390,10 +392,10 @@ async def test_what_cannot_be_counted_needs_bootstrap_and_says_so(names: Names, 
     ]
     for number, (peers, words) in enumerate(cases):
         async with unisono.join("g", peers=peers, journal=tmp_path / f"{number}", **options) as a:
-            assert not a._driver.member.is_primary
+            assert not a.running.member.is_primary
             assert any(re.match(words, one) for one in a.explain()), a.explain()
         async with unisono.join("g", peers=peers, journal=tmp_path / f"b{number}", bootstrap=True, **options) as a:
-            assert a._driver.member.is_primary
+            assert a.running.member.is_primary
             assert "bootstrap" not in str(a.explain())
 
 

@@ -18,6 +18,7 @@ from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
 from unisono.runtime import metrics
 from unisono.runtime.metrics import CONNECTIONS_MAX, Metrics, MetricsServer
+from unisono.runtime.observers import Observers
 
 pytest.importorskip("prometheus_client")
 
@@ -95,7 +96,7 @@ def test_peers_and_the_latency_between_two_members_are_shown() -> None:
             join("lab", listen="127.0.0.1:0", metrics=page_at) as a,
             join("lab", listen="127.0.0.1:0", peers=[a.id.address], min_members=2, pace=0.2) as b,
         ):
-            await a._until(lambda: len(a.status()["members"]) == 2, 10, "two members")
+            await a.running.until(lambda: len(a.status()["members"]) == 2, 10, "two members")
             await (await a.cast(b"x")).stable(10)
             page = values(await fetch(f"http://{page_at}/"))
             assert page[f"unisono_window_use_packets {b.id.address}"] == 0
@@ -132,7 +133,7 @@ def test_what_is_addressed_to_others_is_no_delivery() -> None:
             join("lab", listen="127.0.0.1:0", metrics=page_at) as a,
             join("lab", listen="127.0.0.1:0", peers=[a.id.address], min_members=2, pace=0.2) as b,
         ):
-            await a._until(lambda: len(a.status()["members"]) == 2, 10, "two members")
+            await a.running.until(lambda: len(a.status()["members"]) == 2, 10, "two members")
             await (await b.cast(b"for b alone", to=[b.id])).stable(10)
             await (await b.cast(b"for all")).stable(10)
             page = values(await fetch(f"http://{page_at}/"))
@@ -142,18 +143,18 @@ def test_what_is_addressed_to_others_is_no_delivery() -> None:
 
 
 class Followed:
-    """A group of which the metrics see only what is cast and delivered."""
+    """A member of which the metrics see only what is cast and delivered."""
 
     def __init__(self) -> None:
         self.name, self.id = "lab", MemberId("127.0.0.1:1")
-        self._driver: Any = self
         self.member: Any = self
-        self._receipts: Any = self
+        self.receipts: Any = self
         self.cast_index = self.delivered_to = 0
-        self._show: Any = lambda events, now: None
+        self.observers = Observers()
 
     def turn(self, now_ms: int) -> None:
-        self._show([], now_ms * 1_000_000)
+        for look in self.observers.turn:
+            look([], now_ms * 1_000_000)
 
 
 def observed(measured: Metrics) -> tuple[int, int]:
@@ -199,7 +200,7 @@ def test_only_get_of_the_page_is_answered() -> None:
     async def main() -> None:
         group: Group
         async with join("lab", listen="127.0.0.1:0") as group:
-            server = MetricsServer(Metrics(group))
+            server = MetricsServer(Metrics(group.running))
             await server.open("127.0.0.1:0")
             assert (await say(server.port, b"GET /metrics?x HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
             assert (await say(server.port, b"HEAD / HTTP/1.0\r\n\r\n")).endswith(b"\r\n\r\n")

@@ -30,7 +30,8 @@ MAY_IMPORT = {
     "core": {"core"},
     "orders": {"core", "orders"},
     "services": {"core", "orders", "services"},
-    "sim": {"core", "orders", "services", "trace", "sim"},
+    "environment": {"core"},
+    "sim": {"core", "orders", "services", "trace", "environment", "sim"},
 }
 MAY_NOT_IMPORT = {"pipeline": {"core"}}
 # Parts that only the parts named here may import.

@@ -19,7 +19,6 @@ from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining
 from unisono.runtime.named_peers import Trouble
-from unisono.runtime.observe import explain_strangers, named_peers
 from unisono.trace.sanitize import sanitize
 
 LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
@@ -106,19 +105,18 @@ async def attend(
 
 def tell_if_alone(group: Group, warn: Callable[[str], None] | None = None) -> None:
     """Say that no peer has answered: the wrong ones may be named. Known causes follow, while the member runs (`attend`)."""
-    peers = named_peers(group)
-    sought = [] if peers is None else peers.sought()
+    sought = group.running.peers.sought()
     if not sought or len(group.members) > 1:
         return
-    text = f"no answer from {', '.join(sought)}: this member starts alone and merges with them when it hears them."
-    for sentence in (text, *explain_strangers(group)):
+    text = f"nobody answered at {', '.join(sought)}: this member begins alone, and goes together with them when it hears them."
+    for sentence in (text, *group.running.explain_strangers()):
         (warn or complain)(sentence)
 
 
 async def _watch_peers(group: Group, warn: Callable[[str], None]) -> None:
     """Say what keeps a named peer away, once each. Silence alone is not mentioned: a peer may start later."""
-    peers, told = named_peers(group), set[tuple[str, Trouble]]()
-    while peers is not None:
+    peers, told = group.running.peers, set[tuple[str, Trouble]]()
+    while True:
         missed = {(report.peer, report.trouble): report for report in peers.reports()}
         for what, report in missed.items():
             if what not in told and report.trouble is not Trouble.SILENT:

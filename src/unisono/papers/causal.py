@@ -28,10 +28,11 @@ from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.faulty import AckVerdict, Faults, FaultyMember
 from unisono.runtime.group import Group
-from unisono.runtime.join import FRAME_BYTES, Joining, join
+from unisono.runtime.join import Joining
 from unisono.runtime.loop import run
 from unisono.runtime.members_file import Listed, find_member, read_members
-from unisono.runtime.observe import observe_turns
+from unisono.runtime.options import FRAME_BYTES, JoinOptions
+from unisono.runtime.running import RunningMember
 from unisono.runtime.seal import find_key, overhead
 from unisono.sim.units import parse_duration
 
@@ -171,7 +172,7 @@ class CausalJoining:
         self, group: str, people: People, own: Listed, settings: Settings, key: bytes | None, insecure: bool
     ) -> None:
         self.prepare: Any = None
-        wishes = join(
+        options = JoinOptions(
             group,
             listen=people.address_of(own),
             peers=people.addresses,
@@ -180,14 +181,8 @@ class CausalJoining:
             key=key,
             insecure=insecure,
             control=True,
-        )._wishes
-        outer = self
-
-        class Prepared(Joining):
-            def _prepare(self, group: Group) -> None:
-                outer.prepare(group)
-
-        self.joining = Prepared(wishes)
+        )
+        self.joining = Joining(options, prepare=lambda running: self.prepare(running))
 
 
 class Program:
@@ -200,13 +195,12 @@ class Program:
         self._debug_ptp, self._debug_causal = debug_ptp, debug_causal
         self._prompts = Prompts(keyboard, self._decide, True, False) if alter else None
         self._faulty: FaultyMember
-        self._group: Group
+        self._running: RunningMember
 
-    def prepare(self, group: Group) -> None:
-        self._group = group
-        driver = group._driver
+    def prepare(self, running: RunningMember) -> None:
+        self._running = running
         self._faulty = FaultyMember(
-            driver.member,
+            running.member,
             self._faults,
             self._people.name_of,
             self._tell,
@@ -214,9 +208,9 @@ class Program:
             self._tell_packet if self._debug_causal else None,
             self._people.place_of,
         )
-        driver.member = cast(Member, self._faulty)
+        running.wrap_member(lambda member: cast(Member, self._faulty))
         if self._debug_causal:
-            observe_turns(group, self._tell_turn)
+            running.observers.turn.append(self._tell_turn)
 
     def begin(self, group: Group) -> None:
         self._keyboard.say(f"You are {self._people.name_of(group.id)}. Type a line to send it, Ctrl-D to leave.")
@@ -226,9 +220,8 @@ class Program:
             self._prompts.finish()
 
     def _decide(self, verdict: AckVerdict) -> None:
-        driver = self._group._driver
-        self._faulty.decide(verdict, driver.clock())
-        driver.wake()
+        self._faulty.decide(verdict, self._running.now)
+        self._running.driver.wake()
 
     def show(self, event: Event) -> None:
         name_of = self._people.name_of
@@ -264,7 +257,7 @@ class Program:
         self._keyboard.say(f"[causal] {self._people.name_of(origin)}:{batch.first} came with vector {vector}")
 
     def _tell_turn(self, events: list[Happening], now: int) -> None:
-        member = self._group._driver.member
+        member = self._running.member
         for event in events:
             if isinstance(event, Batch):
                 for number in range(event.first, event.first + event.count):
@@ -281,6 +274,6 @@ class Program:
             self._keyboard.say(f"[causal] held back: {', '.join(waits) or 'nothing'}")
 
     def _vector(self, vector: Sequence[int]) -> str:
-        members = self._group._driver.member._members
+        members = self._running.member._members
         names = map(self._people.name_of, members)
         return "(" + ", ".join(f"{name} {count}" for name, count in zip(names, vector, strict=False)) + ")"

@@ -229,3 +229,20 @@ def datagram_bytes(own: Endpoint, peers: Iterable[Endpoint]) -> int:
     if not sizes:
         return LOOPBACK_DATAGRAM_BYTES if own.is_loopback else 1_500 - HEADERS_BYTES[own.family]
     return max(DATAGRAM_BYTES_MIN, min(*sizes, LOOPBACK_DATAGRAM_BYTES))
+
+
+def outer_host(own: Endpoint, peers: Sequence[Endpoint], expects_more: bool = False) -> str:
+    """Which of this machine's addresses the peers would see; if not all are known yet, what most of the world would see."""
+    seen: list[str] = []
+    anywhere = [Endpoint("2001:db8::1" if own.family == socket.AF_INET6 else "192.0.2.1", own.port)]
+    for peer in [*peers, *(anywhere if expects_more else ())]:
+        with socket.socket(own.family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(peer.sockaddr)  # which sends nothing
+                seen.append(str(probe.getsockname()[0]))
+            except OSError:
+                continue
+    outside = [host for host in seen if not Endpoint(host, 0).is_loopback]  # a machine's own name is often on loopback
+    if outside or seen:
+        return (outside or seen)[0]
+    raise Misuse(f"{own} is every address of this machine: say with advertise which one the others shall use.")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from time import monotonic_ns, time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,13 @@ from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.membership.detector import DetectorSettings
 from unisono.core.types import Batch, Key, MemberId
 from unisono.core.types import View as CoreView
-from unisono.runtime.addresses import Endpoint, resolve, resolve_all, split
+from unisono.environment import Environment, Port
+from unisono.runtime.addresses import Endpoint, outer_host, resolve, resolve_all, split
 from unisono.runtime.checksum import Checksum
 from unisono.runtime.events import Delivery, deliveries
 from unisono.runtime.forks import disown_in_children, sentence
-from unisono.runtime.hub import Port, find_hub
+from unisono.runtime.hub import find_hub
+from unisono.runtime.machine import find_or_this_machine
 from unisono.runtime.pace import check_seconds
 from unisono.runtime.seal import Seal, find_key
 from unisono.services.client import Answered, Client, ClientSettings, Failed
@@ -29,7 +30,7 @@ from unisono.services.client_desk import ClientDesk
 from unisono.services.client_messages import TAG, Wanted
 
 if TYPE_CHECKING:
-    from unisono.runtime.group import Group
+    from unisono.runtime.running import RunningMember
 
 Answer = Callable[[MemberId, bytes], bytes | None]
 
@@ -44,11 +45,11 @@ class Unanswered(UnisonoError):
 class Desk:
     """A client desk between the driver and the stream of one member."""
 
-    def __init__(self, group: Group, hook: Answer) -> None:
-        self._group = group
+    def __init__(self, member: RunningMember, hook: Answer) -> None:
+        self._member = member
         self._hook = hook
-        secret = group._driver.member.tickets.secret_for("clients")
-        self._desk = ClientDesk(_Caster(group), group.name, secret=secret)
+        secret = member.member.tickets.secret_for("clients")
+        self._desk = ClientDesk(_Caster(member), member.name, secret=secret)
         self.dropped = self._desk.dropped
 
     def receive(
@@ -69,7 +70,7 @@ class Desk:
         """Or else it is a client's request, which is answered now that its turn has come. Only what can be read as one is."""
         if not delivery.payload.startswith(TAG):
             return True
-        self._group._driver.wake()
+        self._member.driver.wake()
         errand = self._desk.open(delivery.payload)
         if errand is None:
             return True
@@ -90,18 +91,19 @@ class Desk:
 
 
 class _Caster:
-    """The member as a desk sees it. Casts go through the group, which counts them."""
+    """The member as a desk sees it. Its casts count among the application's."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self.id = group.id
+    def __init__(self, member: RunningMember) -> None:
+        self._member = member
+        self.id = member.id
 
     @property
     def view(self) -> CoreView | None:
-        return self._group._driver.member.view
+        return self._member.core_view
 
     def cast(self, payload: bytes, /) -> Key | None:
-        return None if self._group._is_leaving else self._group._cast_now(payload)
+        casting = self._member.casting
+        return None if casting.is_leaving else casting.cast_now(payload)
 
 
 def client(
@@ -145,7 +147,7 @@ class Outside:
         self._port: Port | None = None
         self._client: Client
         self._seal: Seal | Checksum
-        self._clock: Callable[[], int] = monotonic_ns
+        self._environment: Environment
         self._turned_at = 0  # by the clock
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: dict[int, asyncio.Future[Answered]] = {}
@@ -177,30 +179,29 @@ class Outside:
 
     async def _open(self) -> Outside:
         loop = self._loop = asyncio.get_running_loop()
-        network = getattr(loop, "unisono_network", None)
+        environment = self._environment = find_or_this_machine()
+        ports = environment.ports
 
         async def numeric(text: str, what: str, family: int = 0) -> Endpoint:
-            if network is not None:
+            if ports is not None:
                 return Endpoint(*split(text, what))
             return await loop.run_in_executor(None, resolve, text, what, family)
 
-        if network is not None:
+        if ports is not None:
             contacts = [await numeric(contact, "the contact") for contact in self._contacts]
         else:
             contacts = await loop.run_in_executor(None, resolve_all, self._contacts, "the contact")
         listen = await self._find_listen(contacts, numeric)
         key = find_key(self._key)
         outside = [one for one in (listen, *contacts) if not one.is_loopback]
-        if key is None and outside and not self._insecure and network is None:
+        if key is None and outside and not self._insecure and ports is None:
             raise Misuse(
                 f"{outside[0]} can be reached from outside, and there is no key: give key (`unisono keygen` makes one), "
                 "or insecure=True if everyone on the network may read and ask."
             )
         settings = ClientSettings(wait_ns=int(self._timeout * 1e9))
-        port: Port = find_hub(loop, listen, ()) if network is None else network.port(listen, ())
-        self._clock = getattr(loop, "unisono_clock", monotonic_ns)
-        life = time_ns() if network is None else self._clock()
-        identity = MemberId(str(port.endpoint), life)
+        port: Port = find_hub(loop, listen, ()) if ports is None else ports.port(listen, ())
+        identity = MemberId(str(port.endpoint), environment.wall_clock())
         self._client = Client(identity, self._group, [str(one) for one in contacts], settings)
         self._seal = Checksum(self._group) if key is None else Seal(self._group, identity, key)
         try:
@@ -208,7 +209,7 @@ class Outside:
         except Misuse:
             port.release()
             raise
-        self._port, self._turned_at = port, self._clock()
+        self._port, self._turned_at = port, environment.clock()
         return self
 
     async def _find_listen(self, contacts: Sequence[Endpoint], numeric: Any) -> Endpoint:
@@ -216,10 +217,8 @@ class Outside:
         if self._listen is not None:
             found: Endpoint = await numeric(self._listen, "listen", int(contacts[0].family))
             return found
-        if getattr(self._loop, "unisono_network", None) is not None:
+        if self._environment.ports is not None:
             raise Misuse("in virtual time this machine's addresses mean nothing: give the client listen.")
-        from unisono.runtime.join import outer_host
-
         return Endpoint(outer_host(contacts[0], contacts), 0)
 
     async def request(self, payload: bytes, wanted: str = "contact") -> bytes | None:
@@ -240,7 +239,7 @@ class Outside:
                 raise Misuse(sentence(f"this client of {self._group!r} was opened", self._process))
             if self._port is None:
                 raise Misuse("this client is closed, or was never opened: use `async with unisono.client(…)`.")
-            number = self._client.request(payload, self._clock(), wanted)
+            number = self._client.request(payload, self._environment.clock(), wanted)
             if number is None:
                 waiter = self._loop.create_future()
                 self._room.append(waiter)
@@ -266,13 +265,15 @@ class Outside:
 
     def _receive(self, datagrams: list[memoryview]) -> None:
         open_one = self._seal.open
-        self._client.receive([frame for one in datagrams if (frame := open_one(one)) is not None], self._clock())
+        self._client.receive(
+            [frame for one in datagrams if (frame := open_one(one)) is not None], self._environment.clock()
+        )
         self._turn()
 
     def _turn(self) -> None:
         if self._port is None:
             return
-        now = self._clock()
+        now = self._environment.clock()
         if now - self._turned_at > PAUSE_NS:
             self._seal.resalt()  # while it stood still, the process may have been copied
         self._turned_at = now

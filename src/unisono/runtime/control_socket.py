@@ -3,9 +3,9 @@
 Each member has a unix socket in a folder that only its user can enter: `unisono` in $XDG_RUNTIME_DIR, else `unisono-UID` in the
 folder for temporary files. Where another user made that folder first, one with a random name takes its place (`unisono-UID-…`),
 which cannot be foreseen; commands look into every folder that is their user's alone. A question is one line of JSON
-(`{"ask": "status"}`), and so is the answer. Who can enter the folder may ask, and may give up a state that is lost; nothing else
-can be changed this way. A socket that nobody answers at was left behind by a process that was killed, and is removed by
-whoever finds it.
+(`{"ask": "status"}`), and so is the answer. A program that can enter the folder may ask, and may give up a state that is lost;
+nothing else can be changed this way. A socket without an answering process was left behind by one that was killed; the next
+command removes it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.text import short_life, shorten
 from unisono.core.types import Key, MemberId
 from unisono.runtime.logs import LOGGER
-from unisono.runtime.observe import call_at_end, count_drops, explain_strangers
 from unisono.trace.files import parse_json
 from unisono.trace.sanitize import json_text, sanitize
 
 if TYPE_CHECKING:
-    from unisono.runtime.group import Group
+    from unisono.runtime.running import RunningMember
 
 QUESTION_BYTES_MAX = 64 << 10
 ANSWER_BYTES_MAX = 64 << 20
@@ -76,7 +75,7 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place:
 
 
 def find_sockets(pattern: str, environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """The sockets in all folders of this user, made under whatever environment."""
+    """The sockets in all folders of this user, whatever environment they were made in."""
     folders = [*filter(_is_ours_alone, _usual_folders(environment)), *_random_folders()]
     return [path for folder in folders for path in sorted(folder.glob(pattern))]
 
@@ -116,7 +115,7 @@ class ControlSocket:
         remove(self.path)
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            unix.bind(str(self.path))  # in a folder that nobody else can enter
+            unix.bind(str(self.path))  # in a folder that no other user can enter
             os.chmod(self.path, 0o600)
             self._server = await asyncio.start_unix_server(self._serve, sock=unix, limit=QUESTION_BYTES_MAX)
         except BaseException as error:
@@ -132,7 +131,7 @@ class ControlSocket:
                 writer.write(json_text(self._reply(line)).encode() + b"\n")
                 await writer.drain()
         except (ValueError, OSError, asyncio.CancelledError):
-            pass  # a line without an end, or whoever asked is gone
+            pass  # a line without an end, or the asking program is gone
         finally:
             writer.close()
 
@@ -154,53 +153,53 @@ class ControlSocket:
             remove(self.path)
 
 
-async def serve(group: Group) -> ControlSocket | None:
+async def serve(member: RunningMember) -> ControlSocket | None:
     """Let a member answer until it leaves. Where that cannot be, the member goes without, and the log says why."""
-    name = blake2b(f"{group.name} {group.id}".encode(), digest_size=8).hexdigest()
+    name = blake2b(f"{member.name} {member.id}".encode(), digest_size=8).hexdigest()
     try:
         place = find_place()
         if place.warning is not None:
             LOGGER.warning("%s", place.warning)
-        control = ControlSocket(place.folder / f"{os.getpid()}-{name}.sock", lambda question: answer(group, question))
+        control = ControlSocket(place.folder / f"{os.getpid()}-{name}.sock", lambda question: answer(member, question))
         await control.open()
     except Misuse as error:
-        LOGGER.warning("%s of %s runs without a control socket: %s", group.id.short, sanitize(group.name), error)
+        LOGGER.warning("%s of %s runs without a control socket: %s", member.id.short, sanitize(member.name), error)
         return None
-    call_at_end(group, control.close)
+    member.call_at_end(control.close)
     return control
 
 
-def answer(group: Group, question: Mapping[str, Any]) -> Any:
+def answer(member: RunningMember, question: Mapping[str, Any]) -> Any:
     """What a member says about itself."""
     asked = question.get("ask")
     if asked == "status":
-        return group.status() | {"pid": os.getpid(), "drops": count_drops(group)}
+        return member.status() | {"pid": os.getpid(), "drops": member.count_drops()}
     if asked == "members":
-        return members_of(group)
+        return members_of(member)
     if asked == "explain":
         key = question.get("key")
         if key is not None:
-            return group.explain(parse_key(str(key), _members(group)))
-        return group.explain() + explain_strangers(group)
+            return member.explain(parse_key(str(key), _members(member)))
+        return member.explain() + member.explain_strangers()
     if asked == "give_up":
-        group.begin_to_give_up(str(question.get("state")))
-        return group.status()
+        member.begin_to_give_up(str(question.get("state")))
+        return member.status()
     raise Misuse(f"a member does not know the question {asked!r}: ask for status, members, explain or give_up.")
 
 
-def members_of(group: Group) -> list[dict[str, Any]]:
+def members_of(running: RunningMember) -> list[dict[str, Any]]:
     """The members of the installed view, each with what this one knows of it."""
-    member = group._driver.member
+    member = running.member
     tally = member.tally
     return [
         {
             "rank": rank,
             "member": str(one),
-            "self": one == group.id,
+            "self": one == running.id,
             "suspected": one in member.suspects,
             "unacknowledged": tally.window_use.get(one, 0),
         }
-        for rank, one in enumerate(_members(group))
+        for rank, one in enumerate(_members(running))
     ]
 
 
@@ -218,8 +217,8 @@ def parse_key(text: str, members: Iterable[MemberId] = ()) -> Key:
     return Key(MemberId(address, int(life or 0)), index)
 
 
-def _members(group: Group) -> tuple[MemberId, ...]:
-    view = group._driver.member.view
+def _members(running: RunningMember) -> tuple[MemberId, ...]:
+    view = running.core_view
     return () if view is None else view.members
 
 
@@ -238,7 +237,7 @@ class Found(NamedTuple):
 
 
 def ask(path: Path, question: Mapping[str, Any], wait_s: float = ANSWER_WAIT_S) -> Any:
-    """Ask at a socket. Raises `ConnectionError` if nobody is there, `ValueError` if the answer is none."""
+    """Ask at a socket. Raises `ConnectionError` if no process answers, `ValueError` if the answer is malformed."""
     ends_at = monotonic() + wait_s
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(wait_s)

@@ -1,8 +1,8 @@
 """Drives one member on an event loop: datagrams and time go in, effects are performed strictly in their order.
 
-Everything that was cast or received since the last turn is one turn's input. Whoever casts calls `wake`, which makes one turn due
-at the end of this pass of the loop, however often it is called; what the socket brings is a turn at once, and so is what is cast
-after a quiet moment (`is_calm`).
+Everything that was cast or received since the last turn is the input of the next one. `cast` calls `wake`, which schedules at most
+one turn at the end of the current loop iteration. Datagrams from the socket cause a turn at once, and so does a cast after a quiet
+moment (`is_calm`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from unisono.core.member.member import Member
 from unisono.core.membership.detector import DetectorSettings
 from unisono.core.outbox import Pledge
 from unisono.core.types import MemberId
+from unisono.environment import Port
 from unisono.runtime.checksum import Checksum
 from unisono.runtime.forks import disown_in_children
-from unisono.runtime.hub import Port
+from unisono.runtime.observers import Observers
 from unisono.runtime.seal import Seal
 from unisono.runtime.udp import LARGE_BYTES
-from unisono.trace.recorder import Recorder
 
 if TYPE_CHECKING:
     from unisono.runtime.clients import Desk
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 Clock = Callable[[], int]
 
 CALM_NS = 3 * MILLISECOND
-"""After so long without a turn, a message does not wait for others to share one with. Under load, cast in bunches, it should."""
+"""After this long without a turn, a message does not wait for others to share a turn with; under load it should."""
 give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
-"""Let others run first on this core, if there are any."""
+"""Let other processes run first on this core, if there are any."""
 
 
 class Keeper(Protocol):
-    """Where records go that must outlive the process."""
+    """Stores the records that must outlive the process."""
 
     def keep(self, records: Sequence[bytes]) -> None: ...
 
@@ -60,7 +60,7 @@ class Driver:
         turned: Callable[[], None],
         *,
         seal: Seal | Checksum | None = None,
-        recorder: Recorder | None = None,
+        observers: Observers | None = None,
         keeper: Keeper | None = None,
         fail: Callable[[Exception], None],
         clock: Clock = monotonic_ns,
@@ -68,12 +68,12 @@ class Driver:
     ) -> None:
         self._loop = loop
         self._port = port
-        self._group = group
+        self.group = group
         self.member = member
         self._show = show
         self._turned = turned
         self.seal = seal or Checksum(group)
-        self.recorder = recorder
+        self.observers = observers or Observers()
         self._keeper = keeper
         self._fail = fail
         self.clock = clock
@@ -86,15 +86,15 @@ class Driver:
         self._timer_at = 0  # by the member's clock
         self._deadline: int | None = None  # of the member, as the last turn left it
         self.is_stopped = False
-        self._frozen: list[bytes] | None = None  # what arrived while the process stood still
+        self._frozen: list[bytes] | None = None  # datagrams that arrived while the process stood still
         self.turns = 0
         self.casting: list[bytes] = []
         """Messages without options that the member has room for; they are cast with the next turn."""
-        self._members_needs: Callable[[], int | None] = lambda: None
+        self._deadline_above: Callable[[], int | None] | None = None  # of state transfer
         self.peers: NamedPeers | None = None
         """What is known of the peers that this member was told to look for."""
         self.desk: Desk | None = None
-        """For clients outside of the group."""
+        """Serves clients outside of the group."""
         port.open(group, self.receive)
         disown_in_children(self)
 
@@ -103,8 +103,12 @@ class Driver:
         self.is_stopped = True
 
     def also_wake_at(self, deadline: Callable[[], int | None]) -> None:
-        """Something above the member has deadlines too."""
-        self._members_needs = deadline
+        """State transfer, above the member, has deadlines too, and is shown turns that bring no events as well."""
+        self._deadline_above = deadline
+
+    def counters(self) -> dict[str, int]:
+        """What the port has counted."""
+        return self._port.counters()
 
     # Inputs.
 
@@ -115,7 +119,7 @@ class Driver:
             self._loop.call_soon(self._due)
 
     def receive(self, datagrams: list[memoryview]) -> None:
-        """Take datagrams from the network, and a turn; none for what is refused, or a flood would cost turns."""
+        """Take datagrams from the network, and a turn unless all of them are refused: a flood must not cost turns."""
         if self.is_stopped:
             return
         if self._frozen is not None:
@@ -126,7 +130,7 @@ class Driver:
         open_one = seal.open
         is_watching = peers is not None and peers.is_watching
         taken: list[bytes | memoryview] = []
-        senders: list[MemberId | None] = []  # beside them: a rank in a view says less than a seal
+        senders: list[MemberId | None] = []  # of `taken`, as far as the seal proves it
         for one in datagrams:
             if is_watching and peers.takes(one):  # type: ignore[union-attr]
                 continue
@@ -155,13 +159,16 @@ class Driver:
         self.turn()
 
     def watch_peers(self, peers: NamedPeers) -> None:
-        """Let this object look at what is refused, and at everything while a named peer is missing."""
+        """Show this object refused datagrams, and all datagrams while a named peer is missing."""
         self.peers = peers
         if isinstance(self.seal, Checksum):
             self.seal.foreign = lambda datagram: peers.refused(memoryview(datagram), "")
 
     def hand_in(self) -> None:
-        """Before anything else reaches the member: only so is the room still there that was found after the last turn."""
+        """Cast what waits in `casting`.
+
+        This precedes every other input of the member, which could take the room that was found after the last turn.
+        """
         casting, self.casting = self.casting, []
         self.member.cast_many(casting)
 
@@ -170,7 +177,7 @@ class Driver:
             self.turn()
 
     def is_calm(self) -> bool:
-        """Whether a turn may be taken at once by somebody who casts: none is under way, and there was none for a while."""
+        """Whether a cast may take a turn at once: no turn is under way, and there was none for a while."""
         return not self._is_busy and self.clock() - self._turned_at >= CALM_NS
 
     # A turn.
@@ -185,7 +192,8 @@ class Driver:
         self.turns += 1
         self._is_busy = True
         if self.casting:
-            self.hand_in()
+            casting, self.casting = self.casting, []
+            self.member.cast_many(casting)
         now = self.clock()
         is_alone = now - self._turned_at >= CALM_NS
         if is_alone and now - self._turned_at > self._pause_ns:
@@ -200,19 +208,25 @@ class Driver:
         except Exception as error:
             self._break(error)
             return
-        if self.recorder is not None and effects.notes:
-            self.recorder.turn(now, effects.notes)
+        if effects.notes:
+            for note in self.observers.noted:
+                note(now, effects.notes)
         if self.desk is not None:
             effects.datagrams += self.desk.drain()
         if effects.datagrams:
             close, pieces = self.seal.close, self.seal.pieces
-            self._port.send(
-                [(to, close(frame) if len(frame) < LARGE_BYTES else pieces(frame)) for to, frame in effects.datagrams]
-            )
+            closed: list[tuple[tuple[str, ...], bytes | tuple[bytes, ...]]] = []
+            for to, frame in effects.datagrams:
+                closed.append((to, close(frame) if len(frame) < LARGE_BYTES else pieces(frame)))
+            self._port.send(closed)
         self._is_unsettled = True
-        self._show(effects.events, now)
+        events = effects.events
+        if events or self._deadline_above is not None:
+            self._show(events, now)
+        for look in self.observers.turn:
+            look(events, now)
         self._is_busy = False
-        if effects.events:  # the application comes first
+        if events:  # the application comes first
             self._loop.call_soon(self._settle)
         elif is_alone and effects.datagrams:
             self._loop.call_soon(self._settle_last)
@@ -220,13 +234,13 @@ class Driver:
             self._settle()
 
     def _settle_last(self) -> None:
-        """After whoever the datagrams have woken: with more members than cores it may be waiting for this one."""
+        """Settle after the processes that the datagrams have woken: with more members than cores they may need this core."""
         if self._is_unsettled:
             give_way()
             self._settle()
 
     def _settle(self) -> None:
-        """What a turn leaves to do once its effects are performed; at the latest before anything else reaches the member."""
+        """Do what a turn leaves to do once its effects are performed, before the next input reaches the member."""
         if not self._is_unsettled or self.is_stopped:
             return
         self._is_unsettled = False
@@ -236,10 +250,16 @@ class Driver:
             self._break(error)
             return
         self._turned()
-        self._arm(deadline, self.clock())
+        if self._deadline_above is not None:
+            above = self._deadline_above()
+            if above is not None and (deadline is None or above < deadline):
+                deadline = above
+        self._deadline = deadline
+        if deadline is not None and (self._timer is None or deadline < self._timer_at):
+            self._arm(deadline, self.clock())  # or else the timer rings early, looks, and is set anew
 
     def _break(self, error: Exception) -> None:
-        """The member cannot go on. What was not raised on purpose comes of what somebody sent, or is a mistake of ours."""
+        """End the member. An error that was not raised on purpose comes from what a peer sent, or from a defect of ours."""
         if not isinstance(error, UnisonoError):
             is_open = isinstance(self.seal, Checksum)
             cure = "give the group a key, so that only members are heard" if is_open else "please report it"
@@ -249,21 +269,13 @@ class Driver:
             error = fault
         self._fail(error)
 
-    def _arm(self, deadline: int | None, now: int) -> None:
-        above = self._members_needs()
-        if above is not None and (deadline is None or above < deadline):
-            deadline = above
-        self._deadline = deadline
-        if deadline is None:
-            return
+    def _arm(self, deadline: int, now: int) -> None:
         if self._timer is not None:
-            if self._timer_at <= deadline:
-                return  # it rings early, looks, and is set anew
             self._timer.cancel()
         self._set_timer(deadline, now)
 
     def _set_timer(self, deadline: int, now: int) -> None:
-        """Never early: loops count whole milliseconds, and one that rings too soon would ring again and again."""
+        """Set the timer, never early: loops count whole milliseconds, and a timer that rings too soon rings many times."""
         self._timer_at = deadline
         self._timer = self._loop.call_later((max(0, deadline - now) // MILLISECOND + 1) / 1e3, self._ring)
 
@@ -276,10 +288,11 @@ class Driver:
             self._set_timer(self._deadline, now)
 
     def freeze(self) -> None:
-        """Stand still, as a stopped process does; for simulations."""
+        """Stand still, as a stopped process does, until `thaw`; for simulations."""
         self._frozen = self._frozen or []
 
     def thaw(self) -> None:
+        """Go on, first of all with the datagrams that arrived meanwhile."""
         frozen, self._frozen = self._frozen, None
         if frozen is not None and not self.is_stopped:
             self._timer = None
@@ -292,4 +305,4 @@ class Driver:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            self._port.close(self._group)
+            self._port.close(self.group)

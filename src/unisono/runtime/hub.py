@@ -4,37 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from unisono.core.errors import Misuse
 from unisono.core.wire.frame import HEAD_BYTES, group_tag
 from unisono.runtime.addresses import Endpoint, bind, bind_first, bound_endpoint
-from unisono.runtime.udp import Datagram, UdpSocket
+from unisono.runtime.udp import UdpSocket
 
 if TYPE_CHECKING:
     import socket
 
 Receiver = Callable[[list[memoryview]], None]
-
-
-class Port(Protocol):
-    """Where a member sends and receives: a hub, or the network of a simulation."""
-
-    endpoint: Endpoint
-
-    def open(self, group: str, receiver: Receiver) -> None: ...
-
-    def close(self, group: str) -> None: ...
-
-    def release(self) -> None: ...
-
-    def send(self, datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None: ...
-
-    def counters(self) -> dict[str, int]: ...
-
-    def source_of(self, datagram: memoryview) -> str:
-        """Where a datagram came from that a receiver is dealing with; empty: not known."""
 
 
 class Hub:
@@ -48,10 +29,10 @@ class Hub:
         self.source_of = self._udp.source_of
         self._receivers: dict[bytes, Receiver] = {}
         self.claims = 0
-        """So many are about to open a group here: each does, or calls `release`."""
+        """How many callers are about to open a group here: each does, or calls `release`."""
         self._names: dict[bytes, str] = {}
         self.refused = 0
-        """Datagrams of no group that is here. Every group is handed them, to say so if a peer of its own sent them."""
+        """Datagrams of groups that are not here. Every group is handed them, to say so if one of its peers sent them."""
         loop.add_reader(self._udp.fileno(), self._read)
 
     def open(self, group: str, receiver: Receiver) -> None:
@@ -82,7 +63,7 @@ class Hub:
                 del hubs[str(self.endpoint)]
 
     def abandon(self) -> None:
-        """The loop has ended with groups open: nobody will ever read here."""
+        """Close the socket of a loop that has ended with groups open."""
         self._udp.close()
 
     def set_options(self, *options: tuple[int, int, int | bytes]) -> None:
@@ -117,8 +98,8 @@ class Hub:
                 found(some)
                 continue
             self.refused += len(some)
-            for each in tuple(self._receivers.values()):
-                each(some)
+            for receiver in tuple(self._receivers.values()):
+                receiver(some)
         self._udp.heard = None
 
 

@@ -18,6 +18,7 @@ from unisono.core.types import Batch, Key, MemberId, Transition
 from unisono.core.views.own_casts import Span
 from unisono.runtime.errors import fresh
 from unisono.runtime.events import Delivery, Event, View, deliveries, view_of
+from unisono.runtime.observers import Observers
 from unisono.runtime.receipts import Receipts
 
 Deliver: TypeAlias = Callable[[MemberId, bytes], object] | Callable[[MemberId, bytes, Key], object]
@@ -26,11 +27,11 @@ Shown: TypeAlias = Batch | View | Transition | Replaced | Refused | Evicted | St
 """What the stream holds: events, and messages in batches."""
 
 QUEUE_BYTES_MAX = 16 << 20
-"""Beyond so much that the application has not taken, the others are asked to wait …"""
+"""With more than this unread by the application, the other members are asked to wait …"""
 QUEUE_BATCHES_MAX = 8_192
-"""… or beyond so many batches."""
+"""… or with more batches than this."""
 BREATH_MESSAGES = 1_024
-"""After so many events without a pause, iterating lets the event loop run once."""
+"""After this many events without a pause, iterating lets the event loop run once."""
 BATCH_BYTES = 100  # what a queued batch costs besides its payloads, about
 
 
@@ -42,9 +43,10 @@ class Inbox:
     only if a task waits for it.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, receipts: Receipts) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, receipts: Receipts, observers: Observers | None = None) -> None:
         self._loop = loop
         self._receipts = receipts
+        self._observers = observers or Observers()
         self._queue: deque[Shown] = deque()
         self._sizes: deque[int] = deque()  # of the batches in it
         self._current: Iterator[Event] = iter(())  # the rest of the batch that the application is at
@@ -64,24 +66,22 @@ class Inbox:
         self._stream: ref[AsyncIterator[object]] | None = None  # by which it has; None: by `ready` or `next`
         self.bytes = 0
         self.is_full = False
-        """The others were asked to wait."""
+        """The other members were asked to wait."""
         self.view: View | None = None
-        """The latest that the application has taken."""
+        """The latest view that the application has taken."""
         self.failure: Exception | None = None
         self.is_told = False
-        """Somebody has heard of the failure."""
+        """The failure was raised to the application."""
         self.is_over = False
         """Nothing more will come."""
         self.is_held = False
-        """What comes now is not handed out before the next pass of the loop."""
+        """What comes now is not handed out before the next iteration of the loop."""
         self.shows_stalls = True
         """Whether the application is shown what the watchdog says; else only the log is."""
         self.tell_room: Callable[[bool], None] = lambda is_free: None
         self.expand: Callable[[Batch, tuple[MemberId, ...]], Iterator[Event]] = deliveries
         self.go_on: Callable[[], None] | None = None
         """The application is done with everything that it has taken: this wants to know."""
-        self.witness: Callable[[Shown], None] | None = None
-        """Told what is put into the stream, as it is put there."""
         self.taken: Callable[[], None] | None = None
         """A task waits for something that reading may change: this is called when the application goes on."""
 
@@ -92,7 +92,7 @@ class Inbox:
 
     def put(self, events: Iterable[Happening]) -> None:
         is_taken_now = self._takers is not None and self.go_on is None and not self.is_held
-        witness = self.witness
+        observers = self._observers.shown
         for happened in events:
             if isinstance(happened, Batch):
                 size = 0 if is_taken_now else size_of(happened)
@@ -103,18 +103,18 @@ class Inbox:
             ):
                 continue
             event = view_of(happened) if isinstance(happened, Entered) else happened
-            if witness is not None:
-                witness(event)
+            for look in observers:
+                look(event)
             self._queue.append(event)
         if not self.is_full and (self.bytes > QUEUE_BYTES_MAX or len(self._queue) > QUEUE_BATCHES_MAX):
             self.is_full = True
             self.tell_room(False)
         if is_taken_now:
             self._hand_out_in_turn()
-        elif self._takers is not None:  # whoever puts it here is at work, and does not expect to be called
+        elif self._takers is not None:  # the caller is at work, and does not expect to be called back
             self._loop.call_soon(self._hand_out_in_turn)
-        else:
-            self.wake()
+        elif (waiter := self._waiter) is not None and not waiter.done():
+            waiter.set_result(None)
 
     def disown(self, failure: Exception) -> None:
         """In a forked child: what waits here is the parent's, and its task takes it."""
@@ -122,7 +122,7 @@ class Inbox:
         self._sizes.clear()
         self._current = iter(())
         self._waiter = self._takers = None
-        self.witness = self.go_on = None
+        self.go_on = None
         self.failure, self.is_over = failure, True
 
     def wake(self) -> None:
@@ -218,11 +218,21 @@ class Inbox:
             if taken >= BREATH_MESSAGES:
                 taken = 0
                 await asyncio.sleep(0)
-            if self._advance() is None:
-                taken = 0
-                if not await self._more():
+            is_awaited = self._own is not None or self.taken is not None or self.go_on is not None
+            if (self._queue or is_awaited) and self._advance() is not None:
+                continue
+            taken = 0
+            while not self._queue:  # as in `_more`: a message alone waits here, and every call counts
+                if self.failure is not None:
+                    self.raise_failure()
+                if self.is_over:
                     return
-                self._enter(own[0])
+                waiter = self._claim()
+                try:
+                    await waiter
+                finally:
+                    self._waiter = None
+            self._task, self._stream = asyncio.current_task(self._loop), own[0]
 
     def batches(self) -> AsyncIterator[Sequence[Delivery] | Event]:
         own: list[ref[AsyncIterator[object]]] = []
@@ -285,7 +295,7 @@ class Inbox:
                 self.note_done()
 
     def _gather(self, events: list[Event], most: int | None) -> bool:
-        """What is left of the current batch, up to so many. If a call fails, what lies before that event comes first (False)."""
+        """Take at most `most` of the current batch. If a call fails, what lies before that event comes first (False)."""
         try:
             events.extend(islice(self._current, most))
         except Exception as error:
@@ -296,7 +306,7 @@ class Inbox:
         return True
 
     def fail_next(self, error: Exception) -> None:
-        """Raise this to whoever takes the next event, and then go on behind it."""
+        """Raise this where the next event is taken, and then go on behind it."""
 
         def fail() -> Iterator[Event]:
             raise error
@@ -356,7 +366,7 @@ class Inbox:
         self._waiter = waiter = self._loop.create_future()
         return waiter
 
-    # Who reads, and how far it is.
+    # Which task reads, and how far it is.
 
     def _enter(self, stream: ref[AsyncIterator[object]] | None) -> None:
         """The running task takes events, by this stream if by any. Told once a wait: a stream seldom changes hands."""

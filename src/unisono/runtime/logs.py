@@ -20,12 +20,11 @@ from unisono.core.events import Diverged, Entered, Happening, Moving, Replaced, 
 from unisono.core.membership.context import Evicted, Left, Refused
 from unisono.core.text import shorten
 from unisono.runtime.named_peers import Trouble
-from unisono.runtime.observe import call_at_end, count_drops, observe_turns
 from unisono.trace.sanitize import cut, json_text, sanitize
 
 if TYPE_CHECKING:
-    from unisono.runtime.group import Group
     from unisono.runtime.journal.records import Undecided
+    from unisono.runtime.running import RunningMember
 
 LOGGER = logging.getLogger("unisono")
 DROPS_EVERY_S = 1.0
@@ -88,18 +87,18 @@ class _Said:
 class Reporter:
     """Writes the log of one member."""
 
-    def __init__(self, group: Group, logger: logging.Logger = LOGGER) -> None:
-        self._group = group
+    def __init__(self, member: RunningMember, logger: logging.Logger = LOGGER) -> None:
+        self._member = member
         self._logger = logger
-        self._fields = {"group": group.name, "member": str(group.id)}
-        self._dropped = count_drops(group)
+        self._fields = {"group": member.name, "member": str(member.id)}
+        self._dropped = member.count_drops()
         self._strays = 0  # looks in a row that found datagrams of other views, since the last view
         self._has_view = False
         self._said: dict[str, dict[Trouble, _Said]] = {}  # by peer, while it does not answer
         self._turned_away: dict[str, str] = {}  # members that were told of, and why they are not taken in
 
     def tell(self, events: list[Happening], now: int) -> None:
-        """After a turn: whatever is worth a line."""
+        """After a turn, write what is worth a line."""
         for event in events:
             if isinstance(event, Entered):
                 self._tell_view(event)
@@ -180,7 +179,7 @@ class Reporter:
 
     def tell_drops(self) -> None:
         """What was dropped since the last time: one line, with a count for each reason."""
-        drops = count_drops(self._group)
+        drops = self._member.count_drops()
         added = {reason: count - self._dropped.get(reason, 0) for reason, count in drops.items()}
         added = {reason: count for reason, count in added.items() if count > 0}
         self._strays = self._strays + 1 if "other view" in added else 0
@@ -201,20 +200,19 @@ class Reporter:
 
     def _tell_named_drops(self, added: dict[str, int]) -> None:
         """What was dropped of senders that can be named; the rest stays in `added`."""
-        driver = self._group._driver
-        if driver.peers is not None:
-            for reason, count in driver.peers.take_attributed().items():
-                if added.get(reason, 0) <= count:
-                    added.pop(reason, None)
-                else:
-                    added[reason] -= count
-            for sentence in driver.peers.take_strangers():
-                self._log(logging.WARNING, sentence)
+        peers = self._member.peers
+        for reason, count in peers.take_attributed().items():
+            if added.get(reason, 0) <= count:
+                added.pop(reason, None)
+            else:
+                added[reason] -= count
+        for sentence in peers.take_strangers():
+            self._log(logging.WARNING, sentence)
         if not NAMED.intersection(added):
             return
         for reason in NAMED:
             added.pop(reason, None)
-        for address, reason in driver.member.turned_away.items():
+        for address, reason in self._member.member.turned_away.items():
             if self._turned_away.get(address) != reason:
                 self._turned_away[address] = reason
                 self._log(logging.WARNING, f"{_foreign(address)} is not taken in: {_foreign(reason)}", peer=address)
@@ -226,10 +224,7 @@ class Reporter:
 
         That a peer is silent that was a member before is no warning: the view that it left was a line.
         """
-        peers = self._group._driver.peers
-        if peers is None:
-            return
-        now = self._group._driver.clock()
+        peers, now = self._member.peers, self._member.now
         reports = [one for one in peers.reports() if one.trouble is not Trouble.SILENT or not one.was_met]
         due = [report for report in reports if self._is_due(report.peer, report.trouble, now)]
         remarks = peers.remarks()
@@ -260,8 +255,8 @@ class Reporter:
         self._logger.log(
             level,
             "%s of %s: %s",
-            self._group.id.short,
-            sanitize(self._group.name),
+            self._member.id.short,
+            sanitize(self._member.name),
             sanitize(shorten(text)),
             extra={"fields": self._fields | fields},
         )
@@ -282,34 +277,34 @@ def _foreign(text: str) -> str:
     return sanitize(cut(text))
 
 
-def attach(group: Group, loop: asyncio.AbstractEventLoop, logger: logging.Logger = LOGGER) -> Reporter | None:
-    """Let a member write the log, if anyone would read it."""
+def attach(member: RunningMember, loop: asyncio.AbstractEventLoop, logger: logging.Logger = LOGGER) -> Reporter | None:
+    """Let a member write the log, unless no handler would show it."""
     if not is_heard(logger, logging.ERROR):
         return None
-    reporter = Reporter(group, logger)
-    if group._journal is not None and group._journal.undecided is not None:
-        reporter.tell_undecided(group._journal.undecided)
-    if group._entered is not None:  # alone at once
-        reporter.tell([group._entered], 0)
+    reporter = Reporter(member, logger)
+    if member.journal is not None and member.journal.undecided is not None:
+        reporter.tell_undecided(member.journal.undecided)
+    if member.entered is not None:  # alone at once
+        reporter.tell([member.entered], 0)
     else:
         reporter.tell_peers()  # names that are not known
-    observe_turns(group, reporter.tell)
-    group.on_replaced = reporter.tell_replaced
+    member.observers.turn.append(reporter.tell)
+    member.observers.replaced.append(reporter.tell_replaced)
     timer = _Every(loop, DROPS_EVERY_S, reporter.look)
-    pulse = _Pulse(group, loop, reporter.tell_blocked)
+    pulse = _Pulse(member, loop, reporter.tell_blocked)
 
     def end() -> None:
         timer.stop()
         pulse.stop()
         reporter.tell_drops()
 
-    call_at_end(group, end)
+    member.call_at_end(end)
     return reporter
 
 
-def tell_failed_leave(group: Group, failure: Exception) -> None:
-    """Leaving failed while an earlier error, or a cancellation, was on its way: that one is raised, and this is only logged."""
-    LOGGER.warning("%s of %s: %s", group.id.short, sanitize(group.name), sanitize(shorten(str(failure))))
+def tell_failed_leave(member: RunningMember, failure: Exception) -> None:
+    """Log that leaving failed while an earlier error, or a cancellation, was on its way, which is raised instead."""
+    LOGGER.warning("%s of %s: %s", member.id.short, sanitize(member.name), sanitize(shorten(str(failure))))
 
 
 def is_heard(logger: logging.Logger = LOGGER, level: int = logging.WARNING) -> bool:
@@ -344,16 +339,21 @@ class _Every:
 class _Pulse:
     """Notices that the event loop has not run for longer than the others wait for a silent member."""
 
-    def __init__(self, group: Group, loop: asyncio.AbstractEventLoop, tell: Callable[[int, int], None]) -> None:
-        self._group, self._tell = group, tell
-        self._patience_ns = group._driver.member.settings.detector.suspicion_ns_min
-        self._ran_at = group._driver.clock()
-        observe_turns(group, lambda events, now: self._beat(now))
-        self._timer = _Every(loop, self._patience_ns / PULSES / 1e9, lambda: self._beat(group._driver.clock()))
+    def __init__(
+        self, member: RunningMember, loop: asyncio.AbstractEventLoop, tell: Callable[[int, int], None]
+    ) -> None:
+        self._member, self._tell = member, tell
+        self._patience_ns = member.member.settings.detector.suspicion_ns_min
+        self._ran_at = member.now
+        member.observers.turn.append(self._turned)
+        self._timer = _Every(loop, self._patience_ns / PULSES / 1e9, lambda: self._beat(member.now))
+
+    def _turned(self, events: list[Happening], now: int) -> None:
+        self._beat(now)
 
     def _beat(self, now: int) -> None:
         blocked_ns, self._ran_at = now - self._ran_at, now
-        entered = self._group._entered
+        entered = self._member.entered
         if blocked_ns > self._patience_ns and entered is not None and len(entered.view) > 1:
             self._tell(blocked_ns, self._patience_ns)
 

@@ -1,7 +1,7 @@
 """A page of metrics for Prometheus: `join(..., metrics="127.0.0.1:9100")`.
 
-The numbers are read when the page is asked for, in the member's own event loop, so a member that nobody scrapes does nothing for
-it. The only exception is the latency of own casts, from the turn that sends a message to the turn that delivers it here: one
+The numbers are read when the page is asked for, in the member's own event loop, so they cost nothing between two scrapes. The only
+exception is the latency of own casts, from the turn that sends a message to the turn that delivers it here: one
 message at a time is followed, which costs two comparisons a turn.
 
 Members are labelled by their addresses, so that a restart makes no new series; `unisono_member_info` has the incarnation.
@@ -17,10 +17,9 @@ from unisono.core.errors import Misuse
 from unisono.core.events import Happening
 from unisono.core.types import MemberId
 from unisono.runtime.addresses import split
-from unisono.runtime.observe import call_at_end, count_drops, observe_turns
 
 if TYPE_CHECKING:
-    from unisono.runtime.group import Group
+    from unisono.runtime.running import RunningMember
 
 BUCKETS_S = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
@@ -36,15 +35,15 @@ PAGE_EVERY_S = 0.1
 class Metrics:
     """The metrics of one member."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, member: RunningMember) -> None:
         try:
             from prometheus_client import CollectorRegistry, Histogram
         except ImportError:
             raise Misuse(
                 "metrics need the package prometheus-client: install `unisono[metrics]`, or leave metrics out."
             ) from None
-        self._group = group
-        self._labels = {"group": group.name, "member": group.id.address}
+        self._member = member
+        self._labels = {"group": member.name, "member": member.id.address}
         self.registry = CollectorRegistry(auto_describe=False)
         self._latency = Histogram(
             "unisono_delivery_seconds",
@@ -57,18 +56,18 @@ class Metrics:
         self._followed_at = 0
         self._followed_to = 0  # all below this index were cast when it was chosen
         self.registry.register(self)
-        observe_turns(group, self._turned)
+        member.observers.turn.append(self._turned)
 
     def _turned(self, events: list[Happening], now: int) -> None:
         if self._followed >= 0:
-            if self._group._receipts.delivered_to > self._followed:
+            if self._member.receipts.delivered_to > self._followed:
                 self._latency.observe((now - self._followed_at) / 1e9)
                 self._followed = -1
             return
-        cast = self._group._driver.member.cast_index
+        cast = self._member.member.cast_index
         if cast > self._followed_to:
             self._followed_to = cast
-            if self._group._receipts.delivered_to >= cast:
+            if self._member.receipts.delivered_to >= cast:
                 self._latency.observe(0.0)  # delivered in the very turn that sent it
             else:
                 self._followed, self._followed_at = cast - 1, now
@@ -78,8 +77,8 @@ class Metrics:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
         names, values = list(self._labels), list(self._labels.values())
-        member = self._group._driver.member
-        tally, status = member.tally, self._group.status()
+        member = self._member.member
+        tally, status = member.tally, self._member.status()
 
         def counter(name: str, text: str, value: float) -> Any:
             family = CounterMetricFamily(f"unisono_{name}", text, labels=names)
@@ -92,7 +91,7 @@ class Metrics:
             return family
 
         info = InfoMetricFamily("unisono_member", "Which life of the process this is.", labels=names)
-        info.add_metric(values, {"incarnation": str(self._group.id.incarnation)})
+        info.add_metric(values, {"incarnation": str(self._member.id.incarnation)})
         yield info
         yield counter("casts", "Messages cast here.", tally.casts)
         yield counter(
@@ -122,17 +121,19 @@ class Metrics:
         yield self._by_peer("window_use_packets", "Own packets that a peer has not acknowledged.", tally.window_use)
         slowest = member.slowest
         lasted = {} if slowest is None else {slowest.member: slowest.lasted_ns / 1e9}
-        yield self._by_peer("slowest_receiver_seconds", "Who holds the window shut, and for how long.", lasted)
+        yield self._by_peer(
+            "slowest_receiver_seconds", "Which receiver keeps the window closed, and for how long.", lasted
+        )
         missing = GaugeMetricFamily(
             "unisono_peer_silent_seconds",
             "How long a named peer outside of the view has not answered, and what keeps it away.",
             labels=[*names, "peer", "reason"],
         )
-        for report in () if self._group._driver.peers is None else self._group._driver.peers.reports():
+        for report in self._member.peers.reports():
             missing.add_metric([*values, report.peer, report.trouble.value], report.silent_ns / 1e9)
         yield missing
         drops = CounterMetricFamily("unisono_drops", "What was refused or lost, by reason.", labels=[*names, "reason"])
-        for reason, count in count_drops(self._group).items():
+        for reason, count in self._member.count_drops().items():
             drops.add_metric([*values, reason], count)
         yield drops
 
@@ -194,7 +195,7 @@ class MetricsServer:
                 await writer.drain()
                 writer.close()
         except (TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError, OSError, asyncio.CancelledError):
-            pass  # no request that anyone could answer, or nobody who takes the answer
+            pass  # it is no HTTP request, or the answer is not taken
         finally:
             self._open.pop(writer, None)
             writer.transport.abort()  # `close` alone would wait for a reader that never reads
@@ -226,9 +227,9 @@ class MetricsServer:
             writer.transport.abort()
 
 
-async def serve(group: Group, listen: str) -> MetricsServer:
+async def serve(member: RunningMember, listen: str) -> MetricsServer:
     """Publish a member's metrics until it leaves."""
-    server = MetricsServer(Metrics(group))
+    server = MetricsServer(Metrics(member))
     await server.open(listen)
-    call_at_end(group, server.close)
+    member.call_at_end(server.close)
     return server

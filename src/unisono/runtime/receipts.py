@@ -21,11 +21,12 @@ from unisono.core.types import Key, MemberId
 from unisono.core.views.contiguous import Prefix
 from unisono.core.views.own_casts import Doubt
 from unisono.runtime.errors import TimedOut, Uncertain, fresh
+from unisono.runtime.observers import Observers
 
 SWEEP_MIN = 64
-"""Fewer waits are not worth a sweep."""
+"""With fewer waits, a sweep is not worth its cost."""
 GRACE_S = 1.0
-"""If a task that has read from the group waits for `applied` and nobody else reads for this long, nobody will."""
+"""If the task that reads the group waits for `applied` and no other task reads for this long, none will."""
 
 
 class Stage(StrEnum):
@@ -50,22 +51,20 @@ class Reader(Protocol):
         """Whether the caller handles an event of the stream now, so that no other event is taken before it goes on."""
 
     def who_reads(self) -> object:
-        """Who has taken the last event."""
+        """The task or thread that has taken the last event."""
 
     def who_asks(self) -> object:
-        """Who calls."""
-
-
-Witness = Callable[[Stage, int, str, Sequence[MemberId]], None]
-"""Told what the application was told: the stage, the message, "ok" or "uncertain", and the members known to have it."""
+        """The task or thread that calls."""
 
 
 class Receipts:
     """How far the own messages of one member have come, and who waits for that."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, member: MemberId, observers: Observers | None = None) -> None:
         self._loop = loop
-        self.member: MemberId  # whose messages
+        self.member = member
+        """Whose messages these are."""
+        self._observers = observers or Observers()
         self._delivered = Prefix()  # out of order if an order of several services does so
         self._applied = Prefix()
         self.settled_to = 0
@@ -80,7 +79,6 @@ class Receipts:
         self.urge: Callable[[], None] = lambda: None
         """Called when a task begins to wait for a message to be stable."""
         self.reader: Reader | None = None
-        self.witness: Witness | None = None
 
     @property
     def delivered_to(self) -> int:
@@ -144,9 +142,18 @@ class Receipts:
         self._failure = failure
         self._waiting = {stage: [] for stage in Stage}
         self.is_applied_awaited = False
-        self.witness = None
 
     # Questions.
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether an observer is told each answer of a receipt."""
+        return bool(self._observers.receipt)
+
+    def tell(self, stage: Stage, index: int, outcome: str, known: Sequence[MemberId]) -> None:
+        """Tell the observers an answer: "ok" or "uncertain", and the members known to have the message."""
+        for look in self._observers.receipt:
+            look(stage, index, outcome, known)
 
     def has(self, index: int, stage: Stage) -> bool:
         """Whether a message has reached a stage."""
@@ -228,7 +235,7 @@ class Receipts:
         def look() -> None:
             if not future.done() and reader.who_reads() == asker:
                 future.set_exception(
-                    self._deadlock(index, f"by the reader of the group, and nobody else has read for {GRACE_S:g} s")
+                    self._deadlock(index, f"by the reader of the group, and no other task has read for {GRACE_S:g} s")
                 )
 
         return self._loop.call_later(GRACE_S, look)
@@ -327,7 +334,7 @@ class Receipt:
         Raises `TimedOut` after `timeout` seconds, and `Uncertain` if it was delivered on the way out of the primary view. A
         message that is not for this member (`to=`) counts as delivered and applied at once.
         """
-        await self._wait(Stage.DELIVERED, timeout)
+        await self.wait(Stage.DELIVERED, timeout)
 
     async def applied(self, timeout: float | None = None) -> None:
         """Wait until this program is done with the message: it took the event and asked for the next one, or the function
@@ -335,7 +342,7 @@ class Receipt:
 
         Raises as `delivered` does, and `Misuse` if the task that reads the group awaits it.
         """
-        await self._wait(Stage.APPLIED, timeout)
+        await self.wait(Stage.APPLIED, timeout)
 
     async def stable(self, timeout: float | None = None) -> None:
         """Wait until every member of the message's view (with `to=`: every addressee) is certain to deliver it, unless that
@@ -343,30 +350,41 @@ class Receipt:
 
         Raises `TimedOut` after `timeout` seconds, and `Uncertain` if the view ended before that was known.
         """
-        await self._wait(Stage.STABLE, timeout)
+        await self.wait(Stage.STABLE, timeout)
 
     @property
     def is_delivered(self) -> bool:
-        return self._has(Stage.DELIVERED)
+        return self.has(Stage.DELIVERED)
 
     @property
     def is_applied(self) -> bool:
-        return self._has(Stage.APPLIED)
+        return self.has(Stage.APPLIED)
 
     @property
     def is_stable(self) -> bool:
-        return self._has(Stage.STABLE)
+        return self.has(Stage.STABLE)
 
-    def _has(self, stage: Stage) -> bool:
+    # The same by stage, for code that stands between the application and its receipts (`unisono.sync`).
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether each answer is told to an observer, so that none may be given without asking."""
+        return self._receipts.is_observed
+
+    def has(self, stage: Stage) -> bool:
+        """Whether the message has reached a stage."""
         return self._receipts.has(self._index, stage)
 
-    def _is_plainly(self, stage: Stage) -> bool:
+    def is_plainly(self, stage: Stage) -> bool:
+        """Whether the message is known at a glance to have reached a stage. Any thread may ask."""
         return self._receipts.is_plainly(self._index, stage)
 
-    def _check(self, stage: Stage) -> bool:
+    def check(self, stage: Stage) -> bool:
+        """Whether the message has reached a stage; raises `Uncertain` if that will never be confirmed."""
         return self._receipts.check(self._index, stage)
 
-    async def _wait(self, stage: Stage, timeout: float | None, reader: Reader | None = None) -> None:
+    async def wait(self, stage: Stage, timeout: float | None, reader: Reader | None = None) -> None:
+        """Wait for a stage. `reader` stands for the caller's way of reading, if not the group's own."""
         try:
             await self._receipts.wait(self._index, stage, timeout, reader)
         except Uncertain as error:
@@ -376,14 +394,13 @@ class Receipt:
 
     def _record(self, stage: Stage, outcome: str, known: Sequence[MemberId] = ()) -> None:
         """Record each stage once, however often it is asked for; a positive answer to `applied` stands for `delivered`, too."""
-        witness = self._receipts.witness
-        if witness is None:
+        if not self._receipts.is_observed:
             return
         told: frozenset[Stage] = getattr(self, "_told", frozenset())
         if stage not in told:
             implied = {Stage.DELIVERED} if stage is Stage.APPLIED and outcome == "ok" else set()
             self._told = told | implied | {stage}
-            witness(stage, self._index, outcome, known)
+            self._receipts.tell(stage, self._index, outcome, known)
 
 
 class DatagramReceipt(Receipt):
@@ -391,20 +408,20 @@ class DatagramReceipt(Receipt):
 
     __slots__ = ()
 
-    def _has(self, stage: Stage) -> bool:
-        return stage is not Stage.STABLE and super()._has(stage)
+    def has(self, stage: Stage) -> bool:
+        return stage is not Stage.STABLE and super().has(stage)
 
-    def _is_plainly(self, stage: Stage) -> bool:
-        return stage is not Stage.STABLE and super()._is_plainly(stage)
+    def is_plainly(self, stage: Stage) -> bool:
+        return stage is not Stage.STABLE and super().is_plainly(stage)
 
-    def _check(self, stage: Stage) -> bool:
+    def check(self, stage: Stage) -> bool:
         if stage is Stage.STABLE:
             raise Misuse(
                 f"message {self._index} is a datagram, which is not repeated if it gets lost, so it is never stable: "
                 "cast it with another service."
             )
-        return super()._check(stage)
+        return super().check(stage)
 
-    async def _wait(self, stage: Stage, timeout: float | None, reader: Reader | None = None) -> None:
-        self._check(stage)
-        await super()._wait(stage, timeout, reader)
+    async def wait(self, stage: Stage, timeout: float | None, reader: Reader | None = None) -> None:
+        self.check(stage)
+        await super().wait(stage, timeout, reader)

@@ -24,50 +24,69 @@ from contextvars import Context, copy_context
 from functools import wraps
 from math import ceil, inf
 from random import Random
-from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from unisono.core.errors import Misuse, UnisonoError
+from unisono.core.types import MemberId
 from unisono.core.wire.frame import HEAD_BYTES, group_tag
+from unisono.environment import Address, Environment, Resident, within
 from unisono.sim.group_network import DatagramNetwork
 from unisono.sim.process import Crashed, Guarded, Life, Process, life_of
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-Group: TypeAlias = Any  # the runtime's: it knows this loop by its attributes, and this module does not know the runtime
 BEGIN_NS = 10**9
 """When the clock starts: incarnations are taken from it, and must be above 0."""
 PASSES_MAX = 4_000
-"""After so many passes of the loop in a row without a wait, somebody polls for what time has to bring: it goes on …"""
+"""After this many iterations of the loop in a row without a wait, a task polls for what time has to bring: time goes on …"""
 PASSES_MORE = 10
-"""… and again after so many more, until there is a wait: there may be thousands of datagrams to come before there is room."""
+"""… and again after this many more, until there is a wait: there may be thousands of datagrams to come before there is room."""
 PASSES_STUCK = 1_000_000
-"""… and if no timer is set, after so many nothing can bring it. Who only has much to do may take as many as it likes below that."""
+"""… and if no timer is set, after this many nothing can bring it. Programs that are only busy take fewer."""
 LIMIT_S = 3_600.0
-"""So much virtual time a run may take unless told: a member always has a timer, so one that waits in vain would never end."""
+"""Default limit of virtual time: a member always has a timer, so a run that waits in vain would never end."""
 
 
-class VirtualEndpoint(Protocol):
-    """A host and a port, whose text is the address."""
-
-    @property
-    def host(self) -> str: ...
+class JoinedGroup(Protocol):
+    """A group as tests have it from `unisono.join`."""
 
     @property
-    def port(self) -> int: ...
+    def name(self) -> str: ...
+
+    @property
+    def id(self) -> MemberId: ...
 
 
 class Stuck(UnisonoError):
     """Every task waits, or asks without an end, and no timer is set: nothing can ever happen. Or it took longer than it may."""
 
 
-class OpenGroups(list[Group]):
-    """The groups that are open, in the order of their joining. A process knows its own."""
+class Residents:
+    """The members that were started on a loop."""
 
-    def append(self, group: Group) -> None:
-        super().append(group)
+    def __init__(self) -> None:
+        self._members: dict[tuple[str, MemberId], Resident] = {}
+        self._open: list[Resident] = []  # in the order of their joining
+
+    def welcome(self, member: Resident) -> None:
+        """Keep a member; a process knows its own."""
+        self._members[member.name, member.id] = member
+        self._open.append(member)
+        member.call_at_end(lambda: self._open.remove(member))
         life = life_of(None)
         if life is not None:
-            life.groups.append(group)
+            life.members.append(member)
+
+    def find(self, group: JoinedGroup) -> Resident:
+        """The member behind a group of the application's, whether it has left or not."""
+        return self._members[group.name, group.id]
+
+    def is_open(self, member: Resident) -> bool:
+        return member in self._open
+
+    def explain(self) -> str:
+        """What each member waits for."""
+        return "".join(f" {member.id}: {' '.join(member.explain()) or 'nothing waits.'}" for member in self._open)
 
 
 class _Selector(selectors.BaseSelector):
@@ -93,7 +112,7 @@ class _Selector(selectors.BaseSelector):
         else:
             self._looks += 1
             if self._looks >= PASSES_MAX:
-                looks, self._looks = self._looks, 0  # whoever is told that it is stuck may end in peace
+                looks, self._looks = self._looks, 0  # a task that catches `Stuck` may end in peace
                 self._looks = PASSES_MAX - PASSES_MORE if self._look(looks) else looks
         return []
 
@@ -113,10 +132,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.seed = seed
         self._limit_s = inf if limit is None else limit
         self._end_ns = BEGIN_NS + self._limit_s * 1e9
-        self.unisono_groups = OpenGroups()
-        self.unisono_clock = lambda: self.now_ns
-        self.unisono_random = Random(f"{seed}/members")
-        self.unisono_network = Network(self, delay)
+        self.residents = Residents()
+        self.network = Network(self, delay)
+        self.environment = Environment(
+            clock=self.read_clock,
+            wall_clock=self.read_clock,
+            random=Random(f"{seed}/members"),
+            ports=self.network,
+            welcome=self.residents.welcome,
+        )
+
+    def read_clock(self) -> int:
+        return self.now_ns
 
     def time(self) -> float:
         return self.now_ns / 1e9
@@ -130,13 +157,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if then_ns <= self._end_ns:
             self.now_ns = then_ns
             return
-        self._end_ns = then_ns + self._limit_s * 1e9  # whoever is told that it is stuck may end in peace
-        waits = "".join(
-            f" {group.id}: {' '.join(group.explain()) or 'nothing waits.'}" for group in self.unisono_groups
-        )
+        self._end_ns = then_ns + self._limit_s * 1e9  # a task that catches `Stuck` may end in peace
         raise Stuck(
             f"with seed {self.seed!r} it is not over after {self._limit_s:g} s of virtual time: which event was to come? Give a "
-            f"larger limit if it takes so long.{waits}"
+            f"larger limit if it takes so long.{self.residents.explain()}"
         )
 
     def _look(self, passes: int) -> bool:
@@ -208,7 +232,8 @@ class Network(DatagramNetwork):
         self.datagram_bytes = DATAGRAM_BYTES
         self._loop = loop
         self._ports: dict[str, SimulatedPort] = {}
-        self._thaws: dict[object, asyncio.TimerHandle] = {}  # by member, of those that stand still
+        self._thaws: dict[Resident, asyncio.TimerHandle] = {}  # of members that stand still
+        self._outside = Context()  # of no process
         self._owners: dict[str, tuple[Life, Context]] = {}  # by address, of ports of processes
         self._processes: list[Process] = []
 
@@ -242,9 +267,13 @@ class Network(DatagramNetwork):
         """What has ended processes, and no task has heard of it."""
         return [(one.name, error) for one in self._processes if (error := one.take_error()) is not None]
 
+    def note_outside(self) -> None:
+        """What belongs to no process runs in the context of this call."""
+        self._outside = copy_context()
+
     # Ports and faults.
 
-    def port(self, listen: VirtualEndpoint | None, peers: Sequence[VirtualEndpoint]) -> SimulatedPort:
+    def port(self, listen: Address | None, peers: Sequence[Address]) -> SimulatedPort:
         """The port at an address; without one, the first of `peers` that is free."""
         if listen is None:
             free = [peer for peer in peers if str(peer) not in self._ports]
@@ -263,27 +292,30 @@ class Network(DatagramNetwork):
             raise Misuse(f"{address} belongs to another process: give each process an address of its own.")
         return self._ports[address]
 
-    def crash(self, group: Group) -> None:
-        """The member ends here and now, without a word. Its application goes on: `process` runs one that ends with it."""
-        if group._journal is not None:
-            group._journal.abandon()
-        group._fail(Crashed(f"{group.id} was crashed."))
-        group._inbox.is_told = True  # it was on purpose, so leaving its block is no second surprise
+    def crash(self, group: JoinedGroup) -> None:
+        """End the member here and now, without a word. Its application goes on: `process` runs one that ends with it."""
+        self.crash_member(self._loop.residents.find(group))
 
-    def pause(self, group: Group, seconds: float) -> None:
-        """The member's process stands still for a while; what is sent to it waits in its socket. Of several pauses the last to end
-        counts."""
-        group._driver.freeze()
-        before = self._thaws.get(group.id)
+    def crash_member(self, member: Resident) -> None:
+        member.crash(Crashed(f"{member.id} was crashed."))
+
+    def pause(self, group: JoinedGroup, seconds: float) -> None:
+        """Let the member's process stand still for a while; what is sent to it waits in its socket.
+
+        Of several pauses the last to end counts.
+        """
+        member = self._loop.residents.find(group)
+        member.freeze()
+        before = self._thaws.get(member)
         if before is not None:
             if before.when() >= self._loop.time() + seconds:
                 return
             before.cancel()
-        self._thaws[group.id] = self._loop.call_later(seconds, self._thaw, group)
+        self._thaws[member] = self._loop.call_later(seconds, self._thaw, member)
 
-    def _thaw(self, group: Group) -> None:
-        del self._thaws[group.id]
-        group._driver.thaw()
+    def _thaw(self, member: Resident) -> None:
+        del self._thaws[member]
+        member.thaw()
 
     def transmit(self, source: str, target: str, datagram: bytes) -> None:
         life = life_of(None)
@@ -292,7 +324,7 @@ class Network(DatagramNetwork):
         for arrival, copy in self.fate(source, target, datagram, self._loop.now_ns):
             delay = max(0, arrival - self._loop.now_ns) / 1e9
             self._loop.call_later(
-                delay, self._arrive, source, target, copy, context=None if life is None else Context()
+                delay, self._arrive, source, target, copy, context=None if life is None else self._outside.copy()
             )
 
     def _arrive(self, source: str, target: str, datagram: bytes) -> None:
@@ -315,7 +347,7 @@ class Network(DatagramNetwork):
 class SimulatedPort:
     """Where members at one simulated address send and receive: what a socket is elsewhere."""
 
-    def __init__(self, network: Network, endpoint: VirtualEndpoint) -> None:
+    def __init__(self, network: Network, endpoint: Address) -> None:
         self._network = network
         self.endpoint = endpoint
         self._receivers: dict[bytes, Callable[[list[memoryview]], None]] = {}
@@ -333,7 +365,7 @@ class SimulatedPort:
         self.release()
 
     def release(self) -> None:
-        """Give the address back if nobody uses it."""
+        """Give the address back unless it is in use."""
         if not self._receivers:
             self._network.forget(self)
 
@@ -369,14 +401,16 @@ def in_virtual_time(
     loss: float = 0.0,
     limit: float | None = LIMIT_S,
 ) -> T:
-    """Run one coroutine function, which is given the network, in virtual time; `limit` seconds of it at most."""
+    """Run a coroutine function, which is given the network, in virtual time, for at most `limit` seconds of it."""
     if limit is not None and not limit > 0:
         raise Misuse(f"limit = {limit!r} is impossible: choose seconds of virtual time above 0, or None for no limit.")
     loop = VirtualLoop(seed, delay, limit)
-    network = loop.unisono_network
+    network = loop.network
     network.loss = loss
     try:
-        result = loop.run_until_complete(main(network))
+        with within(loop.environment):
+            network.note_outside()
+            result = loop.run_until_complete(main(network))
         for name, error in network.take_errors():
             error.add_note(f"raised by {name}")
             raise error

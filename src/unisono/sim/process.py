@@ -13,14 +13,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse, UnisonoError
 
 if TYPE_CHECKING:
+    from unisono.environment import Resident
     from unisono.sim.loop import Network, VirtualLoop
-
-Group: TypeAlias = Any  # the runtime's, which this package does not know
 
 
 class Crashed(UnisonoError):
@@ -33,7 +32,7 @@ class State(Enum):
     RUNNING = "running"
     PAUSED = "paused"  # keeps them for later
     DEAD = "dead"  # likewise, until the test is over
-    BURIED = "buried"  # runs them: its tasks are being cancelled, and reach nobody
+    BURIED = "buried"  # runs them: its tasks are being cancelled, and are cut off from the network
 
 
 class Life:
@@ -43,7 +42,7 @@ class Life:
         self.name = name
         self.state = State.RUNNING
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.groups: list[Group] = []
+        self.members: list[Resident] = []
         self.held: list[Guarded] = []
 
     @property
@@ -171,8 +170,8 @@ class Process:
         self._stay_asleep()
         for life in self._lives:
             if life.state is not State.BURIED:
-                for group in self._open_groups(life):
-                    self._network.crash(group)
+                for member in self._open_members(life):
+                    self._network.crash_member(member)
                 self._release(life, State.BURIED)
 
     # One life.
@@ -204,13 +203,13 @@ class Process:
         self._stay_asleep()
         life = self._life
         life.state = State.DEAD
-        for group in self._open_groups(life):
-            self._network.crash(group)
+        for member in self._open_members(life):
+            self._network.crash_member(member)
         self._network.close_ports_of(life)
         self._over.set()
 
-    def _open_groups(self, life: Life) -> list[Group]:
-        return [group for group in life.groups if group in self._loop.unisono_groups]
+    def _open_members(self, life: Life) -> list[Resident]:
+        return [member for member in life.members if self._loop.residents.is_open(member)]
 
     def _release(self, life: Life, state: State) -> None:
         life.state = state
