@@ -9,9 +9,11 @@ was shown that C never had.
 
 from __future__ import annotations
 
-from unisono.core.ordering import Report
+from collections.abc import Mapping
+
+from unisono.core.ordering import Cut, Report
 from unisono.core.streams.streams import Streams
-from unisono.core.types import Rank
+from unisono.core.types import Packet, Rank, Slot
 from unisono.core.views.engine import Phase, ViewEngine
 
 
@@ -27,6 +29,10 @@ class LeakyEngine(ViewEngine):
         report = super().block()
         self.phase = Phase.RUNNING
         return report
+
+    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
+        super().close(cut, missing)
+        self.phase = Phase.RUNNING
 
 
 class LeakyEngineOfSwarm(LeakyEngine):

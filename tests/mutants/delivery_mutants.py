@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from unisono.core.member.member import Member
-from unisono.core.outbox import Outbox
 from unisono.core.types import Batch
 from unisono.core.views.engine import ViewEngine
 
@@ -22,9 +21,9 @@ class _Tampers(ViewEngine):
     _seen = 0
     has_tampered = False
 
-    def _show(self, out: Outbox) -> None:
+    def _show(self, batches: Sequence[Batch]) -> None:
         start = len(self._events)
-        super()._show(out)
+        super()._show(batches)
         shown, self._events[start:] = self._events[start:], []
         for event in shown:
             is_counted = isinstance(event, Batch) and event.to is None

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import accumulate
 from operator import attrgetter
@@ -198,10 +198,6 @@ class ViewEngine:
             self.own_shown, self.own_safe = [], []
         if self.phase is Phase.RUNNING:
             self._take_turn(now, out)
-            if out.deliver and not self._noting:
-                self._pass_gate(0)
-        if out.deliver:
-            self._show(out)
         if out.to_all:
             self._retain_own(out.to_all)
         effects.partial, self._partial = self._partial, False
@@ -246,14 +242,9 @@ class ViewEngine:
         for slot, packet in missing.items():
             self._demand_slot(slot, packet)
         mark = len(self._out.notes)
+        self.ordering.close(cut, missing, self._out)
         if self._noting:
-            for slot in sorted(missing):
-                self._note_receive(missing[slot])
-        try:
-            self.ordering.close(cut, missing, self._out)
-        except PeerFault:
-            del self._out.notes[mark:]
-            raise
+            self._note_received(mark, [missing[slot] for slot in sorted(missing)])
         self.phase = Phase.CLOSED
         assert not self._out.to_all, "a view that is closed casts nothing"
         assert not self._out.to_one
@@ -268,9 +259,7 @@ class ViewEngine:
     def _show_remainder(self, together: Sequence[MemberId], is_primary: bool) -> None:
         self._events.append(Transition(tuple(together), is_primary, self.view.id))
         remainder, self._remainder = self._remainder, []
-        for batch in remainder:  # all of `together` have taken in what the cut delivers
-            self._let_pass(batch)
-        self._show(self._out)
+        self._show(remainder)  # all of `together` have taken in what the cut delivers
         self.ended_addressed = dict(self._own_addressed)
         self._own_addressed.clear()
 
@@ -368,17 +357,16 @@ class ViewEngine:
         if self._gate[-1][1] is None:
             needs = tuple(taken)
             self._gate = [(batch, needs if needed is None else needed) for batch, needed in self._gate]
-        passing = 0
+        passing: list[Batch] = []
         for batch, needed in self._gate:
             if batch.safe and any(n > have for n, have in zip(needed or (), taken_by_all, strict=True)):
                 break
-            passing += 1
-            self._let_pass(batch)
+            passing.append(batch)
             if batch.safe and batch.origin == self.rank:
                 self.own_safe.append((batch.first, batch.first + batch.count))
         if passing:
-            del self._gate[:passing]
-            self._show(self._out)
+            del self._gate[: len(passing)]
+            self._show(passing)
 
     def shown(self) -> Effects:
         """What `release` has shown, as effects of the turn that was drained before it."""
@@ -453,14 +441,12 @@ class ViewEngine:
             self._hand_over(now, out)
         if self.quiet_at is not None and now >= self.quiet_at:
             self.quiet_at = None
-            delivered = len(out.deliver)
             self.ordering.quiet(out)
-            if self._noting:
-                self._pass_gate(delivered)
-        delivered = len(out.deliver)
+            if out.deliver:
+                self._pass_gate(out)
         self.ordering.end_turn(out)
-        if self._noting:
-            self._pass_gate(delivered)
+        if out.deliver:
+            self._pass_gate(out)
 
     def _submit(self, out: Outbox) -> None:
         """What was cast becomes batches: one where options and limits allow it."""
@@ -471,10 +457,12 @@ class ViewEngine:
             for some in (payloads,) if len(payloads) == 1 else self._cut(payloads):
                 batch = self._batch(first, some, options)
                 first += len(some)
-                mark, delivered = len(out.notes), len(out.deliver)
+                mark = len(out.notes)
                 self.ordering.submit(batch, out)
                 if self._noting:
-                    self._note_cast(batch, mark, delivered)
+                    self._note_cast(mark, batch)
+                if out.deliver:
+                    self._pass_gate(out)
         self.quiet_at = None  # an own cast acknowledges whatever was received before this turn
 
     def _cut(self, payloads: list[bytes]) -> list[list[bytes]]:
@@ -508,15 +496,12 @@ class ViewEngine:
             if self.faulty and sender in self.faulty:
                 continue
             batch: Batch | None = getattr(packet, "batch", None)
-            mark, delivered = len(out.notes), len(out.deliver)
-            if self._noting:
-                self._note_receive(packet)
+            mark = len(out.notes)
             try:
                 if batch is not None:
                     self._demand(sender, batch)
                 receive(sender, packet, out)
             except PeerFault as fault:
-                del out.notes[mark:]
                 self.faulty.add(sender)
                 self._faults.append(Fault(sender, str(fault), not isinstance(fault, Contradiction)))
                 continue
@@ -525,7 +510,9 @@ class ViewEngine:
             if type(packet) in numbered:
                 retained[sender].append(packet)
             if self._noting:
-                self._pass_gate(delivered)
+                self._note_received(mark, (packet,))
+            if out.deliver:
+                self._pass_gate(out)
         if self.quiet_at is None and self._ack_delay is not None:
             self.quiet_at = now + self._ack_delay
 
@@ -550,47 +537,36 @@ class ViewEngine:
             if type(packet) in numbered:
                 own.append(packet)
 
-    def _pass_gate(self, start: int) -> None:
-        """What the ordering has delivered from `start` on is shown now, unless it is safe or behind something that is."""
-        deliver = self._out.deliver
-        if not self._gate and not any(map(_is_safe, deliver[start:])):
-            if self._noting:
-                self._note_deliveries(start)
-            return
-        arrived = deliver[start:]
-        del deliver[start:]
-        for batch in arrived:
-            if self._gate or batch.safe:
-                self._gate.append((batch, None))
-            else:
-                self._let_pass(batch)
+    def _pass_gate(self, out: Outbox) -> None:
+        """What the ordering has delivered is shown now, unless it is safe or behind something that is."""
+        batches, out.deliver = out.deliver, []
+        if self._gate or any(map(_is_safe, batches)):
+            passing = 0 if self._gate else next(at for at, batch in enumerate(batches) if batch.safe)
+            self._gate += [(batch, None) for batch in batches[passing:]]
+            del batches[passing:]
+        self._show(batches)
 
-    def _let_pass(self, batch: Batch) -> None:
-        out = self._out
-        out.deliver.append(batch)
-        if self._noting:
-            if batch.safe:
-                out.notes.append(Note(NoteKind.STABLE, batch))
-            self._note_deliveries(len(out.deliver) - 1)
-
-    def _show(self, out: Outbox) -> None:
-        """Move deliveries to the application's events: placeholders are not shown, own messages leave the window."""
+    def _show(self, batches: Sequence[Batch]) -> None:
+        """Show the application what is delivered: placeholders are not shown, own messages leave the window."""
         reach = self._reach
-        for batch in out.deliver:
-            reach[batch.origin] = max(reach[batch.origin], batch.first + batch.count)
+        for batch in batches:
+            if self._noting:
+                self._note_shown(batch)
+            end = batch.first + batch.count
+            if end > reach[batch.origin]:
+                reach[batch.origin] = end
             self.delivered += batch.count
             if batch.origin == self.rank:
                 self._unfinished -= batch.count
-                self.own_shown.append((batch.first, batch.first + batch.count))
+                self.own_shown.append((batch.first, end))
                 if batch.to is not None:
                     members = tuple(self.view.members[rank] for rank in batch.to)
-                    self._own_addressed.append(((batch.first, batch.first + batch.count), members))
+                    self._own_addressed.append(((batch.first, end), members))
             if batch.payloads is not None and (batch.to is None or self.rank in batch.to):
                 self._events.append(batch)
                 self.given += batch.count
             elif batch.to == () and (asks := MARKERS.get(batch.digest)) is not None:
                 self._events.append(Marker(batch.origin, batch.first, batch.service, asks))
-        out.deliver = []
 
     def _check(self, options: CastOptions) -> None:
         if options.service is not None and options.service not in self._order.services:
@@ -604,26 +580,27 @@ class ViewEngine:
                     f"{member} is not a member of view {self.view.id}: name members of it, or leave `to` out for all."
                 )
 
-    # For the recorder. Nothing here runs unless someone records.
+    # For the recorder: written beside the steps, which are the same without it.
 
-    def _note_cast(self, batch: Batch, mark: int, delivered: int) -> None:
+    def _note_cast(self, mark: int, batch: Batch) -> None:
+        """Before what the ordering has noted of it, from `mark` on."""
         packets = self._out.to_all  # none, if the batch must wait
         vector = getattr(packets[-1], "vector", None) if packets else None
         attributes: dict[str, object] = {} if vector is None else {"vector": list(vector)}
         if batch.safe:
             attributes["safe"] = "true"
         self._out.notes.insert(mark, Note(NoteKind.CAST, batch, attributes=attributes or None))
-        self._pass_gate(delivered)
 
-    def _note_receive(self, packet: Packet) -> None:
-        batch = getattr(packet, "batch", None)
-        if batch is not None:
-            self._out.notes.append(Note(NoteKind.RECEIVE, batch))
+    def _note_received(self, mark: int, packets: Iterable[Packet]) -> None:
+        """Likewise."""
+        batches = (getattr(packet, "batch", None) for packet in packets)
+        self._out.notes[mark:mark] = [Note(NoteKind.RECEIVE, batch) for batch in batches if batch is not None]
 
-    def _note_deliveries(self, start: int) -> None:
-        for batch in self._out.deliver[start:]:
-            mine = batch.to is None or self.rank in batch.to
-            self._out.notes.append(Note(NoteKind.DELIVER, batch if mine else batch.placeholder()))
+    def _note_shown(self, batch: Batch) -> None:
+        if batch.safe:
+            self._out.notes.append(Note(NoteKind.STABLE, batch))
+        mine = batch.to is None or self.rank in batch.to
+        self._out.notes.append(Note(NoteKind.DELIVER, batch if mine else batch.placeholder()))
 
 
 def packet_for(packet: Packet, rank: Rank) -> Packet:
