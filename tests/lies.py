@@ -97,10 +97,10 @@ class Witness(Member):
         self.blamed: list[MemberId] = []
         super().__init__(*arguments)
 
-    def _suspect(self, member: MemberId, cause: Cause, lasted_ns: int = 0) -> None:
+    def suspect(self, member: MemberId, cause: Cause) -> None:
         if cause is Cause.FAULTY:
             self.blamed.append(member)
-        super()._suspect(member, cause, lasted_ns)
+        super().suspect(member, cause)
 
 
 class Liar(Member):
@@ -117,10 +117,10 @@ class Liar(Member):
         host.order_codec = lambda order: LyingCodec(honest(order), self.falsify)  # type: ignore[method-assign]
         host.codec = self._control = LyingControlCodec(self.settings.config, self.falsify)
 
-    def _suspect(self, member: MemberId, cause: Cause, lasted_ns: int = 0) -> None:
+    def suspect(self, member: MemberId, cause: Cause) -> None:
         """It tells one lie, and no more: it does not accuse those who answer to it."""
         if cause is not Cause.FAULTY:
-            super()._suspect(member, cause, lasted_ns)
+            super().suspect(member, cause)
 
     def install(self, *arguments: Any) -> None:
         super().install(*arguments)

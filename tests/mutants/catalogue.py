@@ -325,14 +325,14 @@ SHOWN = [
     Row(
         "shown_mutants.NamesEverybody",
         "says that everybody came along",
-        Story(CONTRACT_STORIES + "test_wrong_sets_of_a_view_break_p25[NamesEverybody]"),
+        Story(CONTRACT_STORIES + "test_wrong_sets_of_a_view_break_p25[NamesEverybody-member.ViewEngine]"),
     ),
     Row(
         "shown_mutants.JoinedAsBefore",
         "calls joined who was not in the last view",
-        Story(CONTRACT_STORIES + "test_wrong_sets_of_a_view_break_p25[JoinedAsBefore]"),
+        Story(CONTRACT_STORIES + "test_wrong_sets_of_a_view_break_p25[JoinedAsBefore-shown.Entered]"),
     ),
-    Row("shown_mutants.StableOnReceipt", "calls stable what is delivered here", Groups("fifo", "OwnCasts")),
+    Row("shown_mutants.StableOnReceipt", "calls stable what is delivered here", Groups("fifo", "Stability")),
     Row("shown_mutants.RemainderFirst", "shows the remainder before the transition", Groups("fifo", "ViewEngine")),
     Row("shown_mutants.LosesAnEvent", "loses a message on the way to the application", Applications("fifo")),
     Row("shown_mutants.AltersAnEvent", "alters a message on the way to the application", Applications("fifo")),

@@ -21,12 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from unisono.core.events import Entered, Happening
-from unisono.core.member.member import Member
+from unisono.core.member.stability import Stability
 from unisono.core.membership.ballot import Ballot
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.primary import Judgement
 from unisono.core.streams.streams import Streams
-from unisono.core.types import Batch, MemberId
+from unisono.core.types import Batch, MemberId, Rank
+from unisono.core.views.engine import ViewEngine
+from unisono.core.views.own_casts import OwnCasts, Span
 from unisono.core.wire.control import Part
 from unisono.runtime.events import View
 from unisono.runtime.inbox import Inbox, Shown
@@ -35,12 +37,23 @@ EVERY = 10
 """One batch in so many is lost."""
 
 
-class StableWhenReceived(Member):
-    def _forget(self, streams: Streams) -> None:
-        marks = self._own_casts._marks
-        for place, (taken, spans) in enumerate(marks):
-            marks[place] = ([slots if rank == self._engine.rank else 0 for rank, slots in enumerate(taken)], spans)
-        super()._forget(streams)
+class OnlyOwnCount(OwnCasts):
+    """Own messages are stable when all have taken in what this member had cast by then."""
+
+    rank: Rank = 0
+
+    def delivered(self, spans: list[Span], taken: Sequence[int]) -> None:
+        super().delivered(spans, [count if rank == self.rank else 0 for rank, count in enumerate(taken)])
+
+
+class StableWhenReceived(Stability):
+    def __init__(self, engine: ViewEngine) -> None:
+        super().__init__(engine)
+        self._own_casts = OnlyOwnCount()
+
+    def deliver_own(self, streams: Streams) -> None:
+        self._own_casts.rank = self._engine.rank  # type: ignore[attr-defined]
+        super().deliver_own(streams)
 
 
 class ForgetfulBallot(Ballot):

@@ -77,6 +77,6 @@ MUTANTS: tuple[type[Any], ...] = (DropsADelivery, DoublesADelivery, AltersADeliv
 
 def plant(member: Member, mutant: type[Any], tampers_from: int = 20) -> None:
     """Make a running member one that shows something else, once it has shown that much more."""
-    engine = member._engine
+    engine = member.engine
     engine.__class__ = mutant
     engine.tampers_from = tampers_from  # type: ignore[attr-defined]

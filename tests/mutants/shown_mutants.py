@@ -20,9 +20,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unisono.core.events import Entered
+from unisono.core.member.stability import Stability
+from unisono.core.streams.streams import Streams
 from unisono.core.types import Batch, MemberId, Transition, View
 from unisono.core.views.engine import ViewEngine
-from unisono.core.views.own_casts import OwnCasts, Span
 from unisono.core.wire.control import Charter
 from unisono.sim.group_world import Process
 
@@ -56,9 +57,9 @@ class JoinedAsBefore(Entered):
         return entered._replace(joined=joined, left=left)
 
 
-class StableOnReceipt(OwnCasts):
-    def delivered(self, spans: list[Span], taken: Sequence[int]) -> None:
-        self.safe(spans)
+class StableOnReceipt(Stability):
+    def deliver_own(self, streams: Streams) -> None:
+        self._own_casts.safe(self._engine.own_shown)
 
 
 class RemainderFirst(ViewEngine):

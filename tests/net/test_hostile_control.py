@@ -59,7 +59,7 @@ async def test_f9_an_acknowledgement_of_what_was_never_sent_is_refused(key: str 
             (2**31 - 1,) * 4,
         ):
             row = ROW.pack(0, cast, send, arrived, taken, 0, 0)
-            rank = siege.groups[0].running.member._rank
+            rank = siege.groups[0].running.member.engine.rank
             forged.append(siege.stream((rank + 1) % 3, tail=ROW.pack(rank, *ROW.unpack(row)[1:]), rows=1))
         before = siege.refused(0)
         await siege.storm(0, forged * 10)
@@ -72,10 +72,10 @@ async def test_f9_an_acknowledgement_of_what_was_never_sent_is_refused(key: str 
 async def test_f10_a_flood_of_requests_has_a_bounded_answer(key: str | None) -> None:
     async with besieged(key=key) as siege:
         victim = siege.groups[0].running.member
-        rank, asker = victim._rank, (victim._rank + 1) % 3
+        rank, asker = victim.engine.rank, (victim.engine.rank + 1) % 3
         await siege.cast(3, payload_bytes=300_000)
         await siege.cast_and_agree()
-        sent = victim._streams._cast.sent if victim._streams is not None else 0
+        sent = victim.streams._cast.sent if victim.streams is not None else 0
         flood = [siege.stream(asker, tail=NAK.pack(rank, 0, 0, sent) * 200, naks=200) for _ in range(2_000)]
         before = siege.groups[0].running.driver.counters()
         await siege.storm(0, flood)
@@ -193,16 +193,16 @@ async def test_what_is_cast_again_without_a_key_breaks_no_member() -> None:
     async with besieged() as siege:
         await siege.cast_and_agree()
         victim = siege.groups[0].running.member
-        rank = (victim._rank + 1) % 3
+        rank = (victim.engine.rank + 1) % 3
         body = next(
             one.data[:-CHECKSUM_BYTES]
             for one in siege.seen
-            if one.sender == victim._members[rank] and is_stream(one.data) and len(one.data) > 80
+            if one.sender == victim.engine.view.members[rank] and is_stream(one.data) and len(one.data) > 80
         )
         counted = HEAD.unpack_from(body, 6)
         ahead = list(BODY.unpack_from(body, len(body) - counted[9]))
-        assert victim._streams is not None
-        ahead[2] = victim._streams._casts[rank].next  # what was cast once is cast again, as if it were new
+        assert victim.streams is not None
+        ahead[2] = victim.streams._casts[rank].next  # what was cast once is cast again, as if it were new
         again = BODY.pack(*ahead) + body[len(body) - counted[9] + BODY.size :]
         siege.hit(0, siege.stream(rank, again, cast_end=ahead[2] + 1))
         await siege.until(lambda: siege.refused(0).get("impossible packet") == 1, "it is dropped, and counted")

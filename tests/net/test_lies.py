@@ -19,7 +19,7 @@ KEY = make_key()
 def lie_of_the_sequencer(siege: Besieged, victim: int) -> bytes:
     """In the name of rank 0: positions from 999 on, of which nobody has heard."""
     packet = Codec(sequencer.WIRE, Config()).encode(sequencer.Order(999, (0,)))
-    streams = siege.groups[victim].running.member._streams
+    streams = siege.groups[victim].running.member.streams
     assert streams is not None
     seq = streams._casts[0].next
     return siege.stream(0, make_plain(CAST, 0, seq, [packet], [len(packet)], []), cast_end=seq + 1)

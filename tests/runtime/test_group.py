@@ -399,7 +399,7 @@ async def test_only_the_key_of_a_message_can_be_explained() -> None:
         receipt = await group.cast(b"x")
         await receipt.delivered(10)
         assert "is delivered" in group.explain(receipt.key)[0]
-        with pytest.raises(unisono.Misuse, match=r"'text' is no key of a message: .*`explain\(receipt\.key\)`"):
+        with pytest.raises(unisono.Misuse, match=r"'text' is not the key of a message: .*`explain\(receipt\.key\)`"):
             group.explain("text")  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ from unisono.trace.reader import read
 
 
 def test_a_message_that_is_stable_when_received_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.runtime.join.Member", mutants.StableWhenReceived)
+    monkeypatch.setattr("unisono.core.member.member.Stability", mutants.StableWhenReceived)
     outcomes = [contract.stable_and_then_two_crashes("sequencer", *roles) for roles in permutations(range(3))]
     assert (True, False) in outcomes
 
@@ -40,10 +40,12 @@ def verdict_on_a_cut(folder: Path) -> Verdict:
     return judge(read(folder).events(), promises(contract.DIVERGES[0]))
 
 
-@pytest.mark.parametrize("mutant", [NamesEverybody, JoinedAsBefore])
-def test_wrong_sets_of_a_view_break_p25(mutant: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("mutant", "part"), [(NamesEverybody, "member.ViewEngine"), (JoinedAsBefore, "shown.Entered")])
+def test_wrong_sets_of_a_view_break_p25(
+    mutant: type, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a swarm it is rare that a member of both views diverges."""
-    monkeypatch.setattr(f"unisono.core.member.member.{mutant.__mro__[1].__name__}", mutant)
+    monkeypatch.setattr(f"unisono.core.member.{part}", mutant)
     assert {violation.property for violation in verdict_on_a_cut(tmp_path).violations} == {"P25"}
 
 

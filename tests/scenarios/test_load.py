@@ -89,7 +89,7 @@ def window_is_full_while_the_flush_must_send(control_waits: bool) -> bool:
     assert not b.cast(b"no")
 
     def stuck(src: str, dst: str, message: object) -> bool:
-        streams = world.processes[src].member._streams
+        streams = world.processes[src].member.streams
         return control_waits and streams is not None and not streams.writable()
 
     lose_control(world, stuck)
@@ -333,7 +333,7 @@ def flood(world: GroupWorld, casts: int, a_turn: int, size: int = 64) -> tuple[i
 def kept_bytes(member: Member) -> int:
     """What a member keeps of payloads: not yet in a batch, on its streams, retained for the others, or in its ordering, which
     lets some wait to be cast and holds others back."""
-    streams, engine = member._streams, member._engine
+    streams, engine = member.streams, member.engine
     assert streams is not None
     packets = retained_packets(member) + list(engine.ordering.unsent())
     batches = [getattr(packet, "batch", None) for packet in packets] + [wait.batch for wait in engine.waits()]
@@ -485,7 +485,7 @@ def test_e9_heads_that_do_not_count_are_caught(like: bool, head: str, monkeypatc
 def test_e9_messages_count_alike_one_by_one_and_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What they count before they form batches is what the batches weigh."""
     member = gather_tight("fifo").processes["a"].member
-    engine, some = member._engine, CastOptions(to=member._members[1:])
+    engine, some = member.engine, CastOptions(to=member.engine.view.members[1:])
     for options in (DEFAULT, DEFAULT, some, some, CastOptions(safe=True)):
         member.cast(b"one", options)
     member.cast_many([b"two", b"", b"three"])

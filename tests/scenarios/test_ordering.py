@@ -319,7 +319,7 @@ def test_b9_a_suspicion_that_no_view_confirms_changes_nothing() -> None:
 
 def test_b9_whoever_acts_on_a_suspicion_alone_is_caught() -> None:
     def deaf(process: Process) -> None:
-        engine = process.member._engine
+        engine = process.member.engine
         take = engine.receive
 
         def receive(sender: Rank, packet: Packet) -> None:

@@ -243,9 +243,9 @@ def test_a_busy_receiver_is_not_slow() -> None:
 class EvictsByTheClock(Member):
     """A fault: who holds the window shut for long goes, however much it takes in."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._watch._settings = replace(self.settings.flow, evict_datagrams_min=2**31 - 1)
+    def __init__(self, member: MemberId, group: str, orders: Any, order: str, given: Settings, *rest: Any) -> None:
+        flow = replace(given.flow, evict_datagrams_min=2**31 - 1)
+        super().__init__(member, group, orders, order, replace(given, flow=flow), *rest)
 
 
 def test_without_the_pace_a_busy_receiver_would_be_evicted() -> None:
@@ -496,7 +496,7 @@ class Torn(Member):
         super().__init__(member, group, orders, order, replace(given, flow=flow, membership=rests), *rest)
 
     def drain(self, now: int) -> Effects:
-        if self._now >= 4 * SECOND:
+        if self.now >= 4 * SECOND:
             self.set_free_room(None)
         elif self._random.random() < 0.01:
             self.set_free_room(self._random.choice((0, 0, 5, None)))

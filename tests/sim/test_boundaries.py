@@ -165,7 +165,7 @@ def test_a_change_that_is_given_up_leaves_no_trace() -> None:
     ends = Ends(Rmp, 3)
     world = ends.world
     membership = world.processes["a"].member._membership
-    ordering = world.processes["a"].member._engine.ordering
+    ordering = world.processes["a"].member.engine.ordering
     assert isinstance(ordering, Rmp)
     ends.cast("a", 10)
     world.run(0.05)
@@ -228,6 +228,6 @@ def test_a_hold_ends_with_the_batch_that_is_on_its_way() -> None:
 def test_an_order_without_boundaries_lets_a_change_begin_at_once(order: str) -> None:
     world = GroupWorld(order, 5)
     world.gather("ab")
-    engine = world.processes["a"].member._engine
+    engine = world.processes["a"].member.engine
     world.processes["b"].cast(b"on its way")
     assert engine.approach(True)

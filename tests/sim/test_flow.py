@@ -22,7 +22,7 @@ SMALL = replace(QUICK.streams, window_bytes=64 * KIB, window_packets=500, window
 def held_bytes(process: Process) -> int:
     """All that a member holds of its own casts and of others': queue, streams, retained slots, early datagrams."""
     member = process.member
-    engine, streams = member._engine, member._streams
+    engine, streams = member.engine, member.streams
     assert streams is not None
     retained = sum(
         len(payload)
@@ -98,7 +98,7 @@ def test_without_the_limit_the_turn_fails() -> None:
     world = GroupWorld("fifo", 2)
     world.gather("ab")
     member = world.processes["a"].member
-    member._engine.casting_bytes_max = 1 << 62
+    member.engine.casting_bytes_max = 1 << 62
     for _ in range(20_000):
         assert member.cast(bytes(16_000)) is not None
     with pytest.raises(Misuse, match="more is kept"):
@@ -176,7 +176,7 @@ def test_rates_and_timers_are_computed_anew_with_every_view() -> None:
     world.gather("abcd")
 
     def rates() -> set[int | None]:
-        return {process.member._streams._window.rate for process in world.up if process.member._streams is not None}
+        return {process.member.streams._window.rate for process in world.up if process.member.streams is not None}
 
     assert rates() == {300_000}
     world.crash("d")

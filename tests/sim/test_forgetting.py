@@ -9,10 +9,10 @@ import pytest
 
 from unisono.core.config import MILLISECOND
 from unisono.core.member.member import Member
-from unisono.core.member.watchdog import Watch
+from unisono.core.member.stability import Stability
 from unisono.core.ordering import AnyOrdering, Ordering
+from unisono.core.streams.streams import Streams
 from unisono.core.types import CastOptions
-from unisono.core.views.engine import Phase
 from unisono.orders import sequencer, stamps
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_swarm import try_group_seed
@@ -68,18 +68,17 @@ def test_who_forgets_before_all_have_delivered_is_caught(
     """By one of these seeds, most likely the first. For the sequencer this is an impossible report:
     tests/unit/test_orders_sequencer.py."""
 
-    def look_back(self: Watch) -> None:
-        engine = self._member._engine
-        if engine.phase is Phase.RUNNING and (mark := engine.mark()) is not None:
-            engine.forget(mark)
+    def look_back(self: Stability, streams: Streams) -> None:
+        if (mark := self._engine.mark()) is not None:
+            self._engine.forget(mark)
 
     assert try_group_seed(order, seeds[0], kind=Forgetful).sentence is None
-    monkeypatch.setattr(Watch, "_look_back", look_back)
+    monkeypatch.setattr(Stability, "look_back", look_back)
     assert any(try_group_seed(order, seed, kind=Forgetful).sentence for seed in seeds)
 
 
 def kept(process: Any) -> int:
-    ordering = process.member._engine.ordering
+    ordering = process.member.engine.ordering
     return len(getattr(ordering, "_order", ()) or getattr(ordering, "_finals", ()))
 
 
@@ -108,7 +107,7 @@ def test_whom_messages_were_for_is_forgotten_when_they_are_stable() -> None:
         world.run(0.005)
     world.run(1)
     assert a.member.settled_index == 200
-    assert not a.member._engine._own_addressed
+    assert not a.member.engine._own_addressed
     assert world.finish().result == "PASS"
 
 

@@ -83,7 +83,7 @@ def test_a_restart_is_told_as_one() -> None:
 def test_a_packet_that_no_correct_member_sends_costs_the_membership() -> None:
     world = gathered("fifo", 3)
     views = events(world.processes["b"], Entered)
-    streams = world.processes["c"].member._streams
+    streams = world.processes["c"].member.streams
     assert streams is not None
     streams.cast(b"\xff nonsense")
     world.processes["c"].turn()
@@ -137,7 +137,7 @@ def test_suspicions_and_evictions_of_the_long_gone_are_bounded() -> None:
     member = world.processes["a"].member
     for number in range(50):
         ghost = MemberId(f"ghost{number}")
-        member._suspect(ghost, Cause.SUSPECTED)
+        member.suspect(ghost, Cause.SUSPECTED)
         member._membership._beliefs.shun(ghost)
     assert len(member.suspects) == 4
     assert len(member._membership._beliefs.suspects) == 4
@@ -238,7 +238,7 @@ def test_the_watchdog_speaks_at_growing_intervals_and_tells_when_it_moves() -> N
     world = gathered("sequencer", 12, settings=watched(stall_ns=100 * MILLISECOND))
     b = world.processes["b"]
     seen = events(b, Stalled, Moving)
-    ordering = world.processes["a"].member._engine.ordering
+    ordering = world.processes["a"].member.engine.ordering
     ordering.end_turn = lambda out: None  # type: ignore[method-assign]  # the sequencer numbers nothing
     b.cast(b"x")
     world.run(2)
@@ -354,8 +354,8 @@ def test_the_tally_counts_over_views_and_says_how_things_stand() -> None:
     assert set(tally.window_use) == {world.processes["b"].id}
     assert tally.held_back == tally.unfinished == 0
     before = tally.streams["datagrams_received"]
-    assert member._streams is not None
-    assert before > member._streams.counters.datagrams_received, "the first view is counted too"
+    assert member.streams is not None
+    assert before > member.streams.counters.datagrams_received, "the first view is counted too"
 
 
 def test_a_few_sentences_cost_no_more_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,7 +286,7 @@ def unwritten_sends(tmp_path: Path, kind: type[Journal]) -> int:
 
             def checked(datagrams: Any) -> None:
                 nonlocal found
-                engine = group.running.member._engine
+                engine = group.running.member.engine
                 written = journal._records._pledge
                 if engine.has_view and isinstance(engine.ordering, Rmp) and engine.ordering._voted:
                     in_time = written is not None and written[:2] == (engine.view.id, engine.ordering._voted)

@@ -261,19 +261,19 @@ class Program:
         for event in events:
             if isinstance(event, Batch):
                 for number in range(event.first, event.first + event.count):
-                    name = self._people.name_of(member._members[event.origin])
+                    name = self._people.name_of(member.engine.view.members[event.origin])
                     self._keyboard.say(f"[causal] delivered {name}:{number}")
         if any(isinstance(event, Batch) for event in events):
-            ordering = member._engine.ordering
+            ordering = member.engine.ordering
             if isinstance(ordering, Causal):
                 self._keyboard.say(f"[causal] vector here {self._vector(ordering._holdback.taken)}")
             waits = [
-                f"{self._people.name_of(member._members[one.batch.origin])}:{one.batch.first}"
+                f"{self._people.name_of(member.engine.view.members[one.batch.origin])}:{one.batch.first}"
                 for one in ordering.waits()
             ]
             self._keyboard.say(f"[causal] held back: {', '.join(waits) or 'nothing'}")
 
     def _vector(self, vector: Sequence[int]) -> str:
-        members = self._running.member._members
+        members = self._running.member.engine.view.members
         names = map(self._people.name_of, members)
         return "(" + ", ".join(f"{name} {count}" for name, count in zip(names, vector, strict=False)) + ")"

@@ -113,7 +113,7 @@ class FaultyMember:
         self._tell = tell
         self._ask = ask
         self._tell_packet = tell_packet
-        self._place_of = place_of or (lambda one: member._members.index(one))
+        self._place_of = place_of or (lambda one: member.engine.view.members.index(one))
         self._splits = bool(faults.ack_delay_ns) or ask is not None
         self._later = Later()
         self._view = 0
@@ -139,20 +139,24 @@ class FaultyMember:
 
     def _look_in(self, frame: bytes) -> bytes:
         parts = take_apart(frame)
-        if parts is None or parts.head[4] != self._member._tag or parts.head[2] >= len(self._member._members):
+        if (
+            parts is None
+            or parts.head[4] != self._member._tag
+            or parts.head[2] >= len(self._member.engine.view.members)
+        ):
             return frame
         self._follow_view()
         sender = parts.head[2]
         if parts.body:
             kind, origin, seq = BODY.unpack_from(parts.body)[:3]
-            if origin < len(self._member._members) and not kind & SEND:
-                of = self._name_of(self._member._members[origin])
+            if origin < len(self._member.engine.view.members) and not kind & SEND:
+                of = self._name_of(self._member.engine.view.members[origin])
                 again = f", transmission {parts.head[6] + 1}" if parts.head[6] else ""
                 self._tell(f"received {seq} of {of}{again}")
                 self._tell_packets(origin, parts.body)
         rows = []
         for row in parts.rows:
-            if row[0] == self._member._rank:
+            if row[0] == self._member.engine.rank:
                 self._claimed = (sender, row[1])
                 if self._splits and row[5]:
                     echo = extend(row[5], self._counter * SPREAD) // SPREAD
@@ -163,12 +167,12 @@ class FaultyMember:
     def _tell_acked(self) -> None:
         """What a datagram acknowledged, as the streams understood it."""
         claimed, self._claimed = self._claimed, None
-        streams = self._member._streams
-        if claimed is None or streams is None or claimed[0] >= len(self._member._members):
+        streams = self._member.streams
+        if claimed is None or streams is None or claimed[0] >= len(self._member.engine.view.members):
             return
         sender, number = claimed
-        name = self._name_of(self._member._members[sender])
-        acked = streams._acked[self._member._rank][sender]
+        name = self._name_of(self._member.engine.view.members[sender])
+        acked = streams._acked[self._member.engine.rank][sender]
         if acked > self._acked.get(sender, 0):
             self._acked[sender] = acked
             self._tell(f"ACK {acked - 1} received of {name}")
@@ -177,7 +181,7 @@ class FaultyMember:
 
     def _tell_packets(self, origin: int, body: bytes) -> None:
         kind, _, _, packets, marks = BODY.unpack_from(body)
-        members = self._member._members
+        members = self._member.engine.view.members
         if self._tell_packet is None or kind & FRAGMENT:
             return
         plain = take_plain(body, packets, marks, packets)
@@ -206,7 +210,7 @@ class FaultyMember:
 
     def settle(self) -> int | None:
         deadline = earlier(self._member.settle(), self._later.deadline)
-        return self._member._now if self._member._is_planning else deadline  # a peer has just failed
+        return self._member.now if self._member._is_planning else deadline  # a peer has just failed
 
     def _follow_view(self) -> None:
         if self._view != self._member._tag:
@@ -249,16 +253,16 @@ class FaultyMember:
         number, times = self._resent.get(stream, (seq, 0))
         times = times + 1 if number == seq else 1
         self._resent[stream] = (seq, times)
-        peer = next((one for one in self._member._members if one.address == address), None)
+        peer = next((one for one in self._member.engine.view.members if one.address == address), None)
         if peer is None or times <= self._faults.resends:
             self._tell(f"resend {times} of {seq} to {address if peer is None else self._name_of(peer)}")
             return True
         self._tell(f"{self._name_of(peer)} did not acknowledge {seq} after {times} sends: it counts as failed")
-        self._member._suspect(peer, Cause.SPENT)
+        self._member.suspect(peer, Cause.SPENT)
         return False
 
     def _last_address(self) -> str:
-        others = [one for one in self._member._members if one != self._member.id]
+        others = [one for one in self._member.engine.view.members if one != self._member.id]
         return max(others, key=self._place_of).address if others else ""
 
     # Acknowledgements.
@@ -267,10 +271,10 @@ class FaultyMember:
         for row in parts.rows:
             if self._is_news(row):
                 self._told[row[0]] = row[1]
-                self._tell(f"ACK {row[1] - 1} sent to {self._name_of(self._member._members[row[0]])}")
+                self._tell(f"ACK {row[1] - 1} sent to {self._name_of(self._member.engine.view.members[row[0]])}")
 
     def _is_news(self, row: tuple[int, ...]) -> bool:
-        return row[0] != self._member._rank and row[1] > self._told.get(row[0], 0)
+        return row[0] != self._member.engine.rank and row[1] > self._told.get(row[0], 0)
 
     def _split(self, addresses: tuple[str, ...], prefix: bytes, parts: _Parts, now: int) -> list[Sending]:
         """Acknowledgements apart from what they ride on: asked about, delayed, or sent."""
@@ -280,7 +284,7 @@ class FaultyMember:
             if self._ask is None or not self._is_news(row) or self._extra + 1 >= SPREAD:  # one is left for the rest
                 rest.append(row)
                 continue
-            name = self._name_of(self._member._members[row[0]])
+            name = self._name_of(self._member.engine.view.members[row[0]])
             if not any(rank == row[0] for _, _, rank in self._asked):  # else its turn comes when that is decided
                 question = Question(name, row[1] - 1)
                 alone = bare._replace(rows=[row]).encode(prefix, self._next_counter())
@@ -292,7 +296,7 @@ class FaultyMember:
         for row in rest:
             if self._is_news(row):
                 self._told[row[0]] = row[1]
-                name = self._name_of(self._member._members[row[0]])
+                name = self._name_of(self._member.engine.view.members[row[0]])
                 texts.append(f"ACK {row[1] - 1} sent to {name}")
                 if delay:
                     self._tell(f"ACK {row[1] - 1} to {name} delayed by {delay // 1000} µs")

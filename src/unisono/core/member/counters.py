@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from unisono.core.streams.pacing import Counters
 from unisono.core.types import MemberId
 from unisono.core.wire.envelope import Refusal
 
-if TYPE_CHECKING:
-    from unisono.core.member.member import Member
-
 
 class Tally(NamedTuple):
-    """Counts since the member was made, over all views; and how things stand now."""
+    """Counts since the member was made, over all views; and the present state."""
 
     views: int
     casts: int
     casts_refused: int
     deliveries: int
-    """To the application: placeholders of what is addressed to others are none."""
+    """To the application; placeholders of messages to others do not count."""
     suspicions: int
     pauses: int
     streams: Mapping[str, int]
     """By the names of `Counters`."""
     dropped: Mapping[str, int]
-    """Datagrams and packets that were not used, by reason."""
+    """Datagrams and packets that were discarded, by reason."""
     unfinished: int
     """Own messages that are cast and not yet delivered here."""
     held_back: int
@@ -49,47 +46,21 @@ class Totals:
         self._refused = dict.fromkeys(Refusal, 0)
 
     def add(self, counters: Counters) -> None:
-        for name in self._sums:
-            self._sums[name] += getattr(counters, name)
-        for reason, count in counters.refused.items():
-            self._refused[reason] += count
+        """A view is over, whose streams have counted this."""
+        self._sums, self._refused = self.with_current(counters)
 
     def with_current(self, counters: Counters | None) -> tuple[dict[str, int], dict[Refusal, int]]:
-        """The sums, and what was refused by reason, with a view that is not over."""
-        total = Totals()
-        total._sums, total._refused = dict(self._sums), dict(self._refused)
-        if counters is not None:
-            total.add(counters)
-        return total._sums, total._refused
+        """The sums, and what was refused by reason, with those of a view that is not over."""
+        if counters is None:
+            return dict(self._sums), dict(self._refused)
+        sums = {name: value + getattr(counters, name) for name, value in self._sums.items()}
+        refused = {reason: value + counters.refused.get(reason, 0) for reason, value in self._refused.items()}
+        return sums, refused
 
 
-def tally(member: Member) -> Tally:
-    """Costs something only when it is asked for: what is counted all the time is counted by turn or by batch."""
-    engine, streams = member._engine, member._streams
-    sums, refused = member._totals.with_current(None if streams is None else streams.counters)
-    dropped = dict(member.dropped)
-    layers: dict[str, Mapping[Any, int]] = {
-        "frame": member._frames.refused,
-        "stream": refused,
-        "control": member._control.refused,
-        "membership": member._membership.refused,
-        "comparison": member._comparer.refused,
-    }
+def by_layer(dropped: Mapping[str, int], layers: Mapping[str, Mapping[Any, int]]) -> dict[str, int]:
+    """What the member has discarded itself, and what each layer below it has refused."""
+    counts = dict(dropped)
     for layer, reasons in layers.items():
-        dropped |= {f"{layer}: {reason}": count for reason, count in reasons.items() if count}
-    use = {} if streams is None else streams.window_use()
-    return Tally(
-        member._views,
-        engine.accepted,
-        member._watch.refused,
-        engine.given,
-        member._suspicions,
-        member._detector.pauses,
-        sums,
-        dropped,
-        engine.unfinished,
-        len(engine.waits()) + len(engine.gated()),
-        {member._members[rank]: count for rank, count in use.items()},
-        0 if streams is None else streams.kept_bytes,
-        member._comparer.divergences,
-    )
+        counts |= {f"{layer}: {reason}": count for reason, count in reasons.items() if count}
+    return counts

@@ -4,38 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unisono.core.errors import Misuse
+from unisono.core.member.state import MemberState
 from unisono.core.types import Batch, Key, MemberId, Rank
 from unisono.core.waiting import Concern
 
-if TYPE_CHECKING:
-    from unisono.core.member.member import Member
-
 SAID_MAX = 1_000
-"""So many messages are told of, the first ones; the rest waits for them in most cases."""
+"""Maximum number of messages explained, the first ones; most others wait for these."""
 
 REACHES_KEPT = 64
-"""Of so many looks it is known what had been delivered."""
+"""Number of looks of which the member remembers what had been delivered."""
 
 
 class Reach(NamedTuple):
-    """Between two looks something was delivered: then each origin's messages were delivered below this index."""
+    """Something was delivered between two looks: at the later one, each origin's messages below this index."""
 
     earlier: int
     later: int
     below: dict[MemberId, int]
 
 
-def message_concerns(member: Member) -> Iterator[Concern]:
-    """What the ordering holds back, what is not yet safe, and what was cast and has not left; each said only when asked for."""
-    engine, streams = member._engine, member._streams
+def message_concerns(member: MemberState) -> Iterator[Concern]:
+    """What the ordering holds back, what is not yet safe, and what was cast and has not left; made one at a time."""
+    engine, streams = member.engine, member.streams
     if streams is None:
         return
     names = engine.view.members
     for wait in engine.waits()[:SAID_MAX]:
-        whom = _names(names, wait.waits_for) or "nobody in particular"
+        whom = _names(names, wait.waits_for) or "no member in particular"
         sentence = f"{_name(names, wait.batch)} is held back at {member.id}: {wait.reason}; it waits for {whom}"
         yield Concern(_key(names, wait.batch), sentence)
     for batch, needed in islice(engine.gated(), SAID_MAX):
@@ -44,28 +42,28 @@ def message_concerns(member: Member) -> Iterator[Concern]:
         )
         whom = f"{_names(names, lacking)} to take it in" if lacking else "others before it"
         yield Concern(_key(names, batch), f"{_name(names, batch)} is not yet safe at {member.id}: it waits for {whom}")
-    if member.is_blocked and engine.accepted > engine.submitted:
+    if member.engine.is_blocked and engine.accepted > engine.submitted:
         count = engine.accepted - engine.submitted
         key = ("queue", engine.submitted)
         yield Concern(key, f"{count} messages of {member.id} wait for the next view, from {engine.submitted} on")
 
 
-def stream_concerns(member: Member) -> list[Concern]:
-    """Gaps in what others cast: something is lost, and has not come again."""
-    streams = member._streams
-    if streams is None or member.is_blocked:
+def stream_concerns(member: MemberState) -> list[Concern]:
+    """Gaps in what others cast: a datagram was lost, and has not come again."""
+    streams = member.streams
+    if streams is None or member.engine.is_blocked:
         return []
     return [
-        Concern(("gap", origin, kind, number), f"{member.id} lacks a datagram of {member._members[origin]}")
+        Concern(("gap", origin, kind, number), f"{member.id} lacks a datagram of {member.engine.view.members[origin]}")
         for origin, kind, number in streams.gaps()
     ]
 
 
-def explain_key(member: Member, key: Key, reaches: Sequence[Reach], now: int) -> Concern | str:
-    """Why one message is not delivered here: a concern, or a whole sentence."""
+def explain_key(member: MemberState, key: Key, reaches: Sequence[Reach], now: int) -> Concern | str:
+    """Why one message is not delivered here: something that waits, or a whole sentence."""
     if not isinstance(key, Key):
-        raise Misuse(f"{key!r} is no key of a message: give that of its receipt, as in `explain(receipt.key)`.")
-    engine = member._engine
+        raise Misuse(f"{key!r} is not the key of a message: pass the key of its receipt, as in `explain(receipt.key)`.")
+    engine = member.engine
     name, here = f"{key.origin}:{key.index}", member.id
     if not engine.has_view:
         return f"{name} is not known at {here}, which has no view yet."
@@ -75,28 +73,32 @@ def explain_key(member: Member, key: Key, reaches: Sequence[Reach], now: int) ->
     if key.origin == here and key.index >= engine.accepted:
         return f"{name} is not known at {here}: the next message cast here gets the number {engine.accepted}."
     if key.origin == here and key.index >= engine.submitted:
-        what = "the view changes, and it belongs to the next one" if member.is_blocked else "it leaves with this turn"
+        what = (
+            "the view changes, and it belongs to the next one"
+            if member.engine.is_blocked
+            else "it leaves with this turn"
+        )
         return Concern(("queue", engine.submitted), f"{name} waits in the queue of {here}: {what}")
     if key.index < engine.reaches().get(key.origin, 0):
         return f"{name} is delivered at {here}{_when(key, reaches, now)}.{_elsewhere(member, key)}"
     if key.origin not in engine.view.members:
         return f"{name} is not known at {here}, and {key.origin} is not in view {engine.view.id}."
     for concern in stream_concerns(member):
-        if member._members[concern.key[1]] == key.origin:  # type: ignore[call-overload]
+        if member.engine.view.members[concern.key[1]] == key.origin:  # type: ignore[call-overload]
             return concern._replace(sentence=f"{name} is not known at {here}: {concern.sentence}")
     if key.origin == here:
         return f"{name} is cast, and not yet delivered at {here}: nothing is known to hold it back."
     return f"{name} is not known at {here}: {key.origin} has not cast it, or it is on its way."
 
 
-def _concerns_of_batches(member: Member) -> Iterable[tuple[Batch, Concern]]:
-    batches = [wait.batch for wait in member._engine.waits()[:SAID_MAX]]
-    batches += [batch for batch, _ in member._engine.gated()[:SAID_MAX]]
+def _concerns_of_batches(member: MemberState) -> Iterable[tuple[Batch, Concern]]:
+    batches = [wait.batch for wait in member.engine.waits()[:SAID_MAX]]
+    batches += [batch for batch, _ in member.engine.gated()[:SAID_MAX]]
     return zip(batches, message_concerns(member), strict=False)
 
 
 def _when(key: Key, reaches: Sequence[Reach], now: int) -> str:
-    """Between which looks it was delivered, as far back as they are kept."""
+    """Between which looks a message was delivered, as far back as they are kept."""
     number = next((i for i, reach in enumerate(reaches) if reach.below.get(key.origin, 0) > key.index), None)
     if number is None:
         return " since the last look"
@@ -106,12 +108,12 @@ def _when(key: Key, reaches: Sequence[Reach], now: int) -> str:
     return f", between {(now - reach.earlier) / 1e9:.3f} s and {(now - reach.later) / 1e9:.3f} s ago"
 
 
-def _elsewhere(member: Member, key: Key) -> str:
-    """Of an own message that is delivered here: who else may not have it."""
-    streams = member._streams
+def _elsewhere(member: MemberState, key: Key) -> str:
+    """The members that may not have an own message that is delivered here."""
+    streams = member.streams
     if key.origin != member.id or streams is None or key.index < member.settled_index:
         return ""
-    behind = _names(member._members, streams.behind(member._rank, streams.packets_cast))
+    behind = _names(member.engine.view.members, streams.behind(member.engine.rank, streams.packets_cast))
     return f" Not known to have taken in all that {member.id} cast: {behind}." if behind else ""
 
 

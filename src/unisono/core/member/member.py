@@ -1,60 +1,68 @@
-"""One member of a group, whole: streams, failure detector, membership and ordering in one object without I/O.
+"""One member of a group, whole: all its parts, put together in one object without I/O.
 
-    datagrams ─▶ frame ─▶ streams ─▶ decode ─▶ engine (batches, ordering) ─▶ gate ─▶ events
-                     └──▶ membership ─▶ block · close · install of the engine, and new streams with each view
+    datagrams ─▶ frame ─▶ streams ─▶ decode ─▶ engine (batches, ordering) ─▶ gate ─▶ shown ─▶ events
+                     └──▶ tickets ─▶ membership ─▶ block · close · install of the engine, and new streams with each view
+
+| part         | its business                                                                                         |
+|--------------|------------------------------------------------------------------------------------------------------|
+| `engine`     | casts, orders and delivers; it lives through all views                                               |
+| `streams`    | reliable streams between the members of one view; new ones with each view                            |
+| `membership` | agrees with the other members on views; it asks the member to block, close and install (`Holder`)     |
+| `suspicions` | which members are believed to have crashed, or to be faulty                                          |
+| `stability`  | what every member has taken in: own messages become stable, and old packets are forgotten            |
+| `shown`      | completes the engine's events for the application                                                    |
+| `comparer`   | compares what members have delivered                                                                 |
+| `watchdog`   | explains what waits, evicts slow receivers, reports when nothing moves                               |
 
 A **turn** is any number of inputs (`cast`, `receive`, `tick`, …), then exactly one `drain(now)`, whose effects the driver
 performs strictly top to bottom. Same inputs in the same order, same outputs.
 
 The streams of a view are kept while a view change is under way: they no longer feed the ordering (the report is out), but they
-still say that this member is alive. What arrives for a view that is not installed here yet waits, bounded.
+still show that this member is alive. What arrives for a view that is not installed here yet waits, bounded.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from unisono.core.config import SECOND
 from unisono.core.departure import Cause
 from unisono.core.errors import NotPrimary
-from unisono.core.events import Aside, Effects, Entered, Happening
+from unisono.core.events import Aside, Effects, Happening
 from unisono.core.incarnation import INCARNATION_MAX
 from unisono.core.member.comparison import TAG as COMPARING
 from unisono.core.member.comparison import Checking, Comparer
-from unisono.core.member.counters import Tally, Totals, tally
+from unisono.core.member.counters import Tally, Totals, by_layer
 from unisono.core.member.next_view_buffer import Early
-from unisono.core.member.questions import MemberQuestions
 from unisono.core.member.settings import Settings as Settings
-from unisono.core.member.watchdog import Watch
+from unisono.core.member.shown import Shown
+from unisono.core.member.stability import Stability
+from unisono.core.member.suspicions import NEVER, Suspicions
+from unisono.core.member.watchdog import Culprit, Watch
 from unisono.core.membership.context import Installed
-from unisono.core.membership.detector import Detector
 from unisono.core.membership.membership import Membership
+from unisono.core.membership.settings import Policy
 from unisono.core.membership.tickets import SECRET_BYTES, Tickets
 from unisono.core.ordering import AnyOrdering, Cut, Report
-from unisono.core.outbox import Fault, Note, NoteKind
+from unisono.core.outbox import Fault
 from unisono.core.streams.streams import Streams
 from unisono.core.types import (
     DEFAULT,
-    Batch,
     CastOptions,
     Key,
-    Marker,
     MemberId,
     Packet,
     Rank,
     Service,
     Slot,
-    Transition,
     View,
     ViewId,
 )
 from unisono.core.views.engine import Phase, ViewEngine
-from unisono.core.views.own_casts import OwnCasts
+from unisono.core.views.own_casts import Doubt
 from unisono.core.wire.codec import Codec
-from unisono.core.wire.control import Charter, ControlCodec, Held
+from unisono.core.wire.control import ControlCodec, Held
 from unisono.core.wire.envelope import HEAD, ROUTE, ReplayWindow, view_tag
 from unisono.core.wire.envelope import VERSION as STREAM_VERSION
 from unisono.core.wire.frame import HEAD_BYTES, Frames
@@ -62,18 +70,15 @@ from unisono.core.wire.frame import HEAD_BYTES, Frames
 if TYPE_CHECKING:
     from random import Random
 
-NEVER = 2**63 - 1
-FORGIVEN_NS = 30 * SECOND
-"""Who has sent what no correct member sends is kept out for so long."""
 LARGE_DATAGRAM_BYTES = 16_384
 BATCH_HEAD_BYTES = 4_096
-"""What a batch of small messages in a datagram has around its payloads, and some acknowledgements."""
+"""Room in a datagram for what surrounds the payloads of a batch of small messages, and some acknowledgements."""
 ASIDE = b"\0"
-"""What a packet begins with that is none of the ordering; those begin with their version."""
+"""The first byte of packets that are not the ordering's, which begin with their version."""
 
 
-class Member(MemberQuestions):
-    """See the module's text. Orders are handed in by name, so that the core knows none."""
+class Member:
+    """See the module's docstring. Orders are handed in by name, so that the core knows none."""
 
     def __init__(
         self,
@@ -90,93 +95,71 @@ class Member(MemberQuestions):
     ) -> None:
         self.id = member
         self.settings = settings
+        self.now = now
+        """The time of the last turn."""
+        self.engine = _make_engine(member, orders, settings, noting)
+        """Casts, orders and delivers in the current view."""
+        self.streams: Streams | None = None
+        """The streams of the current view; None: there was no view yet."""
+        self.dropped: dict[str, int] = {}
+        """Datagrams and packets that were discarded, by reason."""
+        self.lie = ""
+        """What was wrong with the last packet that was refused because no correct member sends it at that point."""
         self._orders = orders
         self._order = order
         self._random = random
-        self._now = now
-        self._noting = noting
+        # Outside of views.
         self._frames = Frames(group, member, incarnation_max)
         secret = random.randbytes(SECRET_BYTES)
         self.tickets = Tickets(member.address, secret, settings.membership.addresses_max)
         self._control = ControlCodec(settings.config)
-        self._engine = self._make_engine()
-        self._streams: Streams | None = None  # from the first view on
-        self._codec = Codec((), settings.config)
-        self._room: int | None = None  # of the application
-        self._room_most = 1  # that it ever had
-        self._charters: dict[ViewId, Charter] = {}  # of views that were installed and not yet shown
-        self._entered_last: View | None = None
-        self._together: tuple[MemberId, ...] = (member,)  # who comes along into the next view, as its Transition said
+        self._membership = Membership(member, self, orders, order, settings.config, settings.membership, record, secret)
+        self._membership.tick(now)
+        self._is_planning = False  # something happened that membership may act upon
+        self._plan_at = NEVER  # when membership must be asked
+        # In a view.
+        self._codec = Codec((), settings.config)  # of the ordering's packets
         self._peers: tuple[str, ...] = ()  # addresses of the members of the view, by rank
         self._others: tuple[str, ...] = ()  # without the own one
-        self._heard_from: dict[Rank, None] = {}  # in this turn; the detector is told when it ends
-        self._has_told_all = False  # something, in this turn: likewise
-        self._detector = Detector(settings.detector, now)
         self._replay: dict[MemberId, ReplayWindow] = {}
         self._windows: list[ReplayWindow] = []  # the same, by rank
         self._counter = 1  # of the next transmission on a stream
-        self._early = Early()
         self._tag = 0  # of the installed view
-        # By origin: packets on its cast stream, and how many slots they held.
-        self._marks: list[deque[tuple[int, int]]] = []
+        self._early = Early()
+        self._room: int | None = None  # of the application
+        self._room_most = 1  # that it ever had
         self._quiet_at: int | None = None  # when the ordering may owe an acknowledgement
-        self._members: tuple[MemberId, ...] = ()
-        self._rank: Rank = -1
-        self._own_casts = OwnCasts()
+        self._events: list[Happening] = []  # shown after the engine's
+        # Parts that look at the others.
+        self._suspicions = Suspicions(settings.detector, settings.config.members_max, self._membership, noting, now)
+        self._stability = Stability(self.engine)
         self._comparer = Comparer(member, settings.config)
-        self._notes: list[Note] = []  # before the engine's
-        self._events: list[Happening] = []  # after the engine's
-        self._suspected: dict[MemberId, None] = {}
-        self._forgive_at: dict[MemberId, int] = {}  # who sent what no correct member sends
-        self._detect_at = NEVER  # when the detector must be asked
-        self._plan_at = NEVER  # when membership must be asked
-        self._is_planning = False  # something happened that membership may act upon
-        self.dropped: dict[str, int] = {}
-        """Datagrams and packets that were not used, by reason."""
-        self.lie = ""
-        """What was wrong with the last packet that was refused because no correct member sends it at that point."""
+        self._shown = Shown(member, self._comparer, self.is_partitionable)
+        self._watch = Watch(self, settings.flow, self._membership, self._evict)
         self._totals = Totals()
-        self._views = self._suspicions = 0
-        self._watch = Watch(self, now)
-        self._membership = Membership(member, self, orders, order, settings.config, settings.membership, record, secret)
-        self._membership.tick(now)
-
-    @property
-    def tally(self) -> Tally:
-        """What happened so far, in numbers. What else can be asked is in `MemberQuestions`."""
-        return tally(self)
-
-    def _make_engine(self) -> ViewEngine:
-        settings = self.settings.streams
-        engine = ViewEngine(self.id, self._orders, self.settings.config, self._noting)
-        engine.casting_bytes_max = settings.window_bytes
-        engine.copies_bytes_max = settings.kept_bytes_max - 2 * settings.window_bytes
-        if settings.datagram_bytes >= LARGE_DATAGRAM_BYTES:  # a batch a datagram: nothing to cut and rebuild
-            room = settings.datagram_bytes - BATCH_HEAD_BYTES
-            engine.batch_bytes_max = min(self.settings.config.batch_bytes_max, room)
-        return engine
+        self._views = 0
 
     # The inputs of a turn.
 
     def join(self, seeds: Iterable[str] = (), expects_more: bool = False) -> None:
         """Look for the group at these addresses; without any, and if no more are to come, found one."""
-        self._membership.tick(self._now)
+        self._membership.tick(self.now)
         self._membership.join(seeds, expects_more)
         self._is_planning = True
 
     def doubt(self, addresses: Iterable[str]) -> None:
-        """Addresses that the operator's names stood for, and do not any more."""
+        """Distrust addresses that the operator's names no longer stand for."""
         self._membership.doubt(addresses)
 
     def name_peers(self, peers: Sequence[str]) -> None:
-        """Whom the first primary needs a majority of, now that more of their addresses are known, or other ones."""
-        self._membership.tick(self._now)
+        """Name the peers of which the first primary needs a majority: more of their addresses are known now, or other ones."""
+        self._membership.tick(self.now)
         self._membership.name_peers(peers)
         self._is_planning = True
 
     def leave(self) -> None:
         """Leave the group in an orderly way."""
-        self._membership.tick(self._now)
+        self._membership.tick(self.now)
         self._membership.leave()
         self._is_planning = True
 
@@ -186,13 +169,13 @@ class Member(MemberQuestions):
         self._is_planning = True
 
     def hold(self, state: Held | None) -> None:
-        """The application has this state of a primary, and can carry it on; None: it has none."""
+        """Tell membership which primary's state the application has and can carry on; None: none."""
         self._membership.hold(state)
         self._is_planning = True
 
     def give_up(self, state: ViewId) -> None:
-        """Give up the state of a primary that nobody here has, by its name. It is written down before it takes effect."""
-        self._membership.tick(self._now)
+        """Give up the state of a primary, by its name, when no member here has it. That is persisted before it takes effect."""
+        self._membership.tick(self.now)
         self._membership.give_up(state)
         self._is_planning = True
 
@@ -201,7 +184,7 @@ class Member(MemberQuestions):
 
         Under the policy `shed` a full window raises `Shed` instead.
         """
-        engine, streams = self._engine, self._streams
+        engine, streams = self.engine, self.streams
         if streams is None or self.is_gone:
             return None
         self._demand_primary()
@@ -218,15 +201,15 @@ class Member(MemberQuestions):
             )
 
     def room_messages(self) -> int:
-        """How many messages without options `cast_many` takes now, whatever their size: as many as the window has room for."""
-        return self._engine.room_messages if self.is_writable and self.is_primary else 0
+        """How many messages without options `cast_many` takes now, whatever their size: the room in the window."""
+        return self.engine.room_messages if self.is_writable and self.is_primary else 0
 
     def cast_many(self, payloads: list[bytes]) -> None:
-        """Accept messages without options, of which there are no more than `room_messages` and none is too large.
+        """Accept messages without options: at most `room_messages`, and none too large.
 
         For a driver that has asked at the end of the last turn: nothing but a turn changes the answer.
         """
-        self._engine.cast_many(payloads)
+        self.engine.cast_many(payloads)
 
     def check(self) -> Checking | None:
         """Begin to compare what the members of the view have delivered. None: not now, because a window is full, or a view change
@@ -241,7 +224,7 @@ class Member(MemberQuestions):
 
     @property
     def owes_markers(self) -> bool:
-        """Another member checks and waits for markers of this one: call `mark` when no own message is on its way here."""
+        """Whether another member's check waits for markers of this one: call `mark` when no own message is on its way here."""
         return self._comparer.owes_markers
 
     def mark(self) -> None:
@@ -257,39 +240,39 @@ class Member(MemberQuestions):
     @property
     def can_check(self) -> bool:
         """Whether there is room for the markers of a check, and no view change under way."""
-        if self._engine.phase is not Phase.RUNNING or not self.is_writable:
+        if self.engine.phase is not Phase.RUNNING or not self.is_writable:
             return False
-        return self._engine.room_messages >= len(self._compared_services())
+        return self.engine.room_messages >= len(self._compared_services())
 
     def _cast_markers(self, asks: bool, services: Sequence[Service]) -> None:
         for service in services:
-            self._engine.cast_marker(asks, service)
+            self.engine.cast_marker(asks, service)
 
     def send(self, to: MemberId, data: bytes) -> bool:
         """Send bytes to one member of the view, reliably and in order while the view lasts. False: it is not in the view."""
-        streams, view = self._streams, self.view
+        streams, view = self.streams, self.view
         if streams is None or view is None or to == self.id or to not in view.members:
             return False
         streams.send(view.rank_of(to), ASIDE + data)
         return True
 
     def urge(self) -> None:
-        """Somebody waits until own messages are stable: the others shall not delay their acknowledgements."""
-        if self._streams is not None:
-            self._streams.urge()
+        """Ask peers to acknowledge immediately: a caller is waiting for stability."""
+        if self.streams is not None:
+            self.streams.urge()
 
     def set_free_room(self, packets: int | None) -> None:
-        """How many more packets of each origin the application can take; None: any number. The others keep to it."""
+        """Tell the others how many more packets of each origin the application can take; None: any number."""
         self._room = packets
         self._room_most = max(self._room_most, packets or 0)
         self._membership.drained(packets is None or 2 * packets >= self._room_most)
-        if self._streams is not None:
-            self._streams.set_free_room(packets)
+        if self.streams is not None:
+            self.streams.set_free_room(packets)
 
     def receive(
         self, datagrams: Iterable[bytes | memoryview], now: int, senders: Iterable[MemberId | None] = ()
     ) -> None:
-        """Take datagrams from the network. `senders`: who has sealed each of them, as far as that is known."""
+        """Take datagrams from the network. `senders`: the member that has sealed each of them, where that is known."""
         self.tick(now)
         for datagram, sender in zip_longest(datagrams, senders):
             if datagram[:HEAD_BYTES] == self._frames.stream_head:
@@ -299,16 +282,19 @@ class Member(MemberQuestions):
 
     def tick(self, now: int) -> None:
         """Time has passed."""
-        self._now = max(self._now, now)
-        if self._now >= self._detect_at:
-            self._detect()
-        if self._now >= self._plan_at:
-            self._membership.tick(self._now)
+        self.now = max(self.now, now)
+        if self.now >= self._suspicions.due:
+            self._suspicions.settle(self.engine.view.members, self.now)
+            self._is_planning |= self._suspicions.tick(self.now)
+        if self.now >= self._plan_at:
+            self._membership.tick(self.now)
             self._is_planning = True
-        if self._now >= self._watch.look_at:
-            self._membership.tick(self._now)
-            self._events += self._watch.look(self._now)
-            self._forgive()
+        if self.now >= self._watch.look_at:
+            self._membership.tick(self.now)
+            self._events += self._watch.look(self.now)
+            if self.streams is not None and self.engine.phase is Phase.RUNNING:
+                self._stability.look_back(self.streams)
+            self._is_planning |= self._suspicions.forgive(self.now)
 
     def drain(self, now: int) -> Effects:
         """End the turn."""
@@ -317,14 +303,14 @@ class Member(MemberQuestions):
         return effects
 
     def act(self, now: int) -> Effects:
-        """The half of `drain` that somebody waits for: all its effects but the deadline."""
+        """The urgent half of `drain`: all its effects but the deadline."""
         self.tick(now)
         effects = Effects()
         if self._is_planning:
             self._plan(effects)  # may block, close and install
         for address, written in self.tickets.drain():
             effects.datagrams.append(((address,), self._frames.control(written)))
-        streams = self._streams
+        streams = self.streams
         if streams is not None:
             if streams.arrivals:
                 self._hand_over(streams)
@@ -332,8 +318,8 @@ class Member(MemberQuestions):
             if self._comparer.has_work:
                 self._compare()
             self._drain_streams(streams, effects)
-        if self._notes:
-            effects.notes, self._notes = self._notes + effects.notes, []
+        if self._suspicions.notes:
+            effects.notes = self._suspicions.take_notes() + effects.notes
         if self._events:
             effects.events += self._events
             self._events = []
@@ -341,64 +327,34 @@ class Member(MemberQuestions):
 
     def settle(self) -> int | None:
         """The other half: what can wait until the effects are performed, but not until the next input. Returns the deadline."""
-        self._tell_detector()
-        streams = self._streams
+        suspicions = self._suspicions
+        if suspicions.heard_ranks or suspicions.has_told_all:
+            suspicions.settle(self.engine.view.members, self.now)
+        streams = self.streams
         if self._comparer.waiting:
             self._comparer.settle()
         if streams is not None:
-            if self._engine.phase is Phase.RUNNING:
-                self._forget(streams)
-            streams.settle(self._now)
+            if self.engine.phase is Phase.RUNNING:
+                self._stability.forget(streams)
+            streams.settle(self.now)
         if self._membership.is_approaching:
             self._plan_at = _or_never(self._membership.deadline)  # this turn may have got there
         return self._deadline()
 
     # Inside a turn.
 
-    def _tell_detector(self) -> None:
-        for rank in self._heard_from:
-            self._detector.heard(self._members[rank], self._now)
-        self._heard_from.clear()
-        if self._has_told_all:
-            self._has_told_all = False
-            self._detector.sent(self._now)
-
-    def _detect(self) -> None:
-        self._tell_detector()
-        for change in self._detector.tick(self._now):
-            if change.suspected:  # what ends a suspicion is hearing, and that is seen at once
-                self._suspect(change.peer, Cause.SUSPECTED, self._detector.silence(change.peer, self._now))
-        self._detect_at = _or_never(self._detector.deadline)
-
-    def _suspect(self, member: MemberId, cause: Cause, lasted_ns: int = 0) -> None:
+    def suspect(self, member: MemberId, cause: Cause) -> None:
+        """Suspect a member, and let membership act upon it with this turn."""
+        self._suspicions.suspect(member, cause, self.now)
         self._is_planning = True
-        self._suspicions += 1
-        self._membership.suspect(member, cause, lasted_ns)
-        if cause is Cause.FAULTY:
-            self._forgive_at[member] = self._now + FORGIVEN_NS
-        if cause is Cause.SUSPECTED:  # what it sends refutes it
-            self._suspected[member] = None
-            while len(self._suspected) > self.settings.config.members_max:
-                del self._suspected[next(iter(self._suspected))]  # it is long out of the view
-        if self._noting:
-            attributes = {"suspected": str(member), "reason": cause.name.lower()}
-            self._notes.append(Note(NoteKind.SUSPECT, attributes=attributes))
-
-    def _forgive(self) -> None:
-        """A wrong packet may have been a stranger's, or damaged on its way: whoever sent it is not shunned for ever."""
-        for member in [member for member, due in self._forgive_at.items() if due <= self._now]:
-            del self._forgive_at[member]
-            if member not in self._suspected:
-                self._membership.unsuspect(member)
-                self._is_planning = True
 
     def _evict(self, member: MemberId, lasted_ns: int) -> None:
         self._is_planning = True
         self._membership.evict(member, lasted_ns)
 
     def _plan(self, effects: Effects) -> None:
-        """Let membership do what is due. Only control messages, suspicions and time move it, so a turn of data does not ask."""
-        self._membership.tick(self._now)
+        """Let membership do what is due. Only control messages, suspicions and time move it, so a turn of data skips this."""
+        self._membership.tick(self.now)
         out = self._membership.drain()
         self._is_planning = False
         self._plan_at = _or_never(self._membership.deadline)
@@ -406,12 +362,12 @@ class Member(MemberQuestions):
         for to, message in out.sends:
             is_for_anyone = isinstance(to, str)
             address = to if isinstance(to, str) else to.address
-            written = self.tickets.write(address, self._control.encode(message), self._now, is_for_anyone)
+            written = self.tickets.write(address, self._control.encode(message), self.now, is_for_anyone)
             if written is not None:
                 effects.datagrams.append(((address,), self._frames.control(written)))
         for event in out.events:
             if isinstance(event, Installed):
-                self._charters[event.charter.id] = event.charter
+                self._shown.learn(event.charter)
             else:
                 self._events.append(event)
 
@@ -422,22 +378,22 @@ class Member(MemberQuestions):
         _, sender, view = ROUTE.unpack_from(datagram)
         if view != self._tag:
             self._keep_early(view, datagram, sealed_by)
-        elif self._streams is not None and sender < len(self._members):
-            if sealed_by is not None and sealed_by != self._members[sender]:
+        elif self.streams is not None and sender < len(self.engine.view.members):
+            if sealed_by is not None and sealed_by != self.engine.view.members[sender]:
                 self._drop("sender")
                 return
             window = self._windows[sender]
             before = window.highest
-            self._streams.receive(sender, datagram, now)
+            self.streams.receive(sender, datagram, now)
             # Authentic, well-formed, and sent after all that came before: what was held back says nothing of the present.
             if window.highest > before:
-                if self._suspected:
-                    self._heard(self._members[sender], now)
+                if self._suspicions.silent:
+                    self._is_planning |= self._suspicions.heard(self.engine.view.members[sender], now)
                 else:
-                    self._heard_from[sender] = None
+                    self._suspicions.heard_ranks[sender] = None
 
     def _take_control(self, sender: MemberId, data: memoryview, now: int) -> None:
-        proven = self.tickets.read(sender, data, self._now)
+        proven = self.tickets.read(sender, data, self.now)
         if not proven:
             return  # a question, or an answer to one
         if isinstance(proven, str):
@@ -447,36 +403,28 @@ class Member(MemberQuestions):
         if message is None:
             self._drop("control message")
             return
-        self._heard(sender, now)
+        self._suspicions.heard(sender, now)
         self._is_planning = True
-        self._membership.tick(self._now)
+        self._membership.tick(self.now)
         self._membership.receive(sender, message)  # type: ignore[arg-type]  # what is no control message is ignored there
-
-    def _heard(self, member: MemberId, now: int) -> None:
-        """A member lives. One that was excluded under suspicion is not watched any more, and yet may refute it."""
-        self._detector.heard(member, now)
-        if member in self._suspected:
-            del self._suspected[member]
-            self._membership.unsuspect(member)
-            self._is_planning = True
 
     def _keep_early(self, view: int, datagram: memoryview, sealed_by: MemberId | None) -> None:
         """Of another view: perhaps of the next one, which others have installed a little earlier."""
-        if self._engine.phase is Phase.RUNNING:
+        if self.engine.phase is Phase.RUNNING:
             self._drop("other view")
             return
         for _ in range(self._early.keep(view, bytes(datagram), sealed_by)):
             self._drop("early datagrams")
 
     def _hand_over(self, streams: Streams) -> None:
-        """What has arrived on the streams goes to the ordering, unless the view is being closed."""
-        engine, members = self._engine, len(self._members)
+        """Hand what has arrived on the streams to the ordering, unless the view is being closed."""
+        engine, members = self.engine, len(self.engine.view.members)
         for sender, data in streams.arrived():
             if data[:1] == ASIDE:
                 if data[1:2] == COMPARING:
-                    self._comparer.receive(self._members[sender], bytes(data[2:]))
+                    self._comparer.receive(self.engine.view.members[sender], bytes(data[2:]))
                 else:
-                    self._events.append(Aside(self._members[sender], bytes(data[1:])))
+                    self._events.append(Aside(self.engine.view.members[sender], bytes(data[1:])))
                 continue
             if engine.phase is not Phase.RUNNING or sender in engine.faulty:
                 continue
@@ -491,32 +439,32 @@ class Member(MemberQuestions):
                 self._distrust(sender, streams)
 
     def _refuse(self, faults: Sequence[Fault], streams: Streams) -> None:
-        """The ordering has refused packets that no correct member sends at that point."""
+        """Distrust the senders of packets that the ordering has refused, because no correct member sends them at that point."""
         for fault in faults:
-            self.lie = f"{self._members[fault.sender]}: {fault.reason}"
+            self.lie = f"{self.engine.view.members[fault.sender]}: {fault.reason}"
             self._drop("impossible packet" if fault.is_certain else "contradiction")
             self._distrust(fault.sender, streams, fault.is_certain)
 
     def _distrust(self, rank: Rank, streams: Streams, is_certain: bool = True) -> None:
-        """What came in a member's name cannot be. It is blamed if all of it came from itself, sealed by it where there is a key.
+        """Act upon a packet that no correct member sends. Its sender is blamed if all of it came from itself, sealed by the key.
 
-        Otherwise it cannot be told who lied: no member is blamed, and the view is formed anew, with fresh streams.
+        Otherwise it is not known who lied: no member is blamed, and the view is formed anew, with fresh streams.
         """
-        self._engine.faulty.add(rank)
+        self.engine.faulty.add(rank)
         if is_certain and rank not in streams.relayed:
-            self._suspect(self._members[rank], Cause.FAULTY)
+            self.suspect(self.engine.view.members[rank], Cause.FAULTY)
         else:
             self._membership.renew()
         self._is_planning = True
-        self._plan_at = self._now  # at once, not with the next datagram
+        self._plan_at = self.now  # at once, not with the next datagram
 
     def _take_engine_turn(self, streams: Streams, effects: Effects) -> None:
-        engine = self._engine
-        turn = engine.drain(self._now)
+        engine = self.engine
+        turn = engine.drain(self.now)
         if turn.faults:
             self._refuse(turn.faults, streams)
         if turn.events:
-            effects.events += self._happenings(turn.events)
+            effects.events += self._shown.complete(turn.events)
         effects.notes = turn.notes
         effects.pledge = turn.pledge
         self._quiet_at = turn.deadline
@@ -537,31 +485,10 @@ class Member(MemberQuestions):
             streams.hurry()  # everyone gates it, and waits for everyone
             engine.release(streams.held(), streams.taken_by_all)
             released = engine.shown()
-            effects.events += self._happenings(released.events)
+            effects.events += self._shown.complete(released.events)
             effects.notes += released.notes
         if engine.own_shown:
-            safe = engine.own_safe
-            self._own_casts.safe(safe)
-            shown = [span for span in engine.own_shown if span not in safe] if safe else engine.own_shown
-            self._own_casts.delivered(shown, streams.held())
-
-    def _happenings(self, events: Sequence[Batch | Marker | Transition | View]) -> list[Happening]:
-        """What the engine shows, with all that is known about a view. All of it is compared with what others deliver."""
-        happened: list[Happening] = []
-        comparer = self._comparer
-        for event in events:
-            if isinstance(event, Batch):
-                comparer.waiting.append(event)
-                happened.append(event)
-            elif isinstance(event, Marker):
-                comparer.pass_marker(event)
-            elif isinstance(event, Transition):
-                self._together = event.together
-                happened.append(event)
-            else:
-                happened.append(self._entered(event))
-                comparer.enter(event, self._together)
-        return happened
+            self._stability.deliver_own(streams)
 
     def _compare(self) -> None:
         """Take in what others say that they have delivered, and answer."""
@@ -573,43 +500,21 @@ class Member(MemberQuestions):
         self._events += comparer.found
         comparer.found = []
 
-    def _entered(self, view: View) -> Entered:
-        previous, self._entered_last = self._entered_last, view
-        charter = self._charters.pop(view.id)
-        return Entered.of(view, charter, previous, self._together, charter.primary or self.is_partitionable)
-
-    def _forget(self, streams: Streams) -> None:
-        """Forget the packets that every member's ordering has taken in."""
-        engine = self._engine
-        held, settled = streams.held(), streams.taken_by_all
-        if self._own_casts.is_waiting:
-            self._own_casts.taken(settled)
-            engine.settle_own(self._own_casts.settled_index)
-        for origin, marks in enumerate(self._marks):
-            slots = engine.slots(origin)
-            if not marks or marks[-1][1] < slots:
-                marks.append((held[origin], slots))
-            enough = 0
-            while marks and marks[0][0] <= settled[origin]:
-                enough = marks.popleft()[1]
-            if enough:
-                engine.trim(origin, enough)
-
     def _drain_streams(self, streams: Streams, effects: Effects) -> None:
-        if self._detect_at <= self._now and self._detector.wants_heartbeat(self._now):  # never earlier
+        if self._suspicions.due <= self.now and self._suspicions.wants_heartbeat(self.now):  # never earlier
             streams.announce()
-        for to, datagram in streams.act(self._now):
+        for to, datagram in streams.act(self.now):
             if to is None:
-                self._has_told_all = True
+                self._suspicions.has_told_all = True
                 effects.datagrams.append((self._others, datagram))
             else:
                 effects.datagrams.append(((self._peers[to],), datagram))
         self._counter = streams.counter
 
     def _deadline(self) -> int | None:
-        due = min(self._plan_at, self._detect_at)
-        if self._streams is not None and self._streams.deadline is not None:
-            due = min(due, self._streams.deadline)
+        due = min(self._plan_at, self._suspicions.due)
+        if self.streams is not None and self.streams.deadline is not None:
+            due = min(due, self.streams.deadline)
         if self._quiet_at is not None:
             due = min(due, self._quiet_at)
         if self._watch.is_needed and not self.is_gone:
@@ -623,33 +528,24 @@ class Member(MemberQuestions):
 
     def approach(self, wanted: bool) -> bool:
         """A view change is planned here, or is not any more: whether it may begin."""
-        return self._engine.approach(wanted)
+        return self.engine.approach(wanted)
 
     def block(self) -> Report:
         """Stop the view, and say what is held of it."""
-        return self._engine.block()
+        return self.engine.block()
 
     def retained(self, slot: Slot) -> Packet | None:
         """The packet of a slot of the view, if it is held."""
-        return self._engine.retained(slot)
+        return self.engine.retained(slot)
 
     def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
         """Take the agreed remainder of the view."""
-        self._engine.close(cut, missing)
-
-    def _renew_own_casts(self, previous: View | None) -> None:
-        """The last view is over: tell which members are known to have everything that this one cast in it."""
-        charter = self._membership.charter
-        parts = () if charter is None else charter.parts
-        alike = (part.members + part.leavers for part in parts)
-        known = next((members for members in alike if self.id in members), (self.id,))
-        is_everyone = previous is None or set(previous.members) <= set(known)
-        self._own_casts.renew(self._engine.submitted, known, is_everyone, self._engine.ended_addressed)
+        self.engine.close(cut, missing)
 
     def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
         """Show the remainder of the view: this member leaves."""
-        self._engine.depart(together, is_primary)
-        self._renew_own_casts(self._engine.view)
+        self.engine.depart(together, is_primary)
+        self._stability.end(self._membership.charter, self.engine.view)
 
     def install(
         self,
@@ -661,36 +557,169 @@ class Member(MemberQuestions):
         attributes: Mapping[str, object],
     ) -> None:
         """Start a view, with streams of its own."""
-        engine, self._order = self._engine, order
+        engine, self._order = self.engine, order
+        self._suspicions.settle(engine.view.members, self.now)  # while the ranks mean the same
         is_first = not engine.has_view
         engine.install(view, previous, transitional, parts, order, attributes)
         if not is_first:
-            self._renew_own_casts(previous)
+            self._stability.end(self._membership.charter, previous)
         self._codec = Codec(self._orders[order].wire, self.settings.config)
-        if self._streams is not None:
-            self._totals.add(self._streams.counters)
+        if self.streams is not None:
+            self._totals.add(self.streams.counters)
         self._views += 1
         self._watch.renew_window()
-        self._tell_detector()  # while the ranks mean the same
-        self._members = view.members
-        self._rank = view.rank_of(self.id)
         self._peers = tuple(member.address for member in view.members)
         self._others = tuple(member.address for member in view.members if member != self.id)
         self._replay = {member: self._replay.get(member) or ReplayWindow() for member in view.members}
         windows = self._windows = [self._replay[member] for member in view.members]
         settings, prefix = self.settings.streams, self._frames.stream_head
-        self._streams = Streams(view, self._rank, settings, self._random, self._now, self._counter, windows, prefix)
-        self._streams.set_free_room(self._room)
+        self.streams = Streams(view, engine.rank, settings, self._random, self.now, self._counter, windows, prefix)
+        self.streams.set_free_room(self._room)
         self._tag = view_tag(view)
-        self._marks = [deque() for _ in view.members]
-        self._detector.watch([member for member in view.members if member != self.id], self._now)
-        self._detect_at = self._now
-        addresses = {member.address for member in view.members}
-        for member in [one for one in self._suspected if one.address in addresses]:  # it, or its next life, took part
-            del self._suspected[member]
-            self._membership.unsuspect(member)
+        self._stability.enter(view)
+        self._suspicions.watch(view.members, self.id, self.now)
         for datagram, sealed_by in self._early.take(self._tag):
-            self._take_stream(memoryview(datagram), self._now, sealed_by)
+            self._take_stream(memoryview(datagram), self.now, sealed_by)
+
+    # Questions.
+
+    @property
+    def view(self) -> View | None:
+        return self.engine.view if self.engine.has_view else None
+
+    @property
+    def order(self) -> str:
+        """The order of the view; before there is one, as configured."""
+        return self._order
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a view change is under way: casts wait for the next view."""
+        return self.engine.is_blocked
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a view is being agreed on, the first one too."""
+        return self._membership.explain() is not None
+
+    @property
+    def is_lied_to(self) -> bool:
+        """Whether anything was refused here because no correct member sends it."""
+        return bool(self.lie) or self._membership.is_lied_to
+
+    @property
+    def is_primary(self) -> bool:
+        return self._membership.is_primary
+
+    @property
+    def lost_state(self) -> ViewId | None:
+        """The primary whose state the view lacks to be primary."""
+        charter = self._membership.charter
+        return None if charter is None or charter.primary or charter.lost is None else charter.lost.view
+
+    @property
+    def turned_away(self) -> Mapping[str, str]:
+        """Addresses of members that are not taken in, the latest last, each with the reason that it was given."""
+        return self._membership.turned_away
+
+    @property
+    def is_gone(self) -> bool:
+        return self._membership.is_gone
+
+    @property
+    def suspects(self) -> tuple[MemberId, ...]:
+        return self._suspicions.members
+
+    @property
+    def settled_index(self) -> int:
+        """All own messages below this index are stable, except those that a `Doubt` was told of."""
+        return self._stability.settled_index
+
+    def take_doubts(self) -> list[Doubt]:
+        """Own messages whose view ended before every member was known to have them; each is told once."""
+        doubts, self._stability.doubts = self._stability.doubts, []
+        return doubts
+
+    @property
+    def unfinished(self) -> int:
+        """How many own messages are cast and not yet delivered here."""
+        return self.engine.unfinished
+
+    @property
+    def cast_index(self) -> int:
+        """The index of the next own message."""
+        return self.engine.accepted
+
+    @property
+    def is_partitionable(self) -> bool:
+        return self.settings.membership.policy is Policy.PARTITIONABLE
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether a cast would be accepted now."""
+        engine, streams = self.engine, self.streams
+        if streams is None or self.is_gone:
+            return False
+        return engine.has_room and (engine.phase is not Phase.RUNNING or streams.writable())
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing waits here: no view change, no suspicion, no message held back, nothing owed on a stream."""
+        engine, streams = self.engine, self.streams
+        idle = not engine.unfinished and not engine.is_gated and not engine.waits()
+        owes = streams is not None and streams.deadline is not None
+        return idle and not owes and not engine.is_blocked and not self._suspicions.silent
+
+    def explain(self, key: Key | None = None, most: int | None = None) -> list[str]:
+        """Why something waits here, for whom and since when, at most `most` sentences; with a key, of that message alone."""
+        return self._watch.explain(self.now, most) if key is None else [self._watch.explain_key(key, self.now)]
+
+    @property
+    def slowest(self) -> Culprit | None:
+        """Who holds the window shut now, so that nothing can be cast, and since when."""
+        return self._watch.slowest()
+
+    @property
+    def tally(self) -> Tally:
+        """What happened so far, in numbers. Free until it is asked for."""
+        engine, streams = self.engine, self.streams
+        sums, refused = self._totals.with_current(None if streams is None else streams.counters)
+        layers: dict[str, Mapping[Any, int]] = {
+            "frame": self._frames.refused,
+            "stream": refused,
+            "control": self._control.refused,
+            "membership": self._membership.refused,
+            "comparison": self._comparer.refused,
+        }
+        use = {} if streams is None else streams.window_use()
+        return Tally(
+            views=self._views,
+            casts=engine.accepted,
+            casts_refused=self._watch.refused,
+            deliveries=engine.given,
+            suspicions=self._suspicions.count,
+            pauses=self._suspicions.pauses,
+            streams=sums,
+            dropped=by_layer(self.dropped, layers),
+            unfinished=engine.unfinished,
+            held_back=len(engine.waits()) + len(engine.gated()),
+            window_use={engine.view.members[rank]: count for rank, count in use.items()},
+            kept_bytes=0 if streams is None else streams.kept_bytes,
+            divergences=self._comparer.divergences,
+        )
+
+
+def _make_engine(
+    member: MemberId, orders: Mapping[str, type[AnyOrdering]], settings: Settings, noting: bool
+) -> ViewEngine:
+    """An engine whose limits fit the streams below it."""
+    engine = ViewEngine(member, orders, settings.config, noting)
+    engine.casting_bytes_max = settings.streams.window_bytes
+    engine.copies_bytes_max = settings.streams.kept_bytes_max - 2 * settings.streams.window_bytes
+    if settings.streams.datagram_bytes >= LARGE_DATAGRAM_BYTES:  # a batch a datagram: nothing to cut and rebuild
+        room = settings.streams.datagram_bytes - BATCH_HEAD_BYTES
+        engine.batch_bytes_max = min(settings.config.batch_bytes_max, room)
+    return engine
 
 
 def _or_never(time: int | None) -> int:

@@ -1,48 +1,45 @@
-"""What waits at a member, for whom and since when; who is slow; and the watchdog that speaks when nothing moves.
+"""What waits at a member, for whom and since when; which peer is slow; and the watchdog that reports when nothing moves.
 
 **Since when.** No message carries a time. The member *looks* every `look_ns`, and what waits is dated from the first look that
-found it. So `since` is never too early, and late by at most the time between two looks: `look_ns`, or longer where no turn
-was taken meanwhile. Asking for what the ordering holds back can cost time in a large holdback, so a look asks only if nothing was
+found it. So `since` is never too early, and late by at most the time between two looks: `look_ns`, or longer if no turn
+was taken meanwhile. Asking what the ordering holds back can take long in a large holdback, so a look asks only if nothing was
 delivered since the look before, and with the watchdog on at every eighth too. So a message that waits while others pass it is
-dated late by up to eight looks, or without the watchdog from the first `explain` on, which looks too. What membership
-waits for it dates itself, exactly.
+dated late by up to eight looks, or without the watchdog from the first `explain` on, which looks too. Membership dates what it
+waits for exactly.
 
-**Watchdog.** Each concern has a key that changes when it moves. If one keeps its key for `stall_ns`, `Stalled` tells all that
-waits, again after twice as long, and so on; when none of those is left, `Moving` tells that.
+**Watchdog.** Each thing that waits has a key that changes when it moves. If one keeps its key for `stall_ns`, `Stalled` reports all
+that waits, again after twice as long, and so on; when none of those is left, `Moving` reports that.
 
-**Slow.** Who holds the window shut is the one that the streams name at a look, if the window is shut then or a cast was refused
-since the last one. A window is full at every moment of a healthy group under full load, so time alone is no evidence:
-one is evicted that acknowledged fewer than `evict_datagrams_min` datagrams in `evict_after_ns` while casts were refused (datagrams,
-because a few large messages are much work, too). A caster that was refused waits until the window opens, so a refusal counts for
-as long as the window is found shut. While my own rate limit holds data back, nobody is blamed.
-A member without room goes on acknowledging what the ordering casts by itself, above all in answer to its own messages. That is
+**Slow.** The streams name the peer that holds the window shut, at each look at which the window is shut or a cast was refused
+since the look before. The window of a healthy group under full load is always full, so time alone is no evidence:
+a peer is evicted if it acknowledged fewer than `evict_datagrams_min` datagrams in `evict_after_ns` while casts were refused
+(datagrams, because a few large messages are much work, too). A caller that was refused waits until the window opens, so a refusal
+counts for as long as the window is found shut. While the member's own rate limit holds data back, no peer is blamed.
+A peer without room goes on acknowledging what the ordering casts by itself, above all in answer to its own messages. That is
 no sign that its application reads: it is evicted as well if it had no room at any look and no message was accepted here meanwhile.
-
-**Forgetting.** An ordering keeps what it delivered, because somebody may lack it in a view change. At a look it is asked how far it
-is; when every member has taken in all that had arrived here by then, it is told so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unisono.core.errors import Shed
 from unisono.core.events import Moving, Stalled
 from unisono.core.member.explain import REACHES_KEPT, SAID_MAX, Reach, explain_key, message_concerns, stream_concerns
-from unisono.core.member.settings import Slow
+from unisono.core.member.settings import FlowSettings, Slow
+from unisono.core.member.state import MemberState
+from unisono.core.membership.membership import Membership
 from unisono.core.streams.pacing import Slowness
 from unisono.core.types import Key, MemberId, Rank
 from unisono.core.waiting import Concern
 
-if TYPE_CHECKING:
-    from unisono.core.member.member import Member
-
-_FULL_LOOKS = 8  # every so many looks, the watchdog asks the ordering what it holds back even if deliveries go on
+_FULL_LOOKS = 8  # at every eighth look the watchdog asks what the ordering holds back, even if deliveries go on
 
 
 class Culprit(NamedTuple):
-    """Who holds the window shut, why, and for how long."""
+    """The peer that holds the window shut, why, and for how long."""
 
     member: MemberId
     why: Slowness
@@ -78,32 +75,41 @@ class Hold:
         self.had_room = False  # a look since then found that something else holds the window shut, or nothing
 
     def judge(self, now: int, taken: int, accepted: int, is_shut: bool) -> None:
-        """A judgement was passed: the next one looks at what comes after it."""
+        """The member was judged: from here on, the next judgement counts."""
         self.judged_at, self.taken, self.accepted = now, taken, accepted
         self.is_felt = self.is_felt and is_shut
         self.had_room = False
 
 
 class Watch:
-    """The part of a member that looks at itself. Nothing here is called for a message."""
+    """The part of a member that watches it. It is never called for a message."""
 
-    def __init__(self, member: Member, now: int) -> None:
+    def __init__(
+        self,
+        member: MemberState,
+        settings: FlowSettings,
+        membership: Membership,
+        evict: Callable[[MemberId, int], None],
+    ) -> None:
+        """`evict` puts a member out that has been slow for this long, in nanoseconds."""
+        now = member.now
         self._member = member
-        self._settings = member.settings.flow
+        self._settings = settings
+        self._membership = membership
+        self._evict = evict
         self._since: dict[tuple[object, ...], int] = {}
         self._looks = 0
         self._delivered = 0  # at the last look
         self._looked_at = now
-        self._reaches: list[Reach] = []  # of looks that found that something had been delivered
+        self._reaches: list[Reach] = []  # of the looks that found new deliveries
         self._hold: Hold | None = None
-        self._stalled: dict[tuple[object, ...], None] = {}  # what the watchdog has spoken of
+        self._stalled: dict[tuple[object, ...], None] = {}  # what the watchdog has reported
         self._stalled_at = 0
         self._speak_ns = self._settings.stall_ns or 0
         self.look_at = now
         self.is_needed = self._settings.stall_ns is not None or self._settings.slow is Slow.EVICT
-        """Whether the driver must wake the member for a look; else it looks when it is awake."""
+        """Whether the driver must wake the member for a look; otherwise it looks when it is awake."""
         self._was_refused = False  # a cast, since the last look
-        self._marked: tuple[object, tuple[int, ...]] | None = None  # how far the ordering was, and what had arrived
         self.refused = 0
         """How many casts were refused."""
 
@@ -116,15 +122,15 @@ class Watch:
     def _standing(self) -> list[Concern]:
         member = self._member
         culprit = self.slowest()
-        said = member._membership.concerns()
-        streams = member._streams
-        if streams is not None and not member.is_blocked and not streams.writable():
+        said = self._membership.concerns()
+        streams = member.streams
+        if streams is not None and not member.engine.is_blocked and not streams.writable():
             whose = "its own rate limit holds them" if culprit is None else culprit.blame
-            said.append(Concern(("window", streams.stable[member._rank]), f"casts wait at {member.id}: {whose}"))
+            said.append(Concern(("window", streams.stable[member.engine.rank]), f"casts wait at {member.id}: {whose}"))
         return said + stream_concerns(member)
 
     def explain(self, now: int, most: int | None = None) -> list[str]:
-        """Why something waits, a sentence each; the first `most` cost no more than that many."""
+        """Why things wait, one sentence for each. With `most`, only the first are made, and only these take time."""
         if most is None:
             concerns = self.concerns()
             self._date(concerns, now)
@@ -136,29 +142,29 @@ class Watch:
         return [self._say(concern, now) for concern in concerns]
 
     def explain_key(self, key: Key, now: int) -> str:
-        """Why one message is not delivered here, or when it was, or that nothing is known of it."""
+        """Why one message is not delivered here, or when it was, or that it is not known."""
         concerns = self.concerns()
         self._date(concerns, now)
         found = explain_key(self._member, key, self._reaches, now)
         return self._say(found, now) if isinstance(found, Concern) else found
 
     def slowest(self) -> Culprit | None:
-        """Who holds the window shut."""
+        """The peer that holds the window shut."""
         member, hold = self._member, self._hold
-        streams = member._streams
-        if streams is None or member.is_blocked or streams.is_paced or streams.writable():
+        streams = member.streams
+        if streams is None or member.engine.is_blocked or streams.is_paced or streams.writable():
             return None
         found = streams.slowest()
         if found is None:
             return None
         rank, why = found
-        since = hold.since if hold is not None and hold.rank == rank else member._now
-        return Culprit(member._members[rank], why, member._now - since)
+        since = hold.since if hold is not None and hold.rank == rank else member.now
+        return Culprit(member.engine.view.members[rank], why, member.now - since)
 
     # Casting.
 
     def refuse(self) -> None:
-        """A cast finds no room. Under `shed` the caller hears it as an error, else it waits."""
+        """A cast found no room. Under `shed` the caller gets an error, otherwise it waits."""
         self._was_refused = True
         self.refused += 1
         if self._settings.slow is Slow.SHED:
@@ -168,12 +174,11 @@ class Watch:
     # Looking.
 
     def look(self, now: int) -> list[Stalled | Moving]:
-        """See what waits, who is slow, and whether to say so."""
+        """Look at what waits and which peer is slow. Returns what there is to report."""
         self.look_at = now + self._settings.look_ns
         self._looks += 1
         self._look_at_window(now)
-        self._look_back()
-        engine = self._member._engine
+        engine = self._member.engine
         delivered = engine.delivered
         is_moving, self._delivered = delivered != self._delivered, delivered
         if is_moving:
@@ -195,7 +200,6 @@ class Watch:
         """A view was installed: its window is a new one, and so is its ordering."""
         self._hold = None
         self._was_refused = False
-        self._marked = None
 
     def _date(self, concerns: list[Concern], now: int) -> None:
         old = self._since
@@ -224,8 +228,8 @@ class Watch:
     def _look_at_window(self, now: int) -> None:
         member, settings = self._member, self._settings
         was_refused, self._was_refused = self._was_refused, False
-        streams = member._streams
-        if streams is None or member.is_blocked or streams.is_paced:
+        streams = member.streams
+        if streams is None or member.engine.is_blocked or streams.is_paced:
             self._hold = None
             return
         is_shut = not streams.writable()
@@ -233,7 +237,7 @@ class Watch:
             self._hold = None
             return
         found = streams.slowest() if is_shut else None
-        accepted = member.cast_index
+        accepted = member.engine.accepted
         if found is not None and (self._hold is None or self._hold.rank != found[0]):
             self._hold = Hold(found[0], now, streams.acknowledged_by(found[0]), accepted)
         hold = self._hold
@@ -246,18 +250,5 @@ class Watch:
         taken = streams.acknowledged_by(hold.rank)
         has_no_room = not hold.had_room and accepted == hold.accepted
         if hold.is_felt and (has_no_room or taken - hold.taken < settings.evict_datagrams_min):
-            member._evict(member._members[hold.rank], now - hold.since)
+            self._evict(member.engine.view.members[hold.rank], now - hold.since)
         hold.judge(now, taken, accepted, is_shut)
-
-    def _look_back(self) -> None:
-        """Let the ordering forget what nobody can lack."""
-        engine, streams = self._member._engine, self._member._streams
-        if streams is None or engine.is_blocked:
-            return
-        if self._marked is not None:
-            mark, arrived = self._marked
-            if any(count > taken for count, taken in zip(arrived, streams.taken_by_all, strict=True)):
-                return
-            engine.forget(mark)
-        mark = engine.mark()
-        self._marked = None if mark is None else (mark, streams.held())

@@ -32,13 +32,11 @@ class OwnCasts:
     all that precedes it and what decided its place.
     """
 
-    __slots__ = ("_marks", "_settled", "doubts")
+    __slots__ = ("_marks", "_settled")
 
     def __init__(self) -> None:
         self._marks: deque[tuple[Sequence[int], list[Span]]] = deque()  # packets that all must have taken in, for these
         self._settled = Prefix()  # stable, or in doubt for good
-        self.doubts: list[Doubt] = []
-        """New ones, for the caller to take."""
 
     @property
     def settled_index(self) -> int:
@@ -71,13 +69,17 @@ class OwnCasts:
         known: tuple[MemberId, ...],
         is_everyone: bool,
         addressed: Mapping[Span, tuple[MemberId, ...]] = MappingProxyType({}),
-    ) -> None:
-        """A view has ended that was given all own messages below this index; these members closed it alike. Some messages were
-        not for everyone."""
+    ) -> list[Doubt]:
+        """A view has ended that was given all own messages below this index, and these members closed it alike.
+
+        `addressed`: the messages that were not for everyone. Returns the messages that are in doubt from now on.
+        """
         self._marks.clear()
+        doubts: list[Doubt] = []
         if not is_everyone:
             for (first, end), members in addressed.items():
                 if first >= self._settled.end and first not in self._settled and set(members) <= set(known):
                     self._settled.add(first, end)
-            self.doubts += [Doubt(first, end, known) for first, end in self._settled.gaps(index)]
+            doubts = [Doubt(first, end, known) for first, end in self._settled.gaps(index)]
         self._settled.skip(index)
+        return doubts
