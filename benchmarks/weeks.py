@@ -6,8 +6,9 @@ Each day of compressed time, runs of the simulator begin and end, some of them d
 group goes on: its view changes every day. The traces are written where `unisono pipeline run`
 watches. That process is killed at random moments and started again. In the end, what the table `views`
 says must be what the plain judge says of each whole run, each violation must have called the hook,
-and memory, state and files must not have grown with the days: what a pipeline keeps for hours and days
-(dead files, groups that never end properly, runs that were judged) it is told to keep for `--age` seconds.
+and memory, state and files must not have grown with the days, beyond the 64 small files that a table
+may have before they are merged. What a pipeline keeps for hours and days (dead files, groups that never
+end properly, runs that were judged) it is told to keep for `--age` seconds.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ TABLES = ("segments", "events", "facts", "views", "verdicts", "violations")
 AGE_S = 60.0
 """How long the pipeline keeps what it could do without: a few of these days, and longer than a turn of its stream."""
 LIMIT_S = 20.0
+MAINTENANCE = "spark.sql.streaming.stateStore.maintenanceInterval"
+"""How often Spark makes snapshots of the state and deletes old versions: every minute, if it is not told otherwise."""
 
 
 @dataclass
@@ -126,7 +129,7 @@ class Driver:
         self._command = [
             sys.executable, "-m", "unisono", "pipeline", "run", "--watch", str(traces), "--out", str(out), "--on-fail", hook,
             "--limit", str(LIMIT_S), "--forget", str(age_s), "--keep-days", str(age_s / 86_400),
-            "--vacuum-hours", str(age_s / 3_600),
+            "--vacuum-hours", str(age_s / 3_600), "--conf", f"{MAINTENANCE}={age_s / 6:.0f}s",
         ]  # fmt: skip
         self._log = log
         self.starts = 0
@@ -139,7 +142,8 @@ class Driver:
 
     def kill(self) -> None:
         """The process and its Java, at once."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def require_alive(self) -> None:

@@ -7,19 +7,21 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.pipeline.test_faults import DATA, killed, record, segments
+from tests.pipeline.test_faults import DATA, killed, record, rewrite, segments
 from unisono.cli.app import app
 from unisono.pipeline import stream
 from unisono.pipeline.lake import Lake, TableChange
 from unisono.pipeline.ledger import find_segments
 from unisono.pipeline.storage import FileEntry, Location, place, upload
 from unisono.trace.reader import read_segment
+from unisono.trace.schema import DELIVER, Event
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -190,10 +192,17 @@ def test_nothing_to_read_and_files_that_workers_cannot_read_are_no_success(
     assert (code, said["results"]) == (0, {run: "PASS"}), "it is tried again"
 
 
+def with_a_delivery_twice(rows: list[Event]) -> list[Event]:
+    at = max(at for at, row in enumerate(rows) if row.kind == DELIVER)
+    return [replace(row, local_index=index) for index, row in enumerate([*rows[: at + 1], *rows[at:]])]
+
+
 def test_tables_are_listed_compacted_retained_and_removed(tmp_path: Path) -> None:
     watched, tables = tmp_path / "watched", tmp_path / "tables"
     first, second = record(watched, 1), record(watched, 2)
-    told("pipeline", "run", "--watch", watched, "--out", tables, "--once", "--views")
+    rewrite(segments(watched, first)[0], with_a_delivery_twice)
+    told("pipeline", "run", "--watch", watched, "--out", tables, "--once", "--views", "--on-fail", "true")
+    assert list((tables / "_told").iterdir()), "the hook was called"
     rows = sum(len(read_segment(path).rows) for path in watched.iterdir())
 
     def listed() -> dict[str, dict[str, int]]:
@@ -213,11 +222,13 @@ def test_tables_are_listed_compacted_retained_and_removed(tmp_path: Path) -> Non
     done = ask("pipeline", "remove", "--out", tables, "--run", first)
     assert f"{first} was taken out" in done.output
     assert listed()["verdicts"]["rows"] == 1
+    assert not list((tables / "_told").iterdir()), "the marks of its violations went with it"
     assert 0 < listed()["views"]["rows"] < before["views"]["rows"], "also from what was said of its views"
     done = ask("pipeline", "retain", "--out", tables, "--days", "0", "--vacuum-hours", "0")
     assert "3 segments dropped" in done.output, second
     after = listed()
     assert (after["events"]["rows"], after["facts"]["rows"], after["verdicts"]["rows"]) == (0, 0, 1)
+    assert after["views"]["rows"] == 0
     code, said = told("pipeline", "run", "--watch", watched, "--out", tables, "--once")
     assert (code, said["results"]) == (0, {second: "PASS"}), "what was taken out stays out"
 

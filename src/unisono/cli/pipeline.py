@@ -256,9 +256,12 @@ def remove(
         raise Misuse("name either --run or --segment.")
     with _upkeep(tables, master, conf) as (spark, lake):
         from unisono.pipeline.gold import Gold
+        from unisono.pipeline.lake import open_table, table_names
         from unisono.pipeline.ledger import SegmentLedger
+        from unisono.pipeline.retention import violations_in
         from unisono.pipeline.session import PipelineError
         from unisono.pipeline.upkeep import own_segments, remove_segments, vacuum
+        from unisono.pipeline.watch_hooks import HookMarks
 
         gold = Gold(spark, lake.out)
         ledger = SegmentLedger(lake.segments, gold.verdicts)
@@ -270,7 +273,10 @@ def remove(
         if not removed and (run is None or not ledger.is_judged(run)):
             raise PipelineError(f"{tables} holds no {'run' if segment is None else 'segment'} {run or segment!r}.")
         if run is not None:
+            has_views = "views" in table_names(lake.out)
+            told = violations_in(open_table(lake.out, "views"), frozenset({run})) if has_views else []
             gold.remove(run)
+            HookMarks(lake.out).drop(told)
         deleted = vacuum(lake, vacuum_hours)
     tell(f"{run or segment} was taken out of {tables}; {deleted} files deleted")
 

@@ -96,13 +96,18 @@ def retired_runs(out: Location, ledger: SegmentLedger) -> frozenset[str]:
     return frozenset(run for run in runs if ledger.is_retired(run))
 
 
+def violations_in(views: LakeTable, runs: frozenset[str]) -> list[str]:
+    """The ids of the violations that the table `views` has of some runs."""
+    chosen = Chosen(runs)
+    return [
+        one for part in views.parts(views.files(chosen), chosen) for one in part.column("id").drop_null().to_pylist()
+    ]
+
+
 def drop_views(spark: SparkSession, views: LakeTable, runs: frozenset[str]) -> list[str]:
     """Take all rows of some runs out of the table `views`; the ids of the violations among them."""
-    chosen = Chosen(runs)
-    files = views.files(chosen)
-    ids: list[str] = []
-    for part in views.parts(files, chosen):
-        ids += part.column("id").drop_null().to_pylist()
+    ids = violations_in(views, runs)
+    files = views.files(Chosen(runs))
     change = rewrite(spark, views, [[file] for file in files], Drop(runs=runs)).get(views.name)
     if change:
         views.commit(change, RETIRE, views.transaction(RETIRE) + 1)
