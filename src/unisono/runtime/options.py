@@ -21,7 +21,7 @@ from unisono.runtime.journal.journal import Journal
 from unisono.runtime.lookup import PeerFunction, check_peers
 from unisono.runtime.multicast import check as check_multicast
 from unisono.runtime.pace import check_seconds, paced
-from unisono.trace.plain import is_text
+from unisono.trace.sanitize import is_text
 from unisono.trace.schema import NOT_KNOWN
 
 P = ParamSpec("P")
