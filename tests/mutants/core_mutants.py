@@ -9,17 +9,32 @@ was shown that C never had.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from unisono.core.ordering import Report
-from unisono.core.streams.streams import Streams
+from unisono.core.streams.progress import Progress
 from unisono.core.types import Rank
 from unisono.sim.explore.views_post import Chair
 
 
-class CountsDepartedAsStable(Streams):
-    def _raise(self, table: list[list[int]], floors: list[int], origin: Rank, peer: Rank, value: int) -> None:
-        super()._raise(table, floors, origin, peer, value)
+class CountsDepartedAsStable(Progress):
+    def _forget(self, table: list[list[int]], floors: list[int], origin: Rank) -> None:
         row = sorted(table[origin])
         floors[origin] = max(floors[origin], row[1] if len(row) > 2 else row[0])
+
+    def show(self, origin: Rank, count: int) -> None:
+        super().show(origin, count)
+        self._forget(self.shown, self.stable, origin)
+
+    def take_all(self, untrusted: Collection[Rank]) -> None:
+        super().take_all(untrusted)
+        for origin in range(len(self.taken)):
+            self._forget(self.taken, self.taken_by_all, origin)
+
+    def hear(self, origin: Rank, peer: Rank, shown: int, taken: int) -> None:
+        super().hear(origin, peer, shown, taken)
+        self._forget(self.shown, self.stable, origin)
+        self._forget(self.taken, self.taken_by_all, origin)
 
 
 class LeakyViewsChair(Chair):

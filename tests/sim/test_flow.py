@@ -31,7 +31,7 @@ def held_bytes(process: Process) -> int:
         for packet in packets
         for payload in getattr(packet, "batch").payloads or ()  # noqa: B009
     )
-    memory = streams._memory
+    memory = streams.memory
     return (
         queued + retained + streams.kept_bytes + memory.ahead + memory.kept + memory.reassembly + member._early._bytes
     )
@@ -173,7 +173,7 @@ def test_rates_and_timers_are_computed_anew_with_every_view() -> None:
     world.gather("abcd")
 
     def rates() -> set[int | None]:
-        return {process.member._streams._window.rate for process in world.up if process.member._streams is not None}
+        return {process.member._streams.rate_bytes_per_s for process in world.up if process.member._streams is not None}
 
     assert rates() == {300_000}
     world.crash("d")

@@ -328,7 +328,7 @@ def test_e9_memory_is_bounded_when_a_receiver_stands_still() -> None:
     assert taken < 2_000, "the caster felt it"
     member = caster.member
     assert member._streams is not None
-    assert member._streams._cast.kept_bytes < 256 * 1024
+    assert member._streams.kept_bytes < 256 * 1024
     world.run(1)
     assert load(world, 20) == 40, "and goes on when the receiver does"
     passes(world)

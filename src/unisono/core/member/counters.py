@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from unisono.core.streams.pacing import Counters
+from unisono.core.streams.counters import StreamCounters
 from unisono.core.types import MemberId
 from unisono.core.wire.envelope import Refusal
 
@@ -24,7 +24,7 @@ class Tally(NamedTuple):
     suspicions: int
     pauses: int
     streams: Mapping[str, int]
-    """By the names of `Counters`."""
+    """By the names of `StreamCounters`."""
     dropped: Mapping[str, int]
     """Datagrams and packets that were not used, by reason."""
     unfinished: int
@@ -45,16 +45,16 @@ class Totals:
     __slots__ = ("_refused", "_sums")
 
     def __init__(self) -> None:
-        self._sums = dict.fromkeys((name for name in Counters.__slots__ if name != "refused"), 0)
+        self._sums = dict.fromkeys((name for name in StreamCounters.__slots__ if name != "refused"), 0)
         self._refused = dict.fromkeys(Refusal, 0)
 
-    def add(self, counters: Counters) -> None:
+    def add(self, counters: StreamCounters) -> None:
         for name in self._sums:
             self._sums[name] += getattr(counters, name)
         for reason, count in counters.refused.items():
             self._refused[reason] += count
 
-    def with_current(self, counters: Counters | None) -> tuple[dict[str, int], dict[Refusal, int]]:
+    def with_current(self, counters: StreamCounters | None) -> tuple[dict[str, int], dict[Refusal, int]]:
         """The sums, and what was refused by reason, with a view that is not over."""
         total = Totals()
         total._sums, total._refused = dict(self._sums), dict(self._refused)

@@ -31,7 +31,7 @@ from unisono.core.errors import Shed
 from unisono.core.events import Moving, Stalled
 from unisono.core.member.explain import REACHES_KEPT, SAID_MAX, Reach, explain_key, message_concerns, stream_concerns
 from unisono.core.member.settings import Slow
-from unisono.core.streams.pacing import Slowness
+from unisono.core.streams.outbound import Slowness
 from unisono.core.types import Key, MemberId, Rank
 from unisono.core.waiting import Concern
 
