@@ -19,7 +19,7 @@ from unisono.core.member.member import Settings
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.types import MemberId
 from unisono.core.wire.control import ControlCodec, Hello, Notice
-from unisono.core.wire.frame import Control, Frames
+from unisono.core.wire.frame import ControlFrame, Frames
 from unisono.sim.group_world import GroupWorld
 
 SIZES = (2, 3, 4, 8, 16, 32, 64)
@@ -56,7 +56,7 @@ def _crash(world: GroupWorld, names: list[str]) -> dict[str, Any]:
 
     def count(src: str, dst: str, datagram: bytes) -> None:
         frame = frames.open(datagram)
-        if isinstance(frame, Control) and not isinstance(codec.read(frame.message), Hello | Notice):
+        if isinstance(frame, ControlFrame) and not isinstance(codec.read(frame.message), Hello | Notice):
             sent[0] += 1
             sent[1] += len(datagram)
         send(src, dst, datagram)

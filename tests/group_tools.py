@@ -14,8 +14,7 @@ from unisono.core.streams.settings import StreamSettings
 from unisono.core.types import CastOptions, MemberId, Packet, Rank
 from unisono.core.wire.control import CUT, Chunk, Control, ControlCodec
 from unisono.core.wire.envelope import BODY, HEAD, NAK, ROW, SEND
-from unisono.core.wire.frame import HEAD_BYTES, Frames
-from unisono.core.wire.frame import Control as ControlFrame
+from unisono.core.wire.frame import HEAD_BYTES, ControlFrame, Frames
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 from unisono.trace.checks import Verdict
 

@@ -6,12 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+from unittest.mock import patch
 
 import pytest
 
-from unisono.core.streams.settings import StreamSettings
-from unisono.core.streams.streams import Streams
+from unisono.core.streams import Streams, StreamSettings
+from unisono.core.streams import inbound as inbound_module
+from unisono.core.streams import streams as streams_module
+from unisono.core.streams.inflow import Inflow
+from unisono.core.streams.join import Join
+from unisono.core.streams.outflow import Outflow
 from unisono.core.types import MemberId, Rank, View, ViewId
 from unisono.core.wire.envelope import (
     BODY,
@@ -88,6 +93,50 @@ def look(at: int, sender: Rank, to: Rank, datagram: bytes) -> Seen:
     )
 
 
+Make: TypeAlias = Callable[..., Streams]
+
+
+def planted(mutant: type) -> Make:
+    """Makes streams with a mutant in the place of the part that it alters, and with those that it is planted with."""
+
+    def make(*args: Any, **kwargs: Any) -> Streams:
+        parts = (mutant, *getattr(mutant, "also", ()))
+        altered = {
+            next(base.__name__ for base in part.__mro__ if hasattr(streams_module, base.__name__)): part
+            for part in parts
+        }
+        with patch.multiple(streams_module, **altered):
+            return streams_module.Streams(*args, **kwargs)
+
+    return make
+
+
+class Parts(NamedTuple):
+    """What streams are made of, in the order in which it was made."""
+
+    outflows: list[Outflow]  # the cast stream, then the unicast stream to each member
+    inflows: list[Inflow]
+    joins: list[Join]
+
+
+def opened(*args: Any, **kwargs: Any) -> tuple[Streams, Parts]:
+    """Streams, and the parts whose accounts a test checks."""
+    parts = Parts([], [], [])
+
+    def noted(kind: Callable[..., Any], into: list[Any]) -> Callable[..., Any]:
+        def make(*given: Any) -> Any:
+            into.append(kind(*given))
+            return into[-1]
+
+        return make
+
+    with (
+        patch.multiple(streams_module, Outflow=noted(Outflow, parts.outflows), Inflow=noted(Inflow, parts.inflows)),
+        patch.object(inbound_module, "Join", noted(Join, parts.joins)),
+    ):
+        return Streams(*args, **kwargs), parts
+
+
 Drop = Callable[[Seen], bool]
 
 
@@ -106,7 +155,7 @@ class Net:
     duplicate: float = 0.0
     delay_ns: tuple[int, int] = (1 * MS, 1 * MS)
     drop: Drop = no_drop
-    make: type[Streams] = Streams
+    make: Make = Streams
     now: int = 0
 
     def __post_init__(self) -> None:
@@ -198,8 +247,8 @@ class Net:
                 wanted_sends = set(own)
                 assert [p for p in mine if p not in wanted_sends] == casts[origin], f"casts of {origin} at {rank}"
                 assert [p for p in mine if p in wanted_sends] == own, f"sends of {origin} at {rank}"
-        for node in self.nodes:
-            if node._rank not in self.stopped and not self.stopped:
+        if not self.stopped:
+            for node in self.nodes:
                 assert node.stable == [self.settings.numbering_first + len(packets) for packets in casts]
                 if len(self.takes) == self.members:
                     assert node.taken_by_all == node.stable
@@ -229,10 +278,10 @@ def first_time(seqs: set[int]) -> Callable[[Seen], bool]:
     return lambda seen: seen.is_cast and seen.tries == 0 and seen.seq in seqs
 
 
-def fails(scenario: Callable[[type[Streams]], Any], mutant: type[Streams]) -> None:
+def fails(scenario: Callable[[Make], Any], mutant: type) -> None:
     """The scenario must notice the mutant."""
     with pytest.raises(AssertionError):
-        scenario(mutant)
+        scenario(planted(mutant))
 
 
 class Forger:

@@ -9,19 +9,32 @@ was shown that C never had.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from unisono.core.ordering import Cut, Report
-from unisono.core.streams.streams import Streams
+from unisono.core.streams.progress import Progress
 from unisono.core.types import Packet, Rank, Slot
 from unisono.core.views.engine import Phase, ViewEngine
 
 
-class CountsDepartedAsStable(Streams):
-    def _raise(self, table: list[list[int]], floors: list[int], origin: Rank, peer: Rank, value: int) -> None:
-        super()._raise(table, floors, origin, peer, value)
+class CountsDepartedAsStable(Progress):
+    def _forget(self, table: list[list[int]], floors: list[int], origin: Rank) -> None:
         row = sorted(table[origin])
         floors[origin] = max(floors[origin], row[1] if len(row) > 2 else row[0])
+
+    def show(self, origin: Rank, count: int) -> None:
+        super().show(origin, count)
+        self._forget(self.shown, self.stable, origin)
+
+    def take_all(self, untrusted: Collection[Rank]) -> None:
+        super().take_all(untrusted)
+        for origin in range(len(self.taken)):
+            self._forget(self.taken, self.taken_by_all, origin)
+
+    def hear(self, origin: Rank, peer: Rank, shown: int, taken: int) -> None:
+        super().hear(origin, peer, shown, taken)
+        self._forget(self.shown, self.stable, origin)
+        self._forget(self.taken, self.taken_by_all, origin)
 
 
 class LeakyEngine(ViewEngine):

@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from tests.stream_harness import planted
 from unisono.core.member import member
 from unisono.core.membership.membership import Membership
 from unisono.core.views.engine import ViewEngine
@@ -77,7 +78,7 @@ class Groups:
 
     def catch(self, mutant: Any) -> int | None:
         for seed in range(self.tries):
-            with replaced(member, self.part, mutant):
+            with replaced(member, self.part, planted(mutant) if self.part == "Streams" else mutant):
                 sentence = try_group_seed(self.order, seed).sentence
             if sentence is not None and try_group_seed(self.order, seed).sentence is None:
                 return seed + 1

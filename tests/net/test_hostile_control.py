@@ -75,7 +75,7 @@ async def test_f10_a_flood_of_requests_has_a_bounded_answer(key: str | None) -> 
         rank, asker = victim.engine.rank, (victim.engine.rank + 1) % 3
         await siege.cast(3, payload_bytes=300_000)
         await siege.cast_and_agree()
-        sent = victim.streams._cast.sent if victim.streams is not None else 0
+        sent = victim.streams.bodies_cast if victim.streams is not None else 0
         flood = [siege.stream(asker, tail=NAK.pack(rank, 0, 0, sent) * 200, naks=200) for _ in range(2_000)]
         before = siege.groups[0].running.driver.counters()
         await siege.storm(0, flood)
@@ -202,7 +202,7 @@ async def test_what_is_cast_again_without_a_key_breaks_no_member() -> None:
         counted = HEAD.unpack_from(body, 6)
         ahead = list(BODY.unpack_from(body, len(body) - counted[9]))
         assert victim.streams is not None
-        ahead[2] = victim.streams._casts[rank].next  # what was cast once is cast again, as if it were new
+        ahead[2] = victim.streams.bodies_of(rank)  # what was cast once is cast again, as if it were new
         again = BODY.pack(*ahead) + body[len(body) - counted[9] + BODY.size :]
         siege.hit(0, siege.stream(rank, again, cast_end=ahead[2] + 1))
         await siege.until(lambda: siege.refused(0).get("impossible packet") == 1, "it is dropped, and counted")

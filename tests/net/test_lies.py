@@ -21,7 +21,7 @@ def lie_of_the_sequencer(siege: Besieged, victim: int) -> bytes:
     packet = Codec(sequencer.WIRE, Config()).encode(sequencer.Order(999, (0,)))
     streams = siege.groups[victim].running.member.streams
     assert streams is not None
-    seq = streams._casts[0].next
+    seq = streams.bodies_of(0)
     return siege.stream(0, make_plain(CAST, 0, seq, [packet], [len(packet)], []), cast_end=seq + 1)
 
 

@@ -16,8 +16,8 @@ from tests.net.stage import Process, Stage, staged
 from unisono.core.errors import UnisonoError
 from unisono.core.member.member import Member
 from unisono.core.membership.membership import Membership
-from unisono.core.streams import intake as stream_intake
-from unisono.core.streams.intake import StreamIntake
+from unisono.core.streams import inbound as stream_inbound
+from unisono.core.streams.intake import Intake
 from unisono.core.wire.envelope import ReplayWindow, take_plain
 from unisono.core.wire.frame import HEAD_BYTES
 from unisono.runtime.seal import SEALED, Seal
@@ -43,7 +43,7 @@ def receive_without_group(self: Member, datagrams: list[bytes], now: int, true: 
     true(self, [head + bytes(one)[HEAD_BYTES:] if one[1:2] == b"\1" else one for one in datagrams], now)
 
 
-def check_no_rows(self: StreamIntake, sender: int, table: bytes | memoryview) -> Any:
+def check_no_rows(self: Intake, sender: int, table: bytes | memoryview) -> Any:
     """Acknowledgements are believed, if not used."""
     return []
 
@@ -62,9 +62,9 @@ def break_it(mutant: str, patch: pytest.MonkeyPatch) -> None:
         case "other groups pass":
             patch.setattr(Member, "receive", receive_without_group)
         case "acknowledgements are not checked":
-            patch.setattr(StreamIntake, "_check_rows", check_no_rows)
+            patch.setattr(Intake, "_check_rows", check_no_rows)
         case "any number of packets":
-            patch.setattr(stream_intake, "take_plain", take_any)
+            patch.setattr(stream_inbound, "take_plain", take_any)
         case "any number of a view":
             patch.setattr(Membership, "_leaps", lambda self, message: False)
 

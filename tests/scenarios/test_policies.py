@@ -18,7 +18,7 @@ from unisono.core.member.watchdog import Watch
 from unisono.core.membership.contacts import Contacts
 from unisono.core.membership.context import Context, Engine, Evicted
 from unisono.core.membership.departures import Departures
-from unisono.core.streams.pacing import Slowness
+from unisono.core.streams.outbound import Slowness
 from unisono.core.streams.settings import KIB, StreamSettings
 from unisono.core.streams.streams import Streams
 from unisono.core.types import Batch, MemberId, View, ViewId
@@ -204,7 +204,7 @@ def test_large_messages_are_much_work_and_not_slowness() -> None:
 
 
 def test_without_counting_datagrams_large_messages_would_be_slowness(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Streams, "acknowledged_by", lambda self, peer: self._shown[self._rank][peer])
+    monkeypatch.setattr(Streams, "acknowledged_by", lambda self, peer: self.packets_cast - self.window_use()[peer])
     with pytest.raises(AssertionError):
         test_large_messages_are_much_work_and_not_slowness()
 

@@ -15,8 +15,8 @@ from tests.mutants.membership_mutants import TrustsStaleIncarnations
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import PeerFault
 from unisono.core.member import member as member_module
-from unisono.core.streams import state as stream_state
-from unisono.core.streams.inbound import Inflow
+from unisono.core.streams import streams as streams_module
+from unisono.core.streams.inflow import Inflow
 from unisono.core.types import View
 from unisono.sim.group_world import GroupWorld
 
@@ -83,7 +83,7 @@ def test_a4_without_the_name_of_the_view_in_datagrams_numberings_mix(monkeypatch
         return 7
 
     monkeypatch.setattr(member_module, "view_tag", same)
-    monkeypatch.setattr(stream_state, "view_tag", same)
+    monkeypatch.setattr(streams_module, "view_tag", same)
     with pytest.raises((AssertionError, PeerFault)):
         passes(one_forgets_everything(0))
 
@@ -188,7 +188,7 @@ class Shuffles(Inflow):
 
 
 def test_a9_pieces_put_together_by_arrival_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_state, "Inflow", Shuffles)
+    monkeypatch.setattr(streams_module, "Inflow", Shuffles)
     with pytest.raises(AssertionError):
         passes(fragments_are_interrupted(4))
 

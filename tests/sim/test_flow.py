@@ -29,7 +29,7 @@ def held_bytes(process: Process) -> int:
         for packet in retained_packets(member)
         for payload in getattr(packet, "batch").payloads or ()  # noqa: B009
     )
-    memory = streams._memory
+    memory = streams.memory
     return (
         engine.waiting_bytes
         + retained
@@ -176,7 +176,7 @@ def test_rates_and_timers_are_computed_anew_with_every_view() -> None:
     world.gather("abcd")
 
     def rates() -> set[int | None]:
-        return {process.member.streams._window.rate for process in world.up if process.member.streams is not None}
+        return {process.member.streams.rate_bytes_per_s for process in world.up if process.member.streams is not None}
 
     assert rates() == {300_000}
     world.crash("d")

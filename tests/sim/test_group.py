@@ -329,7 +329,7 @@ def test_e9_memory_is_bounded_when_a_receiver_stands_still() -> None:
     assert taken < 2_000, "the caster felt it"
     member = caster.member
     assert member.streams is not None
-    assert member.streams._cast.kept_bytes < 256 * 1024
+    assert member.streams.kept_bytes < 256 * 1024
     world.run(1)
     assert load(world, 20) == 40, "and goes on when the receiver does"
     passes(world)

@@ -126,7 +126,7 @@ def spoil_what_is_kept(world: GroupWorld, relay: str, origin: Rank, number: int)
     """The relay keeps a member's casts for those who lack them: it changes the number in the last one."""
     streams = world.processes[relay].member.streams
     assert streams is not None
-    kept = streams._casts[origin].kept
+    kept = streams.kept_of(origin)
     kind, _, seq, count, marks = BODY.unpack_from(kept[-1])
     plain = take_plain(kept[-1], count, marks, count)
     assert kind == CAST
@@ -147,7 +147,7 @@ def test_a_member_is_not_blamed_for_what_another_has_made_of_its_casts() -> None
     world.network.lose("a", "b", 1.0)
     world.network.lose("d", "b", 1.0)  # so that only the liar can hand on what a casts
     a.cast(b"hello")
-    world.run(0.005, lambda: bool(world.processes["c"].member.streams._casts[0].kept))  # type: ignore[union-attr]
+    world.run(0.005, lambda: bool(world.processes["c"].member.streams.kept_of(0)))  # type: ignore[union-attr]
     spoil_what_is_kept(world, "c", 0, 77)
     assert world.run(4, lambda: b.member.dropped.get("impossible packet", 0) > 0)
     assert isinstance(b.member, Witness)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.stream_harness import MS, Forger, Net, S, look, plain, refusals, view_of
+from tests.stream_harness import MS, Forger, Make, Net, S, look, plain, planted, refusals, view_of
 from unisono.core.errors import ConfigError, Misuse
-from unisono.core.streams.inbound import Inflow
-from unisono.core.streams.rtt import Rtt
+from unisono.core.streams.inflow import Inflow
 from unisono.core.streams.settings import StreamSettings
 from unisono.core.streams.streams import Streams
+from unisono.core.streams.timing import Rtt
 from unisono.core.types import Rank
 from unisono.core.wire.envelope import (
     CAST,
@@ -27,9 +27,7 @@ from unisono.core.wire.envelope import (
 SETTINGS = StreamSettings()
 
 
-def streams(
-    rank: Rank = 1, members: int = 3, settings: StreamSettings = SETTINGS, make: type[Streams] = Streams
-) -> Streams:
+def streams(rank: Rank = 1, members: int = 3, settings: StreamSettings = SETTINGS, make: Make = Streams) -> Streams:
     return make(view_of(members), rank, settings, Random(rank), 0)
 
 
@@ -64,7 +62,7 @@ def test_an_acknowledgement_rides_on_a_cast_of_the_same_turn() -> None:
     out = b.drain(MS)
     assert len(out) == 1
     a.receive(1, out[0][1], 2 * MS)
-    assert a._acked[0] == [1 << 62, 1, 0]
+    assert [a.acknowledged_by(peer) for peer in (1, 2)] == [1, 0]
     assert b.counters.acks_alone == 0
 
 
@@ -85,12 +83,14 @@ def test_what_arrives_shares_no_memory_with_the_drivers_buffer(datagram_bytes: i
     packets = [b"small", bytes(range(256)) * 20]
     for packet in packets:
         a.cast(packet)
-    for _, datagram in a.drain(0):
+    out = a.drain(0)
+    sent = b"".join(datagram for _, datagram in out)
+    for _, datagram in out:
         buffer[: len(datagram)] = datagram
         b.receive(0, memoryview(buffer)[: len(datagram)], 0)
         buffer[:] = bytes(len(buffer))
     assert b.arrived() == [(0, packet) for packet in packets]
-    assert all(body in b"".join(a._cast.bodies) for body in b._casts[0].kept)
+    assert all(body in sent for body in b.kept_of(0))
 
 
 def test_a_large_body_of_a_datagram_that_never_changes_is_not_copied() -> None:
@@ -100,7 +100,7 @@ def test_a_large_body_of_a_datagram_that_never_changes_is_not_copied() -> None:
     ((_, datagram),) = a.drain(0)
     b.receive(0, memoryview(datagram), 0)
     assert b.arrived() == [(0, bytes(range(256)) * 20)]
-    (kept,) = b._casts[0].kept
+    (kept,) = b.kept_of(0)
     assert isinstance(kept, memoryview)
     assert kept.obj is datagram
 
@@ -134,7 +134,7 @@ def test_a_unicast_is_acknowledged_to_its_sender_alone() -> None:
     ((to, datagram),) = b.drain(b.deadline)
     assert to == 0
     a.receive(1, datagram, 4 * MS)
-    assert a._sends[1].kept_bytes == 0
+    assert a.kept_bytes == 0
     assert b.deadline is None
     a.drain(4 * MS)
     assert a.deadline is None
@@ -226,24 +226,24 @@ def test_ignoring_writable_ends_at_a_hard_limit() -> None:
 
 def test_the_timeout_follows_the_round_trip_and_its_deviation() -> None:
     rtt = Rtt(start=200 * MS, least=10 * MS)
-    assert rtt.timeout() == 200 * MS
+    assert rtt.timeout == 200 * MS
     for _ in range(100):
         rtt.sample(50 * MS)
-    assert 50 * MS <= rtt.timeout() < 52 * MS
+    assert 50 * MS <= rtt.timeout < 52 * MS
     for i in range(100):
         rtt.sample(50 * MS + (i % 2) * 40 * MS)
-    assert 100 * MS < rtt.timeout() < 200 * MS
+    assert 100 * MS < rtt.timeout < 200 * MS
     for _ in range(200):
         rtt.sample(1 * MS)
-    assert rtt.timeout() == 10 * MS
+    assert rtt.timeout == 10 * MS
 
 
 def test_more_in_flight_means_a_longer_timeout() -> None:
     node = streams()
-    before = node._timeout(0, 0)
+    before = node.timeout(0)
     node.cast(bytes(200_000))
     node.drain(0)
-    assert node._timeout(0, 0) >= before + 190 * SETTINGS.retransmit_ns_per_kib
+    assert node.timeout(0) >= before + 190 * SETTINGS.retransmit_ns_per_kib
 
 
 # Settings.
@@ -328,8 +328,7 @@ def test_what_waits_for_its_other_half_is_bounded() -> None:
             marked = b"\x01\x00\x01\x00" if stream == CAST else seq.to_bytes(4, "little")
             body = plain(seq, marked + bytes(50_000), kind=stream, marks=(0,))
             node.receive(0, forger.datagram(body), 0)
-        join = node._joins[0]
-        assert join._waiting_bytes + join._full_bytes <= 70_000 + 50_100
+        assert node.waiting_for_halves(0) <= 70_000 + 50_100
         assert refusals(node)[Refusal.MEMORY] >= 1
 
 
@@ -354,8 +353,7 @@ class Mixes(Inflow):
 
 @pytest.mark.parametrize("make", [Inflow, Mixes])
 def test_a9_interrupted_and_restarted_fragments_never_mix(make: type[Inflow]) -> None:
-    node, forger = streams(), Forger()
-    node._casts[0] = make(0, CAST, SETTINGS, node._memory)
+    node, forger = streams(make=planted(make)), Forger()
     one = make_pieces(CAST, 0, 0, b"1" * 3_000, False, 1_000)
     two = make_pieces(CAST, 0, 2, b"2" * 3_000, False, 1_000)
     for body in (*one[:2], *two):
@@ -367,7 +365,7 @@ def test_a9_interrupted_and_restarted_fragments_never_mix(make: type[Inflow]) ->
         return
     assert set(shown) <= {b"2" * 3_000, b"plain"}
     assert refusals(node)[Refusal.FRAGMENT] >= 1
-    assert node._memory.reassembly == 0
+    assert node.memory.reassembly == 0
 
 
 def test_reassembly_is_bounded_and_who_has_begun_can_finish() -> None:

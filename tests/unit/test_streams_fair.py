@@ -49,7 +49,7 @@ def test_large_packets_of_all_at_once_arrive(members: int, seed: int) -> None:
             arrived += len(one.arrived())
             one.take_all()
     assert arrived == members * (members - 1)
-    assert not any(one._memory.reassembly or one._memory.assembling for one in streams)
+    assert not any(one.memory.reassembly or one.memory.assembling for one in streams)
 
 
 def test_under_a_rate_limit_a_large_unicast_body_is_not_put_off_for_ever() -> None:

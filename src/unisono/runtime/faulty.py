@@ -172,7 +172,7 @@ class FaultyMember:
             return
         sender, number = claimed
         name = self._name_of(self._member.engine.view.members[sender])
-        acked = streams._acked[self._member.engine.rank][sender]
+        acked = streams.acknowledged_by(sender)
         if acked > self._acked.get(sender, 0):
             self._acked[sender] = acked
             self._tell(f"ACK {acked - 1} received of {name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from unisono.core.streams.pacing import Counters
+from unisono.core.streams.counters import StreamCounters
 from unisono.core.types import MemberId
 from unisono.core.wire.envelope import Refusal
 
@@ -21,7 +21,7 @@ class Tally(NamedTuple):
     suspicions: int
     pauses: int
     streams: Mapping[str, int]
-    """By the names of `Counters`."""
+    """By the names of `StreamCounters`."""
     dropped: Mapping[str, int]
     """Datagrams and packets that were discarded, by reason."""
     unfinished: int
@@ -42,14 +42,14 @@ class Totals:
     __slots__ = ("_refused", "_sums")
 
     def __init__(self) -> None:
-        self._sums = dict.fromkeys((name for name in Counters.__slots__ if name != "refused"), 0)
+        self._sums = dict.fromkeys((name for name in StreamCounters.__slots__ if name != "refused"), 0)
         self._refused = dict.fromkeys(Refusal, 0)
 
-    def add(self, counters: Counters) -> None:
+    def add(self, counters: StreamCounters) -> None:
         """A view is over, whose streams have counted this."""
         self._sums, self._refused = self.with_current(counters)
 
-    def with_current(self, counters: Counters | None) -> tuple[dict[str, int], dict[Refusal, int]]:
+    def with_current(self, counters: StreamCounters | None) -> tuple[dict[str, int], dict[Refusal, int]]:
         """The sums, and what was refused by reason, with those of a view that is not over."""
         if counters is None:
             return dict(self._sums), dict(self._refused)

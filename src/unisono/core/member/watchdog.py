@@ -31,7 +31,7 @@ from unisono.core.member.explain import REACHES_KEPT, SAID_MAX, Reach, explain_k
 from unisono.core.member.settings import FlowSettings, Slow
 from unisono.core.member.state import MemberState
 from unisono.core.membership.membership import Membership
-from unisono.core.streams.pacing import Slowness
+from unisono.core.streams.outbound import Slowness
 from unisono.core.types import Key, MemberId, Rank
 from unisono.core.waiting import Concern
 

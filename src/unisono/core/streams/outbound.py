@@ -1,108 +1,329 @@
-"""The sending side of one stream: packets become bodies, bodies are kept until every addressee has acknowledged them."""
+"""What this member casts and sends: queues, window, acknowledgements of it, and the timers that send it again."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from itertools import accumulate
+from collections.abc import Collection, Sequence
+from enum import StrEnum
 
+from unisono.core.errors import Misuse
+from unisono.core.streams.acknowledging import Acknowledging
+from unisono.core.streams.counters import StreamCounters
+from unisono.core.streams.outflow import Outflow
+from unisono.core.streams.pacing import Window
+from unisono.core.streams.progress import Progress
+from unisono.core.streams.settings import NEVER, StreamSettings
+from unisono.core.streams.timing import DOUBLINGS_MAX, Timing
+from unisono.core.streams.transmitter import Datagrams, Transmitter
 from unisono.core.types import Rank
-from unisono.core.wire.envelope import make_pieces, make_plain
+from unisono.core.wire.envelope import AWAIT, POLL, PUSH, ROW, SEND, mark_full, mark_header
 
 
-class Outflow:
-    """One outgoing stream. Numbers (`base`, `sent`, `end`) count bodies.
+class Slowness(StrEnum):
+    """Why a member holds the others up."""
 
-    Bodies from `base` to `sent` are in flight, those from `sent` to `end` wait for the window, and `waiting` are packets of
-    this turn that no body holds yet. They become bodies once a turn, so that small ones share.
+    ROOM = "room"  # its application or its holdback is full
+    SILENT = "silent"  # it does not answer
+    BEHIND = "behind"  # it answers, and lacks the most
+
+
+class Outbound:
+    """The own cast stream, to all others, and the unicast stream to each peer. One window and one rate limit hold for all.
+
+    `cast`, `cast_parts` and `send` never refuse: ask `writable` before data is cast. What a protocol must say is not data.
     """
 
     __slots__ = (
-        "_capacity",
-        "_count_max",
-        "_kind",
-        "_marks",
-        "_origin",
-        "base",
-        "bodies",
-        "end",
-        "flight_bytes",
-        "kept_bytes",
-        "sent",
-        "tries",
-        "waiting",
-        "waiting_bytes",
+        "_acks",
+        "_are_sends_next",
+        "_busy",
+        "_cast",
+        "_counters",
+        "_doublings",
+        "_kept_max",
+        "_members",
+        "_packet_max",
+        "_peers",
+        "_progress",
+        "_rank",
+        "_sends",
+        "_sends_bytes",
+        "_settings",
+        "_space",
+        "_timing",
+        "_transmitter",
+        "due",
+        "has_cast",
+        "is_urged",
+        "packets_cast",
+        "window",
     )
 
-    def __init__(self, kind: int, origin: Rank, first: int, capacity: int, count_max: int) -> None:
-        self._kind = kind
-        self._origin = origin
-        self._capacity = capacity  # of a body, after its head
-        self._count_max = count_max
-        self._marks: list[int] = []  # indexes into `waiting`
-        self.waiting_bytes = 0
-        self.waiting: list[bytes] = []
-        self.bodies: list[bytes] = []  # from number `base` on
-        self.tries: list[int] = []  # of each body: how often it was transmitted
-        self.base = first
-        self.sent = first
-        self.end = first  # the number of the next body
-        self.flight_bytes = 0  # of bodies that were sent and are not acknowledged by all
-        self.kept_bytes = 0  # of all packets and bodies here
+    def __init__(
+        self,
+        settings: StreamSettings,
+        rank: Rank,
+        peers: Sequence[Rank],
+        space: int,
+        cast: Outflow,
+        sends: Sequence[Outflow],
+        now: int,
+        progress: Progress,
+        timing: Timing,
+        transmitter: Transmitter,
+        acks: Acknowledging,
+        counters: StreamCounters,
+    ) -> None:
+        members = len(sends)
+        self._settings = settings
+        self._rank = rank
+        self._members = members
+        self._packet_max = settings.packet_bytes_max
+        self._kept_max = settings.kept_bytes_max
+        self._peers = peers
+        self._space = space  # of a datagram, after its head
+        self._cast = cast
+        self._sends = sends
+        self._progress = progress
+        self._timing = timing
+        self._transmitter = transmitter
+        self._acks = acks
+        self._counters = counters
+        self.packets_cast = settings.numbering_first
+        """So far."""
+        self._sends_bytes = 0  # kept in all unicast streams
+        self._busy: dict[Rank, None] = {}  # peers whose unicast stream has something to send
+        self.window = Window(settings, now)
+        self._are_sends_next = (
+            False  # … and whether unicast bodies are to be the first when the rate limit lets them pass
+        )
+        self.has_cast = False
+        """Whether bodies of the cast stream left in this turn."""
+        self.is_urged = False
+        """Whether a caller waits for own casts to be stable."""
+        self.due = [NEVER] * members
+        """By peer: when to send it the first unacknowledged body again."""
+        self._doublings = [0] * members  # of that timer, since the last progress
 
-    def put(self, packet: bytes) -> None:
-        self.waiting.append(packet)
-        self.waiting_bytes += len(packet)
-        self.kept_bytes += len(packet)
+    # Queues.
 
-    def put_marked(self, packet: bytes) -> None:
-        self._marks.append(len(self.waiting))
-        self.put(packet)
+    def cast(self, packet: bytes) -> None:
+        """One encoded packet for every other member."""
+        stream, size = self._cast, len(packet)
+        if not 0 < size <= self._packet_max or stream.kept_bytes + self._sends_bytes + size > self._kept_max:
+            self._demand(packet)
+        self.packets_cast += 1
+        if self._peers:  # the one call that is made for every packet: `put`, written out
+            stream.waiting.append(packet)
+            stream.waiting_bytes += size
+            stream.kept_bytes += size
 
-    def pack(self) -> None:
-        """Make bodies of what waits: as few as the datagram size allows, in order."""
-        waiting, self.waiting = self.waiting, []
-        marks, self._marks = self._marks, []
-        size, self.waiting_bytes = self.waiting_bytes, 0
-        self.kept_bytes -= size
-        lengths = list(map(len, waiting))
-        if not marks and size + 2 * len(waiting) <= self._capacity and len(waiting) <= self._count_max:
-            self._append(make_plain(self._kind, self._origin, self.end, waiting, lengths, marks))
-        else:
-            self._pack_many(waiting, lengths, marks)
+    def cast_parts(self, header: bytes, full: bytes, to: Collection[Rank]) -> None:
+        """One packet whose addressees get `full`, and everyone else gets `header`, at the same place of the cast stream."""
+        addressees = tuple(sorted(set(to)))
+        if addressees and not 0 <= addressees[0] <= addressees[-1] < self._members:
+            raise Misuse(f"addressees {addressees} are not all in a view of {self._members} members.")
+        self._demand(header)
+        self._demand(full, max(len(addressees), 1))  # before anything is queued: half a cast would block its stream
+        half = mark_full(full, self.packets_cast)
+        self.packets_cast += 1
+        if self._peers:
+            self._cast.put_marked(mark_header(header, addressees))
+        for rank in addressees:
+            if rank != self._rank:
+                self._sends[rank].put_marked(half)
+                self._sends_bytes += len(half)
+                self._busy[rank] = None
 
-    def _pack_many(self, waiting: list[bytes], lengths: list[int], marks: list[int]) -> None:
-        costs = [length + 2 for length in lengths]  # with an entry in the table of lengths …
-        for i in marks:
-            costs[i] += 2  # … and in the table of marks
-        ends = list(accumulate(costs, initial=0))
-        start, count = 0, len(waiting)
-        while start < count:
-            stop = min(bisect_right(ends, ends[start] + self._capacity) - 1, start + self._count_max)
-            seq = self.end
-            if stop > start:
-                inside = [i - start for i in marks if start <= i < stop] if marks else marks
-                chunk = waiting[start:stop]
-                self._append(make_plain(self._kind, self._origin, seq, chunk, lengths[start:stop], inside))
-                start = stop
-            else:  # larger than a datagram
-                for body in make_pieces(self._kind, self._origin, seq, waiting[start], start in marks, self._capacity):
-                    self._append(body)
-                start += 1
+    def send(self, to: Rank, packet: bytes) -> None:
+        """One encoded packet for one member."""
+        if to == self._rank or not 0 <= to < self._members:
+            raise Misuse(f"rank {to} is not another member's rank in a view of {self._members}.")
+        self._demand(packet)
+        self._sends[to].put(packet)
+        self._sends_bytes += len(packet)
+        self._busy[to] = None
 
-    def _append(self, body: bytes) -> None:
-        self.bodies.append(body)
-        self.tries.append(0)
-        self.end += 1
-        self.kept_bytes += len(body)
+    def _demand(self, packet: bytes, times: int = 1) -> None:
+        if not 0 < len(packet) <= self._packet_max:
+            raise Misuse(f"a packet of {len(packet)} bytes cannot travel: 1 to {self._packet_max} can.")
+        if self.kept_bytes + times * len(packet) > self._kept_max:
+            raise Misuse("more is kept than kept_bytes_max allows: ask `writable` before casting.")
 
-    def release(self, number: int) -> int:
-        """Every addressee has the bodies below `number`: let them go. Returns how many bytes they were."""
-        count = number - self.base
-        assert 0 <= count <= self.sent - self.base, "only what was sent can be acknowledged"
-        size = sum(map(len, self.bodies[:count]))
-        del self.bodies[:count]
-        del self.tries[:count]
-        self.base = number
-        self.flight_bytes -= size
-        self.kept_bytes -= size
-        return size
+    def urge(self) -> None:
+        """With the next turn, peers are asked to acknowledge own casts without delay."""
+        self.is_urged = True
+
+    # Questions.
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of own packets, waiting or in flight."""
+        return self._cast.kept_bytes + self._sends_bytes
+
+    def stream(self, kind: int, peer: Rank) -> Outflow:
+        """The cast stream, or the unicast stream to a peer."""
+        return self._sends[peer] if kind & SEND else self._cast
+
+    def writable(self) -> bool:
+        """Whether data may be cast. An empty window takes a packet of any size."""
+        settings, kept, progress = self._settings, self._cast.kept_bytes + self._sends_bytes, self._progress
+        return (
+            kept < min(settings.window_bytes, 2 * self.window.size)
+            and self.packets_cast - progress.stable[self._rank] < settings.window_packets
+            and self.packets_cast < min(progress.room_until)
+        ) or not self._peers
+
+    def slowest(self) -> tuple[Rank, Slowness] | None:
+        """Which peer holds the cast stream up most, and why; None if none does. What the own rate holds back is no peer's fault."""
+        if not self._peers:
+            return None
+        progress, tries = self._progress, self._timing.tries
+        room = min(self._peers, key=progress.room_until.__getitem__)
+        if progress.room_until[room] <= self.packets_cast:
+            return room, Slowness.ROOM
+        acked, shown = progress.acked[self._rank], progress.shown[self._rank]
+        last = min(self._peers, key=lambda peer: (acked[peer], shown[peer], -tries[peer]))
+        if acked[last] >= self._cast.sent and not self._cast.waiting:
+            last = max(self._peers, key=lambda peer: self._sends[peer].flight_bytes)
+            if not self._sends[last].flight_bytes:
+                return None
+        return last, Slowness.SILENT if tries[last] else Slowness.BEHIND
+
+    # Transmitting.
+
+    def transmit(self, now: int, out: Datagrams) -> None:
+        """What waits leaves, as far as window and rate let it pass."""
+        if self.window.rate is not None:
+            self.window.paced_until = NEVER
+            self._transmit_in_turns(now, out)
+            return
+        if self._cast.waiting or self._cast.sent != self._cast.end:
+            self._transmit_casts(now, out)
+        if self._busy:
+            self._transmit_sends(now, out)
+
+    def _transmit_in_turns(self, now: int, out: Datagrams) -> None:
+        """Under a rate limit: what was held up comes first the next time, or casts would leave nothing for large unicasts."""
+        window = self.window
+        if self._busy and self._are_sends_next:
+            before = len(out)
+            self._transmit_sends(now, out)
+            if window.paced_until != NEVER and len(out) == before:
+                return  # it waits for its share, and casts wait for it
+        self._transmit_casts(now, out)
+        self._are_sends_next = window.paced_until != NEVER
+        if self._busy and not self._are_sends_next:
+            self._transmit_sends(now, out)
+            self._are_sends_next = window.paced_until != NEVER
+
+    def _transmit_casts(self, now: int, out: Datagrams) -> None:
+        stream, window, acks = self._cast, self.window, self._acks
+        if stream.waiting:
+            stream.pack()
+        body = stream.admit(window, now)
+        if body is None:
+            return
+        transmit = self._transmitter.transmit
+        rows = acks.changed_rows(now)
+        if len(rows) * ROW.size + len(body) <= self._space:
+            transmit(out, None, now, body, rows=rows, flags=self._flags(stream))
+            acks.told()
+        else:  # the acknowledgements of a large view go alone
+            transmit(out, None, now, body, flags=self._flags(stream))
+        while stream.sent != stream.end and (body := stream.admit(window, now)) is not None:
+            transmit(out, None, now, body, flags=self._flags(stream))
+        self.has_cast = True
+
+    def _transmit_sends(self, now: int, out: Datagrams) -> None:
+        for peer in list(self._busy):
+            stream = self._sends[peer]
+            if stream.waiting:
+                self._counters.packets_sent += len(stream.waiting)
+                self._sends_bytes -= stream.kept_bytes
+                stream.pack()
+                self._sends_bytes += stream.kept_bytes
+            rows: Sequence[bytes] = ()
+            while (body := stream.admit(self.window, now)) is not None:
+                rows = rows or self._acks.rows((peer,), now, peer)
+                self._transmitter.transmit(out, peer, now, body, rows=rows, flags=self._flags(stream))
+            self._expect((peer,), now)
+            if stream.sent == stream.end:
+                del self._busy[peer]
+
+    def _flags(self, stream: Outflow) -> int:
+        """A body that fills the window while others wait, or that a caller waits for, is acknowledged without delay."""
+        if self.is_urged:
+            return PUSH | AWAIT
+        return PUSH if stream.sent != stream.end and stream.has_no_room(self.window) else 0
+
+    def ask_for_acknowledgements(self, now: int, out: Datagrams) -> None:
+        """A caller waits for own casts to be stable. A body that leaves in this turn has asked already."""
+        self.is_urged = False
+        if not any(to is None for to, _ in out):
+            for peer in self._progress.behind(self._rank, self.packets_cast):
+                self._transmitter.transmit(out, peer, now, rows=self._acks.rows((peer,), now, peer), flags=POLL | AWAIT)
+
+    # Acknowledgements of it, and timers.
+
+    def settle(self, now: int) -> None:
+        """The end of a turn that has cast: bodies will be acknowledged, or a timer runs out."""
+        self.has_cast = False
+        self._expect(self._peers, now)
+
+    def _expect(self, peers: Collection[Rank], now: int) -> None:
+        due = self.due
+        for peer in peers:
+            if due[peer] == NEVER:
+                self._arm(peer, now)
+
+    def _arm(self, peer: Rank, now: int) -> None:
+        self.due[peer] = now + self._timing.timeout(peer, self._doublings[peer])
+
+    def acknowledged(self, peer: Rank, cast: int, send: int, now: int) -> None:
+        """`peer` has so far `cast` and `send` bodies of my streams."""
+        progress, own, stream = self._progress, self._rank, self._sends[peer]
+        cast_moves, send_moves = cast > progress.acked[own][peer], send > stream.base
+        if not cast_moves and not send_moves:
+            return
+        if cast_moves and progress.acknowledge(own, peer, cast):
+            self.window.grow(self._cast.release(progress.acked_by_all[own]))
+        if send_moves:
+            size = stream.release(send)
+            self._sends_bytes -= size
+            self.window.grow(size)
+        self._doublings[peer] = 0
+        cast_waits, send_waits = progress.acked[own][peer] < self._cast.sent, stream.base < stream.sent
+        if not cast_waits and not send_waits:
+            self.due[peer] = NEVER
+        elif cast_moves >= cast_waits and send_moves >= send_waits:  # a stream that stands still must not be put off
+            self._arm(peer, now)
+
+    def resend(self, now: int, out: Datagrams) -> None:
+        """Timers ran out: send those peers the first body that they lack, of each stream. They ask for the rest."""
+        for peer in self._peers:
+            if self.due[peer] <= now:
+                self._resend(peer, now, out)
+
+    def _resend(self, peer: Rank, now: int, out: Datagrams) -> None:
+        acked, stream = self._progress.acked[self._rank][peer], self._sends[peer]
+        if acked >= self._cast.sent and stream.base >= stream.sent:
+            self.due[peer] = NEVER
+            return
+        self._timing.tried(peer)
+        self._doublings[peer] = min(self._doublings[peer] + 1, DOUBLINGS_MAX)
+        self.window.shrink(now, self._timing.round_trip(peer))
+        for flow, number in ((self._cast, acked), (stream, stream.base)):
+            if number < flow.sent:
+                self._repeat(flow, number, peer, now, out)
+                self._counters.resent += 1
+        self._arm(peer, now)
+
+    def answer(self, stream: Outflow, number: int, peer: Rank, now: int, out: Datagrams) -> None:
+        """`peer` asked for a body: it was lost."""
+        self.window.shrink(now, self._timing.round_trip(peer))
+        self._repeat(stream, number, peer, now, out)
+
+    def _repeat(self, stream: Outflow, number: int, peer: Rank, now: int, out: Datagrams) -> None:
+        body, tries = stream.repeat(number)
+        self.window.spend(len(body))
+        self._transmitter.transmit(out, peer, now, body, tries, self._acks.rows((peer,), now, peer))

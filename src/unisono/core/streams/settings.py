@@ -9,6 +9,8 @@ from unisono.core.errors import ConfigError
 
 KIB = 1024
 MIB = 1024 * KIB
+NEVER = 1 << 62
+"""Later than every time, and beyond every number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +18,13 @@ class StreamSettings:
     """The settings of the reliable streams. All members of a group use the same."""
 
     datagram_bytes: int = 1_400
-    """The largest datagram: the smallest over the paths of the view."""
+    """Maximum datagram size: the smallest over the paths of the view."""
     seal_bytes: int = 0
     """What an authenticating seal adds to each datagram; left free in it."""
     packet_bytes_max: int = 16 * MIB + 64 * KIB
     """The largest packet: a message of 16 MiB and what the ordering writes around it."""
     packets_per_datagram_max: int = 4_096
-    """At most so many packets share one datagram, however small they are."""
+    """Maximum number of packets per datagram."""
     numbering_first: int = 0
     """Where all numbers begin, counts of packets too. The wire has their low 32 bits; tests begin near the top of these."""
 
@@ -32,46 +34,46 @@ class StreamSettings:
     window_packets: int = 65_536
     """Likewise, in packets."""
     window_bytes_start: int = 256 * KIB
-    """What may be in flight before anything was acknowledged; it grows with acknowledgements and shrinks with loss."""
+    """Bytes that may be in flight before anything is acknowledged. Grows with acknowledgements, shrinks on loss."""
     window_bytes_min: int = 64 * KIB
-    """It never shrinks below this (or `window_bytes`, if that is less): where datagrams get lost at random, halving for ever
+    """Lower bound of that (or `window_bytes`, if that is less): on a path that loses datagrams at random, shrinking for ever
     would starve the group."""
     kept_bytes_max: int = 256 * MIB
-    """Hard limit of what is kept for resending: of the own packets (`cast` and `send` raise `Misuse` beyond it, because
-    the caller ignored `writable`), and of the others' casts (beyond it those are not kept, and only their origin answers)."""
+    """Hard limit of what is kept for resending. Own packets: beyond it `cast` and `send` raise `Misuse`, because the caller
+    ignored `writable`. Other members' casts: beyond it they are not kept, and only their origin answers requests."""
     ahead_datagrams_max: int = 16_384
     """How far beyond the next number of a stream a datagram may lie; farther ones are dropped and come again."""
     ahead_bytes_max: int = 16 * MIB
-    """What may wait, in all streams together, behind a gap; and, for each origin, behind a part that has not come."""
+    """Maximum number of bytes that wait behind gaps, in all streams together; and, per origin, for the other half of a cast."""
     reassembly_bytes_max: int = 64 * MIB
-    """What may be under reassembly in all streams together; the lowest origin's packets may always be."""
+    """Maximum number of bytes under reassembly, in all streams together; the lowest origin's packets are exempt."""
     rate_bytes_per_s: int | None = None
-    """How much data may leave a second; None: no limit. Acknowledgements and requests are exempt."""
+    """Maximum data rate; None: no limit. Acknowledgements and requests are exempt."""
     group_rate_bytes_per_s: int | None = None
-    """How much data may leave all members of a view together, in equal shares; None: no limit."""
+    """Maximum data rate of all members of a view together, in equal shares; None: no limit."""
 
     ack_delay_ns: int = 2 * MILLISECOND
     """How long an acknowledgement waits for a datagram to the group that carries it."""
     ack_datagrams_max: int = 16
-    """After so many datagrams it waits no longer …"""
+    """Number of unacknowledged datagrams that ends this wait …"""
     ack_bytes_max: int = 128 * KIB
-    """… nor after so many bytes."""
+    """… and number of bytes."""
     nak_delay_ns: int = 0
     """How long a gap may be open before it is asked for; 0: at once. Raise it where the network reorders a lot."""
     nak_tries_max: int = 8
-    """So often a gap is asked for in vain; then the origin's timer must bring it."""
+    """Maximum number of requests for one gap without progress; then the origin's timer must bring it."""
     answer_bytes_max: int = 1 * MIB
-    """What one peer may get in answer to its requests, each time an answer could have reached it."""
+    """Maximum number of bytes per round trip that one peer gets in answer to its requests."""
     retransmit_ns_start: int = 200 * MILLISECOND
     """The timeout before the first round trip was measured."""
     retransmit_ns_min: int = 10 * MILLISECOND
     """The shortest timeout."""
     retransmit_ns_max: int = 5 * SECOND
-    """Where doubling ends. A longer *measured* round trip still makes a longer timeout."""
+    """Upper bound of doubling. A longer *measured* round trip still makes a longer timeout."""
     retransmit_ns_per_kib: int = 20_000
     """What each KiB in flight adds to the timeout."""
     retransmit_jitter_percent: int = 25
-    """Up to so much is added at random to a doubled timeout, so that members do not resend in step."""
+    """Maximum random addition to a doubled timeout, so that members do not resend in step."""
 
     def __post_init__(self) -> None:
         for name, low, high in _RANGES:
@@ -88,7 +90,7 @@ class StreamSettings:
                 raise ConfigError(f"{low_name} = {low} is above {high_name} = {high}: raise the latter.")
 
     def shared_by(self, members: int) -> StreamSettings:
-        """The settings for a view of so many members: each one's share of the group's rate, and timers that fit it.
+        """The settings for a view of this size: each member's share of the group's rate, and timers that fit it.
 
         If all send at once on a line that carries the group's rate, a KiB of mine is through after the time of one KiB at
         my share. A timer that ran out earlier would send again what is only queued.

@@ -6,12 +6,29 @@ others exactly once and in order per stream. `seq` counts the *bodies* of a stre
 How loss heals, fastest first:
 
 1. A receiver sees a gap, because of a later body or because the head of any datagram says how far its sender is. It asks for
-   all gaps at once (NAK), first the origin, later whoever says that it holds them. Where bodies come late rather than not at
-   all, it learns to wait a little before it asks (`Inflow.patience`).
+   all gaps at once (NAK), first the origin, later members that say that they hold them. Where bodies come late rather than not
+   at all, it learns to wait a little before it asks (`Inflow.patience`).
 2. The tail of a stream is lost, and nothing follows: the sender's timer for that peer sends the first unacknowledged body
    again. Its head says how far the stream goes, so one resend makes the receiver ask for the rest.
-3. An acknowledgement to a *third* member is lost. Nobody resends to it. But it sees that a packet does not get stable, and
+3. An acknowledgement to a *third* member is lost. No member resends to it. But it sees that a packet does not get stable, and
    polls the members whose acknowledgements it lacks. Without loss no poll is sent.
+
+The parts, each in a file of its own; a part knows only parts above it:
+
+| part            | what it owns                                                                                  |
+|-----------------|-----------------------------------------------------------------------------------------------|
+| `Outflow`       | one outgoing stream: packets become bodies, kept until every addressee has acknowledged them  |
+| `Inflow` `Join` | one incoming stream: order, gaps, reassembly; the joint of header and payload                 |
+| `Progress`      | the acknowledgement matrix: who has what, what is stable                                      |
+| `Transmitter`   | the envelope of each transmission, its counter and its time                                   |
+| `Timing`        | round trips, timeouts, tries in vain                                                          |
+| `Acknowledging` | what is owed to be told, and by when                                                          |
+| `Outbound`      | own streams: queues, `Window`, retransmission timers                                          |
+| `Answering`     | bodies that peers asked for                                                                   |
+| `Gaps`          | what is missing here, and when to ask for it                                                  |
+| `Inbound`       | bodies that come in, and the packets that they show                                           |
+| `StabilityWatch`| what should be stable, and when to poll                                                       |
+| `Intake`        | a datagram: checked completely, then handed to the parts                                      |
 
 Invariants:
 
@@ -27,123 +44,191 @@ body may be measured too, and Karn's rule is kept because no sample is ambiguous
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from random import Random
 
 from unisono.core.errors import Misuse
-from unisono.core.streams.inbound import NEVER, Inflow
-from unisono.core.streams.intake import StreamIntake
-from unisono.core.streams.outbound import Outflow
-from unisono.core.streams.state import DOUBLINGS_MAX, LOW, Datagrams
-from unisono.core.types import Rank
-from unisono.core.wire.envelope import (
-    AWAIT,
-    NAK,
-    NAKS_MAX,
-    NO_LIMIT,
-    POLL,
-    PUSH,
-    ROW,
-    SEND,
-    Octets,
-    mark_full,
-    mark_header,
-)
-
-_ASKS_OF_ORIGIN = 2  # so often the origin is asked before other holders are
-_LOOKED_AT_MAX = 2_048  # so many bodies are looked at for one peer's requests a turn
+from unisono.core.streams.acknowledging import Acknowledging
+from unisono.core.streams.answering import Answering
+from unisono.core.streams.counters import StreamCounters
+from unisono.core.streams.gaps import Gaps
+from unisono.core.streams.inbound import Inbound
+from unisono.core.streams.inflow import Inflow, Memory
+from unisono.core.streams.intake import Intake
+from unisono.core.streams.outbound import Outbound, Slowness
+from unisono.core.streams.outflow import Outflow
+from unisono.core.streams.progress import Progress
+from unisono.core.streams.settings import NEVER, StreamSettings
+from unisono.core.streams.stability import StabilityWatch
+from unisono.core.streams.timing import Timing
+from unisono.core.streams.transmitter import Datagrams, Transmitter
+from unisono.core.types import Rank, View
+from unisono.core.wire.envelope import BODY, CAST, HEAD, ROW, SEND, Octets, ReplayWindow, view_tag
 
 
-class Streams(StreamIntake):
-    """See the module's text. A turn is any number of inputs, `arrived`, and one `drain`."""
+class Streams:
+    """All streams of one member in one view. A turn is any number of inputs, `arrived`, and one `drain`."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_acks",
+        "_answering",
+        "_gaps",
+        "_inbound",
+        "_intake",
+        "_outbound",
+        "_peers",
+        "_progress",
+        "_rank",
+        "_timing",
+        "_transmitter",
+        "_watch",
+        "arrivals",
+        "arrived",
+        "broken",
+        "cast",
+        "counter",
+        "counters",
+        "deadline",
+        "memory",
+        "relayed",
+        "stable",
+        "taken_by_all",
+        "writable",
+    )
 
-    # Sending. These never refuse: ask `writable` before data is cast. What a protocol must say is not data.
+    def __init__(
+        self,
+        view: View,
+        rank: Rank,
+        settings: StreamSettings,
+        random: Random,
+        now: int,
+        first_counter: int = 1,
+        replay: Sequence[ReplayWindow] | None = None,
+        prefix: bytes = b"",
+    ) -> None:
+        members = len(view)
+        if not 0 <= rank < members:
+            raise Misuse(f"rank {rank} is not in a view of {members} members.")
+        if first_counter < 1 or (replay is not None and len(replay) != members):
+            raise Misuse("counters begin at 1, and replay windows are one for each member.")
+        settings = settings.shared_by(members)
+        first, tag = settings.numbering_first, view_tag(view)
+        peers = tuple(peer for peer in range(members) if peer != rank)
+        space = settings.datagram_bytes - settings.seal_bytes - HEAD.size  # of a datagram, after its head
+        capacity = space - BODY.size - min(ROW.size * (members - 1), settings.datagram_bytes // 8)  # of a body
+        count_max = settings.packets_per_datagram_max
+        cast = Outflow(CAST, rank, first, capacity, count_max)
+        sends = [Outflow(SEND, rank, first, capacity, count_max) for _ in range(members)]
+        memory = Memory()
+        casts = [Inflow(origin, CAST, settings, memory) for origin in range(members)]
+        receives = [Inflow(origin, SEND, settings, memory) for origin in range(members)]
+        if replay is None:
+            replay = [ReplayWindow() for _ in range(members)]
 
-    def cast(self, packet: bytes) -> None:
-        """One encoded packet for every other member."""
-        stream, size = self._cast, len(packet)
-        if not 0 < size <= self._packet_max or stream.kept_bytes + self._sends_bytes + size > self._kept_max:
-            self._demand(packet)
-        self.packets_cast += 1
-        if self._peers:  # the one call that is made for every packet: `put`, written out
-            stream.waiting.append(packet)
-            stream.waiting_bytes += size
-            stream.kept_bytes += size
+        counters = StreamCounters()
+        progress = Progress(rank, members, first)
+        transmitter = Transmitter(tag, rank, first_counter, prefix, cast, sends, counters)
+        timing = Timing(settings, random, transmitter, cast, sends)
+        acks = Acknowledging(
+            settings, peers, space // ROW.size, progress, timing, transmitter, casts, receives, counters
+        )
+        outbound = Outbound(
+            settings, rank, peers, space, cast, sends, now, progress, timing, transmitter, acks, counters
+        )
+        answering = Answering(settings, rank, outbound, casts, timing, transmitter, acks, counters)
+        gaps = Gaps(settings, peers, space, progress, timing, transmitter, acks, counters)
+        inbound = Inbound(settings, rank, casts, receives, progress, timing, acks, gaps, counters)
+        self._rank = rank
+        self._peers = peers
+        self.memory = memory
+        """What all incoming streams hold, in bytes."""
+        self._progress = progress
+        self._transmitter = transmitter
+        self._timing = timing
+        self._acks = acks
+        self._outbound = outbound
+        self._answering = answering
+        self._gaps = gaps
+        self._inbound = inbound
+        self._watch = StabilityWatch(peers, progress, timing, transmitter, acks, counters)
+        self._intake = Intake(
+            tag,
+            rank,
+            replay,
+            cast,
+            sends,
+            casts,
+            receives,
+            progress,
+            timing,
+            acks,
+            outbound,
+            answering,
+            gaps,
+            inbound,
+            counters,
+        )
+        self.counters = counters
+        self.deadline: int | None = None
+        """Call `drain` by then; None: nothing is owed. Valid after each drain."""
+        self.counter = first_counter
+        """Of the next transmission, valid after each drain. The streams of the next view go on from here."""
+
+        # What is called for each packet, or looked at in each turn, is the part's own: no call in between.
+        self.cast: Callable[[bytes], None] = outbound.cast
+        self.writable: Callable[[], bool] = outbound.writable
+        self.arrived: Callable[[], list[tuple[Rank, Octets]]] = inbound.arrived
+        self.arrivals = inbound.arrivals
+        self.relayed = inbound.relayed
+        self.broken = inbound.broken
+        self.stable = progress.stable
+        self.taken_by_all = progress.taken_by_all
+
+    # Inputs.
 
     def cast_parts(self, header: bytes, full: bytes, to: Collection[Rank]) -> None:
         """One packet whose addressees get `full`, and everyone else gets `header`, at the same place of the cast stream."""
-        addressees = tuple(sorted(set(to)))
-        if addressees and not 0 <= addressees[0] <= addressees[-1] < self._members:
-            raise Misuse(f"addressees {addressees} are not all in a view of {self._members} members.")
-        self._demand(header)
-        self._demand(full, max(len(addressees), 1))  # before anything is queued: half a cast would block its stream
-        half = mark_full(full, self.packets_cast)
-        self.packets_cast += 1
-        if self._peers:
-            self._cast.put_marked(mark_header(header, addressees))
-        for rank in addressees:
-            if rank != self._rank:
-                self._sends[rank].put_marked(half)
-                self._sends_bytes += len(half)
-                self._busy[rank] = None
+        self._outbound.cast_parts(header, full, to)
 
     def send(self, to: Rank, packet: bytes) -> None:
         """One encoded packet for one member."""
-        if to == self._rank or not 0 <= to < self._members:
-            raise Misuse(f"rank {to} is not another member's rank in a view of {self._members}.")
-        self._demand(packet)
-        self._sends[to].put(packet)
-        self._sends_bytes += len(packet)
-        self._busy[to] = None
+        self._outbound.send(to, packet)
 
-    def _demand(self, packet: bytes, times: int = 1) -> None:
-        if not 0 < len(packet) <= self._packet_max:
-            raise Misuse(f"a packet of {len(packet)} bytes cannot travel: 1 to {self._packet_max} can.")
-        if self._cast.kept_bytes + self._sends_bytes + times * len(packet) > self._kept_max:
-            raise Misuse("more is kept than kept_bytes_max allows: ask `writable` before casting.")
-
-    # Receiving: `receive` is in StreamIntake. What may be asked: StreamQuestions.
-
-    def arrived(self) -> list[tuple[Rank, Octets]]:
-        """The packets since the last call: in order per stream, each exactly once."""
-        arrived, self.arrivals = self.arrivals, []
-        return arrived
+    def receive(self, sender: Rank, datagram: bytes | memoryview, now: int) -> None:
+        """Take a datagram that the driver has from `sender`. What is wrong with it is counted in `counters.refused`."""
+        refusal = self._intake.take(sender, datagram, now)
+        if refusal is not None:
+            self.counters.refused[refusal] += 1
 
     def take_all(self, untrusted: Collection[Rank] = ()) -> None:
         """The ordering here has taken in all that has arrived, but for untrusted origins: others must keep their packets for it.
 
         Own packets it takes in when they are cast."""
-        self._has_taken = self._has_taken or bool(self._untaken)
-        for origin in self._untaken:
-            if untrusted and origin in untrusted:
-                continue
-            self._own_taken[origin] = count = self._own_shown[origin]
-            self._raise(self._taken, self.taken_by_all, origin, self._rank, count)
-            self._dirty[origin] = None
-        self._untaken.clear()
+        progress = self._progress
+        if progress.untaken:
+            progress.take_all(untrusted)
         if not self._peers:
-            self.taken_by_all[self._rank] = self.packets_cast
+            self.taken_by_all[self._rank] = self._outbound.packets_cast
 
     def set_free_room(self, packets: int | None) -> None:
         """How many packets of *each* origin the holdback and the application can still take; None: any number.
 
         The others keep to it when they cast data. It is not enforced here: a packet that would free the holdback must get in.
         """
-        self._room = NO_LIMIT if packets is None else max(0, min(packets, NO_LIMIT - 1))
+        self._transmitter.set_room(packets)
 
     def announce(self) -> None:
         """Tell all members everything with the next drain: a heartbeat."""
-        self._announce = True
+        self._acks.announce()
 
     def hurry(self) -> None:
-        """Somebody waits for what this member has taken in: the next acknowledgement does not wait for company."""
-        if self._dirty:
-            self._ack_at = 0
+        """Peers wait for what this member has taken in: the next acknowledgement does not wait for company."""
+        self._acks.hurry()
 
     def urge(self) -> None:
-        """Somebody waits until own casts are stable: with the next drain all are asked to acknowledge them without delay."""
-        self._is_urged = True
+        """Ask peers to acknowledge own casts without delay: a caller is waiting for stability."""
+        self._outbound.urge()
 
     # The end of a turn.
 
@@ -154,325 +239,116 @@ class Streams(StreamIntake):
         return out
 
     def act(self, now: int) -> Datagrams:
-        """The half of `drain` that somebody waits for. `settle` must follow before anything else comes in."""
+        """The urgent half of `drain`. `settle` must follow before anything else comes in."""
         out: Datagrams = []
-        own = self._rank
-        if self._own_shown[own] != self.packets_cast:
-            self.counters.packets_sent += self.packets_cast - self._own_shown[own]
-            self._own_shown[own] = self._own_taken[own] = self.packets_cast
-            if not self._peers:
-                self.stable[own] = self.taken_by_all[own] = self.packets_cast
-        if self._gapped:
-            self._ask(now, out)
-        for peer in self._polled:
-            self._tell(out, peer, now)
-        self._polled.clear()
-        if min(self._due) <= now:
-            for peer in self._peers:
-                if self._due[peer] <= now:
-                    self._resend(peer, now, out)
-        if self._requests:
-            self._answer(now, out)
-        if self._poll_at <= now:
-            self._poll(now, out)
-        self._paced_until = NEVER
-        if self._window.rate is None:
-            self._transmit_casts(now, out)
-            if self._busy:
-                self._transmit_sends(now, out)
-        else:
-            self._transmit_in_turns(now, out)
-        if self._is_urged:
-            self._ask_for_acknowledgements(now, out)
-        if self._dirty or self._ack_ones or self._announce or self._room != self._room_told or self._ack_at <= now:
-            self._acknowledge(now, out)
+        own, progress, outbound = self._rank, self._progress, self._outbound
+        new = outbound.packets_cast - progress.own_shown[own]
+        if new:
+            self.counters.packets_sent += new
+            progress.cast(outbound.packets_cast)
+        if self._gaps.inflows:
+            self._gaps.ask(now, out)
+        if self._acks.polled:
+            self._acks.answer_polls(now, out)
+        if min(outbound.due) <= now:
+            outbound.resend(now, out)
+        if self._answering.requests:
+            self._answering.answer(now, out)
+        if self._watch.at <= now:
+            self._watch.poll(now, out)
+        outbound.transmit(now, out)
+        if outbound.is_urged:
+            outbound.ask_for_acknowledgements(now, out)
+        self._acks.acknowledge(now, out)
+        self.counter = self._transmitter.counter
         return out
 
     def settle(self, now: int) -> None:
         """The other half: look after what is not stable, and see when something is due."""
-        if self._has_cast:
-            self._has_cast = False
-            self._expect(self._peers, now)
-        self._watch_stability(now)
-        self._set_deadline()
-
-    # Data.
-
-    def _transmit_in_turns(self, now: int, out: Datagrams) -> None:
-        """Under a rate limit: what was held up comes first the next time, or casts would leave nothing for large unicasts."""
-        if self._busy and self._are_sends_next:
-            before = len(out)
-            self._transmit_sends(now, out)
-            if self._paced_until != NEVER and len(out) == before:
-                return  # it waits for its share, and casts wait for it
-        self._transmit_casts(now, out)
-        self._are_sends_next = self._paced_until != NEVER
-        if self._busy and not self._are_sends_next:
-            self._transmit_sends(now, out)
-            self._are_sends_next = self._paced_until != NEVER
-
-    def _transmit_casts(self, now: int, out: Datagrams) -> None:
-        stream = self._cast
-        if stream.waiting:
-            stream.pack()
-        if stream.sent == stream.end:
-            return
-        body = self._admit(stream, now)
-        if body is None:
-            return
-        rows = self._changed_rows(now)
-        if len(rows) * ROW.size + len(body) <= self._space:
-            self._emit(out, None, now, body, rows=rows, flags=self._push(stream))
-            self._settle()
-        else:  # the acknowledgements of a large view go alone
-            self._emit(out, None, now, body, flags=self._push(stream))
-        while stream.sent != stream.end and (body := self._admit(stream, now)) is not None:
-            self._emit(out, None, now, body, flags=self._push(stream))
-        self._has_cast = True
-
-    def _transmit_sends(self, now: int, out: Datagrams) -> None:
-        for peer in list(self._busy):
-            stream = self._sends[peer]
-            if stream.waiting:
-                self.counters.packets_sent += len(stream.waiting)
-                self._sends_bytes -= stream.kept_bytes
-                stream.pack()
-                self._sends_bytes += stream.kept_bytes
-            rows = self._rows((peer,), now)
-            while (body := self._admit(stream, now)) is not None:
-                self._emit(out, peer, now, body, rows=rows, flags=self._push(stream))
-            self._expect((peer,), now)
-            if stream.sent == stream.end:
-                del self._busy[peer]
-
-    def _admit(self, stream: Outflow, now: int) -> bytes | None:
-        """The next body, if window and rate let it pass; it counts as sent. An empty window takes any."""
-        place = stream.sent - stream.base
-        if place == len(stream.bodies):
-            return None
-        body, window = stream.bodies[place], self._window
-        size = len(body)
-        if stream.flight_bytes and stream.flight_bytes + size > window.size:
-            return None
-        if window.rate is not None:
-            if not window.affords(size, now):
-                self._paced_until = min(self._paced_until, window.affordable_at(size))
-                return None
-            window.spend(size)
-        stream.flight_bytes += size
-        stream.tries[place] = 1
-        stream.sent += 1
-        return body
-
-    def _push(self, stream: Outflow) -> int:
-        """The flag of a body that fills the window while others wait: no delay of its acknowledgement."""
-        if self._is_urged:
-            return PUSH | AWAIT
-        place = stream.sent - stream.base
-        if place == len(stream.bodies) or stream.flight_bytes + len(stream.bodies[place]) <= self._window.size:
-            return 0
-        return PUSH
-
-    def _expect(self, peers: Collection[Rank], now: int) -> None:
-        """Something was sent: these peers will acknowledge it, or a timer runs out."""
-        for peer in peers:
-            if self._due[peer] == NEVER:
-                self._arm(peer, now)
-
-    # Resending.
-
-    def _resend(self, peer: Rank, now: int, out: Datagrams) -> None:
-        """The timer of a peer ran out: send it the first body that it lacks, of each stream. It asks for the rest."""
-        if not self._owes_me(peer):
-            self._due[peer] = NEVER
-            return
-        self._tries[peer] += 1
-        self._doublings[peer] = min(self._doublings[peer] + 1, DOUBLINGS_MAX)
-        self._window.shrink(now, self._round_trip(peer))
-        for stream, number in (
-            (self._cast, self._acked[self._rank][peer]),
-            (self._sends[peer], self._sends[peer].base),
-        ):
-            if number < stream.sent:
-                self._repeat(stream, number, peer, now, out)
-                self.counters.resent += 1
-        self._arm(peer, now)
-
-    def _repeat(self, stream: Outflow, number: int, peer: Rank, now: int, out: Datagrams) -> None:
-        place = number - stream.base
-        body = stream.bodies[place]
-        self._window.spend(len(body))
-        self._emit(out, peer, now, body, stream.tries[place], self._rows((peer,), now))
-        stream.tries[place] += 1
-
-    def _answer(self, now: int, out: Datagrams) -> None:
-        """Send what was asked for, as far as it is here and was not sent to that peer a moment ago."""
-        requests, self._requests = self._requests, []
-        bytes_max = self._settings.answer_bytes_max
-        looked_at: dict[Rank, int] = {}
-        for peer, kind, origin, first, count in requests:
-            own = origin == self._rank
-            stream = self._sends[peer] if kind == SEND else self._cast
-            inflow = self._casts[origin]
-            base, bodies = (stream.base, stream.bodies) if own else (inflow.kept_base, inflow.kept)
-            stop = stream.sent if own else base + len(bodies)
-            answers, round_trip = self._answers[peer], self._round_trip(peer)
-            looked = looked_at.get(peer, 0)
-            start = max(first, base)
-            stop = min(first + count, stop, start + _LOOKED_AT_MAX - looked)
-            looked_at[peer] = looked + max(0, stop - start)
-            for number in range(start, stop):
-                body = bodies[number - base]
-                if not answers.admits((origin, kind, number), len(body), now, round_trip, bytes_max):
-                    self.counters.answers_denied += 1
-                    continue
-                self.counters.answers += 1
-                if own:
-                    self._window.shrink(now, round_trip)
-                    self._repeat(stream, number, peer, now, out)
-                else:
-                    self._emit(out, peer, now, body, 1, self._rows((peer,), now))
-
-    # Asking.
-
-    def _ask(self, now: int, out: Datagrams) -> None:
-        """Ask for new gaps at once (or after `patience`), again when the answer is overdue; so often and no more."""
-        for inflow in list(self._gapped):
-            if inflow.rumour_at <= now:
-                inflow.rumour_at = NEVER
-                self._learn(inflow, inflow.rumour, now)
-            if inflow.next >= inflow.known:
-                inflow.asks, inflow.fresh_at, inflow.ask_at = 0, NEVER, NEVER
-                if inflow.rumour <= inflow.next:
-                    inflow.rumour_at = NEVER
-                if inflow.rumour_at == NEVER:
-                    del self._gapped[inflow]
-                continue
-            target = self._holder(inflow)
-            if inflow.ask_at <= now:
-                self._request(inflow, inflow.next, inflow.asked, target, now, out)
-                inflow.asks += 1
-                inflow.turn += 1
-                inflow.ask_at = NEVER
-            if inflow.fresh_at <= now:
-                delay = self._settings.nak_delay_ns + inflow.patience
-                stop = inflow.fresh_to if delay else inflow.known
-                self._request(inflow, inflow.asked, stop, target, now, out)
-                inflow.asked = max(inflow.asked, stop)
-                inflow.fresh_to = inflow.known  # younger gaps get their own time
-                inflow.fresh_at = now + delay if inflow.asked < inflow.known else NEVER
-            if inflow.ask_at == NEVER and inflow.asked > inflow.next and inflow.asks < self._settings.nak_tries_max:
-                inflow.ask_at = now + self._timeout(target, inflow.asks)
-
-    def _holder(self, inflow: Inflow) -> Rank:
-        """Whom to ask: the origin, and after that in turn whoever says that it has what comes next, unless it is silent."""
-        origin, tries = inflow.origin, self._tries
-        if inflow.kind == SEND or (inflow.asks < _ASKS_OF_ORIGIN and tries[origin] < _ASKS_OF_ORIGIN):
-            return origin
-        row = self._acked[origin]
-        holders = [peer for peer in self._peers if row[peer] > inflow.next and tries[peer] < _ASKS_OF_ORIGIN]
-        return holders[inflow.turn % len(holders)] if holders else origin
-
-    def _request(self, inflow: Inflow, start: int, stop: int, target: Rank, now: int, out: Datagrams) -> None:
-        gaps = inflow.gaps(start, stop)
-        self.counters.naks_sent += len(gaps)
-        most = min(NAKS_MAX, (self._space - ROW.size) // NAK.size)
-        for i in range(0, len(gaps), most):
-            naks = [NAK.pack(inflow.origin, inflow.kind, first & LOW, count) for first, count in gaps[i : i + most]]
-            self._emit(out, target, now, rows=self._rows((target,), now), naks=naks)
-
-    def _poll(self, now: int, out: Datagrams) -> None:
-        """Something does not get stable: ask those whose acknowledgements are missing here."""
-        self._poll_at = NEVER
-        laggards = [peer for peer in self._peers if self._lags(peer)]
-        self._poll_doublings = min(self._poll_doublings + 1, DOUBLINGS_MAX) if laggards else 0
-        for peer in laggards:
-            self._tries[peer] += 1
-            self.counters.polls_sent += 1
-            rows = self._rows(dict.fromkeys((peer, *self._peers)), now)[: self._rows_max]
-            self._emit(out, peer, now, rows=rows, flags=POLL)  # who lacks something learns here that I have it
-
-    def _ask_for_acknowledgements(self, now: int, out: Datagrams) -> None:
-        """Somebody waits. A body that leaves in this turn has asked already."""
-        self._is_urged = False
-        if not any(to is None for to, _ in out):
-            for peer in self.behind(self._rank, self.packets_cast):
-                self._emit(out, peer, now, rows=self._rows((peer,), now), flags=POLL | AWAIT)
-
-    def _lags(self, peer: Rank) -> bool:
-        """Whether `peer` has not told that it has, and has taken in, what was here when the watch began."""
-        shown, taken = self._watched
-        return self._room_until[peer] <= self.packets_cast or any(
-            self._shown[origin][peer] < shown[origin] or self._taken[origin][peer] < taken[origin]
-            for origin in range(self._members)
-        )
-
-    def _watch_stability(self, now: int) -> None:
-        if (
-            self.stable == self._own_shown
-            and self.taken_by_all == self._own_taken
-            and min(self._room_until) > self.packets_cast
-        ):
-            self._poll_at = NEVER
-            self._poll_doublings = 0
-        elif self._poll_at == NEVER:  # what is here now should be stable by then, whatever else comes meanwhile
-            self._watched = (self._own_shown.copy(), self._own_taken.copy())
-            self._poll_at = now + 2 * max(self._timeout(peer, self._poll_doublings) for peer in self._peers)
-
-    # Acknowledging.
-
-    def _acknowledge(self, now: int, out: Datagrams) -> None:
-        """Tell all how far I am, unless a cast of this turn has, or there is time to wait for one."""
-        room, told = self._room, self._room_told
-        if room > told and told < self._settings.window_packets:  # someone may wait for it
-            self._ack_at = min(self._ack_at, now + (self._settings.ack_delay_ns if told else 0))
-        if self._dirty and self._ack_at == NEVER:
-            self._ack_at = now + self._settings.ack_delay_ns
-        if not self._peers or (self._ack_at > now and not self._announce):
-            if self._prompted and self._has_taken:
-                self._tell_prompted(now, out)
-            if self._ack_ones:
-                for peer in [peer for peer, due in self._ack_ones.items() if due <= now]:
-                    self._emit(out, peer, now, rows=self._rows((peer,), now))
-                    self.counters.acks_alone += 1
-            return
-        alone: Datagrams = []
-        self._tell(alone, None, now)
-        self.counters.acks_alone += len(alone)
-        out[:0] = alone
-        self._settle()
-
-    def _tell_prompted(self, now: int, out: Datagrams) -> None:
-        """Tell peers that asked a moment ago what was taken in since: it may be what they wait for to be stable."""
-        self._has_taken = False
-        self._prompted = {peer: until for peer, until in self._prompted.items() if until > now}
-        for peer in self._prompted:
-            self._ack_ones.pop(peer, None)
-            self._emit(out, peer, now, rows=self._rows(dict.fromkeys((peer, *self._dirty)), now)[: self._rows_max])
-            self.counters.acks_alone += 1
-
-    def _tell(self, out: Datagrams, to: Rank | None, now: int) -> None:
-        """Rows in datagrams of their own: the changed ones to all, or every row."""
-        rows = self._rows(self._peers, now) if self._announce or to is not None else self._changed_rows(now)
-        for i in range(0, max(len(rows), 1), self._rows_max):
-            self._emit(out, to, now, rows=rows[i : i + self._rows_max])
-
-    def _changed_rows(self, now: int) -> list[bytes]:
-        self._dirty.update(dict.fromkeys(self._ack_ones))
-        return self._rows(self._dirty, now) if self._dirty else []
-
-    def _settle(self) -> None:
-        """All have been told."""
-        self._dirty.clear()
-        self._ack_ones.clear()
-        self._has_taken = False
-        self._unacked = self._unacked_bytes = 0
-        self._ack_at = NEVER
-        self._room_told = self._room
-        self._announce = False
-
-    def _set_deadline(self) -> None:
-        due = min(self._ack_at, self._poll_at, self._paced_until, *self._due, *self._ack_ones.values())
-        for inflow in self._gapped:
-            due = min(due, inflow.ask_at, inflow.fresh_at, inflow.rumour_at)
+        outbound, acks = self._outbound, self._acks
+        if outbound.has_cast:
+            outbound.settle(now)
+        self._watch.watch(now)
+        due = min(acks.at, self._watch.at, outbound.window.paced_until, *outbound.due, *acks.alone.values())
+        if self._gaps.inflows:
+            due = min(due, self._gaps.at())
         self.deadline = None if due == NEVER else due
+
+    # Questions.
+
+    @property
+    def packets_cast(self) -> int:
+        """So far."""
+        return self._outbound.packets_cast
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether the rate limit held something back in the last turn."""
+        return self._outbound.window.paced_until != NEVER
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of own packets, waiting or in flight."""
+        return self._outbound.kept_bytes
+
+    @property
+    def window_bytes(self) -> int:
+        """How many bytes of own bodies may be in flight now."""
+        return self._outbound.window.size
+
+    @property
+    def rate_bytes_per_s(self) -> int | None:
+        """The rate limit of this view; None: no limit."""
+        return self._outbound.window.rate
+
+    @property
+    def bodies_cast(self) -> int:
+        """How many bodies of the own cast stream have left."""
+        return self._outbound.stream(CAST, self._rank).sent
+
+    def bodies_of(self, origin: Rank) -> int:
+        """How many bodies of an origin's cast stream are here without a gap."""
+        return self._inbound.cast(origin).next
+
+    def kept_of(self, origin: Rank) -> list[Octets]:
+        """Bodies of an origin's cast stream that are kept for peers that may lack them."""
+        return self._inbound.cast(origin).kept
+
+    def waiting_for_halves(self, origin: Rank) -> int:
+        """How many bytes of an origin's packets wait for the other half of a cast to some members only."""
+        return self._inbound.waiting_for_halves(origin)
+
+    def timeout(self, peer: Rank) -> int:
+        """How long to wait for a peer's acknowledgement, in ns, before anything is sent again."""
+        return self._timing.timeout(peer, 0)
+
+    def held(self) -> tuple[int, ...]:
+        """By origin: how many packets of its cast stream have arrived without a gap; of one's own, how many were cast."""
+        held = self._progress.own_shown.copy()
+        held[self._rank] = self._outbound.packets_cast
+        return tuple(held)
+
+    def slowest(self) -> tuple[Rank, Slowness] | None:
+        """Which peer holds the cast stream up most, and why; None if none does. What the own rate holds back is no peer's fault."""
+        return self._outbound.slowest()
+
+    def behind(self, origin: Rank, count: int) -> list[Rank]:
+        """Peers that are not known to have taken in `count` packets of an origin's cast stream."""
+        return self._progress.behind(origin, count)
+
+    def acknowledged_by(self, peer: Rank) -> int:
+        """How many bodies of my cast stream a peer has acknowledged."""
+        return self._progress.acked[self._rank][peer]
+
+    def window_use(self) -> dict[Rank, int]:
+        """By peer: how many packets of my cast stream it has not yet acknowledged."""
+        row = self._progress.shown[self._rank]
+        return {peer: self._outbound.packets_cast - row[peer] for peer in self._peers}
+
+    def gaps(self) -> list[tuple[Rank, int, int]]:
+        """Where something is missing that was sent: origin, kind of stream, and the number that comes next there."""
+        return self._gaps.all()
+
+    def silent_tries(self, rank: Rank) -> int:
+        """How often something was sent again to a member, or it was polled, since anything authentic came from it."""
+        return self._timing.tries[rank]

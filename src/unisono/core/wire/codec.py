@@ -77,7 +77,7 @@ def EACH(item: Field) -> Many:
 
 
 def ALL(item: Field) -> Many:
-    """Values of one field, as many as the bytes hold: what a report says of a whole view has no other limit."""
+    """Values of one field, as many as the bytes hold: a report on a whole view has no other limit."""
     return Many(item, Bound.FITTING)
 
 
@@ -107,7 +107,7 @@ _BYTES_MAX = 2**31 - 1
 """No configuration allows a batch beyond this, and a `Struct` of this size exists on every platform."""
 
 _KEPT_MESSAGES_MAX = 256
-"""Shapes of larger batches are not kept: one takes about 40 bytes a message, and so many share its making."""
+"""Shapes of larger batches are not cached: one takes about 40 bytes per message, and making it is cheap per message."""
 
 
 def _make_shape(table: bytes) -> _Shape | None:
@@ -134,8 +134,8 @@ class BatchField(Field):
         · placeholder: digest u64 · else: the lengths of all payloads, u32 each · the payloads
 
     With the lengths in one table a reader learns all boundaries in one call and cuts all payloads in another, and
-    a table that was met before is not even parsed. Who holds the payloads computes the digest: one that was sent
-    along could contradict them.
+    a table that was met before is not even parsed. The holder of the payloads computes the digest: one sent along
+    could contradict them.
     """
 
     __slots__ = ()
@@ -242,7 +242,7 @@ _UNENCODABLE = (Misuse, StructError, TypeError, AttributeError)
 
 
 class Codec:
-    """Encodes the packets of a table, and decodes them from bytes that anyone may have made.
+    """Encode the packets of a table, and decode them from untrusted bytes.
 
     What is not a packet of the table is dropped and counted in `refused`, by reason.
     """
@@ -280,7 +280,7 @@ class Codec:
             raise Misuse(self._explain(row, packet)) from error
 
     def decode(self, data: bytes | memoryview, sender: Rank, members: int) -> Packet | None:
-        """The packet that `sender` encoded in a view of so many members; None if it is refused.
+        """The packet that `sender` encoded in a view of `members` members; None if it is refused.
 
         The packet shares no memory with `data`. The caller cuts datagrams into packets and knows the sender.
         """

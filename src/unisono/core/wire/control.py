@@ -60,7 +60,7 @@ class Hello(NamedTuple):
     order: str  # of that view
     members: tuple[MemberId, ...]
     coordinator: MemberId  # who speaks for that view; without a view, the sender
-    suspects: tuple[MemberId, ...]  # whom someone in that view suspects
+    suspects: tuple[MemberId, ...]  # of some member of that view
     addresses: tuple[str, ...]
     answer: bool
     nonce: int = 0  # of this greeting, or of the one that it answers
@@ -159,7 +159,7 @@ class Part(NamedTuple):
     cut: ViewId
     members: tuple[MemberId, ...]
     leavers: tuple[MemberId, ...] = ()
-    """Those that closed that view with that cut too, and leave with it."""
+    """Members that closed that view with that cut too, and leave with it."""
 
 
 class Held(NamedTuple):
@@ -197,7 +197,7 @@ def part_of(charter: Charter, member: MemberId) -> Part | None:
 
 
 class Quorum(NamedTuple):
-    """A primary view, installed or only confirmed. What it begins with is remembered by those that have no state, too."""
+    """A primary view, installed or only confirmed. Members without a state remember what it begins with, too."""
 
     view: ViewId
     members: tuple[MemberId, ...]
@@ -263,7 +263,7 @@ class RollCall(NamedTuple):
     """The token's first round."""
 
     bases: tuple[tuple[MemberId, ViewId | None], ...]  # who takes part, and in which view I take each to be
-    views: tuple[tuple[ViewId, tuple[MemberId, ...]], ...]  # of those who have answered
+    views: tuple[tuple[ViewId, tuple[MemberId, ...]], ...]  # of the members that have answered
     answers: tuple[bytes, ...]  # along the ring, without their members, which `views` has once
 
 

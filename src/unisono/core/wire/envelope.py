@@ -56,7 +56,7 @@ BODY = Struct("<BHIHH")
 PIECE = Struct("<II")
 NUMBER = Struct("<I")
 CLEAR_BYTES = 22
-"""So much of the head stays readable under a seal: version to counter."""
+"""The part of the head that stays readable under a seal: version to counter."""
 
 TO_ALL = 0xFFFF
 POLL = 1  # flag: answer with all your rows
@@ -72,10 +72,10 @@ KIND_MAX = SEND | FRAGMENT
 NO_LIMIT = 2**32 - 1  # of room
 NAKS_MAX = 255
 DELAY_UNIT_NS = 16_000
-DELAY_MAX = 2**16 - 1  # so long, or longer: no sample
+DELAY_MAX = 2**16 - 1  # this delay or a longer one gives no sample
 
-_LOW = 2**32 - 1
-_HALF = 2**31
+LOW = 2**32 - 1
+HALF = 2**31
 
 
 class Refusal(StrEnum):
@@ -93,7 +93,7 @@ class Refusal(StrEnum):
     BODY = "body"  # the body is malformed
     FORGED = "forged"  # acknowledges or asks for what was never sent
     AHEAD = "ahead"  # too far beyond the stream's next number, or no memory to hold it behind a gap
-    UNASKED = "unasked"  # another origin's cast that nobody asked for
+    UNASKED = "unasked"  # another origin's cast that was not asked for
     MEMORY = "memory"  # no room for reassembly or joining; it comes again
     FRAGMENT = "fragment"  # pieces that do not continue each other
     PART = "part"  # a marked packet that makes no sense
@@ -101,7 +101,7 @@ class Refusal(StrEnum):
 
 def extend(low: int, near: int) -> int:
     """The number whose low 32 bits are `low`, within 2³¹ of `near`. It may be negative: then it means nothing."""
-    return near + ((low - near + _HALF) & _LOW) - _HALF
+    return near + ((low - near + HALF) & LOW) - HALF
 
 
 def view_tag(view: View) -> int:
@@ -116,7 +116,7 @@ class ReplayWindow:
     """Which counters of one peer were seen, over the last 65,536 at least: RFC 6479's ring of bitmaps.
 
     It belongs to a peer's life, not to a view: hand the same one to the streams of the next view. A counter far beyond
-    all others is refused too: no member sends so much unheard, and taking one forged would shut out the true ones.
+    all others is refused too: no member sends that much unheard, and accepting a forged one would shut out the true ones.
     """
 
     __slots__ = ("_blocks", "highest")
@@ -157,7 +157,7 @@ class ReplayWindow:
 def make_plain(kind: int, origin: Rank, seq: int, packets: list[bytes], lengths: list[int], marks: list[int]) -> bytes:
     """A body of whole packets. The caller has made sure that it fits a datagram."""
     count = len(packets)
-    head = BODY.pack(kind, origin, seq & _LOW, count, len(marks))
+    head = BODY.pack(kind, origin, seq & LOW, count, len(marks))
     table = array_of(count, "H").pack(*lengths)
     if marks:
         table += array_of(len(marks), "H").pack(*marks)
@@ -172,7 +172,7 @@ def make_pieces(kind: int, origin: Rank, seq: int, packet: bytes, marked: bool, 
     return [
         b"".join(
             (
-                BODY.pack(kind | FRAGMENT, origin, (seq + i) & _LOW, 0, int(marked)),
+                BODY.pack(kind | FRAGMENT, origin, (seq + i) & LOW, 0, int(marked)),
                 PIECE.pack(total, offset),
                 whole[offset : offset + size],
             )
@@ -198,8 +198,8 @@ class Piece(NamedTuple):
 
 
 SHARED_BYTES = 4_096
-"""What is so large is not copied where it need not be: a body looks into its datagram if that never changes, and a packet
-alone in its body into the body."""
+"""From this size on, copies are avoided: a body is a view into its datagram if that never changes, and a packet alone in its
+body is a view into the body."""
 
 
 @lru_cache(maxsize=512)
@@ -267,7 +267,7 @@ def unmark_header(packet: Octets, members: int) -> tuple[Octets, tuple[Rank, ...
 
 def mark_full(full: bytes, number: int) -> bytes:
     """The half of a cast to some that goes to an addressee."""
-    return NUMBER.pack(number & _LOW) + full
+    return NUMBER.pack(number & LOW) + full
 
 
 def unmark_full(packet: Octets, near: int) -> tuple[Octets, int] | None:

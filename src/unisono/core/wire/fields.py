@@ -1,4 +1,4 @@
-"""What packets are made of: how a field is measured, written, and read from bytes that nobody vouches for.
+"""The fields that packets are made of: measuring, writing, and reading them from untrusted bytes.
 
 A field is a description without state, shared by all codecs. Every `take` follows three rules:
 
@@ -50,7 +50,7 @@ class Reader:
         self.reason: Reason | None = None
 
     def step(self, size: int) -> int:
-        """Step over so many bytes and return where they begin; if there are fewer, refuse and return -1."""
+        """Step over `size` bytes and return where they begin; if fewer are left, refuse and return -1."""
         at = self.at
         if size > self.end - at:
             self.reason = Reason.SHORT
@@ -64,7 +64,7 @@ class Field(ABC):
 
     __slots__ = ("least",)
     least: int
-    """The bytes of the smallest value: so many, times a count, must be left before the items are read."""
+    """The size of the smallest value: `count` times this must be left before `count` items are read."""
 
     @abstractmethod
     def size(self, value: Any) -> int:
@@ -98,7 +98,7 @@ class Field(ABC):
 
 @lru_cache(maxsize=1024)
 def array_of(count: int, code: str) -> Struct:
-    """So many numbers of one `struct` code; making the `Struct` costs more than using it."""
+    """`count` numbers of one `struct` code, cached: making the `Struct` costs more than using it."""
     return Struct(f"<{count}{code}")
 
 

@@ -5,8 +5,8 @@
     CONTROL  incarnation u64 · length u8 · address · tickets (`tickets`) · a message of membership (`control`)
     CLIENT   the same without tickets: a message between a member and a client outside (`services.client_messages`)
 
-A control message says who sent it, because it may come from somebody whom no view lists; so does a client's. The group is a hash of
-its name: one socket serves many groups, and a datagram of another group is dropped before anything else of it is read.
+A control message names its sender, because it may come from a process that is in no view; so does a client's. The group
+is a hash of its name: one socket serves many groups, and a datagram of another group is dropped before anything else of it is read.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class Frames:
         """Whether a datagram is between this group and a client; `open` refuses those."""
         return datagram[:HEAD_BYTES] == self._client[:HEAD_BYTES]
 
-    def open_client(self, datagram: bytes | memoryview) -> Control | None:
+    def open_client(self, datagram: bytes | memoryview) -> ControlFrame | None:
         """What a datagram for which `is_client` holds says; None if it is no use."""
         return self._open_control(memoryview(datagram))
 
-    def open(self, datagram: bytes | memoryview) -> Control | None:
+    def open(self, datagram: bytes | memoryview) -> ControlFrame | None:
         """What a datagram of membership says; None if it is nothing for this group.
 
-        Whoever calls it has looked for `stream_head` before, which most datagrams begin with.
+        The caller has looked for `stream_head` before, which most datagrams begin with.
         """
         if len(datagram) < HEAD_BYTES or datagram[0] != VERSION:
             self.refused["version"] += 1
@@ -82,7 +82,7 @@ class Frames:
             return None
         return self._open_control(memoryview(datagram))
 
-    def _open_control(self, datagram: memoryview) -> Control | None:
+    def _open_control(self, datagram: memoryview) -> ControlFrame | None:
         start = HEAD_BYTES + _SENDER.size
         if len(datagram) >= start:
             incarnation, length = _SENDER.unpack_from(datagram, HEAD_BYTES)
@@ -95,12 +95,12 @@ class Frames:
                 except UnicodeDecodeError:
                     pass
                 else:
-                    return Control(MemberId(address, incarnation), datagram[start + length :])
+                    return ControlFrame(MemberId(address, incarnation), datagram[start + length :])
         self.refused["sender"] += 1
         return None
 
 
-class Control(NamedTuple):
+class ControlFrame(NamedTuple):
     """A message of membership or of a client, and who says that it sent it."""
 
     sender: MemberId

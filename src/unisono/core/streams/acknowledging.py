@@ -1,0 +1,207 @@
+"""What this member owes to tell the others: how far it is, and when the latest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from unisono.core.streams.counters import StreamCounters
+from unisono.core.streams.inflow import Inflow
+from unisono.core.streams.progress import Progress
+from unisono.core.streams.settings import NEVER, StreamSettings
+from unisono.core.streams.timing import Timing
+from unisono.core.streams.transmitter import Datagrams, Transmitter
+from unisono.core.types import Rank
+from unisono.core.wire.envelope import AWAIT, DELAY_MAX, DELAY_UNIT_NS, LOW, POLL, PUSH, ROW, SEND
+
+
+class Acknowledging:
+    """Rows ride on whatever goes out. What nothing carries leaves alone after a short delay, and goes to all."""
+
+    __slots__ = (
+        "_announce",
+        "_casts",
+        "_counters",
+        "_peers",
+        "_progress",
+        "_prompted",
+        "_receives",
+        "_room_told",
+        "_rows_max",
+        "_settings",
+        "_timing",
+        "_transmitter",
+        "_unacked",
+        "_unacked_bytes",
+        "alone",
+        "at",
+        "polled",
+    )
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        peers: Sequence[Rank],
+        rows_max: int,
+        progress: Progress,
+        timing: Timing,
+        transmitter: Transmitter,
+        casts: Sequence[Inflow],
+        receives: Sequence[Inflow],
+        counters: StreamCounters,
+    ) -> None:
+        self._settings = settings
+        self._peers = peers
+        self._rows_max = rows_max  # in one datagram
+        self._progress = progress
+        self._timing = timing
+        self._transmitter = transmitter
+        self._casts = casts
+        self._receives = receives
+        self._counters = counters
+        self.at = NEVER
+        """When all must be told."""
+        self.alone: dict[Rank, int] = {}
+        """Peers that must hear of this member alone, and by when."""
+        self._room_told = transmitter.room
+        self._unacked = 0  # bodies since all were told
+        self._unacked_bytes = 0
+        self.polled: dict[Rank, None] = {}
+        """Peers that asked for all rows."""
+        self._announce = False
+        self._prompted: dict[Rank, int] = {}  # peers that wait to hear what is taken in here, and until when they may
+
+    # What makes it owe something.
+
+    def owe(self, kind: int, origin: Rank, due: int) -> None:
+        """A body of `origin` came. By `due` all must hear how far I am with its casts, only the origin with what it sent to me."""
+        if not kind & SEND:
+            self._progress.changed[origin] = None
+            if due < self.at:
+                self.at = due
+        elif due < self.alone.get(origin, NEVER):
+            self.alone[origin] = due
+
+    def owe_next(self, kind: int, origin: Rank, size: int, tries: int, now: int) -> None:
+        """A body came that was next in its stream. Its acknowledgement may wait for company, unless many have waited."""
+        settings = self._settings
+        self._unacked += 1
+        self._unacked_bytes += size
+        late = tries or self._unacked >= settings.ack_datagrams_max or self._unacked_bytes >= settings.ack_bytes_max
+        due = now if late else now + settings.ack_delay_ns
+        if not kind & SEND:  # `owe`, written out
+            self._progress.changed[origin] = None
+            if due < self.at:
+                self.at = due
+        elif due < self.alone.get(origin, NEVER):
+            self.alone[origin] = due
+
+    def hear_flags(self, peer: Rank, flags: int, now: int) -> None:
+        """`peer` wants to hear of this member sooner than usual."""
+        if flags & POLL:
+            self.polled[peer] = None
+        if flags & PUSH:
+            self.alone[peer] = now
+        if flags & AWAIT:
+            self._prompted[peer] = now + self._settings.ack_delay_ns
+
+    def announce(self) -> None:
+        self._announce = True
+
+    def hurry(self) -> None:
+        if self._progress.changed:
+            self.at = 0
+
+    # What others carry.
+
+    def rows(self, origins: Iterable[Rank], now: int, to: Rank | None = None) -> list[bytes]:
+        """How far I am with each of these origins. With `to`, they are about to leave for that peer, which is among them."""
+        pack = ROW.pack
+        progress, timing = self._progress, self._timing
+        if to is not None:
+            self.alone.pop(to, None)
+        rows = []
+        for origin in origins:
+            echo = timing.echo[origin]
+            rows.append(
+                pack(
+                    origin,
+                    self._casts[origin].next & LOW,
+                    self._receives[origin].next & LOW,
+                    progress.own_shown[origin] & LOW,
+                    progress.own_taken[origin] & LOW,
+                    echo & LOW,
+                    min((now - timing.echo_at[origin]) // DELAY_UNIT_NS, DELAY_MAX) if echo else DELAY_MAX,
+                )
+            )
+        return rows
+
+    def all_rows(self, peer: Rank, now: int) -> list[bytes]:
+        """As many rows as one datagram to `peer` holds, its own among them."""
+        return self.rows(dict.fromkeys((peer, *self._peers)), now, peer)[: self._rows_max]
+
+    def changed_rows(self, now: int) -> list[bytes]:
+        """What all must be told."""
+        changed = self._progress.changed
+        if self.alone:
+            changed.update(dict.fromkeys(self.alone))
+        return self.rows(changed, now) if changed else []
+
+    def told(self) -> None:
+        """All have been told."""
+        self._progress.told()
+        self.alone.clear()
+        self._unacked = self._unacked_bytes = 0
+        self.at = NEVER
+        self._room_told = self._transmitter.room
+        self._announce = False
+
+    # What leaves alone.
+
+    def answer_polls(self, now: int, out: Datagrams) -> None:
+        for peer in self.polled:
+            rows = self.rows(self._peers, now, peer)
+            self._transmit(rows, peer, now, out)
+        self.polled.clear()
+
+    def acknowledge(self, now: int, out: Datagrams) -> None:
+        """Tell all how far I am, unless a cast of this turn has, or there is time to wait for one."""
+        changed, alone = self._progress.changed, self.alone
+        room, told = self._transmitter.room, self._room_told
+        if not (changed or alone or self._announce or room != told or self.at <= now):
+            return
+        settings = self._settings
+        if room > told and told < settings.window_packets:  # a caster may wait for it
+            self.at = min(self.at, now + (settings.ack_delay_ns if told else 0))
+        if changed and self.at == NEVER:
+            self.at = now + settings.ack_delay_ns
+        if self._peers and (self.at <= now or self._announce):
+            self._tell_all(now, out)
+            return
+        if self._prompted and self._progress.has_taken:
+            self._tell_prompted(now, out)
+        for peer in [peer for peer, due in alone.items() if due <= now] if alone else ():
+            self._transmitter.transmit(out, peer, now, rows=self.rows((peer,), now, peer))
+            self._counters.acks_alone += 1
+
+    def _tell_all(self, now: int, out: Datagrams) -> None:
+        """The changed rows to all; for a heartbeat, every row. They leave before data."""
+        first: Datagrams = []
+        self._transmit(self.rows(self._peers, now) if self._announce else self.changed_rows(now), None, now, first)
+        self._counters.acks_alone += len(first)
+        out[:0] = first
+        self.told()
+
+    def _tell_prompted(self, now: int, out: Datagrams) -> None:
+        """Tell peers that asked a moment ago what was taken in since: it may be what they wait for to be stable."""
+        progress = self._progress
+        progress.told_taken()
+        self._prompted = {peer: until for peer, until in self._prompted.items() if until > now}
+        for peer in self._prompted:
+            rows = self.rows(dict.fromkeys((peer, *progress.changed)), now, peer)[: self._rows_max]
+            self._transmitter.transmit(out, peer, now, rows=rows)
+            self._counters.acks_alone += 1
+
+    def _transmit(self, rows: Sequence[bytes], to: Rank | None, now: int, out: Datagrams) -> None:
+        """Rows in datagrams of their own."""
+        for i in range(0, max(len(rows), 1), self._rows_max):
+            self._transmitter.transmit(out, to, now, rows=rows[i : i + self._rows_max])

@@ -1,0 +1,141 @@
+"""Gaps in incoming streams: what is missing is asked for, first from its origin, later from other holders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unisono.core.streams.acknowledging import Acknowledging
+from unisono.core.streams.counters import StreamCounters
+from unisono.core.streams.inflow import Inflow
+from unisono.core.streams.progress import Progress
+from unisono.core.streams.settings import NEVER, StreamSettings
+from unisono.core.streams.timing import Timing
+from unisono.core.streams.transmitter import Datagrams, Transmitter
+from unisono.core.types import Rank
+from unisono.core.wire.envelope import LOW, NAK, NAKS_MAX, ROW, SEND, extend
+
+_ASKS_OF_ORIGIN = 2  # times that the origin is asked before other holders are
+
+
+class Gaps:
+    """The streams that may have a gap, and when to ask for what is missing there."""
+
+    __slots__ = (
+        "_acks",
+        "_counters",
+        "_naks_max",
+        "_peers",
+        "_progress",
+        "_settings",
+        "_timing",
+        "_transmitter",
+        "inflows",
+    )
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        peers: Sequence[Rank],
+        space: int,
+        progress: Progress,
+        timing: Timing,
+        transmitter: Transmitter,
+        acks: Acknowledging,
+        counters: StreamCounters,
+    ) -> None:
+        self._settings = settings
+        self._peers = peers
+        self._naks_max = min(NAKS_MAX, (space - ROW.size) // NAK.size)  # in one datagram
+        self._progress = progress
+        self._timing = timing
+        self._transmitter = transmitter
+        self._acks = acks
+        self._counters = counters
+        self.inflows: dict[Inflow, None] = {}
+        """The streams that may have a gap."""
+
+    # What tells of a gap.
+
+    def hear_end(self, inflow: Inflow, low: int, now: int) -> None:
+        """The head of a datagram says how many bodies its sender has sent on one stream, by the low 32 bits."""
+        end = extend(low, inflow.next)
+        if end > inflow.known:
+            self.learn(inflow, end, now)
+
+    def learn(self, inflow: Inflow, end: int, now: int) -> None:
+        """The stream has bodies up to `end`. What of them is not here is a gap, and is asked for."""
+        inflow.learn(end)
+        if inflow.next < inflow.known:
+            self.inflows[inflow] = None
+            if inflow.fresh_at == NEVER:
+                inflow.fresh_at = now + self._settings.nak_delay_ns + inflow.patience
+                inflow.fresh_to = inflow.known
+
+    def hear_rumour(self, inflow: Inflow, end: int, now: int) -> None:
+        """Another member says that it has more of a stream than is here."""
+        if end > inflow.known and end > inflow.rumour:
+            inflow.rumour = end
+            if inflow.rumour_at == NEVER:
+                inflow.rumour_at = now + self._timing.timeout(inflow.origin, 0)
+                self.inflows[inflow] = None
+        elif inflow.ask_at == NEVER and inflow.asks >= self._settings.nak_tries_max:
+            inflow.asks -= 1  # asking had ended: try once more
+            inflow.ask_at = now + self._timing.timeout(inflow.origin, 0)
+
+    # Questions.
+
+    def all(self) -> list[tuple[Rank, int, int]]:
+        """Where something is missing that was sent: origin, kind of stream, and the number that comes next there."""
+        return [(inflow.origin, inflow.kind, inflow.next) for inflow in self.inflows if inflow.next < inflow.known]
+
+    def at(self) -> int:
+        """When something must be asked for."""
+        return min((min(inflow.ask_at, inflow.fresh_at, inflow.rumour_at) for inflow in self.inflows), default=NEVER)
+
+    # Asking.
+
+    def ask(self, now: int, out: Datagrams) -> None:
+        """Ask for new gaps at once (or after `patience`), and again when the answer is overdue, `nak_tries_max` times in all."""
+        for inflow in list(self.inflows):
+            if inflow.rumour_at <= now:
+                inflow.rumour_at = NEVER
+                self.learn(inflow, inflow.rumour, now)
+            if inflow.next >= inflow.known:
+                inflow.asks, inflow.fresh_at, inflow.ask_at = 0, NEVER, NEVER
+                if inflow.rumour <= inflow.next:
+                    inflow.rumour_at = NEVER
+                if inflow.rumour_at == NEVER:
+                    del self.inflows[inflow]
+                continue
+            target = self._holder(inflow)
+            if inflow.ask_at <= now:
+                self._request(inflow, inflow.next, inflow.asked, target, now, out)
+                inflow.asks += 1
+                inflow.turn += 1
+                inflow.ask_at = NEVER
+            if inflow.fresh_at <= now:
+                delay = self._settings.nak_delay_ns + inflow.patience
+                stop = inflow.fresh_to if delay else inflow.known
+                self._request(inflow, inflow.asked, stop, target, now, out)
+                inflow.asked = max(inflow.asked, stop)
+                inflow.fresh_to = inflow.known  # younger gaps get their own time
+                inflow.fresh_at = now + delay if inflow.asked < inflow.known else NEVER
+            if inflow.ask_at == NEVER and inflow.asked > inflow.next and inflow.asks < self._settings.nak_tries_max:
+                inflow.ask_at = now + self._timing.timeout(target, inflow.asks)
+
+    def _holder(self, inflow: Inflow) -> Rank:
+        """Whom to ask: the origin, after that in turn the peers that say that they have what comes next, unless silent."""
+        origin, tries = inflow.origin, self._timing.tries
+        if inflow.kind == SEND or (inflow.asks < _ASKS_OF_ORIGIN and tries[origin] < _ASKS_OF_ORIGIN):
+            return origin
+        row = self._progress.acked[origin]
+        holders = [peer for peer in self._peers if row[peer] > inflow.next and tries[peer] < _ASKS_OF_ORIGIN]
+        return holders[inflow.turn % len(holders)] if holders else origin
+
+    def _request(self, inflow: Inflow, start: int, stop: int, target: Rank, now: int, out: Datagrams) -> None:
+        gaps = inflow.gaps(start, stop)
+        self._counters.naks_sent += len(gaps)
+        for i in range(0, len(gaps), self._naks_max):
+            some = gaps[i : i + self._naks_max]
+            naks = [NAK.pack(inflow.origin, inflow.kind, first & LOW, count) for first, count in some]
+            self._transmitter.transmit(out, target, now, rows=self._acks.rows((target,), now, target), naks=naks)

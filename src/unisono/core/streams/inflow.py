@@ -1,0 +1,184 @@
+"""The receiving side of one stream: order, gaps, what is kept for others, and reassembly."""
+
+from __future__ import annotations
+
+from unisono.core.streams.settings import NEVER, StreamSettings
+from unisono.core.types import Rank
+from unisono.core.wire.envelope import Octets, Piece, Plain, Refusal
+
+_PATIENCE_NS = 100_000
+
+
+class Memory:
+    """What all incoming streams of a member hold together, in bytes."""
+
+    __slots__ = ("ahead", "assembling", "kept", "reassembly")
+
+    def __init__(self) -> None:
+        self.ahead = 0  # behind a gap
+        self.kept = 0  # others' casts that not everyone has
+        self.reassembly = 0  # announced by packets that come in pieces
+        self.assembling: dict[Rank, int] = {}  # by origin: how many of those there are
+
+
+class Inflow:
+    """One incoming stream. `next` is the number of the first body that is not here; bodies beyond it wait in `ahead`.
+
+    `known` says how many bodies exist: what lies between and is not in `ahead` is a gap. A `rumour` is what another member
+    says it has of this origin; it may be on its way to us too, so it becomes known only at `rumour_at`.
+    """
+
+    __slots__ = (
+        "_marked",
+        "_memory",
+        "_pieces",
+        "_settings",
+        "_total",
+        "ahead",
+        "ask_at",
+        "asked",
+        "asks",
+        "fresh_at",
+        "fresh_to",
+        "got",
+        "kept",
+        "kept_base",
+        "kind",
+        "known",
+        "next",
+        "origin",
+        "patience",
+        "rumour",
+        "rumour_at",
+        "turn",
+    )
+
+    def __init__(self, origin: Rank, kind: int, settings: StreamSettings, memory: Memory) -> None:
+        self.origin = origin
+        self.kind = kind
+        self._settings = settings
+        self._memory = memory
+        self.next = self.known = self.rumour = settings.numbering_first
+        self.rumour_at = NEVER
+        self.ahead: dict[int, Octets] = {}
+        self.kept: list[Octets] = []  # bodies from `kept_base` on, for members that lack them
+        self.kept_base = self.next
+        self.asked = self.next  # gaps below this number were asked for
+        self.fresh_at = NEVER  # when to ask for the gaps beyond
+        self.fresh_to = self.next  # up to here
+        self.patience = 0  # how long a gap may be open before it is asked for, learnt from what came late, in ns
+        self.ask_at = NEVER  # when to ask again
+        self.asks = 0  # how often it was asked since the last progress
+        self.turn = 0  # whose turn it is to be asked
+        self._pieces: list[memoryview] = []  # of a packet under reassembly
+        self._total = 0
+        self._marked = False
+        self.got = 0
+
+    # Order and gaps.
+
+    def hold(self, seq: int, body: Octets) -> bool:
+        """Keep a body that came before its turn; False if there is no room for it."""
+        if seq - self.next >= self._settings.ahead_datagrams_max:
+            return False
+        if self._memory.ahead + len(body) > self._settings.ahead_bytes_max:
+            return False
+        self.ahead[seq] = body
+        self._memory.ahead += len(body)
+        return True
+
+    def drop_held(self, seq: int) -> None:
+        """The body of this number has been taken in."""
+        body = self.ahead.pop(seq, None)
+        if body is not None:
+            self._memory.ahead -= len(body)
+
+    def learn(self, end: int) -> None:
+        """A member says that the stream has bodies up to `end`. No more is believed than could be held."""
+        end = min(end, self.next + self._settings.ahead_datagrams_max)
+        if end > self.known:
+            self.known = end
+
+    def gaps(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """What is missing between two numbers, as (first, count)."""
+        at = max(self.next, start)
+        result = []
+        for seq in sorted(seq for seq in self.ahead if at <= seq < stop):
+            if seq > at:
+                result.append((at, seq - at))
+            at = seq + 1
+        if at < stop:
+            result.append((at, stop - at))
+        return result
+
+    def came_late(self, longest: int) -> None:
+        """A body came in its first transmission after it was asked for: it was late, not lost. Ask later from now on."""
+        self.patience = min(2 * self.patience + _PATIENCE_NS, longest)
+
+    def came_again(self) -> None:
+        """A body came because it was asked for: forget a little patience."""
+        self.patience -= self.patience >> 5
+
+    # What is kept for others.
+
+    def keep(self, body: Octets) -> bool:
+        """Keep the next body until all have it. At the limit nothing more is kept, so that a prefix stays contiguous."""
+        if self.kept_base + len(self.kept) != self.next:
+            return False
+        if self._memory.kept + len(body) > self._settings.kept_bytes_max:
+            return False
+        self.kept.append(body)
+        self._memory.kept += len(body)
+        return True
+
+    def release(self, number: int) -> None:
+        """All members have the bodies below `number`."""
+        count = number - self.kept_base
+        self._memory.kept -= sum(map(len, self.kept[:count]))
+        del self.kept[:count]
+        self.kept_base = number
+
+    # Reassembly.
+
+    def admits(self, piece: Piece) -> bool:
+        """Whether there is room to reassemble the packet of this piece. A reassembly that has begun goes on.
+
+        Beyond the limit one origin is admitted, the same at all members: the lowest that has something to reassemble. Otherwise
+        each member could be in the middle of a packet that another one does not admit, for ever.
+        """
+        if self._pieces or piece.offset:
+            return True
+        memory = self._memory
+        fits = memory.reassembly + piece.total <= self._settings.reassembly_bytes_max
+        return not memory.assembling or fits or self.origin <= min(memory.assembling)
+
+    def assemble(self, piece: Piece) -> Plain | Refusal | None:
+        """Take the stream's next piece in; the whole packet with the last one, None before."""
+        data, total, offset, marked = piece
+        if offset != self.got or (self._pieces and (total != self._total or marked != self._marked)):
+            self.abandon()
+            return Refusal.FRAGMENT
+        if not self._pieces:
+            self._total, self._marked = total, marked
+            self._memory.reassembly += total
+            self._memory.assembling[self.origin] = self._memory.assembling.get(self.origin, 0) + 1
+        self._pieces.append(data)
+        self.got += len(data)
+        if self.got < total:
+            return None
+        packet = b"".join(self._pieces)
+        self.abandon()
+        return Plain([packet], (0,) if marked else ())
+
+    def abandon(self) -> bool:
+        """Forget the packet under reassembly, if there is one: no correct member interrupts itself."""
+        if not self._pieces:
+            return False
+        self._memory.reassembly -= self._total
+        assembling = self._memory.assembling
+        assembling[self.origin] -= 1
+        if not assembling[self.origin]:
+            del assembling[self.origin]
+        self._pieces = []
+        self.got = 0
+        return True

@@ -1,0 +1,169 @@
+"""The acknowledgement matrix: how far every member is with every cast stream, as far as it is known here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from unisono.core.streams.settings import NEVER
+from unisono.core.types import Rank
+from unisono.core.wire.envelope import NO_LIMIT
+
+
+class Progress:
+    """Who has what, what is stable, and which of the own numbers have changed since the others were told.
+
+    Tables are by origin, then by peer. An origin needs no packets of its own stream, so it counts as having all. A floor is the
+    least of a table's row.
+    """
+
+    __slots__ = (
+        "_peers",
+        "_rank",
+        "acked",
+        "acked_by_all",
+        "changed",
+        "has_taken",
+        "own_shown",
+        "own_taken",
+        "room_until",
+        "shown",
+        "stable",
+        "taken",
+        "taken_by_all",
+        "untaken",
+    )
+
+    def __init__(self, rank: Rank, members: int, first: int) -> None:
+        self._rank = rank
+        self._peers = tuple(peer for peer in range(members) if peer != rank)
+        self.acked = [[first] * members for _ in range(members)]
+        """Bodies of the origin's cast stream."""
+        self.acked_by_all = [first] * members
+        """By origin, the floor of `acked`: bodies below it need not be kept any more."""
+        self.shown = [[first] * members for _ in range(members)]
+        """Packets of it that could be shown."""
+        self.taken = [[first] * members for _ in range(members)]
+        """Packets of it that the ordering has taken in."""
+        for table in (self.acked, self.shown, self.taken):
+            for origin in range(members):
+                table[origin][origin] = NEVER
+        self.stable = [first] * members
+        """By origin, the floor of `shown`: how many packets of its cast stream every member of the view has received."""
+        self.taken_by_all = [first] * members
+        """By origin, the floor of `taken`: how many of them every member's ordering has taken in."""
+        self.own_shown = [first] * members
+        """By origin: the column of this member in `shown`, and in its own row how many it has cast, as of the last turn."""
+        self.own_taken = [first] * members
+        self.room_until = [NEVER] * members
+        """By peer: how many packets of my cast stream it has room for."""
+        self.changed: dict[Rank, None] = {}
+        """Origins whose row has changed since all were told."""
+        self.untaken: dict[Rank, None] = {}
+        """Origins of which something has arrived since the ordering took in what had."""
+        self.has_taken = False
+        """Whether the ordering took in something that was not told since."""
+
+    # What happens here.
+
+    def cast(self, packets: int) -> None:
+        """This member has cast so far the given number of packets, and its ordering took them in when it cast them."""
+        own = self._rank
+        self.own_shown[own] = self.own_taken[own] = packets
+        if not self._peers:
+            self.stable[own] = self.taken_by_all[own] = packets
+
+    def show(self, origin: Rank, count: int) -> None:
+        """So far `count` packets of the origin's cast stream could be shown here."""
+        self.own_shown[origin] = count
+        self.changed[origin] = self.untaken[origin] = None
+        row, own = self.shown[origin], self._rank
+        old = row[own]
+        row[own] = count
+        if old == self.stable[origin]:
+            self.stable[origin] = min(row)
+
+    def take_all(self, untrusted: Collection[Rank]) -> None:
+        """The ordering has taken in everything that was shown, except from untrusted origins."""
+        self.has_taken = True
+        own = self._rank
+        for origin in self.untaken:
+            if origin in untrusted:
+                continue
+            row = self.taken[origin]
+            old = row[own]
+            self.own_taken[origin] = row[own] = self.own_shown[origin]
+            self.changed[origin] = None
+            if old == self.taken_by_all[origin]:
+                self.taken_by_all[origin] = min(row)
+        self.untaken.clear()
+
+    def told(self) -> None:
+        """All others have been told how far this member is."""
+        self.changed.clear()
+        self.has_taken = False
+
+    def told_taken(self) -> None:
+        """The peers that wait for it have been told what was taken in."""
+        self.has_taken = False
+
+    # What others say.
+
+    def acknowledge(self, origin: Rank, peer: Rank, number: int) -> bool:
+        """`peer` has so far `number` bodies of the origin's cast stream. Returns whether `acked_by_all` has risen."""
+        row = self.acked[origin]
+        old = row[peer]
+        if number <= old:
+            return False
+        row[peer] = number
+        if old != self.acked_by_all[origin]:
+            return False
+        self.acked_by_all[origin] = least = min(row)
+        return least > old
+
+    def hear(self, origin: Rank, peer: Rank, shown: int, taken: int) -> None:
+        """`peer` says how far it is with the packets of `origin`."""
+        row = self.shown[origin]
+        old = row[peer]
+        if shown > old:
+            row[peer] = shown
+            if old == self.stable[origin]:
+                self.stable[origin] = min(row)
+        row = self.taken[origin]
+        old = row[peer]
+        if taken > old:
+            row[peer] = taken
+            if old == self.taken_by_all[origin]:
+                self.taken_by_all[origin] = min(row)
+
+    def hear_room(self, peer: Rank, room: int) -> None:
+        """`peer` says how many more packets of each origin it can take in."""
+        self.room_until[peer] = NEVER if room == NO_LIMIT else self.shown[self._rank][peer] + room
+
+    # Questions.
+
+    def held(self, packets_cast: int) -> tuple[int, ...]:
+        """By origin: how many packets of its cast stream are here; of the own, how many were cast."""
+        held = self.own_shown.copy()
+        held[self._rank] = packets_cast
+        return tuple(held)
+
+    def behind(self, origin: Rank, count: int) -> list[Rank]:
+        """Peers that are not known to have taken in `count` packets of an origin's cast stream."""
+        row = self.taken[origin]
+        return [peer for peer in self._peers if row[peer] < count]
+
+    def lags(self, peer: Rank, shown: list[int], taken: list[int]) -> bool:
+        """Whether `peer` has not told that it has, and has taken in, these numbers of packets, and has room for more."""
+        return self.room_until[peer] <= self.own_shown[self._rank] or any(
+            self.shown[origin][peer] < shown[origin] or self.taken[origin][peer] < taken[origin]
+            for origin in range(len(shown))
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all have everything that is here, have taken it in, and have room for more."""
+        return (
+            self.stable == self.own_shown
+            and self.taken_by_all == self.own_taken
+            and min(self.room_until) > self.own_shown[self._rank]
+        )
