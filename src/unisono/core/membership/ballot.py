@@ -105,7 +105,6 @@ class Ballot:
         self._hearsay: set[MemberId] = set()  # whose answers came with a token, through the hands of others
         self._has_nonsense = False  # a member has failed because of what it said
         self._incoming: dict[tuple[MemberId, int], IncomingChunks] = {}
-        self._heard: dict[MemberId, int] = {}
         self._requests: dict[int, Request] = {}
         self._groups: list[Group] = []
         self._apart: set[MemberId] = set()  # who adopts no cut, because payloads for it are not here
@@ -113,10 +112,6 @@ class Ballot:
         self._flushes: dict[MemberId, bytes] = {}
         self._pulled: dict[MemberId, int] = {}  # how far each has asked for its cut
         self._confirmed: set[MemberId] = set()
-        self._retry_ns = self._first_retry_ns
-        self.retry_at = context.now + self._retry_ns
-        self._tell_ns = context.settings.retry_ns  # who has answered is told less and less often that this goes on
-        self._tell_at = context.now + self._tell_ns
         self._begin()
 
     @property
@@ -140,7 +135,9 @@ class Ballot:
         self._heard = dict.fromkeys(self.participants, self._context.now)
         self._retry_ns = self._first_retry_ns
         self.retry_at = self._context.now + self._retry_ns
-        self._tell_ns = self._context.settings.retry_ns
+        self._tell_ns = (
+            self._context.settings.retry_ns
+        )  # who has answered is told less and less often that this goes on
         self._tell_at = self._context.now + self._tell_ns
         if self._state is BallotState.COLLECTING:
             self._collection.begin_round()
