@@ -1,4 +1,4 @@
-"""Who is in the group, agreed in ballots by those who are. `Membership` is one member's; `membership.py` holds the argument.
+"""Who is in the group, agreed in ballots by its members. `Membership` is one member's; `membership.py` holds the argument.
 
 Beside it stand what tells it whom to suspect (`Detector`), and what proves that a sender receives at its address (`Tickets`).
 `carry` and `is_carried` say what becomes of an application's state with a primary view.

@@ -9,7 +9,7 @@ members whose hooks differ. So it goes by the hooks that the members of its view
 - a member of its view that is no observer has told its hooks: these are the group's;
 - all others in its view are observers: the group has none yet. The first joiner's count for `contact_ns`, so that of two
   joiners that differ and come together only one is taken in;
-- nobody has told, and not all are known to be observers: it asks them, and leaves strangers unanswered until it knows.
+- none of them has told, and not all are known to be observers: it asks them, and leaves strangers unanswered until it knows.
 """
 
 from __future__ import annotations

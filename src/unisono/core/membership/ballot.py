@@ -11,13 +11,13 @@ whose cut *covers* it, which means that its report was counted when that cut was
 (I1), so the cut is as legal for it as for those who closed. All that are covered by none make up one new group, whose cut is
 merged now and named after this ballot. So a cut's name stands for one cut, and who closes with it was counted in it.
 
-**Payloads.** A payload that nobody here holds is void: its addressees get a placeholder. Where the cut is new, all that it
+**Payloads.** A payload that no participant holds is void: its addressees get a placeholder. Where the cut is new, all that it
 counts are here, so it is void for all of them. Where a cut is adopted, one who holds the payload may have closed with that cut
 and be elsewhere. Story: 1. C casts m to A and B; A has it, B lacks it, E has a placeholder. 2. A's cut reaches A and E alone, and
 A delivers m. 3. D, who hears neither A nor C, proposes to B and E: with A's cut B would take m for void, and then meet A as one
 who came along (P5). So an addressee adopts a void payload only if one who *closed* with the cut is an addressee too: that one
 was asked, and has only the placeholder itself. Else it stays **apart**, as if no cut covered it, which is always legal, for it
-has not closed. The groups are made again in the same ballot: nobody has been told of them yet.
+has not closed. The groups are made again in the same ballot: no participant has been told of them yet.
 
 The charter never changes in a ballot: whatever changes, another ballot is needed.
 
@@ -105,7 +105,6 @@ class Ballot:
         self._hearsay: set[MemberId] = set()  # whose answers came with a token, through the hands of others
         self._has_nonsense = False  # a member has failed because of what it said
         self._incoming: dict[tuple[MemberId, int], IncomingChunks] = {}
-        self._heard: dict[MemberId, int] = {}
         self._requests: dict[int, Request] = {}
         self._groups: list[Group] = []
         self._apart: set[MemberId] = set()  # who adopts no cut, because payloads for it are not here
@@ -113,10 +112,6 @@ class Ballot:
         self._flushes: dict[MemberId, bytes] = {}
         self._pulled: dict[MemberId, int] = {}  # how far each has asked for its cut
         self._confirmed: set[MemberId] = set()
-        self._retry_ns = self._first_retry_ns
-        self.retry_at = context.now + self._retry_ns
-        self._tell_ns = context.settings.retry_ns  # who has answered is told less and less often that this goes on
-        self._tell_at = context.now + self._tell_ns
         self._begin()
 
     @property
@@ -140,7 +135,9 @@ class Ballot:
         self._heard = dict.fromkeys(self.participants, self._context.now)
         self._retry_ns = self._first_retry_ns
         self.retry_at = self._context.now + self._retry_ns
-        self._tell_ns = self._context.settings.retry_ns
+        self._tell_ns = (
+            self._context.settings.retry_ns
+        )  # who has answered is told less and less often that this goes on
         self._tell_at = self._context.now + self._tell_ns
         if self._state is BallotState.COLLECTING:
             self._collection.begin_round()
@@ -350,7 +347,7 @@ class Ballot:
         return result
 
     def _make_groups(self, answers: Mapping[MemberId, Answer]) -> None:
-        """The groups of one view: one for each cut that somebody closed with, and one for those that none covers."""
+        """The groups of one view: one for each cut that a member closed with, and one for members that no cut covers."""
         some = answers.get(self._context.id) or next(iter(answers.values()))
         view, order = View(some.view, some.members), some.order  # type: ignore[arg-type]
         reports = self._reports(view, order, answers)

@@ -104,7 +104,7 @@ class Beliefs:
         self._departures.note(member, Cause.APART)
 
     def suspect(self, member: MemberId) -> None:
-        """At the limit the oldest suspicion goes: it is of someone who is long out of the view."""
+        """At the limit the oldest suspicion goes: its member left the view long ago."""
         self.suspects[member] = None
         while len(self.suspects) > self._context.config.members_max:
             del self.suspects[next(iter(self.suspects))]
@@ -122,7 +122,7 @@ class Beliefs:
         return is_news
 
     def moved(self, member: MemberId) -> None:
-        """A member is not in the view that I thought; nor is whoever spoke for that view up to date."""
+        """A member is not in the view that I thought; nor is the contact that spoke for that view up to date."""
         if member in self._mine:
             self.depart(member)
         for one in [one for one, c in self._contacts.contacts.items() if member == one or member in c.hello.members]:
@@ -138,7 +138,7 @@ class Beliefs:
         return sorted(active, key=self.is_leaving)
 
     def compatible(self, members: Iterable[MemberId]) -> list[MemberId]:
-        """Leave out as few as possible so that nobody suspects another; of two, the one in more conflicts, then the one that has
+        """Leave out as few as possible so that no member suspects another; of two, the one in more conflicts, then the one that has
         sent the other what no correct member sends, then the higher."""
         chosen = list(members)
         while True:
@@ -156,11 +156,11 @@ class Beliefs:
             chosen.remove(ranked[2])
 
     def must_shrink(self) -> bool:
-        """Whether my view must lose somebody."""
+        """Whether my view must lose a member."""
         return any(map(self.is_leaving, self._mine)) or self.is_broken()
 
     def is_broken(self) -> bool:
-        """Whether somebody of my view cannot be expected to answer, or to get on with all others."""
+        """Whether a member of my view cannot be expected to answer, or to get on with all others."""
         if not all(map(self.is_active, self._mine)):
             return True
         return len(self.compatible(self._mine)) < len(self._mine)
@@ -175,10 +175,10 @@ class Beliefs:
     # Others.
 
     def newcomers(self) -> dict[MemberId, ViewId | None]:
-        """Whom I can take in now, with the view that each is in; empty if somebody else is to lead the merge.
+        """Whom I can take in now, with the view that each is in; empty if another member is to lead the merge.
 
         The lowest coordinator leads; who has a view leads those that have none. If the leader does nothing for
-        `merge_wait_ns`, whoever waited for it leads.
+        `merge_wait_ns`, the coordinators that waited for it lead.
         """
         now = self._context.now
         result: dict[MemberId, ViewId | None] = {}
@@ -205,7 +205,7 @@ class Beliefs:
         if hello.coordinator != member or (view is not None and hello.view == view.id):
             return {}
         if not set(hello.suspects).isdisjoint(hello.members):
-            return {}  # that view is about to lose somebody: a ballot with all of them would wait in vain, and be in its way
+            return {}  # that view is about to lose a member: a ballot with all of them would wait in vain, and be in its way
         added: dict[MemberId, ViewId | None] = {}
         for one in hello.members:
             is_mine = view is not None and one in view.members and hello.view < view.id and self.is_active(one)

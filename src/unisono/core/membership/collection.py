@@ -21,13 +21,13 @@ class Collection(Protocol):
 
     @property
     def patient_until(self) -> int:
-        """Until then the proposer repeats nothing and gives nobody up; 0: it is the star's turn."""
+        """Until then the proposer repeats nothing and gives no participant up; 0: it is the star's turn."""
 
     def begin_round(self) -> None:
         """Everyone is to answer, or everyone is to close."""
 
     def end_round(self) -> None:
-        """Everyone has, or whoever has not is asked directly."""
+        """Everyone has, or the proposer asks the rest directly."""
 
     def is_direct(self, member: MemberId) -> bool:
         """Whether the proposer addresses this member itself in this round."""

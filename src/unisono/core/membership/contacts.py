@@ -46,7 +46,7 @@ class Contacts:
     # Incarnations: of one address only the newest counts.
 
     def meet(self, member: MemberId) -> bool:
-        """Somebody speaks or is spoken of; False if a newer life of the process at its address is known."""
+        """A member speaks or is spoken of; False if a newer life of the process at its address is known."""
         newest = self._newest.get(member.address, -1)
         if member.incarnation < newest:
             return False
@@ -168,7 +168,7 @@ class Contacts:
         ]
 
     def installed(self, view: View) -> None:
-        """Those who are in the view now are no strangers; all addresses are worth remembering."""
+        """The members of the view are no strangers any more; all their addresses are worth remembering."""
         self.inside = frozenset(member.address for member in view.members)
         for member in view.members:
             self.contacts.pop(member, None)

@@ -78,7 +78,7 @@ class Outlived(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """The others went on without this member, because it held the window of one of them shut for so long.
+    """The others went on without this member, because it held the window of one of them shut for `lasted_ns`.
 
     It is alone from now on. It looks for them again after `rest_ns`, and when its application has drained.
     """

@@ -1,7 +1,7 @@
 """Who must go and why, and how one that was evicted stays away for a while.
 
-Whoever sees a reason notes it: the failure detector's, its own or another's (by Notice), and what a ballot shows. The proposer
-writes what is known of each member that its view loses into the charter, so all name the same reason.
+A member notes each reason that it sees: the failure detector's, its own or another's (by Notice), and what a ballot shows. The
+proposer writes what is known of each member that its view loses into the charter, so all name the same reason.
 
 **Eviction.** A member that finds another too slow tells its coordinator. Unlike a suspicion, which may be mistaken on either
 side of a link, this points one way: the accused goes, never the accuser. When the view is installed, every member of it turns the

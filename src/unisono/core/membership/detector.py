@@ -26,7 +26,7 @@ from unisono.core.errors import ConfigError
 from unisono.core.types import MemberId
 
 _DOUBLINGS_MAX = 16
-_PROBATION = 8  # so many timeouts a doubling outlives the silence that called for it
+_PROBATION = 8  # number of timeouts that a doubling outlives the silence that called for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,15 @@ class DetectorSettings:
     """How fast a crash is noticed, and how much silence is forgiven."""
 
     heartbeat_ns: int = 300 * MILLISECOND
-    """A member that has sent nothing to all for so long sends a heartbeat."""
+    """A member that has sent nothing to all for this long sends a heartbeat."""
     suspicion_ns_min: int = 1_500 * MILLISECOND
-    """Nobody is suspected earlier; three heartbeats at least, so that one may be lost and clocks may drift."""
+    """No member is suspected earlier; three heartbeats at least, so that one may be lost and clocks may drift."""
     suspicion_ns_max: int = 10 * SECOND
-    """Everyone who is silent for so long is suspected, however unsteady the network."""
+    """A member that is silent for this long is suspected, however unsteady the network."""
     deviations: int = 6
-    """So many mean deviations above the mean silence is too long."""
+    """A silence this number of mean deviations above the mean is too long."""
     pause_ns: int = 700 * MILLISECOND
-    """If nothing was called for so long, this process was stopped."""
+    """If no method was called for this long, this process was stopped."""
 
     def __post_init__(self) -> None:
         for name, low, high in _RANGES:
@@ -114,7 +114,7 @@ class Detector:
         """How often this process was found to have been stopped."""
 
     def watch(self, peers: Iterable[MemberId], now: int) -> None:
-        """Watch these and nobody else, as after a new view. Who was watched before keeps its history; a suspicion ends."""
+        """Watch these alone, as after a new view. A peer that was watched before keeps its history; a suspicion ends."""
         self._notice(now)
         old, self._peers = self._peers, {}
         for peer in peers:

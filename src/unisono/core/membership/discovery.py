@@ -1,7 +1,7 @@
 """Finding each other: greetings by which joins and merges start, and what members tell their coordinator.
 
-A coordinator (and whoever has no view) greets the addresses that it knows outside of its view, again and again; so two
-parts of a partition find each other without an operator. Who is greeted answers. A member that does not coordinate passes
+A coordinator, like a member without a view, greets the addresses that it knows outside of its view, again and again; so two
+parts of a partition find each other without an operator. A member that is greeted answers. A member that does not coordinate passes
 strangers' addresses on to the one that does, and answers with its name, so that the two coordinators meet.
 """
 
@@ -24,7 +24,7 @@ REFUSAL_PROBES = 3
 """A refusal expires after this many times `refused_probe_ns`."""
 
 REPEATS_MAX = 6
-"""The time between two notices of the same doubles so often at most."""
+"""Maximum number of times that the wait between two equal notices doubles."""
 
 
 class Discovery:
@@ -81,7 +81,7 @@ class Discovery:
         self._is_renewal = True
 
     def installed(self) -> None:
-        """A view was installed: whoever coordinates it has been told nothing yet."""
+        """A view was installed: its coordinator has been told nothing yet."""
         self._noticed = None
         self._is_renewal = False
         self.agreement.enter(self._participant.view)
@@ -165,7 +165,7 @@ class Discovery:
         return True
 
     def _is_full_for(self, sender: MemberId, hello: Hello) -> bool:
-        """Whether somebody without a view cannot be taken in; a new life of a member takes the place of the old one."""
+        """Whether a member without a view cannot be taken in; a new life of a member takes the place of the old one."""
         view = self._participant.view
         is_joiner = view is not None and hello.view is None and sender.address not in self._contacts.inside
         return is_joiner and len(view or ()) >= self._context.config.members_max
@@ -195,7 +195,7 @@ class Discovery:
         self._context.out.events.append(refusal)
 
     def refused(self, sender: MemberId, message: Refuse) -> None:
-        """A group does not take me. Whoever has no view founds none of its own then, or there would be two under one name.
+        """A group does not take me. A member without a view founds none of its own then, or there would be two under one name.
 
         Anyone can send such a message: each whom I may have greeted is heard now and then, all others together more rarely.
         """
@@ -275,14 +275,14 @@ class Discovery:
         is_news = bool(notice.suspects or grounds or notice.addresses or leaving or wish or renew)
         if (notice == self._noticed and context.now < self._notice_at) or (not is_news and self._noticed is None):
             return
-        # That somebody outside is suspected may stay so for ever: it is said again, because it may be lost, but ever more rarely.
+        # A member outside may be suspected for ever: that is said again, because it may be lost, but ever more rarely.
         accused = {*suspects, *(ground.member for ground in grounds)}
         is_settled = notice == self._noticed and not (leaving or wish or accused.intersection(view.members))
         self._repeats = min(self._repeats + 1, REPEATS_MAX) if is_settled else 0
         self._noticed = notice if is_news else None
         self._notice_at = context.now + (context.settings.probe_ns << self._repeats)
         self._greeters = {}
-        # Whoever leaves tells everyone, so that all agree who is next in line.
+        # A member that leaves tells everyone, so that all agree who is next in line.
         for member in view.members if leaving else (self.coordinator,):
             if member != context.id and known.is_active(member):
                 context.send(member, notice)

@@ -1,4 +1,4 @@
-"""Membership in ballots, with virtual synchrony: who is in the group, agreed by those who are.
+"""Membership in ballots, with virtual synchrony: who is in the group, agreed by its members.
 
 One procedure serves joins, leaves, crashes and merges. A **ballot** is the id of the view that it proposes, (number, proposer); a
 member's ballots never repeat, and a restarted process is another member, so a ballot has one proposer and one charter.
@@ -6,11 +6,12 @@ member's ballots never repeat, and a restarted process is another member, so a b
 1. The lowest active member of a view proposes; unless a failure forces it, at a boundary between messages (`Ordering.approach`).
    Participants **promise** the ballot (refuse lower ones from then on), **block** their view, and **answer** with the report
    of their view and the cut that they closed it with, if they did.
-2. The proposer groups the answers by view and closed cut, merges those that no cut covers, fetches what somebody lacks, and
+2. The proposer groups the answers by view and closed cut, merges those that no cut covers, fetches what a member lacks, and
    sends each its cut with exactly the packets that it misses (`ballot`).
 3. Participants **close**, once a view, and **confirm**.
-4. When *all* have confirmed, the proposer **installs** and says so. Whoever waits repeats its confirmation until somebody who has
-   the view answers, or until it starts a higher ballot. A participant that is suspected, silent or elsewhere: a higher ballot.
+4. When *all* have confirmed, the proposer **installs** and says so. A participant that waits repeats its confirmation until a
+   member that has the view answers, or until it starts a higher ballot. If a participant is suspected, silent or elsewhere, the
+   proposer starts a higher ballot.
 
 What never breaks (the properties are those of PROPERTIES):
 
@@ -19,24 +20,24 @@ I2  A member closes a view once, with a cut that counted its report; a cut's nam
     it the same cut or none, and a payload is void for all who close with a cut or for none of them (`ballot`).
     So members that closed a view with the same cut delivered the same set (P14, P5, P9).
 I3  A view is installed only if every participant had confirmed its ballot, that is, closed as the charter says. The parts
-    of the charter are groups of one view and one cut. So whoever ever installs it names the same transitional set, and
+    of the charter are groups of one view and one cut. So every member that ever installs it names the same transitional set, and
     everyone in that set has closed with that cut, whether it gets to installing or not (P15, P16).
 I4  A member installs only what it confirmed itself and has not left behind; it forgets its confirmations when it installs. What it
     answered to a ballot before that is void: the ballot's cut names another view than the one it is in, and is refused.
     One that leaves before it has a view is gone at once and forgets them too, and its own ballot. To the others it is as one
-    that crashed; if it installed after that, it would acknowledge what nobody there takes in any more (P17).
+    that crashed; if it installed after that, it would acknowledge what no member there takes in any more (P17).
 I5  A member promises only ballots whose number is above its view's and above all that it confirmed; so numbers rise (P12),
     also along the chain of primaries.
 I6  One ballot has one charter, and participants refuse one with two lives of a process (P11, P12).
 
 A member that confirmed and never saw the install. Story: 1. P, A and B confirm ballot b for V'; P installs and casts m in V'.
 2. The install is lost at B, and P crashes or is cut off. 3. B starts a ballot from V with A. If A has V', it
-answers *Moved*: somebody is in V', which proves that all confirmed it, so B installs V' late, before anything else, and
+answers *Moved*: a member is in V', which proves that all confirmed it, so B installs V' late, before anything else, and
 reports that it holds nothing of V'; m reaches it through the cut. Other proofs are a greeting from V', or a proposal that takes B
-to be in V'. 4. If nobody that B reaches has V', B goes on from V with those who closed with the same cut. V' then has members that
-never install it; P's transitional set is still true (I3), and nothing that P did in V' was promised to anyone but members of
-V' that came along with P further. P may take B for alive, even for the one that is to propose, because B greets it: so whoever
-is greeted from a view that it has left behind, or told of one, says *Moved*, and that view goes on without it.
+to be in V'. 4. If no member that B reaches has V', B goes on from V with the members that closed with the same cut. V' then has
+members that never install it; P's transitional set is still true (I3), and nothing that P did in V' was promised to anyone but
+members of V' that came along with P further. P may take B for alive, even for the next proposer, because B greets it: so a member
+that is greeted from a view that it has left behind, or told of one, says *Moved*, and that view goes on without it.
 
 A partition in mid-flush can close one view with two cuts. Groups keep them apart, in the merge too: each group is its own
 transitional set, and one that has not closed joins only a cut that counted its report.
@@ -413,7 +414,7 @@ class Membership:
         if self._departures.turns_away(sender, message):
             return
         if self.is_gone and not isinstance(message, Confirm):
-            return  # only late questions are answered: who is gone does not pose as a newcomer
+            return  # only late questions are answered: a member that is gone does not pose as a newcomer
         handle = self.handlers.get(type(message))
         if handle is not None:
             handle(self, sender, message)
@@ -546,13 +547,16 @@ class Membership:
             self._beliefs.depart(sender)
 
     def _deny(self, sender: MemberId, hello: Hello) -> None:
-        """Somebody is in a higher view that lists me. All had confirmed it, so I would be in it, had I not left it behind."""
+        """Tell a member of a higher view that lists me that I am elsewhere.
+
+        All had confirmed that view, so I would be in it, had I not left it behind.
+        """
         view = self.view
         if view is not None and hello.view is not None and hello.view > view.id and self.id in hello.members:
             self._context.send(sender, Moved(hello.view, view.id))
 
     def _remind(self, sender: MemberId, ballot: ViewId) -> None:
-        """Somebody waits for an install: it is mine too, or I have moved on."""
+        """Answer a member that waits for an install: it is mine too, or I have moved on."""
         p = self._participant
         if p.charter is not None and p.charter.id == ballot:
             self._context.send(sender, Install(ballot))
@@ -655,8 +659,8 @@ class Membership:
     def _due(self) -> int | None:
         """When I am to propose, if I am.
 
-        Where all of a view are well, its change waits for a boundary between messages. A crash may block the way there, and who
-        sleeps gives no way: so it waits for `takeover_ns` at most, as the next in line does for whoever is to propose.
+        Where all of a view are well, its change waits for a boundary between messages. A crash may block the way there, and
+        a member that sleeps gives no way: so it waits for `takeover_ns` at most, as the next in line does for the first.
         """
         p, now, engine, discovery = self._participant, self._context.now, self._context.engine, self._discovery
         at = self._timing.due(now, discovery.wish, discovery.is_refused, discovery.is_renewal)

@@ -1,7 +1,7 @@
 """What becomes of the reports of one view: which cannot be, and which cut follows from the others.
 
 Reports come from outside. A decoded one has the right form and may still be nonsense: it can claim packets that were never cast,
-or be refused by the order's `merge`. Whoever sent it has failed: the ballot is given up, and the next one does without it. Of two
+or be refused by the order's `merge`. Its sender has failed: the ballot is given up, and the next one does without it. Of two
 reports that are possible and contradict each other it cannot be told which is false: the ballot then fails for both.
 """
 
@@ -30,7 +30,7 @@ class Group:
 
 
 def find_impossible(context: Context, view: View, reports: Mapping[MemberId, Report]) -> list[MemberId]:
-    """Whose report cannot be: nobody holds more of a member than it cast itself, nor is anyone so far from the others.
+    """Find members whose report cannot be: none holds more of a member than it cast itself, nor is too far from the others.
 
     How far is measured from my own report, which I trust, or from the middle of them. Nor does anyone lack what I keep no more,
     because it was acknowledged by all. If I hold more of a member than it says to have cast, or several do, it has not told all.
@@ -114,7 +114,7 @@ def find_bereft(group: Group, closed: Collection[MemberId]) -> list[MemberId]:
 
 
 FETCHED_AT_ONCE = 1_000
-"""So many ranges are asked for in one message, which must fit into a datagram."""
+"""Maximum number of ranges in one message, which must fit into a datagram."""
 
 
 def first_ranges(slots: Sequence[Slot]) -> tuple[tuple[Slot, ...], tuple[tuple[Rank, int, int], ...]]:

@@ -121,7 +121,7 @@ class Participant:
             self._forsaken = self.promised
 
     def give_up(self, state: ViewId) -> None:
-        """An operator gives up the state of a primary that nobody here has."""
+        """An operator gives up the state of a primary that no member here has."""
         self.standing = self.standing._replace(given_up=state)
         self._context.out.records.append(self._context.codec.encode(self.standing))
 
@@ -146,7 +146,7 @@ class Participant:
             context.refuse("proposal")
             return False
         if message.base != self.base and message.base in self.confirmed:
-            self.install(message.base)  # the proposer knows it as somebody's view, so it was installed
+            self.install(message.base)  # the proposer knows a member that is in it, so it was installed
             if self.is_gone:
                 return False
         if message.base != self.base:
@@ -244,7 +244,7 @@ class Participant:
         view, context = self.view, self._context
         if view is None or message.view != view.id or message.ballot != self.promised or message.topic < FETCHED:
             return
-        if sender != message.ballot.proposer:  # a payload is nobody else's
+        if sender != message.ballot.proposer:  # a payload is for its addressees and the proposer alone
             return
         self._advance()
         codec = context.order_codec(self.order)
@@ -445,7 +445,7 @@ class Participant:
     # Install.
 
     def knows_installed(self, view: ViewId | None) -> bool:
-        """Somebody has this view: if it was confirmed here, install it, however late. True if so."""
+        """A member has this view: if it was confirmed here, install it, however late. True if so."""
         if view is None or view not in self.confirmed:
             return False
         self.install(view)
@@ -542,5 +542,5 @@ def lacking_count(held: Sequence[int], cut: Cut) -> int:
 
 
 def lacking(held: Sequence[int], cut: Cut) -> list[Slot]:
-    """Which slots of the cut one that holds so much misses."""
+    """The slots of the cut that a member lacks that holds this much."""
     return [(origin, number) for origin, last in enumerate(cut.wanted) for number in range(held[origin] + 1, last + 1)]

@@ -1,6 +1,6 @@
 """Which view is primary: a majority of the last primary *and* of every later one that a respondent confirmed.
 
-Why confirmed ones count: whoever confirmed a primary may be the only one left who knows of it, while another member has
+Why confirmed ones count: a member that confirmed a primary may be the only one left that knows of it, while another member has
 installed it and goes on. Two primaries that follow the same one would each need a majority of it, so they share a member;
 that member confirmed the lower one first, says so in its answer, and the higher one then needs a majority of the lower one
 too. So primaries form a chain (P20).

@@ -11,7 +11,7 @@ depend on how it hears of it; only the way of the answers differs:
 
 The token's generation is the ballot: one of a lower ballot is refused, and the proposer is told. Its round is its topic.
 
-**A loss is repeated.** Whoever passed a token on does so again and again, until something newer shows that it arrived: the
+**A loss is repeated.** A member that passed a token on does so again and again, until something newer shows that it arrived: the
 decree after the roll call, the install after the decree. So nothing is acknowledged hop by hop, and a change costs 3n
 messages where the star costs 5n. A round that is not over after `answer_wait_ns` is finished **by star in the same
 ballot**: the proposer asks those itself whose answers it lacks. Participants answer as often as they are asked, and always the
@@ -25,7 +25,7 @@ one has confirmed it: the roll call that came around holds all answers, and a de
 after it had closed. These are the only two facts that the invariants of `membership` ask of the star.
 
 A payload goes to its addressees alone, and a token passes through every hand: so the decree names the cuts, and what
-somebody lacks of them goes to it directly, in a flush of its own, which the proposer sends as the decree sets out.
+a member lacks of them goes to it directly, in a flush of its own, which the proposer sends as the decree sets out.
 """
 
 from __future__ import annotations
