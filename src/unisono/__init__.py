@@ -17,7 +17,6 @@ from unisono.core.member.comparison import Check
 from unisono.core.member.settings import Settings
 from unisono.core.membership.context import Evicted, Refused
 from unisono.core.types import CastOptions, Key, MemberId, Service, Transition, ViewId
-from unisono.version import __version__
 
 if TYPE_CHECKING:
     from unisono import sim, sync
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from unisono.runtime.options import JoinOptions
     from unisono.runtime.program import run
     from unisono.runtime.receipts import Receipt
+    from unisono.version import __version__
 
 __all__ = [
     "join",
@@ -84,28 +84,29 @@ __all__ = [
 
 _MODULES = ("sim", "sync")
 _HOMES = {
-    "Outside": "clients",
-    "Unanswered": "clients",
-    "client": "clients",
-    "Closed": "errors",
-    "JournalError": "errors",
-    "NotFlushed": "errors",
-    "Outdated": "errors",
-    "TimedOut": "errors",
-    "Uncertain": "errors",
-    "Delivery": "events",
-    "Event": "events",
-    "View": "events",
-    "Group": "group",
-    "Joining": "join",
-    "join": "join",
-    "Journal": "journal",
-    "Retention": "journal",
-    "JoinOptions": "options",
-    "run": "program",
-    "Receipt": "receipts",
+    "Outside": "runtime.clients",
+    "Unanswered": "runtime.clients",
+    "client": "runtime.clients",
+    "Closed": "runtime.errors",
+    "JournalError": "runtime.errors",
+    "NotFlushed": "runtime.errors",
+    "Outdated": "runtime.errors",
+    "TimedOut": "runtime.errors",
+    "Uncertain": "runtime.errors",
+    "Delivery": "runtime.events",
+    "Event": "runtime.events",
+    "View": "runtime.events",
+    "Group": "runtime.group",
+    "Joining": "runtime.join",
+    "join": "runtime.join",
+    "Journal": "runtime.journal",
+    "Retention": "runtime.journal",
+    "JoinOptions": "runtime.options",
+    "run": "runtime.program",
+    "Receipt": "runtime.receipts",
+    "__version__": "version",
 }
-"""In which module of the runtime a name is defined."""
+"""In which module a name is defined. (The version is read from the installed package, with the standard library's sockets.)"""
 
 
 def __getattr__(name: str) -> Any:
@@ -113,7 +114,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"unisono.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"unisono.runtime.{_HOMES[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"unisono.{_HOMES[name]}"), name)
     return value
 
 

@@ -99,7 +99,7 @@ def driver_of(
         raise error
 
     member = cast(Member, Spoken(log, is_showing, deadline))
-    return Driver(loop, Wire(log), "chat", member, show, lambda: None, fail=fail, clock=clock, seal=seal)
+    return Driver(loop, Wire(log), "chat", member, show, fail=fail, clock=clock, seal=seal)
 
 
 def test_the_application_does_not_wait_for_what_a_turn_leaves_to_do(loop: asyncio.AbstractEventLoop) -> None:

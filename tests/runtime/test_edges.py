@@ -120,7 +120,7 @@ async def test_of_two_who_switch_at_once_the_other_is_told_what_came_of_it() -> 
         assert a.order == b.order
         if len(failures) == 1:
             assert isinstance(failures[0], unisono.Misuse)
-            assert f"it is {a.order} now" in str(failures[0])
+            assert f"has the order {a.order} now" in str(failures[0])
         else:
             assert not failures, "one after the other"
 

@@ -207,7 +207,7 @@ async def test_applied_where_next_is_the_only_reader_is_misuse() -> None:
     async with unisono.join("g", listen=A) as group:
         await group.next()
         receipt = await group.cast(b"x")
-        with pytest.raises(unisono.Misuse, match=f"nobody else has read for {receipts_module.GRACE_S:g} s"):
+        with pytest.raises(unisono.Misuse, match=f"no other task has read for {receipts_module.GRACE_S:g} s"):
             await receipt.applied()
 
 

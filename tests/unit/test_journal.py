@@ -266,7 +266,6 @@ def first_turn(path: Path, disk: MortalDisk, driver_type: type[Driver]) -> list[
             "chat",
             member,
             lambda events, now: None,
-            lambda: None,
             keeper=journal,
             fail=failures.append,
         ).turn()
@@ -296,8 +295,7 @@ def test_nothing_leaves_if_the_record_cannot_be_written(tmp_path: Path) -> None:
     failures: list[Exception] = []
     loop = asyncio.new_event_loop()
     member = cast(Member, Confirming())
-    show, turned = (lambda events, now: None), (lambda: None)
-    Driver(loop, Wire(log), "chat", member, show, turned, keeper=journal, fail=failures.append).turn()
+    Driver(loop, Wire(log), "chat", member, lambda events, now: None, keeper=journal, fail=failures.append).turn()
     loop.close()
     journal.close()
     assert log == []

@@ -229,9 +229,10 @@ def first_turn(path: Path, disk: MortalDisk, driver_type: type[Driver]) -> list[
     disk.log.clear()
     failures: list[Exception] = []
     loop = asyncio.new_event_loop()
-    show, turned = (lambda events, now: None), (lambda: None)
     member = cast(Member, Voting())
-    driver_type(loop, Wire(disk.log), "chat", member, show, turned, keeper=journal, fail=failures.append).turn()
+    driver_type(
+        loop, Wire(disk.log), "chat", member, lambda events, now: None, keeper=journal, fail=failures.append
+    ).turn()
     loop.close()
     journal.close()
     assert failures == []

@@ -1,14 +1,20 @@
-"""Whatever a program gets to see of its group, it can name: `unisono` exports the types of it."""
+"""A program can name whatever it sees of its group, `join` documents its options, and importing costs no runtime."""
 
 from __future__ import annotations
 
+import ast
 import inspect
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from itertools import pairwise
 from typing import Any, get_args, get_type_hints
 
 import pytest
 
 import unisono
+from unisono import JoinOptions
 
 EXPORTED = {id(getattr(unisono, name)) for name in unisono.__all__}
 
@@ -47,3 +53,56 @@ def test_why_a_member_is_gone_can_be_asked_by_its_cause() -> None:
     departure = unisono.Departure(gone, unisono.Cause.LEFT, other)
     assert departure.cause is unisono.Cause.LEFT
     assert str(departure) == "left"
+
+
+def test_the_options_of_join_are_the_fields_of_join_options() -> None:
+    options = [one.name for one in fields(JoinOptions)]
+    for join in (unisono.join, unisono.sync.join):
+        parameters = inspect.signature(join).parameters
+        assert list(parameters) == options
+        defaults = {one.name: one.default for one in fields(JoinOptions) if one.default is not MISSING}
+        assert {name: one.default for name, one in parameters.items() if name in defaults} == defaults
+        assert [one.kind for one in parameters.values()][1:] == [inspect.Parameter.KEYWORD_ONLY] * (len(options) - 1)
+
+
+def test_each_option_of_join_is_documented() -> None:
+    tree = ast.parse(inspect.getsource(JoinOptions))
+    (made,) = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    documented = {
+        node.target.id
+        for node, text in pairwise(made.body)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }
+    assert documented == {one.name for one in fields(JoinOptions)}
+
+
+def run_alone(program: str) -> str:
+    """What a program prints that nothing was imported for."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_unisono_does_not_import_the_runtime() -> None:
+    show = "print(sorted(name for name in sys.modules if name.startswith('unisono.runtime')))"
+    assert run_alone(f"import sys, unisono; {show}") == "[]\n"
+
+
+WITHOUT_SOCKETS = """
+import sys
+for name in ("socket", "_socket", "select", "selectors", "ssl", "asyncio"):
+    sys.modules[name] = None
+from unisono import Config, MemberId, sim
+from unisono.core.member.member import Member
+from unisono.orders.registry import ORDERS
+from unisono.sim.group_world import GroupWorld
+from unisono.sim.run import simulate
+from unisono.sim.scenario import Scenario, Source
+from unisono.trace.reader import read
+print(simulate(Scenario(order="sequencer", members=3, source=Source(messages=20), seed=1)).verdict.result)
+"""
+
+
+def test_core_orders_simulator_and_trace_run_where_there_are_no_sockets() -> None:
+    assert run_alone(WITHOUT_SOCKETS) == "PASS\n"

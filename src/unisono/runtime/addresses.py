@@ -186,7 +186,7 @@ def bind_first(peers: Iterable[Endpoint]) -> tuple[socket.socket, Endpoint]:
         except (PortTaken, NotLocal) as error:
             tried.append(f"{endpoint} ({'taken' if isinstance(error, PortTaken) else 'not local'})")
     if not tried:
-        raise Misuse("where shall this member listen? Give listen, or peers with a local address among them.")
+        raise Misuse("this member has no address to listen on: give listen, or peers with a local address among them.")
     raise Misuse(f"no address of peers is local and free: {', '.join(tried)}. Give listen.")
 
 

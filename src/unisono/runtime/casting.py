@@ -46,6 +46,7 @@ class Casting:
         self._receipts = receipts
         self._transfer = transfer
         self._line = Casters(loop)
+        self._had_line = False  # a task was in it, and may be still
         member = driver.member
         self._id = member.id
         self._is_fast = (
@@ -160,6 +161,7 @@ class Casting:
             return
         self._budget = 0  # casts from now on see the line
         self._driver.wake()
+        self._had_line = True
         await self._line.wait()
         self._refill()
 
@@ -184,9 +186,19 @@ class Casting:
                 self._driver.hand_in()
             member.mark()
             self.count_markers()
-        self._receipts.settled(member.settled_index)
+        settled_to = member.settled_index
+        if settled_to > self._receipts.settled_to:
+            self._receipts.settled(settled_to)
         self.is_breathless = False
+        if not self._had_line:  # as in `_refill`: this runs after every turn, and every call counts
+            if self._is_fast and not self.is_leaving:
+                unread = self._inbox.bytes if self._transfer is None else self._unread_bytes()
+                if unread <= UNREAD_BYTES_MAX:
+                    room = MESSAGE_COST * (member.room_messages() - len(self._driver.casting))
+                    self._budget = BREATH_BYTES if room > BREATH_BYTES else room
+            return
         if not self._line:
+            self._had_line = False
             self._refill()
             return
         self._budget = 0

@@ -14,7 +14,7 @@ from unisono.core.wire.frame import HEAD_BYTES, VERSION, group_tag
 
 CHECKSUM_BYTES = 4
 CHECKED_BYTES_MAX = 9_216
-"""So much from the beginning is covered: whatever a network carries in one piece. Larger datagrams exist on loopback alone."""
+"""Bytes from the beginning that are covered: what a network carries in one piece. Only loopback carries larger datagrams."""
 
 
 class Checksum:
@@ -36,7 +36,9 @@ class Checksum:
         """There is no key, so nothing can be used twice."""
 
     def close(self, frame: bytes) -> bytes:
-        return b"".join(self.pieces(frame))
+        """The datagram for a frame."""
+        checked = frame if len(frame) <= CHECKED_BYTES_MAX else memoryview(frame)[:CHECKED_BYTES_MAX]
+        return frame + crc32(checked, len(frame)).to_bytes(CHECKSUM_BYTES, "little")
 
     def pieces(self, frame: bytes) -> tuple[bytes, ...]:
         """The same datagram, not yet put together."""
@@ -44,8 +46,8 @@ class Checksum:
         return frame, checked.to_bytes(CHECKSUM_BYTES, "little")
 
     def open(self, datagram: memoryview | bytes) -> memoryview | bytes | None:
-        """The frame in a datagram; None, and counted, if it is damaged. What is of another group or version is not judged here:
-        whoever looks at frames refuses it, and says so better."""
+        """The frame in a datagram; None, and counted, if it is damaged. Datagrams of another group or version
+        are passed on: the reader of frames refuses them, and says why."""
         if len(datagram) < HEAD_BYTES or datagram[0] != VERSION or datagram[2:HEAD_BYTES] != self._tag:
             self.foreign(datagram)
             return datagram

@@ -57,7 +57,6 @@ class Driver:
         group: str,
         member: Member,
         show: Callable[[list[Happening], int], None],
-        turned: Callable[[], None],
         *,
         seal: Seal | Checksum | None = None,
         observers: Observers | None = None,
@@ -71,7 +70,8 @@ class Driver:
         self.group = group
         self.member = member
         self._show = show
-        self._turned = turned
+        self.turned: Callable[[], None] = lambda: None
+        """Called when a turn is settled, to find out how much may be cast until the next one."""
         self.seal = seal or Checksum(group)
         self.observers = observers or Observers()
         self._keeper = keeper
@@ -90,6 +90,8 @@ class Driver:
         self.turns = 0
         self.casting: list[bytes] = []
         """Messages without options that the member has room for; they are cast with the next turn."""
+        self.watched: Callable[[], None] | None = None
+        """Called after every turn while a task waits for something that a turn may bring."""
         self._deadline_above: Callable[[], int | None] | None = None  # of state transfer
         self.peers: NamedPeers | None = None
         """What is known of the peers that this member was told to look for."""
@@ -249,7 +251,9 @@ class Driver:
         except Exception as error:
             self._break(error)
             return
-        self._turned()
+        self.turned()
+        if self.watched is not None:
+            self.watched()
         if self._deadline_above is not None:
             above = self._deadline_above()
             if above is not None and (deadline is None or above < deadline):

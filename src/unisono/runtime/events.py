@@ -20,7 +20,7 @@ class Delivery(NamedTuple):
 
     sender: MemberId
     payload: bytes
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a delivery
+    index: int  # type: ignore[assignment]  # hides tuple.index, which has no use on a delivery
 
     @property
     def key(self) -> Key:

@@ -233,7 +233,8 @@ class Starting:
         if listen is None and not peers and unknown:
             are = "is" if len(unknown) == 1 else "are"
             raise Misuse(
-                f"where shall this member listen? Give listen: of peers, {', '.join(unknown)} {are} not known here, or not yet."
+                f"this member has no address to listen on: of its peers, {', '.join(unknown)} {are} not known here, or not yet. "
+                "Give listen."
             )
         port: Port
         if ports is not None:

@@ -172,8 +172,8 @@ class Reporter:
     def tell_undecided(self, votes: Undecided) -> None:
         """At the start: an earlier life left votes behind whose outcome this one does not know."""
         text = (
-            f"an earlier life voted for {votes} and did not learn the decision, which whoever lived on knows: join them, and their "
-            "state or deliveries bring it; if all failed, compare the journals of all"
+            f"an earlier life voted for {votes} and did not learn the decision; the members that lived on know it: join them, and "
+            "their state or deliveries bring it; if all failed, compare the journals of all"
         )
         self._log(logging.WARNING, text, undecided={"view": str(votes.view), "first": votes.first, "last": votes.last})
 

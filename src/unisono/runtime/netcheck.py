@@ -1,12 +1,12 @@
 """Do all members of a group-to-be hear each other? Probes between every pair of addresses, both ways.
 
 Each address sends small probes to all others, now and then large ones (never cut on the way), and with each probe some of its row:
-what it has heard of whom. Rows are passed on, so that a pair which hears nothing of each other is still known to whoever hears
-a third.
+what it has heard of whom. Rows are passed on, so that a pair which hears nothing of each other is still known to a third address
+that hears one of them.
 
     probe   4 u8 · 0x20 u8 · length u16 · JSON · zeros up to the probe's size
 
-What is said of a pair has the life and the round of whoever heard it, in which it was true; the latest counts. One that is started
+What is said of a pair carries the life and the round of the address that heard it; the latest counts. A program that is started
 again has another life: what it had heard, and what was heard of it, is forgotten. In a large group a probe has room for a part of a
 row, and the next one goes on where it ended.
 """
@@ -30,9 +30,9 @@ CONTENT_BYTES_MAX = 180
 SIZES_BYTES = (1_200, 1_452, 1_472, 8_952, 8_972, 60_000)
 """Beyond the small ones: IPv6's least, Ethernet, jumbo frames, loopback; payloads of UDP over IPv6 and IPv4."""
 LARGE_EVERY = 5
-"""To each address a large one goes every so many rounds; not to all in the same one, which would fill their sockets."""
+"""Each address gets a large probe once in this many rounds; not all in the same one, which would fill their sockets."""
 SIZES_ROUNDS = 2 * LARGE_EVERY * len(SIZES_BYTES)
-"""After so many rounds each size has been tried twice with each address."""
+"""Rounds until each size has been tried twice with each address."""
 LOSS_MAX = 0.05
 """More than this is worth a warning: the streams heal it, slowly."""
 

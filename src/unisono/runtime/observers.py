@@ -1,4 +1,4 @@
-"""The places where a member can be observed. A member that nobody observes pays nothing for them."""
+"""The places where a member can be observed. An unobserved member pays nothing for them."""
 
 from __future__ import annotations
 

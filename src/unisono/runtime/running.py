@@ -80,7 +80,7 @@ class RunningMember:
         self._is_replaced = False  # the application was told that its state is thrown away, and has no other one yet
         pause_ns = member.settings.detector.pause_ns
         self.driver = driver = Driver(
-            loop, port, name, member, self._show_turn, self._turned,
+            loop, port, name, member, self._show_turn,
             seal=seal, observers=observers, keeper=journal, fail=self.fail, clock=clock, pause_ns=pause_ns,
         )  # fmt: skip
         driver.watch_peers(peers)
@@ -92,6 +92,7 @@ class RunningMember:
         if hooks is not None:
             self._transfer = self._carry(hooks, desk)
         self.casting = Casting(loop, self.home, driver, inbox, receipts, self._transfer)
+        driver.turned = self.casting.turned
         inbox.tell_room = self._tell_room
         disown_in_children(self)
 
@@ -314,13 +315,12 @@ class RunningMember:
         if (outlived := self._own.outlived) is not None:
             self.fail(Outdated(self.id, self.name, outlived.by, outlived.newest))
 
-    def _turned(self) -> None:
-        """A turn is over: see who need not wait any longer."""
-        self.casting.turned()
+    def _look_after_turn(self) -> None:
+        """Let tasks go on whose condition holds; without any, stop looking."""
         if self._watchers:
             self._watch()
-        elif self.inbox.taken is not None:
-            self.inbox.taken = None
+        else:
+            self.inbox.taken = self.driver.watched = None
 
     # Waiting.
 
@@ -333,6 +333,7 @@ class RunningMember:
         self.inbox.raise_failure()
         if condition():
             return
+        self.driver.watched = self._look_after_turn
         try:
             await self._watchers.wait(condition, timeout)
         except TimeoutError:
@@ -348,7 +349,7 @@ class RunningMember:
             view = self.installed_view
             return bool(predicate(view))
 
-        self.inbox.taken = self.driver.wake
+        self.inbox.taken, self.driver.watched = self.driver.wake, self._look_after_turn
         await self.until(holds, timeout, "what `until` waits for did not happen")
         return view
 

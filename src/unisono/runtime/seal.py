@@ -26,7 +26,7 @@ lives all the same, and none of its boxes opens twice.
 
 In a forked child a seal closes nothing.
 
-A group without a key speaks plain frames, and only where nobody else can listen (loopback) unless told otherwise.
+A group without a key speaks plain frames, and only on loopback, where no other machine can listen, unless told otherwise.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class Seal:
         self.reason = ""
         """Why the latest datagram that did not open was refused; `unknown`: failed authentication, of a life unknown here."""
         self.sender: MemberId | None = None
-        """Who has sealed the datagram that was opened last. One of a stream claims a rank instead, which depends on the view."""
+        """The member that sealed the datagram opened last. A stream's frame only claims a rank, which depends on the view."""
         disown_in_children(self)
 
     def resalt(self) -> None:

@@ -27,7 +27,7 @@ SEGMENTS_MAX = 64
 SEGMENTS_BYTES_MAX = 65_000
 BUFFER_BYTES = 65_536
 BUFFERS = 48
-"""So many calls a turn at most, so that one busy socket does not shut out everything else in the process."""
+"""Maximum number of receiving calls per turn, so that one busy socket does not shut out everything else in the process."""
 SOCKET_BUFFER_BYTES = 4 << 20
 LARGE_BYTES = 4_096
 """So large a datagram is put together by the kernel alone, and one that follows one of that size arrives in memory of its own."""
@@ -51,8 +51,8 @@ class UdpSocket:
         self._sockaddrs: dict[str, SockAddr] = {}
         self._is_large = False  # the last datagram that arrived
         self.heard: SockAddr | None = None
-        """Who sent it, while that is dealt with. What goes to several goes to this one last: where members share cores, whoever is
-        woken may push the sender off its own, and the one that spoke needs it the least."""
+        """The sender of the datagram that is being handled. What goes to several peers goes to this one last: where members share
+        cores, a peer that is woken may take the core of the sender, and this peer is awake already."""
         self._sources: dict[int, SockAddr] = {}  # by buffer: who sent what is in it
         self.segments_out = segments and sys.platform == "linux"
         self.segments_in = self.segments_out and self._ask_for_segments()
@@ -97,33 +97,8 @@ class UdpSocket:
     def receive(self) -> list[memoryview]:
         """What has arrived, up to a limit. The views are good until the next call, and those that are read-only for ever."""
         self._sources.clear()
-        return self._receive_segments() if self.segments_in else self._receive_plain()
-
-    def source_of(self, datagram: memoryview) -> str:
-        """The address that a datagram of the last `receive` came from; empty: not known."""
-        source = self._sources.get(id(datagram.obj))
-        return "" if source is None else str(Endpoint(*source[:2]))
-
-    def _receive_plain(self) -> list[memoryview]:
-        arrived = []
-        receive, not_from = self._udp.recvfrom_into, self._not_from
-        for view in self._views:
-            try:
-                length, source = receive(view)
-            except (BlockingIOError, InterruptedError):
-                break
-            except OSError as error:
-                self._lose(error)
-                continue
-            if source == not_from:
-                continue
-            self.heard = self._sources[id(view.obj)] = source
-            self.bytes_in += length
-            arrived.append(view[:length])
-        self.datagrams_in += len(arrived)
-        return arrived
-
-    def _receive_segments(self) -> list[memoryview]:
+        if not self.segments_in:
+            return self._receive_plain()
         arrived = []
         receive, ancillary_bytes, not_from = self._udp.recvmsg_into, self._ancillary_bytes, self._not_from
         for view in self._views:
@@ -155,6 +130,30 @@ class UdpSocket:
         self.datagrams_in += len(arrived)
         return arrived
 
+    def source_of(self, datagram: memoryview) -> str:
+        """The address that a datagram of the last `receive` came from; empty: not known."""
+        source = self._sources.get(id(datagram.obj))
+        return "" if source is None else str(Endpoint(*source[:2]))
+
+    def _receive_plain(self) -> list[memoryview]:
+        arrived = []
+        receive, not_from = self._udp.recvfrom_into, self._not_from
+        for view in self._views:
+            try:
+                length, source = receive(view)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                self._lose(error)
+                continue
+            if source == not_from:
+                continue
+            self.heard = self._sources[id(view.obj)] = source
+            self.bytes_in += length
+            arrived.append(view[:length])
+        self.datagrams_in += len(arrived)
+        return arrived
+
     # Out.
 
     def send(self, datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None:
@@ -162,20 +161,36 @@ class UdpSocket:
         if self.segments_out and len(datagrams) > 1:
             self._send_segments(datagrams)
             return
+        sendto = self._udp.sendto
         for addresses, datagram in datagrams:
-            last = None
-            for address in addresses:
+            for sockaddr in self._targets(addresses):
+                if not isinstance(datagram, bytes):
+                    self._send_run([datagram], sockaddr)
+                    continue
                 try:
-                    sockaddr = self._sockaddrs.get(address) or self._find(address)
+                    sendto(datagram, sockaddr)
                 except OSError as error:
                     self._lose(error)
-                    continue
-                if sockaddr == self.heard:
-                    last = sockaddr
                 else:
-                    self._send_run([datagram], sockaddr)
-            if last is not None:
-                self._send_run([datagram], last)
+                    self.datagrams_out += 1
+                    self.bytes_out += len(datagram)
+
+    def _targets(self, addresses: tuple[str, ...]) -> list[SockAddr]:
+        """Where to send to; the peer that is being answered comes last."""
+        found, heard, is_heard = [], self.heard, False
+        for address in addresses:
+            try:
+                sockaddr = self._sockaddrs.get(address) or self._find(address)
+            except OSError as error:
+                self._lose(error)
+                continue
+            if sockaddr == heard:
+                is_heard = True
+            else:
+                found.append(sockaddr)
+        if is_heard and heard is not None:
+            found.append(heard)
+        return found
 
     def _send_segments(self, datagrams: Iterable[tuple[tuple[str, ...], Datagram]]) -> None:
         queues: dict[str, list[Datagram]] = {}

@@ -206,7 +206,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A crash is on purpose: a task that ends with it and that nobody awaits is no surprise."""
+        """Pass errors on, except crashes: they are on purpose, so a task that ends with one need not be awaited."""
         if not isinstance(context.get("exception"), Crashed):
             super().call_exception_handler(context)
 
@@ -278,7 +278,9 @@ class Network(DatagramNetwork):
         if listen is None:
             free = [peer for peer in peers if str(peer) not in self._ports]
             if not free:
-                raise Misuse("where shall this member listen? Give listen, or peers with a free address among them.")
+                raise Misuse(
+                    "this member has no address to listen on: give listen, or peers with a free address among them."
+                )
             listen = free[0]
         address, life = str(listen), life_of(None)
         if life is not None:
