@@ -21,10 +21,10 @@ from unisono.core.types import MemberId, ViewId
 from unisono.core.wire.control import Part
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal, read
-from unisono.runtime.journal.deliveries import segment_path
 from unisono.runtime.journal.format import Delivered, Missing, Row, Viewed
 from unisono.runtime.journal.merge import JournalMerge, JournalPiece, ends_now, read_piece
 from unisono.runtime.journal.reader import GapError, Limits
+from unisono.runtime.journal.segments import segment_path
 from unisono.sim import Network, test
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3, 4)]

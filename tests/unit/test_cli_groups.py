@@ -47,7 +47,7 @@ KEY_TEXT = "unisono-key-1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
         (("node", "lab", "--listen", "127.0.0.1:0", "--metrics", "a..b:1"), "cannot be listened on"),
         (("explain", "nonsense", "--group", "lab"), "no member runs here"),
         (("status", "--watch", "1ms"), "too often"),
-        (("check-net", "--peers", "127.0.0.1:7400"), "two or more"),
+        (("check-net", "--peers", "127.0.0.1:7400"), "at least two addresses"),
         (("directory", "claim", "x"), "directory run"),
         (("bench", "--size", "3"), "too small"),
         (("bench", "--size", "many"), "not a size"),

@@ -16,10 +16,11 @@ from tests.journal_tools import A, B, FullDisk, MortalDisk, batch, entered, stor
 from unisono.core.events import Happening
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal, read
-from unisono.runtime.journal.deliveries import Deliveries, segment_numbers, segment_path
+from unisono.runtime.journal.deliveries import Deliveries
 from unisono.runtime.journal.disk import Disk
 from unisono.runtime.journal.format import ABSENCE, NO_VIEW, Delivered, Missing, Row
 from unisono.runtime.journal.reader import Reader
+from unisono.runtime.journal.segments import segment_numbers, segment_path
 
 NOON = 1_000_000
 Turns = Sequence[Sequence[Happening]]

@@ -14,8 +14,9 @@ from tests.journal_tools import A, MortalDisk, PowerCut, QuickDisk, batch, enter
 from unisono.runtime.control_socket import answer
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal, Reader, Retention, read
-from unisono.runtime.journal.deliveries import NOTE_BYTES, segment_numbers
+from unisono.runtime.journal.deliveries import NOTE_BYTES
 from unisono.runtime.journal.format import Delivered, Missing, Row
+from unisono.runtime.journal.segments import segment_numbers
 
 NOON = 1_000_000
 

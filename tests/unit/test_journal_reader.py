@@ -12,9 +12,9 @@ from unisono.core.errors import Misuse
 from unisono.core.events import Happening
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal, Retention, read
-from unisono.runtime.journal.deliveries import segment_numbers, segment_path
 from unisono.runtime.journal.format import Row, rows_in
 from unisono.runtime.journal.reader import GapError, Limits, Place, Reader, Stretch, read_stretch
+from unisono.runtime.journal.segments import segment_numbers, segment_path
 
 NOON = 1_000_000
 

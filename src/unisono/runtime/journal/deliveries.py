@@ -1,17 +1,18 @@
-"""Deliveries and views of one member on disk, in their order, for readers that come later or follow (`reader`).
+"""Writes the deliveries and views of one member to disk, in order, for readers that come later or follow (`reader`).
 
-Append-only segments, `deliveries.<number>.journal`. A turn's frames are one write, and by default one sync, before the application
-sees the deliveries. Unlike records, a delivery that cannot be written does not stop the member. But it is never lost in silence:
+Segments (`deliveries.<number>.journal`) are append-only. A turn's frames are one write, and by default one sync, before the
+application sees the deliveries. Unlike a record, a delivery that cannot be written does not stop the member. But it is never lost
+silently:
 
-1. The write fails half-way (disk full). Whole frames stay, because a reader may have seen them; the rest of the turn is a gap.
+1. The write fails half-way (disk full). Complete frames stay, because a reader may have seen them; the rest of the turn is a gap.
 2. The gap is noted at once in the file `gap`, whose bytes were reserved when the journal was opened, so a full disk takes them.
-3. With every later turn the writer tries again, and first of all writes a frame that says what is missing there. When that frame is
-   on stable storage, and not before, the note is erased.
+3. With every later turn the writer tries again, and first writes a frame that says what is missing. Only when that frame is
+   on stable storage is the note erased.
 4. The process ends before that succeeded: the next one finds the note and writes the frame, without the number of messages.
 5. A sync fails: what was written may not last. That is noted too, until rows are on stable storage in the next segment. From then
    on their numbers tell if the ones before them are gone.
 
-A stream of deliveries also has a gap where the member was not with the group. The writer knows that, and writes the same frame:
+A stream of deliveries also has a gap where the member was not with the group. The writer records it with the same frame:
 
 - before the first view of a life, if an earlier life has written rows here: what the group delivered in between is missing,
   also if the application got it inside a state;
@@ -25,8 +26,6 @@ Retention removes whole segments, the oldest first, never the newest one that ho
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +62,7 @@ from unisono.runtime.journal.format import (
     frames,
     rows_in,
 )
+from unisono.runtime.journal.segments import first_unread, segment_numbers, segment_path
 from unisono.trace.files import read_private
 
 SEGMENT_BYTES_MAX: Final = 64 << 20
@@ -70,8 +70,6 @@ NOTE_BYTES: Final = 1_024
 PARTED_MAX: Final = 1_000
 """Members that are gone and may come back from elsewhere: of the latest ones it is known since when they are gone."""
 FSYNC: Final = ("always", "turn", "never")
-_NAME = re.compile(r"deliveries\.(\d{10})\.journal")
-READERS: Final = "readers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +82,8 @@ class Retention:
     """Keep what a registered reader has not passed. A reader that never returns then keeps everything."""
 
 
-def segment_path(folder: Path, number: int) -> Path:
-    return folder / f"deliveries.{number:010d}.journal"
-
-
-def segment_numbers(folder: Path) -> list[int]:
-    """Which segments there are, the oldest first."""
-    return sorted(int(match[1]) for name in os.listdir(folder) if (match := _NAME.fullmatch(name)))
-
-
 class _Pending(NamedTuple):
-    """A frame that is not written yet."""
+    """A frame to be written."""
 
     kind: int
     data: bytes
@@ -112,7 +101,7 @@ def _pend_gap(gap: Missing) -> _Pending:
 
 
 class _End(NamedTuple):
-    """Where the rows of some segments end: the position of the next row, and what the last one was."""
+    """Where the rows of some segments end: the position of the next row, and the last row's view and ordinal."""
 
     position: int = 0
     view: ViewId = NO_VIEW
@@ -190,7 +179,7 @@ class Deliveries:
             raise
 
     def _open_note(self) -> None:
-        """Reserve the bytes of the note, and see whether an earlier life left one."""
+        """Reserve the bytes of the note, and read the note of an earlier life, if any."""
         path = self._folder / "gap"
         self._note = self._disk.open(path)
         known = read_private(path)
@@ -211,7 +200,7 @@ class Deliveries:
             self._gap = Missing(0, NO_VIEW, 0, -1, "an earlier gap whose note cannot be read")
 
     def _take_up(self, numbers: list[int]) -> None:
-        """Go on behind the last whole frame. A torn tail is cut off; behind damage a new segment begins, with a gap."""
+        """Continue after the last complete frame. A torn tail is cut off; after damage, start a new segment with a gap."""
         number = numbers[-1]
         path = segment_path(self._folder, number)
         data = read_private(path, None)
@@ -244,7 +233,7 @@ class Deliveries:
             self._last, self._has_company = end, True
 
     def _end(self, numbers: Iterable[int]) -> _End:
-        """Where the rows of some segments end, as far as these can be read."""
+        """Where the rows of these segments end, as far as they can be read."""
         for number in sorted(numbers, reverse=True):
             last = None
             with contextlib.suppress(Damage):
@@ -274,7 +263,7 @@ class Deliveries:
     # Writing.
 
     def write(self, events: Sequence[Happening]) -> None:
-        """Journal what a turn shows. When it returns, it is on disk as the policy says, or noted as missing."""
+        """Journal the events of a turn. On return they are on disk, as the policy says, or noted as missing."""
         pending: list[_Pending] = []
         position = self._position
         if self._gap is not None:
@@ -308,7 +297,7 @@ class Deliveries:
             self._append(pending)
 
     def skip(self, batch: Batch) -> None:
-        """A batch is delivered, and not shown: the state that the application takes over has it.
+        """Note a gap for a batch that is delivered but not shown, because the transferred state contains it.
 
         In the first view of a life the application, and with it the journal, begins behind that state.
         """
@@ -378,7 +367,7 @@ class Deliveries:
         return _Pending(BATCH, frame(encode_batch(position, ordinal, batch, context)), batch.count, view.id, ordinal)
 
     def _append(self, pending: Sequence[_Pending]) -> bool:
-        """Write frames and sync. What could not be written is noted as missing; whole frames that were written stay."""
+        """Write frames and sync. Frames that cannot be written are noted as missing; complete ones stay."""
         try:
             if self._file is None or self._size >= self._segment_bytes_max:
                 self._begin_segment(self._number + 1)
@@ -419,7 +408,7 @@ class Deliveries:
         return True
 
     def _count_written(self, pending: Sequence[_Pending], done: int) -> int:
-        """How many frames are whole in the file; all that follows from that."""
+        """Count the complete frames in the file, and update the state accordingly."""
         for number, one in enumerate(pending):
             if done < len(one.data):
                 return number
@@ -445,14 +434,14 @@ class Deliveries:
                 self._write_note(frame(encode_gap(self._gap)))
 
     def _doubt(self, first: _Pending, reason: str) -> None:
-        """A sync failed: from here on rows may not last. What was noted before and may not last either stays noted."""
+        """After a failed sync: note that rows from here on may not last, unless an earlier note covers them."""
         self._is_in_doubt = True
         if not self._is_noted:
             reason = f"they may not have lasted: {reason}"
             self._write_note(frame(encode_gap(Missing(0, first.view, first.ordinal, -1, reason))))
 
     def _write_note(self, note: bytes) -> None:
-        """In place, so it needs no room."""
+        """Overwrite the note in place, which needs no free space."""
         assert self._note is not None
         with contextlib.suppress(OSError):
             self._disk.write_all(self._note, note.ljust(NOTE_BYTES, b"\0"), 0)
@@ -470,11 +459,11 @@ class Deliveries:
     # Retention.
 
     def _retain(self) -> None:
-        """Remove the oldest segments that nothing keeps."""
+        """Remove the oldest segments that no rule keeps."""
         retention = self._retention
         if retention is None or (retention.bytes_max is None and retention.age_ns_max is None):
             return
-        with contextlib.suppress(OSError):  # what cannot be removed now is removed later
+        with contextlib.suppress(OSError):  # retried later
             numbers = segment_numbers(self._folder)
             sizes = {number: segment_path(self._folder, number).stat() for number in numbers}
             total = sum(stat.st_size for stat in sizes.values())
@@ -493,7 +482,7 @@ class Deliveries:
                 total -= sizes[number].st_size
 
     def close(self) -> None:
-        """Try once more to tell what is missing, and give the files back."""
+        """Try once more to record what is missing, and close the files."""
         if self._note is None:
             return
         if self._gap is not None:
@@ -501,24 +490,9 @@ class Deliveries:
         self.abandon()
 
     def abandon(self) -> None:
-        """Give the files back, and write nothing more."""
+        """Close the files without writing anything more."""
         for file in (self._file, self._note):
             if file is not None:
                 with contextlib.suppress(OSError):
                     self._disk.close(file)
         self._file = self._note = None
-
-
-def first_unread(folder: Path) -> int | None:
-    """The oldest segment that a registered reader has not passed; None without registered readers."""
-    try:
-        names = os.listdir(folder / READERS)
-    except FileNotFoundError:
-        return None
-    passed = []
-    for name in names:
-        if name.startswith("."):
-            continue
-        text = read_private(folder / READERS / name).decode("ascii", "replace").strip()
-        passed.append(int(text) if text.isdigit() else 0)
-    return min(passed, default=None)

@@ -169,7 +169,7 @@ def frame_length(data: Bytes, at: int, base: int = 0) -> int | None:
 
 
 def frames(data: Bytes, at: int, base: int = 0) -> Iterator[tuple[int, int, memoryview]]:
-    """Start, end and body of every whole frame from a place on. Ends at a torn one; raises `Damage` at a damaged one."""
+    """Yield start, end and body of each complete frame. Ends at a torn frame; raises `Damage` at a damaged one."""
     view = memoryview(data)
     while (length := frame_length(view, at, base)) is not None and at + length <= len(view):
         body = view[at + FRAME_BYTES : at + length]
@@ -197,7 +197,7 @@ def decode_pledge(data: bytes) -> Pledge:
 
 
 def context_of(view: ViewId, sender: MemberId) -> bytes:
-    """What all batches of one sender in one view have in common."""
+    """The part of the encoding that all batches of one sender in one view share."""
     proposer = view.proposer.address.encode()
     head = _CONTEXT.pack(view.number, view.proposer.incarnation, sender.incarnation, len(proposer))
     return head + proposer + sender.address.encode()

@@ -114,7 +114,7 @@ class Bookmark:
 
 
 def missing_in(spans: Spans, first: int, end: int) -> list[tuple[int, int]]:
-    """What of a range is not in some spans."""
+    """The parts of a range that are not covered by the spans."""
     found = []
     for begin, stop in spans:
         if stop <= first:
@@ -130,7 +130,7 @@ def missing_in(spans: Spans, first: int, end: int) -> list[tuple[int, int]]:
 
 
 def add_span(spans: Spans, first: int, end: int) -> None:
-    """Add a range that is not there yet."""
+    """Add a range that is not covered yet."""
     if spans and spans[-1][1] == first:
         spans[-1][1] = end
         return
@@ -150,7 +150,7 @@ def number_of(view: str) -> int:
 
 
 class _Source:
-    """One journal, with the frame that comes next."""
+    """One journal, with its next frame."""
 
     def __init__(self, path: str, mark: Bookmark) -> None:
         self.path = path
@@ -215,7 +215,7 @@ class _Source:
 
 
 class JournalMerge:
-    """Goes through several journals. `advance` gives what follows, and `state` is all that it takes to go on from there."""
+    """Merges several journals. `advance` returns what follows, and `state` holds all that is needed to resume there."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class JournalMerge:
         }
 
     def advance(self, limits: Limits = NO_LIMITS, ends: Ends | None = None) -> list[JournalPiece]:
-        """What follows, as far as there is any now."""
+        """Return what follows, up to the current end."""
         self._look()
         self._forget()
         self._pieces, self._begin, self._bytes, self._is_full, self._limits = [], self.position, 0, False, limits
@@ -272,7 +272,7 @@ class JournalMerge:
         return self._pieces
 
     def is_held(self, ends: Ends | None = None) -> bool:
-        """Whether a journal waits for another one."""
+        """Whether a journal is held until another one has caught up."""
         return any(source.held_since is not None and source.peek(ends) for source in self._sources.values())
 
     # Journals.
@@ -298,7 +298,7 @@ class JournalMerge:
             )
 
     def _go_on(self, ends: Ends | None) -> list[_Source]:
-        """Take frames for as long as a journal is not held; those that are."""
+        """Take frames until every journal is held or at its end. Returns the held journals."""
         held: list[_Source] = []
         while not self._is_full:
             ready = [source for source in self._sources.values() if source not in held and source.peek(ends)]
@@ -314,7 +314,7 @@ class JournalMerge:
         return held
 
     def _take_chapter(self, source: _Source, ends: Ends | None) -> bool:
-        """Take what a journal has of a view. False: nothing could be taken."""
+        """Take the rows that a journal has of a view. Returns whether any could be taken."""
         has_moved = False
         while (found := source.peek(ends)) is not None and not self._is_full:
             if has_moved and found.body[0] not in (BATCH, GAP):
@@ -325,7 +325,7 @@ class JournalMerge:
         return has_moved
 
     def _is_patience_over(self, source: _Source, held: Sequence[_Source]) -> bool:
-        """Whether no other journal can or will hold what one lacks."""
+        """Whether no other journal can supply what this one lacks, or the wait for it is over."""
         number = source.next_number()
         helpers = [other for other in self._sources.values() if other not in held and other.number <= number]
         since = source.held_since
@@ -334,7 +334,7 @@ class JournalMerge:
     # Frames.
 
     def _take(self, source: _Source, found: FoundFrame, is_told: bool = False) -> bool:
-        """Take a frame. False: its journal is held before it."""
+        """Take a frame. Returns False if its journal is held before it."""
         if found.body[0] == GAP:
             gap = gap_in(found.body)
             mark, chapter = source.mark, self._views.get(str(gap.view))
@@ -450,7 +450,7 @@ class JournalMerge:
         return chapter.is_closed or (chapter.order in TOTAL and is_seen)
 
     def _give(self, source: _Source, found: FoundFrame, skip: int, rows: int) -> int:
-        """Give rows of a frame, as many as still fit. 0: none, and nothing more fits."""
+        """Give as many rows of a frame as still fit. Returns their number."""
         size = found.end - found.start
         limits = self._limits
         if limits.rows is not None:
@@ -486,7 +486,7 @@ class JournalMerge:
     # Gaps.
 
     def _tell(self, source: _Source) -> None:
-        """Say that no journal holds what comes before a journal's next frame, and go on there."""
+        """Report a gap: no journal holds what precedes this journal's next frame. Then continue there."""
         found = source.peek(None)
         assert found is not None
         if source.mark.is_beginning:
@@ -522,7 +522,7 @@ class JournalMerge:
     # Again.
 
     def repeat(self, end: Mapping[str, Any], pieces: Sequence[JournalPiece], without: set[str]) -> list[JournalPiece]:
-        """The rows of a plan once more, without some journals: from others that have the same deliveries."""
+        """Rebuild the rows of a plan without some journals, from others that have the same deliveries."""
         after = {view: Chapter(**chapter) for view, chapter in end["views"].items()}
         self._only = {view: chapter.seen for view, chapter in after.items()}
         self._look()
@@ -548,7 +548,7 @@ class JournalMerge:
 
 
 def number_around(told: Sequence[JournalPiece], pieces: Sequence[JournalPiece]) -> list[JournalPiece]:
-    """Number pieces anew, so that gaps keep the positions that they had."""
+    """Renumber pieces so that gaps keep their positions."""
     numbered: list[JournalPiece] = []
     gaps = sorted(told, key=lambda piece: piece.position, reverse=True)
     for piece in pieces:
@@ -570,7 +570,7 @@ def number_around(told: Sequence[JournalPiece], pieces: Sequence[JournalPiece]) 
 
 
 def group_of(path: str) -> str:
-    """The name of the group whose member writes a journal; empty if it is not known."""
+    """The name of the group that a journal belongs to; empty if unknown."""
     try:
         return Records(Path(path) / "records", Disk()).group
     except JournalError:
@@ -578,7 +578,7 @@ def group_of(path: str) -> str:
 
 
 def paths_of(journals: Sequence[str]) -> list[str]:
-    """The folders that names and patterns stand for, now."""
+    """The folders that names and patterns match now."""
     found: dict[str, None] = {}
     for name in journals:
         matches = sorted(glob.glob(name)) if glob.has_magic(name) else [name]
@@ -587,7 +587,7 @@ def paths_of(journals: Sequence[str]) -> list[str]:
 
 
 def ends_now(journals: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Where the journals end now, those that can be read."""
+    """The current ends of the readable journals."""
     ends = {}
     for path in paths_of(journals):
         try:
@@ -598,7 +598,7 @@ def ends_now(journals: Sequence[str]) -> dict[str, tuple[int, int]]:
 
 
 def read_piece(piece: JournalPiece) -> Iterator[Row]:
-    """The rows of a piece, numbered through the whole stream."""
+    """Read the rows of a piece, numbered across the whole stream."""
     if piece.note:
         number, _, proposer = piece.view.partition("@")
         address, _, life = proposer.rpartition("#")

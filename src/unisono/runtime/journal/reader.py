@@ -1,9 +1,9 @@
-"""Reading a journal of deliveries while it is being written, from any place on, as often as one likes: always the same rows.
+"""Reads a journal of deliveries while it is being written, from any place, and repeatably.
 
-A reader's place is what it has read last: the view and the ordinal of a delivery, and where in the files that frame begins. On
-resuming it looks there first. If the frame does not say the same view and ordinal, the journal was cut or replaced meanwhile,
-and the reader says so instead of going on at a place that only looks right. (Names of views never repeat.) Rows are numbered
-through all segments, so that none is skipped unnoticed on the way either.
+A reader's place is the last row it has read: the view and ordinal of a delivery, and where its frame begins. To resume, the
+reader checks that frame. If it holds another view or ordinal, the journal was cut or replaced meanwhile, and the reader fails
+instead of continuing at the wrong place. (View names never repeat.) Rows are numbered across all segments, so a missing
+one is noticed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Final, NamedTuple, NoReturn
 from unisono.core.errors import Misuse
 from unisono.core.types import ViewId
 from unisono.runtime.errors import JournalError
-from unisono.runtime.journal.deliveries import READERS, segment_numbers, segment_path
 from unisono.runtime.journal.disk import Disk, why
 from unisono.runtime.journal.format import (
     BATCH,
@@ -38,6 +37,7 @@ from unisono.runtime.journal.format import (
     rows_in,
 )
 from unisono.runtime.journal.format import BEGINNING as START
+from unisono.runtime.journal.segments import READERS, require_segments, segment_path
 from unisono.trace.files import make_private_folder, open_private
 
 CHUNK_BYTES: Final = 4 << 20
@@ -66,7 +66,7 @@ BEGINNING: Final = Place()
 
 
 class Stretch(NamedTuple):
-    """Frames, one behind the other, in one segment: of their rows, `rows` behind the first `skip`."""
+    """Consecutive frames in one segment; of their rows, `rows` after the first `skip`."""
 
     segment: int
     first: int
@@ -76,26 +76,26 @@ class Stretch(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How far `Reader.stretches` goes at most. One frame comes, however many bytes it has."""
+    """Limits for `Reader.stretches`. At least one frame is read, whatever its size."""
 
     rows: int | None = None
     bytes: int | None = None
     end: tuple[int, int] | None = None
-    """A segment, and how many bytes of it there are to read."""
+    """The last segment to read, and the number of bytes to read of it."""
 
 
 NO_LIMITS: Final = Limits()
 
 
 class FoundFrame(NamedTuple):
-    """A frame and where it is."""
+    """A frame and its position in the files."""
 
     segment: int
     start: int
     end: int
     body: memoryview
     skip: int = 0
-    """How many of its rows were read before."""
+    """Number of its rows already read."""
 
     @property
     def place(self) -> Place:
@@ -108,10 +108,10 @@ class FoundFrame(NamedTuple):
 
 
 class Reader:
-    """Goes through the frames of a journal; `frames` ends where the journal ends for now, and goes on at the next call.
+    """Iterates over the frames of a journal. `frames` ends at the current end of the journal; call it again to continue.
 
-    With `gaps="raise"`, a `GapError` is raised where deliveries are missing, every time that one tries to go on. With
-    `gaps="show"` a `Missing` row stands where the writer knew of it; what got lost later raises all the same.
+    With `gaps="raise"`, reading past missing deliveries raises `GapError`, at every attempt. With `gaps="show"`, a `Missing`
+    row stands for each gap that the writer knew of; rows lost later still raise.
     """
 
     def __init__(self, path: str | os.PathLike[str], after: Place = BEGINNING, gaps: str = "raise") -> None:
@@ -125,7 +125,7 @@ class Reader:
         self._segment = 0
         self._skip = 0  # how many rows of the next frame were read
         self._damage: tuple[int, Damage] | None = None  # passed over; the next frame must say that something is missing
-        numbers = segment_numbers_of(self._folder)
+        numbers = require_segments(self._folder)
         if not numbers:
             raise JournalError(
                 f"there are no deliveries in {self._folder}: give the folder of a member that journals its deliveries."
@@ -135,11 +135,11 @@ class Reader:
         self._resume(after)
 
     def _resume(self, after: Place) -> None:
-        """Stand behind the frame that was read last, if it is there."""
+        """Position after the frame that was read last, if it still exists."""
         self._segment, self._byte = after.segment, 0
         if not after.byte:
             return
-        if after.segment < segment_numbers_of(self._folder)[0]:
+        if after.segment < require_segments(self._folder)[0]:
             self._raise_gone()
         found = None
         with contextlib.suppress(Damage, FileNotFoundError):
@@ -158,9 +158,9 @@ class Reader:
     # Going on.
 
     def frames(self) -> Iterator[FoundFrame]:
-        """The frames that follow, as far as there are any now."""
+        """Yield the following frames, up to the current end."""
         while True:
-            numbers = segment_numbers_of(self._folder)
+            numbers = require_segments(self._folder)
             later = [number for number in numbers if number > self._segment]
             try:
                 yield from self._frames_here(is_last=not later)
@@ -215,16 +215,16 @@ class Reader:
         self._byte, self._skip, self.place = found.end, 0, found.place
 
     def rows(self) -> Iterator[Row]:
-        """The rows that follow, as far as there are any now."""
+        """Yield the following rows, up to the current end."""
         for found in self.frames():
             yield from islice(decode(found.body), found.skip, None)
 
     def stretches(
         self, limits: Limits = NO_LIMITS, until: Place | None = None, bytes_max: int = CHUNK_BYTES
     ) -> Iterator[Stretch]:
-        """What follows, as stretches of files, without taking rows apart.
+        """Yield what follows as stretches of files, without decoding rows.
 
-        It ends at a place that was reached before (`until`), or where the limits say. No stretch is much longer than `bytes_max`.
+        Ends at `until`, a place that was reached before, or at the limits. No stretch is much longer than `bytes_max`.
         """
         open_stretch: Stretch | None = None
         total = size = 0
@@ -261,7 +261,7 @@ class Reader:
             yield open_stretch
 
     def _frames_before_a_gap(self) -> Iterator[FoundFrame]:
-        """The frames that follow. What comes before a gap is read before the gap is told."""
+        """Yield the following frames; a gap raises only if no frame precedes it."""
         has_some = False
         try:
             for found in self.frames():
@@ -272,7 +272,7 @@ class Reader:
                 raise
 
     def _stay_inside(self, found: FoundFrame, rows: int) -> None:
-        """Of a frame that was taken, have some rows read and the others not."""
+        """Mark only the first rows of a frame as read."""
         self.place = found.place_behind(rows)
         self._byte, self._skip, self._position = found.start, rows, rows_in(found.body)[0]
         self._segment = found.segment
@@ -284,7 +284,7 @@ class Reader:
         self.place, self._position, self._byte, self._segment, self._skip = state
 
     def register(self, name: str) -> None:
-        """Say under a name that everything before this place was read: retention may then let go of it."""
+        """Record under a name that everything before this place was read, so that retention may remove it."""
         if not _READER_NAME.fullmatch(name):
             raise Misuse(f"{name!r} is no name for a reader: use letters, digits, dots and dashes.")
         folder = self._folder / READERS
@@ -297,7 +297,7 @@ class Reader:
     # Files.
 
     def _chunk(self, segment: int, at: int) -> bytes:
-        """Some bytes from a place on: one whole frame at least, if there is one."""
+        """Read bytes from a place on: at least one complete frame, if there is one."""
         data = self._read(segment, at, CHUNK_BYTES)
         length = frame_length(data, 0, at) or 0
         return self._read(segment, at, length) if length > len(data) == CHUNK_BYTES else data
@@ -328,7 +328,7 @@ class Reader:
 
 
 def gap_in(body: memoryview) -> Missing:
-    """What a frame says is missing."""
+    """The gap that a frame records."""
     (row,) = decode(body)
     assert isinstance(row, Missing)
     return row
@@ -348,27 +348,16 @@ def _place_in(body: memoryview, rows: int) -> tuple[str, int]:
 
 
 def end_now(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """The last segment, and how many bytes it has now: where a reader that must end is told to."""
+    """The current end of a journal: its last segment and that segment's size."""
     folder = Path(path)
-    for number in reversed(segment_numbers_of(folder)):
+    for number in reversed(require_segments(folder)):
         with contextlib.suppress(FileNotFoundError):
             return number, segment_path(folder, number).stat().st_size
     return 0, 0
 
 
-def segment_numbers_of(folder: Path) -> list[int]:
-    try:
-        return segment_numbers(folder)
-    except FileNotFoundError:
-        raise JournalError(
-            f"there is no journal at {folder}: give the folder that a member was told to journal to."
-        ) from None
-    except OSError as error:
-        raise JournalError(f"the journal {folder} cannot be read: {why(error)}.") from error
-
-
 def read_stretch(path: str | os.PathLike[str], stretch: Stretch) -> Iterator[Row]:
-    """The rows of a stretch. The same ones every time."""
+    """Read the rows of a stretch; they are the same every time."""
     try:
         with open(open_private(segment_path(Path(path), stretch.segment), os.O_RDONLY), "rb") as file:
             file.seek(stretch.first)
@@ -392,7 +381,7 @@ def read_stretch(path: str | os.PathLike[str], stretch: Stretch) -> Iterator[Row
 
 
 def find(path: str | os.PathLike[str], view: ViewId | str, ordinal: int) -> Place:
-    """Where a delivery is (-1: where the view itself is), by going through the journal."""
+    """Find a delivery (ordinal -1: the view itself) by reading through the journal."""
     name = str(view)
     reader = Reader(path, gaps="show")
     for found in reader.frames():
@@ -414,9 +403,9 @@ def read(
     gaps: str = "raise",
     wait: Callable[[], bool] | None = None,
 ) -> Iterator[Row]:
-    """Everything that was journalled after a delivery (None: from the beginning); with `follow` also what is still to come.
+    """Yield everything journalled after a delivery (None: from the beginning); with `follow`, also what is still to come.
 
-    `wait` is called at the end of the journal, and says whether to go on; without it, a follower looks again after a moment.
+    `wait` is called at the end of the journal and returns whether to continue; without it, a follower polls.
     """
     if after is None:
         reader = Reader(path, gaps=gaps)
