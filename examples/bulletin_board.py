@@ -5,8 +5,8 @@ Start it in two or three terminals, each with another first port:
     python examples/bulletin_board.py 127.0.0.1:7400 127.0.0.1:7401 127.0.0.1:7402 --name ann
 
 then type `post SUBJECT`, `reply NUMBER TEXT`, `show`. The order `causal-total` gives what a board needs: an author's items come in
-the order in which they were written, a reply never comes before what it answers, and item 7 is item 7 for everyone. A member
-that comes late gets the whole board before its first item (`snapshot` and `restore`).
+the order in which they were written, a reply never comes before what it answers, and item 7 is item 7 at all members. A member
+that joins late gets the whole board before its first item (`snapshot` and `restore`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Board:
         self.items: list[Item] = []
 
     def apply(self, key: str, message: dict[str, str | int]) -> str:
-        """Take one message; what a reader is told about it."""
+        """Apply one message, and return the line that a reader sees."""
         author, text = str(message["from"]), str(message["text"])
         if message["kind"] == "post":
             self.items.append(Item(key, author, text))
@@ -73,7 +73,7 @@ class Board:
 
 
 def message_of(line: str, name: str) -> dict[str, str | int] | None:
-    """What a typed line means; None: nothing for the others."""
+    """The message that a typed line makes, or None if it makes none."""
     verb, _, rest = line.strip().partition(" ")
     if verb == "post" and rest:
         return {"kind": "post", "from": name, "text": rest}

@@ -1,4 +1,4 @@
-"""Who has it? A client outside of a group asks where a resource is, and whoever has it answers.
+"""A client outside of a group asks where a resource is, and the member that has it answers.
 
 Start two or three keepers, each with what it has:
 
@@ -24,7 +24,7 @@ import unisono
 
 
 class Keeper:
-    """Who has what, and who has borrowed what: the same at all members, because it changes only by what all of them are shown."""
+    """Which keeper has what, and who has taken it. The same at all members: it changes only by what all are shown."""
 
     def __init__(self) -> None:
         self.name = ""  # known when it is a member
@@ -38,11 +38,11 @@ class Keeper:
         self.shelves = {keeper: shelf for keeper, shelf in self.shelves.items() if keeper in keepers}
 
     def answer(self, client: unisono.MemberId, payload: bytes) -> bytes | None:
-        """Called at every member at the same place of the stream. Only the one that has the thing speaks."""
+        """Called at every member at the same place of the stream. Only the member that has the thing answers."""
         try:
             verb, thing = map(str, json.loads(payload))
         except (ValueError, TypeError, RecursionError):
-            return None  # whatever a client may send, no keeper ends by it
+            return None  # a client must not be able to end a keeper
         borrower = self.taken.get(thing)
         if verb == "take" and borrower is None and any(thing in shelf for shelf in self.shelves.values()):
             self.taken[thing] = str(client)
@@ -76,7 +76,7 @@ async def keep(options: argparse.Namespace) -> None:
                 print(f"-- {event.sender.address} has {', '.join(keeper.shelves[event.sender.address])}", flush=True)
             elif isinstance(event, unisono.View):
                 keeper.forget_all_but({member.address for member in event.members})
-                await group.cast(json.dumps(options.has).encode())  # whoever is new learns it
+                await group.cast(json.dumps(options.has).encode())  # so that new members learn it
                 print(f"-- {len(event.members)} keepers", flush=True)
 
 

@@ -3,7 +3,7 @@
     python examples/replicated_map.py 127.0.0.1:7400 127.0.0.1:7401 127.0.0.1:7402
 
 then type `set KEY VALUE`, `add KEY NUMBER`, `del KEY`, `get KEY`, `all`. `swap KEY OLD NEW` changes a value only if it is
-still OLD: because everyone sees the same writes in the same order, everyone agrees on who was first, without a lock. A process
+still OLD: all members see the same writes in the same order, so all agree on which was first, without a lock. A process
 that joins gets the map first (`snapshot`, `restore`); after a partition both sides' maps are merged, the same way everywhere.
 """
 

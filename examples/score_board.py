@@ -1,10 +1,10 @@
-"""A score board for a game that several processes play: who reaches the goal first is the same for everyone, to the point.
+"""A score board for a game of several processes, which all see the same player win, to the point.
 
     python examples/score_board.py 127.0.0.1:7400 127.0.0.1:7401 127.0.0.1:7402 --player ann --goal 10
 
 Each line that is typed scores a point for the player. Points are cast in total order, so two players who score at the same
 moment are ordered the same way everywhere: all boards stop at the same winner. Points are cast `safe`: one is shown
-only when every member has it, so that nobody celebrates a win that dies with the process that saw it.
+only when every member has it, so no player celebrates a win that dies with the process that saw it.
 """
 
 from __future__ import annotations
