@@ -194,7 +194,7 @@ class Actor:
 
     def status(self) -> dict[str, object]:
         driver = self.group._driver
-        tally = driver.member.tally
+        tally = driver.member.counters
         return {
             **self.group.status(),
             **self.progress(),

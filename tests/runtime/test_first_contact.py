@@ -278,7 +278,7 @@ async def test_refused_is_shown_once_and_only_at_the_member_that_is_not_taken(
         joined = asyncio.create_task(wish._enter())
 
         def seen(group: unisono.Group) -> int:
-            return group._driver.member.tally.dropped.get("membership: settings", 0)
+            return group._driver.member.counters.dropped.get("membership: settings", 0)
 
         await until(lambda: wish._group is not None and seen(a) + seen(b) + seen(wish._group) >= 12, "many greetings")
         assert wish._group is not None

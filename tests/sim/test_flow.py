@@ -37,7 +37,7 @@ def held_bytes(process: Process) -> int:
         + memory.ahead
         + memory.kept
         + memory.reassembly
-        + member._early._bytes
+        + member.next_view_bytes
     )
 
 
@@ -58,7 +58,7 @@ def cast_at_a_wall(casts: int) -> None:
             most = max(most, held_bytes(a), held_bytes(b))
     assert taken < 1_000, "the caller feels it"
     assert most < 4 * SMALL.window_bytes
-    assert a.member.tally.casts_refused == casts - taken
+    assert a.member.counters.casts_refused == casts - taken
     b.member.set_free_room(None)
     b.turn()
     world.run(1)

@@ -191,7 +191,7 @@ def answer(group: Group, question: Mapping[str, Any]) -> Any:
 def members_of(group: Group) -> list[dict[str, Any]]:
     """The members of the installed view, each with what this one knows of it."""
     member = group._driver.member
-    tally = member.tally
+    tally = member.counters
     return [
         {
             "rank": rank,

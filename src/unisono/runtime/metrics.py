@@ -79,7 +79,7 @@ class Metrics:
 
         names, values = list(self._labels), list(self._labels.values())
         member = self._group._driver.member
-        tally, status = member.tally, self._group.status()
+        tally, status = member.counters, self._group.status()
 
         def counter(name: str, text: str, value: float) -> Any:
             family = CounterMetricFamily(f"unisono_{name}", text, labels=names)

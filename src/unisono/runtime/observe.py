@@ -51,7 +51,7 @@ def explain_strangers(group: Group) -> list[str]:
     """Who else seems to be near and has another key, group or version of the wire format, a sentence each."""
     seal = group._driver.seal
     said = [] if group._driver.peers is None else group._driver.peers.strangers()
-    dropped = group._driver.member.tally.dropped
+    dropped = group._driver.member.counters.dropped
     versions = (dropped.get("frame: version", 0), dropped.get("control: version", 0), seal.refused.get("version", 0))
     foreign = sum(versions) - (0 if group._driver.peers is None else group._driver.peers.sealed)
     if foreign > 0:
@@ -64,7 +64,7 @@ def explain_strangers(group: Group) -> list[str]:
 def count_drops(group: Group) -> dict[str, int]:
     """What was refused or lost at this member so far, also on its disk, by layer and reason; only what happened at all."""
     driver = group._driver
-    drops = dict(driver.member.tally.dropped)
+    drops = dict(driver.member.counters.dropped)
     drops |= {f"{driver.seal.name}: {reason}": count for reason, count in driver.seal.refused.items()}
     counted = driver._port.counters()
     drops |= {name: count for name, count in counted.items() if name.startswith("socket ")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unisono.core.waiting import Concern
+from unisono.core.waiting import Waiting
 
 if TYPE_CHECKING:
     from unisono.core.membership.ballot import Attempt
@@ -39,7 +39,7 @@ def explain_standing(
     leave_at: int | None,
     met: int,
     refusal: Refused | None = None,
-) -> list[Concern]:
+) -> list[Waiting]:
     """What waits beside a view change. `met`: how many others have been met that have no view either."""
     me, p, settings = host.id, participant, host.settings
     said = []
@@ -50,17 +50,17 @@ def explain_standing(
             sentence = f"{me} has no view: it has met {met} others, and {settings.members_min} members must be there"
         else:
             sentence = f"{me} has no view: it has met {met} others, and looks for a group"
-        said.append(Concern(("join",), sentence, joined_at))
+        said.append(Waiting(("join",), sentence, joined_at))
     if leave_at is not None and not p.gone:
-        said.append(Concern(("leave",), f"{me} wants to leave, and the others have not agreed yet", leave_at))
+        said.append(Waiting(("leave",), f"{me} wants to leave, and the others have not agreed yet", leave_at))
     if host.departures.rests:
         rest = host.departures.rest_ns / 1e9
         sentence = f"{me} was evicted, and looks for the others in {rest:.3f} s"
         if not host.departures.is_drained:
             sentence += " at the latest, or when its application has drained"
-        said.append(Concern(("rest",), sentence))
+        said.append(Waiting(("rest",), sentence))
     elif p.charter is not None and settings.policy == "primary" and not p.charter.primary and not p.gone:
-        said.append(Concern(("read-only",), explain_read_only(host, p)))
+        said.append(Waiting(("read-only",), explain_read_only(host, p)))
     return said
 
 

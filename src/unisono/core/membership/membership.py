@@ -66,7 +66,7 @@ from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.timing import Pace
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, View, ViewId
-from unisono.core.waiting import Concern
+from unisono.core.waiting import Waiting
 from unisono.core.wire.control import (
     CUT,
     DECREE,
@@ -175,13 +175,13 @@ class Membership:
         """Why a view change has not finished, in one sentence; None if none is under way."""
         return explain_change(self._host, self._participant, self._attempt)
 
-    def concerns(self) -> list[Concern]:
+    def waiting(self) -> list[Waiting]:
         """All that waits here, beside messages."""
         met = len(self._contacts.good(self._host.now))
         refusal = self._discovery.refusal
         said = explain_standing(self._host, self._participant, self._pace.joined_at, self._leave_at, met, refusal)
         change = self.explain()
-        return said if change is None else [Concern(("view change",), change.rstrip(".")), *said]
+        return said if change is None else [Waiting(("view change",), change.rstrip(".")), *said]
 
     def explain_read_only(self) -> str:
         """Why the installed view is not primary, without a full stop."""
