@@ -149,11 +149,11 @@ class Member(MemberQuestions):
     def _make_engine(self) -> ViewEngine:
         settings = self.settings.streams
         engine = ViewEngine(self.id, self._orders, self.settings.config, self._noting)
-        engine.casting_bytes_max = settings.window_bytes
-        engine.copies_bytes_max = settings.kept_bytes_max - 2 * settings.window_bytes
+        engine.casting.bytes_max = settings.window_bytes
+        engine.casting.copies_bytes_max = settings.kept_bytes_max - 2 * settings.window_bytes
         if settings.datagram_bytes >= LARGE_DATAGRAM_BYTES:  # a batch a datagram: nothing to cut and rebuild
             room = settings.datagram_bytes - BATCH_HEAD_BYTES
-            engine.batch_bytes_max = min(self.settings.config.batch_bytes_max, room)
+            engine.casting.batch_bytes_max = min(self.settings.config.batch_bytes_max, room)
         return engine
 
     # The inputs of a turn.
