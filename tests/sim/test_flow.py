@@ -31,7 +31,7 @@ def held_bytes(process: Process) -> int:
     )
     memory = streams._memory
     return (
-        engine.waiting_bytes
+        engine.casting.bytes
         + retained
         + streams.kept_bytes
         + memory.ahead
@@ -98,7 +98,7 @@ def test_without_the_limit_the_turn_fails() -> None:
     world = GroupWorld("fifo", 2)
     world.gather("ab")
     member = world.processes["a"].member
-    member.engine.casting_bytes_max = 1 << 62
+    member.engine.casting.bytes_max = 1 << 62
     for _ in range(20_000):
         assert member.cast(bytes(16_000)) is not None
     with pytest.raises(Misuse, match="more is kept"):

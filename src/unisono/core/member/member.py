@@ -719,11 +719,11 @@ def _make_engine(
 ) -> ViewEngine:
     """An engine whose limits fit the streams below it."""
     engine = ViewEngine(member, orders, settings.config, noting)
-    engine.casting_bytes_max = settings.streams.window_bytes
-    engine.copies_bytes_max = settings.streams.kept_bytes_max - 2 * settings.streams.window_bytes
+    engine.casting.bytes_max = settings.streams.window_bytes
+    engine.casting.copies_bytes_max = settings.streams.kept_bytes_max - 2 * settings.streams.window_bytes
     if settings.streams.datagram_bytes >= LARGE_DATAGRAM_BYTES:  # a batch a datagram: nothing to cut and rebuild
         room = settings.streams.datagram_bytes - BATCH_HEAD_BYTES
-        engine.batch_bytes_max = min(settings.config.batch_bytes_max, room)
+        engine.casting.batch_bytes_max = min(settings.config.batch_bytes_max, room)
     return engine
 
 
