@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unisono.core.config import Config
 from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.errors import ConfigError, Misuse, NotPrimary, PeerFault, Shed, UnisonoError
-from unisono.core.events import Diverged, Moving, Replaced, Stalled
+from unisono.core.events import Diverged, Replaced, Resumed, Stalled
 from unisono.core.member.comparison import Check
 from unisono.core.member.settings import Settings
 from unisono.core.membership.context import Evicted, Refused
@@ -55,7 +55,7 @@ __all__ = [
     "Refused",
     "Evicted",
     "Stalled",
-    "Moving",
+    "Resumed",
     "Diverged",
     "Check",
     "Event",

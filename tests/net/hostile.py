@@ -184,7 +184,7 @@ class Besieged:
         """Everything that a member has dropped, by reason, from the seal down."""
         driver = self.groups[victim].running.driver
         seal = {f"{driver.seal.name}: {reason}": count for reason, count in driver.seal.refused.items()}
-        return {reason: count for reason, count in (dict(driver.member.tally.dropped) | seal).items() if count}
+        return {reason: count for reason, count in (dict(driver.member.counters.dropped) | seal).items() if count}
 
     def more(self, victim: int, before: dict[str, int]) -> dict[str, int]:
         """What was refused since then, by reason."""

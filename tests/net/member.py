@@ -193,7 +193,7 @@ class Actor:
 
     def status(self) -> dict[str, object]:
         running = self.group.running
-        tally, drops = running.member.tally, running.count_drops()
+        tally, drops = running.member.counters, running.count_drops()
         return {
             **self.group.status(),
             **self.progress(),

@@ -280,7 +280,7 @@ async def test_refused_is_shown_once_and_only_at_the_member_that_is_not_taken(
         joined = asyncio.create_task(wish.enter())
 
         def seen(running: RunningMember) -> int:
-            return running.member.tally.dropped.get("membership: settings", 0)
+            return running.member.counters.dropped.get("membership: settings", 0)
 
         def greetings() -> int:
             return 0 if wish.running is None else sum(map(seen, (a.running, b.running, wish.running)))

@@ -24,7 +24,7 @@ from unisono.core.member.explain import REACHES_KEPT
 from unisono.core.member.member import Member
 from unisono.core.ordering import AnyOrdering, weigh
 from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId
-from unisono.core.views import engine as engine_module
+from unisono.core.views import casting as casting_module
 from unisono.orders.registry import ORDERS
 from unisono.orders.rmp import Rmp
 from unisono.sim.group_world import ALSO_OWED, QUICK, GroupWorld, Process
@@ -339,7 +339,7 @@ def kept_bytes(member: Member) -> int:
     batches = [getattr(packet, "batch", None) for packet in packets] + [wait.batch for wait in engine.waits()]
     shared = {id(batch): batch for batch in batches if isinstance(batch, Batch)}  # many are in several of these
     held = sum(len(payload) for batch in shared.values() for payload in batch.payloads or ())
-    return engine.waiting_bytes + streams.kept_bytes + held
+    return engine.casting.bytes + streams.kept_bytes + held
 
 
 def check_flood(order: str, casts: int, stopped: bool) -> None:
@@ -477,7 +477,7 @@ def test_e9_a_small_message_counts_with_what_is_written_around_it(like: bool, he
 @SMALL
 def test_e9_heads_that_do_not_count_are_caught(like: bool, head: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = gather_tight("fifo")
-    monkeypatch.setattr(engine_module, head, 0)
+    monkeypatch.setattr(casting_module, head, 0)
     with pytest.raises(Misuse, match="more is kept"):
         cast_small(world, like)
 
@@ -490,7 +490,7 @@ def test_e9_messages_count_alike_one_by_one_and_many_at_once(monkeypatch: pytest
         member.cast(b"one", options)
     member.cast_many([b"two", b"", b"three"])
     member.cast_many([b"four"])
-    counted = engine.waiting_bytes
+    counted = engine.casting.bytes
     submitted: list[Batch] = []
     monkeypatch.setattr(engine.ordering, "submit", lambda batch, out: submitted.append(batch))
     engine.drain(0)

@@ -14,7 +14,7 @@ from unisono.core.errors import ConfigError, Misuse, Shed
 from unisono.core.events import Effects, Entered
 from unisono.core.member.member import Member, Settings
 from unisono.core.member.settings import FlowSettings, Slow
-from unisono.core.member.watchdog import Watch
+from unisono.core.member.watchdog import Watchdog
 from unisono.core.membership.contacts import Contacts
 from unisono.core.membership.context import Context, Engine, Evicted
 from unisono.core.membership.departures import Departures
@@ -198,7 +198,7 @@ def test_large_messages_are_much_work_and_not_slowness() -> None:
     for _ in range(600):
         a.cast(bytes(400_000))
         world.run(0.005)
-    assert a.member.tally.casts_refused > 100
+    assert a.member.counters.casts_refused > 100
     assert 2 <= len(b.delivered) <= 20, "so few that a count of messages would call it slow"
     assert len(a.views) == 1
 
@@ -220,7 +220,7 @@ def test_a_member_blames_nobody_for_its_own_rate() -> None:
     for _ in range(600):
         a.cast(bytes(100_000))
         world.run(0.005)
-    assert a.member.tally.casts_refused > 100
+    assert a.member.counters.casts_refused > 100
     assert len(a.views) == views
     assert any("casts wait at a: its own rate limit holds them" in one for one in a.member.explain())
 
@@ -263,7 +263,7 @@ def test_a_member_that_casts_and_does_not_read_is_evicted(order: str) -> None:
     for name in "ac":
         Caster(world.processes[name])
     assert world.run(3, lambda: all(len(world.processes[name].views[-1]) == 2 for name in "ab")), world.story()
-    assert world.processes["a"].member.tally.casts_refused > 50
+    assert world.processes["a"].member.counters.casts_refused > 50
 
 
 @pytest.mark.parametrize("order", ["sequencer", "toto", "all-ack"])
@@ -477,8 +477,8 @@ def test_the_watch_is_asleep_unless_it_is_needed() -> None:
     for slow, stall_ns, needed in ((Slow.BLOCK, None, False), (Slow.EVICT, None, True), (Slow.SHED, SECOND, True)):
         world = GroupWorld("fifo", 12, settings=settings(slow, stall_ns=stall_ns))
         world.gather("a")
-        watch = world.processes["a"].member._watch
-        assert isinstance(watch, Watch)
+        watch = world.processes["a"].member._watchdog
+        assert isinstance(watch, Watchdog)
         assert watch.is_needed is needed
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.scenarios.test_policies import Caster, Reader, passes, settings
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.member.settings import Slow
-from unisono.core.member.watchdog import Watch
+from unisono.core.member.watchdog import Watchdog
 from unisono.sim.group_world import GroupWorld
 
 
@@ -46,14 +46,14 @@ def test_who_stands_still_is_evicted_although_the_caster_was_refused_once_and_wa
 
 
 def test_if_a_refusal_counted_only_once_the_caster_would_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    look = Watch._look_at_window
+    look = Watchdog._look_at_window
 
-    def forgetful(watch: Watch, now: int) -> None:
+    def forgetful(watch: Watchdog, now: int) -> None:
         look(watch, now)
         if watch._hold is not None and watch._hold.judged_at == now:
             watch._hold.is_felt = False
 
-    monkeypatch.setattr(Watch, "_look_at_window", forgetful)
+    monkeypatch.setattr(Watchdog, "_look_at_window", forgetful)
     for seed in (1, 2, 3):
         world, _, _ = hangs(seed)
         world.run(4)

@@ -112,7 +112,7 @@ def test_a_process_that_stalls_now_and_then_still_notices_a_crash() -> None:
     world.run(0.5)
     world.crash("b")
     assert world.run(30, lambda: world.is_one("a"))
-    assert world.processes["a"].member.tally.pauses > 2
+    assert world.processes["a"].member.counters.pauses > 2
 
 
 @pytest.mark.parametrize("chunk_bytes_max", [100, 1_200])

@@ -40,7 +40,7 @@ def one_each(world: GroupWorld, *names: str) -> Diverged:
     """What each of these was told, once and alike."""
     told = [world.processes[name].diverged for name in names]
     assert all(len(events) == 1 and events == told[0] for events in told), told
-    assert all(world.processes[name].member.tally.divergences == 1 for name in names)
+    assert all(world.processes[name].member.counters.divergences == 1 for name in names)
     return told[0][0]
 
 

@@ -31,13 +31,13 @@ def held_bytes(process: Process) -> int:
     )
     memory = streams.memory
     return (
-        engine.waiting_bytes
+        engine.casting.bytes
         + retained
         + streams.kept_bytes
         + memory.ahead
         + memory.kept
         + memory.reassembly
-        + member._early._bytes
+        + member.next_view_bytes
     )
 
 
@@ -58,7 +58,7 @@ def cast_at_a_wall(casts: int) -> None:
             most = max(most, held_bytes(a), held_bytes(b))
     assert taken < 1_000, "the caller feels it"
     assert most < 4 * SMALL.window_bytes
-    assert a.member.tally.casts_refused == casts - taken
+    assert a.member.counters.casts_refused == casts - taken
     b.member.set_free_room(None)
     b.turn()
     world.run(1)
@@ -98,7 +98,7 @@ def test_without_the_limit_the_turn_fails() -> None:
     world = GroupWorld("fifo", 2)
     world.gather("ab")
     member = world.processes["a"].member
-    member.engine.casting_bytes_max = 1 << 62
+    member.engine.casting.bytes_max = 1 << 62
     for _ in range(20_000):
         assert member.cast(bytes(16_000)) is not None
     with pytest.raises(Misuse, match="more is kept"):

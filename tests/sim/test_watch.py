@@ -11,10 +11,10 @@ import pytest
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.departure import Cause, Departure
-from unisono.core.events import Entered, Moving, Stalled
+from unisono.core.events import Entered, Resumed, Stalled
 from unisono.core.member.member import Member, Settings
 from unisono.core.member.settings import FlowSettings
-from unisono.core.member.watchdog import Watch
+from unisono.core.member.watchdog import Watchdog
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.settings import Policy
 from unisono.core.types import CastOptions, Key, MemberId
@@ -90,7 +90,7 @@ def test_a_packet_that_no_correct_member_sends_costs_the_membership() -> None:
     assert world.run(2, lambda: bool(views)), world.story()
     assert departures(views)["c"].cause is Cause.FAULTY
     assert "no correct member sends" in str(departures(views)["c"])
-    assert world.processes["b"].member.tally.dropped["packet"] == 1
+    assert world.processes["b"].member.counters.dropped["packet"] == 1
 
 
 def test_one_that_answers_no_proposal_is_told_as_such() -> None:
@@ -164,7 +164,7 @@ class NeverLooks(Member):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._watch.look_at = 2**62
+        self._watchdog.look_at = 2**62
 
 
 def test_without_looks_nothing_is_dated() -> None:
@@ -237,7 +237,7 @@ def test_a_message_cast_during_a_view_change_says_that_it_waits_for_the_next_vie
 def test_the_watchdog_speaks_at_growing_intervals_and_tells_when_it_moves() -> None:
     world = gathered("sequencer", 12, settings=watched(stall_ns=100 * MILLISECOND))
     b = world.processes["b"]
-    seen = events(b, Stalled, Moving)
+    seen = events(b, Stalled, Resumed)
     ordering = world.processes["a"].member.engine.ordering
     ordering.end_turn = lambda out: None  # type: ignore[method-assign]  # the sequencer numbers nothing
     b.cast(b"x")
@@ -247,11 +247,11 @@ def test_the_watchdog_speaks_at_growing_intervals_and_tells_when_it_moves() -> N
     assert all("b:0 is held back at b" in stalled.sentences[0] for stalled in stalls)
     waits = [seconds(stalled.sentences[0]) for stalled in stalls]
     assert all(later >= 1.8 * earlier for earlier, later in pairwise(waits)), waits
-    assert not any(isinstance(event, Moving) for event in seen)
+    assert not any(isinstance(event, Resumed) for event in seen)
     del ordering.end_turn
     world.processes["a"].turn()
     world.run(1)
-    assert isinstance(seen[-1], Moving)
+    assert isinstance(seen[-1], Resumed)
     assert 1.5 * SECOND < seen[-1].lasted_ns < 3.5 * SECOND
 
 
@@ -308,15 +308,15 @@ def test_a_view_change_that_hangs_is_told_with_ballot_and_phase() -> None:
     assert "for the answer of b" in told[0] or "for the confirmation of b" in told[0]
 
 
-class Deaf(Watch):
+class Deaf(Watchdog):
     """A fault: it forgets since when something waits."""
 
-    def _date(self, concerns, now):  # type: ignore[no-untyped-def]
-        self._since = {concern.key: now for concern in concerns}
+    def _date(self, waiting, now):  # type: ignore[no-untyped-def]
+        self._since = {one.key: now for one in waiting}
 
 
 def test_a_watchdog_that_forgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.member.member.Watch", Deaf)
+    monkeypatch.setattr("unisono.core.member.member.Watchdog", Deaf)
     with pytest.raises(AssertionError):
         test_a_joiner_that_finds_no_one_is_not_silent_about_it()
 
@@ -343,17 +343,17 @@ def test_the_tally_counts_over_views_and_says_how_things_stand() -> None:
     world.crash("c")
     world.run(2)
     member = world.processes["a"].member
-    tally = member.tally
-    assert tally.views == 2
-    assert tally.casts == 50
-    assert tally.deliveries == len(world.processes["a"].delivered) == 150
-    assert tally.suspicions >= 1
-    assert tally.streams["datagrams_sent"] > 100
-    assert tally.streams["datagrams_received"] > 100
-    assert tally.streams["resent"] + tally.streams["answers"] > 0
-    assert set(tally.window_use) == {world.processes["b"].id}
-    assert tally.held_back == tally.unfinished == 0
-    before = tally.streams["datagrams_received"]
+    counters = member.counters
+    assert counters.views == 2
+    assert counters.casts == 50
+    assert counters.deliveries == len(world.processes["a"].delivered) == 150
+    assert counters.suspicions >= 1
+    assert counters.streams["datagrams_sent"] > 100
+    assert counters.streams["datagrams_received"] > 100
+    assert counters.streams["resent"] + counters.streams["answers"] > 0
+    assert set(counters.window_use) == {world.processes["b"].id}
+    assert counters.held_back == counters.unfinished == 0
+    before = counters.streams["datagrams_received"]
     assert member.streams is not None
     assert before > member.streams.counters.datagrams_received, "the first view is counted too"
 

@@ -259,7 +259,7 @@ def test_g5_a_joiner_with_other_hooks_is_refused_and_founds_no_group() -> None:
     assert world.nodes["c"].view is None
     assert world.is_one("ab")
     assert "this member has no `merge` hook: give it, or join as an observer." in world.nodes["c"].refusals[0]
-    assert any("has no `merge` hook" in one.sentence for one in world.nodes["c"].membership.concerns())
+    assert any("has no `merge` hook" in one.sentence for one in world.nodes["c"].membership.waiting())
 
 
 def test_observers_come_and_go_in_a_group_with_hooks() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from unisono import View, join
-from unisono.core.events import Moving, Stalled
+from unisono.core.events import Resumed, Stalled
 from unisono.core.membership.context import Evicted, Left, Refused
 from unisono.core.types import MemberId
 from unisono.runtime import logs, options
@@ -65,7 +65,7 @@ def test_a_flood_of_bad_datagrams_is_one_line_with_a_count(stream: io.StringIO) 
                     stranger.sendto(b"nonsense", (host, int(port)))
             member = group.running.member
             async with asyncio.timeout(10):
-                while member.tally.dropped.get("frame: version", 0) < 300:
+                while member.counters.dropped.get("frame: version", 0) < 300:
                     await asyncio.sleep(0)
 
     asyncio.run(main())
@@ -167,7 +167,7 @@ def test_what_goes_wrong_is_a_warning(stream: io.StringIO, monkeypatch: pytest.M
             Refused(other, "another order"),
             Evicted(other, 2_000_000_000, 1),
             Stalled(("It waits for c.",)),
-            Moving(3_000_000_000),
+            Resumed(3_000_000_000),
             Left(),
         ],
         0,

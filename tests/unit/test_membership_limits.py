@@ -56,7 +56,7 @@ def test_a_joiner_that_is_refused_founds_no_group_of_its_own() -> None:
     x = world.nodes["x"]
     assert x.view is None
     assert any("policy" in reason for reason in x.refusals), "it says why"
-    (told,) = [one.sentence for one in x.membership.concerns()]
+    (told,) = [one.sentence for one in x.membership.waiting()]
     assert re.fullmatch(
         r"x has no view: [ab] does not take it in, because the group uses policy='\w+', this member policy='\w+'; "
         r"join with the same settings",
@@ -111,7 +111,7 @@ def test_what_a_refusal_says_is_repeated_without_what_could_harm_a_terminal() ->
     (a,) = world.start("a", seeds=("b",))
     b, nonce = MemberId("b"), a.membership.greeting().nonce
     a.turn(lambda: a.membership.receive(b, Refuse("\x1b[31m" + 1_000 * "no ", ViewId(1, b), nonce)))
-    (concern,) = a.membership.concerns()
+    (concern,) = a.membership.waiting()
     assert "because ?[31mno no" in concern.sentence
     assert len(concern.sentence) < REASON_CHARACTERS_MAX + 100
 

@@ -8,7 +8,7 @@ import pytest
 
 import unisono
 from unisono.core.departure import Arrival, Cause, Departure, Origin
-from unisono.core.events import Diverged, Moving, Replaced, Stalled
+from unisono.core.events import Diverged, Replaced, Resumed, Stalled
 from unisono.core.membership.context import Evicted, Refused
 from unisono.core.text import one_line, shorten
 from unisono.core.types import MemberId, Transition, ViewId
@@ -56,7 +56,7 @@ EVENTS: list[tuple[Event, str]] = [
     (Refused(A, "no\x1b"), f"refused by {A.short}: no\\x1b"),
     (Evicted(A, 1_500_000_000, 0), f"evicted by {A.short}, whose window this member held shut for 1.500 s"),
     (Stalled((f"{A} waits.", f"{B} too.")), f"stalled: {A.short} waits. {B.short} too."),
-    (Moving(2_000_000_000), "it moves again, after 2.000 s"),
+    (Resumed(2_000_000_000), "it moves again, after 2.000 s"),
     (
         Replaced(ONE, (A,), TWO, (B,)),
         f"the state that {A.short} had since view {ONE.short} is thrown away here; that of {B.short} is taken over",

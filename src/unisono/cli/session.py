@@ -217,7 +217,7 @@ def row_of(event: Event) -> dict[str, Any]:
             "alike": event.alike,
             "differs_by": event.differs_by,
         }
-    return {"event": "moving", "lasted_ns": event.lasted_ns}
+    return {"event": "resumed", "lasted_ns": event.lasted_ns}
 
 
 def _payload(payload: bytes) -> dict[str, str]:

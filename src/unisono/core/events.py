@@ -107,7 +107,7 @@ class Stalled(NamedTuple):
         return shorten(self.long)
 
 
-class Moving(NamedTuple):
+class Resumed(NamedTuple):
     """Nothing that the watchdog reported waits any longer; how long it took."""
 
     lasted_ns: int
@@ -149,7 +149,7 @@ class Diverged(NamedTuple):
 
 
 Happening: TypeAlias = (
-    Batch | Transition | Entered | Replaced | Aside | Refused | Outlived | Evicted | Stalled | Moving | Diverged | Left
+    Batch | Transition | Entered | Replaced | Aside | Refused | Outlived | Evicted | Stalled | Resumed | Diverged | Left
 )
 """What a member shows its application, in the order of its stream."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Concern(NamedTuple):
+class Waiting(NamedTuple):
     """Something that waits. `key` changes when it moves; `sentence` says what waits, and for whom.
 
     `since` is when it began to wait; None: not known, and the watchdog takes the time when it first saw the key.

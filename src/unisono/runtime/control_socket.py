@@ -190,7 +190,7 @@ def answer(member: RunningMember, question: Mapping[str, Any]) -> Any:
 def members_of(running: RunningMember) -> list[dict[str, Any]]:
     """The members of the installed view, each with what this one knows of it."""
     member = running.member
-    tally = member.tally
+    tally = member.counters
     return [
         {
             "rank": rank,

@@ -7,7 +7,7 @@ from itertools import count, repeat
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.departure import Arrival, Departure
-from unisono.core.events import Diverged, Entered, Moving, Replaced, Stalled
+from unisono.core.events import Diverged, Entered, Replaced, Resumed, Stalled
 from unisono.core.membership.context import Evicted, Refused
 from unisono.core.text import one_line, shorten
 from unisono.core.types import Batch, Key, MemberId, Transition, ViewId
@@ -66,8 +66,8 @@ class View(NamedTuple):
         return shorten(self.long)
 
 
-Event: TypeAlias = Delivery | Transition | View | Replaced | Refused | Evicted | Stalled | Moving | Diverged
-"""`Refused` and `Evicted`: a group does not take this member, or has put it out, and why. `Stalled` and `Moving`: the watchdog.
+Event: TypeAlias = Delivery | Transition | View | Replaced | Refused | Evicted | Stalled | Resumed | Diverged
+"""`Refused` and `Evicted`: a group does not take this member, or has put it out, and why. `Stalled` and `Resumed`: the watchdog.
 `Diverged`: members that should have delivered the same did not."""
 
 

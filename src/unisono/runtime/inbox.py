@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from weakref import ref
 
 from unisono.core.errors import Misuse
-from unisono.core.events import Aside, Diverged, Entered, Happening, Moving, Replaced, Stalled
+from unisono.core.events import Aside, Diverged, Entered, Happening, Replaced, Resumed, Stalled
 from unisono.core.membership.context import Evicted, Left, Outlived, Refused
 from unisono.core.types import Batch, Key, MemberId, Transition
 from unisono.core.views.own_casts import Span
@@ -23,7 +23,7 @@ from unisono.runtime.receipts import Receipts
 
 Deliver: TypeAlias = Callable[[MemberId, bytes], object] | Callable[[MemberId, bytes, Key], object]
 Handle: TypeAlias = Callable[[Event], object]
-Shown: TypeAlias = Batch | View | Transition | Replaced | Refused | Evicted | Stalled | Moving | Diverged
+Shown: TypeAlias = Batch | View | Transition | Replaced | Refused | Evicted | Stalled | Resumed | Diverged
 """What the stream holds: events, and messages in batches."""
 
 QUEUE_BYTES_MAX = 16 << 20
@@ -99,7 +99,7 @@ class Inbox:
                 self._sizes.append(size)
                 self.bytes += size
             elif isinstance(happened, Aside | Left | Outlived) or (
-                not self.shows_stalls and isinstance(happened, Stalled | Moving)
+                not self.shows_stalls and isinstance(happened, Stalled | Resumed)
             ):
                 continue
             event = view_of(happened) if isinstance(happened, Entered) else happened

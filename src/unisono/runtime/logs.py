@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from unisono.core.config import SECOND
-from unisono.core.events import Diverged, Entered, Happening, Moving, Replaced, Stalled
+from unisono.core.events import Diverged, Entered, Happening, Replaced, Resumed, Stalled
 from unisono.core.membership.context import Evicted, Left, Refused
 from unisono.core.text import shorten
 from unisono.runtime.named_peers import Trouble
@@ -116,7 +116,7 @@ class Reporter:
                 )
             elif isinstance(event, Stalled):
                 self._log(logging.WARNING, f"still waiting: {_foreign(' '.join(event.sentences))}")
-            elif isinstance(event, Moving):
+            elif isinstance(event, Resumed):
                 self._log(logging.INFO, f"it moves again, after {event.lasted_ns / 1e9:.3f} s")
             elif isinstance(event, Diverged):
                 self._tell_diverged(event)

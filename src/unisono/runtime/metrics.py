@@ -78,7 +78,7 @@ class Metrics:
 
         names, values = list(self._labels), list(self._labels.values())
         member = self._member.member
-        tally, status = member.tally, self._member.status()
+        tally, status = member.counters, self._member.status()
 
         def counter(name: str, text: str, value: float) -> Any:
             family = CounterMetricFamily(f"unisono_{name}", text, labels=names)

@@ -201,7 +201,7 @@ class RunningMember:
     def explain_strangers(self) -> list[str]:
         """Which programs seem to be near and have another key, group or version of the wire format, a sentence each."""
         said = self.peers.strangers()
-        dropped, refused = self.driver.member.tally.dropped, self.driver.seal.refused
+        dropped, refused = self.driver.member.counters.dropped, self.driver.seal.refused
         versions = (dropped.get("frame: version", 0), dropped.get("control: version", 0), refused.get("version", 0))
         foreign = sum(versions) - self.peers.sealed
         if foreign > 0:
@@ -213,7 +213,7 @@ class RunningMember:
     def count_drops(self) -> dict[str, int]:
         """What was refused or lost here so far, also on the disk, by layer and reason; only what happened at all."""
         seal = self.driver.seal
-        drops = dict(self.driver.member.tally.dropped)
+        drops = dict(self.driver.member.counters.dropped)
         drops |= {f"{seal.name}: {reason}": count for reason, count in seal.refused.items()}
         drops |= {name: count for name, count in self.driver.counters().items() if name.startswith("socket ")}
         if self._recording is not None:

@@ -6,7 +6,7 @@ see the member as a read-only `MemberState`.
 
 from unisono.core.member.comparison import Check as Check
 from unisono.core.member.comparison import Checking as Checking
-from unisono.core.member.counters import Tally as Tally
+from unisono.core.member.counters import MemberCounters as MemberCounters
 from unisono.core.member.member import Member as Member
 from unisono.core.member.settings import FlowSettings as FlowSettings
 from unisono.core.member.settings import Settings as Settings
@@ -14,4 +14,14 @@ from unisono.core.member.settings import Slow as Slow
 from unisono.core.member.state import MemberState as MemberState
 from unisono.core.member.watchdog import Culprit as Culprit
 
-__all__ = ["Check", "Checking", "Culprit", "FlowSettings", "Member", "MemberState", "Settings", "Slow", "Tally"]
+__all__ = [
+    "Check",
+    "Checking",
+    "Culprit",
+    "FlowSettings",
+    "Member",
+    "MemberState",
+    "Settings",
+    "Slow",
+    "MemberCounters",
+]

@@ -10,7 +10,7 @@ from unisono.core.types import MemberId
 from unisono.core.wire.envelope import Refusal
 
 
-class Tally(NamedTuple):
+class MemberCounters(NamedTuple):
     """Counts since the member was made, over all views; and the present state."""
 
     views: int

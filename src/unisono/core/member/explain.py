@@ -9,7 +9,7 @@ from typing import NamedTuple
 from unisono.core.errors import Misuse
 from unisono.core.member.state import MemberState
 from unisono.core.types import Batch, Key, MemberId, Rank
-from unisono.core.waiting import Concern
+from unisono.core.waiting import Waiting
 
 SAID_MAX = 1_000
 """Maximum number of messages explained, the first ones; most others wait for these."""
@@ -26,7 +26,7 @@ class Reach(NamedTuple):
     below: dict[MemberId, int]
 
 
-def message_concerns(member: MemberState) -> Iterator[Concern]:
+def waiting_messages(member: MemberState) -> Iterator[Waiting]:
     """What the ordering holds back, what is not yet safe, and what was cast and has not left; made one at a time."""
     engine, streams = member.engine, member.streams
     if streams is None:
@@ -35,31 +35,31 @@ def message_concerns(member: MemberState) -> Iterator[Concern]:
     for wait in engine.waits()[:SAID_MAX]:
         whom = _names(names, wait.waits_for) or "no member in particular"
         sentence = f"{_name(names, wait.batch)} is held back at {member.id}: {wait.reason}; it waits for {whom}"
-        yield Concern(_key(names, wait.batch), sentence)
+        yield Waiting(_key(names, wait.batch), sentence)
     for batch, needed in islice(engine.gated(), SAID_MAX):
         lacking = dict.fromkeys(
             rank for origin, count in enumerate(needed or ()) for rank in streams.behind(origin, count)
         )
         whom = f"{_names(names, lacking)} to take it in" if lacking else "others before it"
-        yield Concern(_key(names, batch), f"{_name(names, batch)} is not yet safe at {member.id}: it waits for {whom}")
+        yield Waiting(_key(names, batch), f"{_name(names, batch)} is not yet safe at {member.id}: it waits for {whom}")
     if member.engine.is_blocked and engine.accepted > engine.submitted:
         count = engine.accepted - engine.submitted
         key = ("queue", engine.submitted)
-        yield Concern(key, f"{count} messages of {member.id} wait for the next view, from {engine.submitted} on")
+        yield Waiting(key, f"{count} messages of {member.id} wait for the next view, from {engine.submitted} on")
 
 
-def stream_concerns(member: MemberState) -> list[Concern]:
+def waiting_gaps(member: MemberState) -> list[Waiting]:
     """Gaps in what others cast: a datagram was lost, and has not come again."""
     streams = member.streams
     if streams is None or member.engine.is_blocked:
         return []
     return [
-        Concern(("gap", origin, kind, number), f"{member.id} lacks a datagram of {member.engine.view.members[origin]}")
+        Waiting(("gap", origin, kind, number), f"{member.id} lacks a datagram of {member.engine.view.members[origin]}")
         for origin, kind, number in streams.gaps()
     ]
 
 
-def explain_key(member: MemberState, key: Key, reaches: Sequence[Reach], now: int) -> Concern | str:
+def explain_key(member: MemberState, key: Key, reaches: Sequence[Reach], now: int) -> Waiting | str:
     """Why one message is not delivered here: something that waits, or a whole sentence."""
     if not isinstance(key, Key):
         raise Misuse(f"{key!r} is not the key of a message: pass the key of its receipt, as in `explain(receipt.key)`.")
@@ -67,9 +67,9 @@ def explain_key(member: MemberState, key: Key, reaches: Sequence[Reach], now: in
     name, here = f"{key.origin}:{key.index}", member.id
     if not engine.has_view:
         return f"{name} is not known at {here}, which has no view yet."
-    for batch, concern in _concerns_of_batches(member):
+    for batch, one in _waiting_batches(member):
         if engine.view.members[batch.origin] == key.origin and batch.first <= key.index < batch.first + batch.count:
-            return concern
+            return one
     if key.origin == here and key.index >= engine.accepted:
         return f"{name} is not known at {here}: the next message cast here gets the number {engine.accepted}."
     if key.origin == here and key.index >= engine.submitted:
@@ -78,23 +78,23 @@ def explain_key(member: MemberState, key: Key, reaches: Sequence[Reach], now: in
             if member.engine.is_blocked
             else "it leaves with this turn"
         )
-        return Concern(("queue", engine.submitted), f"{name} waits in the queue of {here}: {what}")
+        return Waiting(("queue", engine.submitted), f"{name} waits in the queue of {here}: {what}")
     if key.index < engine.reaches().get(key.origin, 0):
         return f"{name} is delivered at {here}{_when(key, reaches, now)}.{_elsewhere(member, key)}"
     if key.origin not in engine.view.members:
         return f"{name} is not known at {here}, and {key.origin} is not in view {engine.view.id}."
-    for concern in stream_concerns(member):
-        if member.engine.view.members[concern.key[1]] == key.origin:  # type: ignore[call-overload]
-            return concern._replace(sentence=f"{name} is not known at {here}: {concern.sentence}")
+    for one in waiting_gaps(member):
+        if member.engine.view.members[one.key[1]] == key.origin:  # type: ignore[call-overload]
+            return one._replace(sentence=f"{name} is not known at {here}: {one.sentence}")
     if key.origin == here:
         return f"{name} is cast, and not yet delivered at {here}: nothing is known to hold it back."
     return f"{name} is not known at {here}: {key.origin} has not cast it, or it is on its way."
 
 
-def _concerns_of_batches(member: MemberState) -> Iterable[tuple[Batch, Concern]]:
+def _waiting_batches(member: MemberState) -> Iterable[tuple[Batch, Waiting]]:
     batches = [wait.batch for wait in member.engine.waits()[:SAID_MAX]]
     batches += [batch for batch, _ in member.engine.gated()[:SAID_MAX]]
-    return zip(batches, message_concerns(member), strict=False)
+    return zip(batches, waiting_messages(member), strict=False)
 
 
 def _when(key: Key, reaches: Sequence[Reach], now: int) -> str:

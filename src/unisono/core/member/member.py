@@ -33,13 +33,13 @@ from unisono.core.events import Aside, Effects, Happening
 from unisono.core.incarnation import INCARNATION_MAX
 from unisono.core.member.comparison import TAG as COMPARING
 from unisono.core.member.comparison import Checking, Comparer
-from unisono.core.member.counters import Tally, Totals, by_layer
-from unisono.core.member.next_view_buffer import Early
+from unisono.core.member.counters import MemberCounters, Totals, by_layer
+from unisono.core.member.next_view_buffer import NextViewBuffer
 from unisono.core.member.settings import Settings as Settings
 from unisono.core.member.shown import Shown
 from unisono.core.member.stability import Stability
 from unisono.core.member.suspicions import NEVER, Suspicions
-from unisono.core.member.watchdog import Culprit, Watch
+from unisono.core.member.watchdog import Culprit, Watchdog
 from unisono.core.membership.context import Installed
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.settings import Policy
@@ -125,7 +125,7 @@ class Member:
         self._windows: list[ReplayWindow] = []  # the same, by rank
         self._counter = 1  # of the next transmission on a stream
         self._tag = 0  # of the installed view
-        self._early = Early()
+        self._next_view = NextViewBuffer()
         self._room: int | None = None  # of the application
         self._room_most = 1  # that it ever had
         self._quiet_at: int | None = None  # when the ordering may owe an acknowledgement
@@ -135,7 +135,7 @@ class Member:
         self._stability = Stability(self.engine)
         self._comparer = Comparer(member, settings.config)
         self._shown = Shown(member, self._comparer, self.is_partitionable)
-        self._watch = Watch(self, settings.flow, self._membership, self._evict)
+        self._watchdog = Watchdog(self, settings.flow, self._membership, self._evict)
         self._totals = Totals()
         self._views = 0
 
@@ -190,7 +190,7 @@ class Member:
         self._demand_primary()
         key = engine.cast(payload, options) if engine.phase is not Phase.RUNNING or streams.writable() else None
         if key is None:
-            self._watch.refuse()
+            self._watchdog.refuse()
         return key
 
     def _demand_primary(self) -> None:
@@ -289,9 +289,9 @@ class Member:
         if self.now >= self._plan_at:
             self._membership.tick(self.now)
             self._is_planning = True
-        if self.now >= self._watch.look_at:
+        if self.now >= self._watchdog.look_at:
             self._membership.tick(self.now)
-            self._events += self._watch.look(self.now)
+            self._events += self._watchdog.look(self.now)
             if self.streams is not None and self.engine.phase is Phase.RUNNING:
                 self._stability.look_back(self.streams)
             self._is_planning |= self._suspicions.forgive(self.now)
@@ -377,7 +377,7 @@ class Member:
             return
         _, sender, view = ROUTE.unpack_from(datagram)
         if view != self._tag:
-            self._keep_early(view, datagram, sealed_by)
+            self._keep_for_next_view(view, datagram, sealed_by)
         elif self.streams is not None and sender < len(self.engine.view.members):
             if sealed_by is not None and sealed_by != self.engine.view.members[sender]:
                 self._drop("sender")
@@ -408,12 +408,12 @@ class Member:
         self._membership.tick(self.now)
         self._membership.receive(sender, message)  # type: ignore[arg-type]  # what is no control message is ignored there
 
-    def _keep_early(self, view: int, datagram: memoryview, sealed_by: MemberId | None) -> None:
+    def _keep_for_next_view(self, view: int, datagram: memoryview, sealed_by: MemberId | None) -> None:
         """Of another view: perhaps of the next one, which others have installed a little earlier."""
         if self.engine.phase is Phase.RUNNING:
             self._drop("other view")
             return
-        for _ in range(self._early.keep(view, bytes(datagram), sealed_by)):
+        for _ in range(self._next_view.keep(view, bytes(datagram), sealed_by)):
             self._drop("early datagrams")
 
     def _hand_over(self, streams: Streams) -> None:
@@ -517,8 +517,8 @@ class Member:
             due = min(due, self.streams.deadline)
         if self._quiet_at is not None:
             due = min(due, self._quiet_at)
-        if self._watch.is_needed and not self.is_gone:
-            due = min(due, self._watch.look_at)
+        if self._watchdog.is_needed and not self.is_gone:
+            due = min(due, self._watchdog.look_at)
         return None if due == NEVER else due
 
     def _drop(self, reason: str) -> None:
@@ -567,7 +567,7 @@ class Member:
         if self.streams is not None:
             self._totals.add(self.streams.counters)
         self._views += 1
-        self._watch.renew_window()
+        self._watchdog.renew_window()
         self._peers = tuple(member.address for member in view.members)
         self._others = tuple(member.address for member in view.members if member != self.id)
         self._replay = {member: self._replay.get(member) or ReplayWindow() for member in view.members}
@@ -578,7 +578,7 @@ class Member:
         self._tag = view_tag(view)
         self._stability.enter(view)
         self._suspicions.watch(view.members, self.id, self.now)
-        for datagram, sealed_by in self._early.take(self._tag):
+        for datagram, sealed_by in self._next_view.take(self._tag):
             self._take_stream(memoryview(datagram), self.now, sealed_by)
 
     # Questions.
@@ -672,15 +672,20 @@ class Member:
 
     def explain(self, key: Key | None = None, most: int | None = None) -> list[str]:
         """Why something waits here, for whom and since when, at most `most` sentences; with a key, of that message alone."""
-        return self._watch.explain(self.now, most) if key is None else [self._watch.explain_key(key, self.now)]
+        return self._watchdog.explain(self.now, most) if key is None else [self._watchdog.explain_key(key, self.now)]
 
     @property
     def slowest(self) -> Culprit | None:
         """Who holds the window shut now, so that nothing can be cast, and since when."""
-        return self._watch.slowest()
+        return self._watchdog.slowest()
 
     @property
-    def tally(self) -> Tally:
+    def next_view_bytes(self) -> int:
+        """Size of the datagrams that are kept for a view that is not installed here yet."""
+        return self._next_view.bytes
+
+    @property
+    def counters(self) -> MemberCounters:
         """What happened so far, in numbers. Free until it is asked for."""
         engine, streams = self.engine, self.streams
         sums, refused = self._totals.with_current(None if streams is None else streams.counters)
@@ -692,10 +697,10 @@ class Member:
             "comparison": self._comparer.refused,
         }
         use = {} if streams is None else streams.window_use()
-        return Tally(
+        return MemberCounters(
             views=self._views,
             casts=engine.accepted,
-            casts_refused=self._watch.refused,
+            casts_refused=self._watchdog.refused,
             deliveries=engine.given,
             suspicions=self._suspicions.count,
             pauses=self._suspicions.pauses,
@@ -714,11 +719,11 @@ def _make_engine(
 ) -> ViewEngine:
     """An engine whose limits fit the streams below it."""
     engine = ViewEngine(member, orders, settings.config, noting)
-    engine.casting_bytes_max = settings.streams.window_bytes
-    engine.copies_bytes_max = settings.streams.kept_bytes_max - 2 * settings.streams.window_bytes
+    engine.casting.bytes_max = settings.streams.window_bytes
+    engine.casting.copies_bytes_max = settings.streams.kept_bytes_max - 2 * settings.streams.window_bytes
     if settings.streams.datagram_bytes >= LARGE_DATAGRAM_BYTES:  # a batch a datagram: nothing to cut and rebuild
         room = settings.streams.datagram_bytes - BATCH_HEAD_BYTES
-        engine.batch_bytes_max = min(settings.config.batch_bytes_max, room)
+        engine.casting.batch_bytes_max = min(settings.config.batch_bytes_max, room)
     return engine
 
 

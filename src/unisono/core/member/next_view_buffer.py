@@ -6,26 +6,26 @@ from collections import deque
 
 from unisono.core.types import MemberId
 
-EARLY_DATAGRAMS_MAX = 512
-EARLY_BYTES_MAX = 4 << 20
+DATAGRAMS_MAX = 512
+BYTES_MAX = 4 << 20
 """Beyond these limits the oldest datagrams are dropped; their senders send them again."""
 
 
-class Early:
-    __slots__ = ("_bytes", "_datagrams")
+class NextViewBuffer:
+    __slots__ = ("_datagrams", "bytes")
 
     def __init__(self) -> None:
         # The tag of the view, the datagram, and the member that sealed it.
         self._datagrams: deque[tuple[int, bytes, MemberId | None]] = deque()
-        self._bytes = 0
+        self.bytes = 0
 
     def keep(self, tag: int, datagram: bytes, sealed_by: MemberId | None) -> int:
         """Keep a datagram. Returns how many of the oldest were dropped for it."""
         self._datagrams.append((tag, datagram, sealed_by))
-        self._bytes += len(datagram)
+        self.bytes += len(datagram)
         dropped = 0
-        while len(self._datagrams) > EARLY_DATAGRAMS_MAX or self._bytes > EARLY_BYTES_MAX:
-            self._bytes -= len(self._datagrams.popleft()[1])
+        while len(self._datagrams) > DATAGRAMS_MAX or self.bytes > BYTES_MAX:
+            self.bytes -= len(self._datagrams.popleft()[1])
             dropped += 1
         return dropped
 
@@ -33,5 +33,5 @@ class Early:
         """The datagrams of the view that is installed now. All others are dropped."""
         wanted = [(datagram, sealed_by) for of, datagram, sealed_by in self._datagrams if of == tag]
         self._datagrams.clear()
-        self._bytes = 0
+        self.bytes = 0
         return wanted

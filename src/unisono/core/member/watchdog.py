@@ -8,7 +8,7 @@ dated late by up to eight looks, or without the watchdog from the first `explain
 waits for exactly.
 
 **Watchdog.** Each thing that waits has a key that changes when it moves. If one keeps its key for `stall_ns`, `Stalled` reports all
-that waits, again after twice as long, and so on; when none of those is left, `Moving` reports that.
+that waits, again after twice as long, and so on; when none of those is left, `Resumed` reports that.
 
 **Slow.** The streams name the peer that holds the window shut, at each look at which the window is shut or a cast was refused
 since the look before. The window of a healthy group under full load is always full, so time alone is no evidence:
@@ -26,14 +26,14 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from unisono.core.errors import Shed
-from unisono.core.events import Moving, Stalled
-from unisono.core.member.explain import REACHES_KEPT, SAID_MAX, Reach, explain_key, message_concerns, stream_concerns
+from unisono.core.events import Resumed, Stalled
+from unisono.core.member.explain import REACHES_KEPT, SAID_MAX, Reach, explain_key, waiting_gaps, waiting_messages
 from unisono.core.member.settings import FlowSettings, Slow
 from unisono.core.member.state import MemberState
 from unisono.core.membership.membership import Membership
 from unisono.core.streams.outbound import Slowness
 from unisono.core.types import Key, MemberId, Rank
-from unisono.core.waiting import Concern
+from unisono.core.waiting import Waiting
 
 _FULL_LOOKS = 8  # at every eighth look the watchdog asks what the ordering holds back, even if deliveries go on
 
@@ -81,7 +81,7 @@ class Hold:
         self.had_room = False
 
 
-class Watch:
+class Watchdog:
     """The part of a member that watches it. It is never called for a message."""
 
     def __init__(
@@ -115,38 +115,38 @@ class Watch:
 
     # Questions.
 
-    def concerns(self) -> list[Concern]:
+    def waiting(self) -> list[Waiting]:
         """All that waits here: membership first, then the window, then messages."""
-        return [*self._standing(), *message_concerns(self._member)]
+        return [*self._standing(), *waiting_messages(self._member)]
 
-    def _standing(self) -> list[Concern]:
+    def _standing(self) -> list[Waiting]:
         member = self._member
         culprit = self.slowest()
-        said = self._membership.concerns()
+        said = self._membership.waiting()
         streams = member.streams
         if streams is not None and not member.engine.is_blocked and not streams.writable():
             whose = "its own rate limit holds them" if culprit is None else culprit.blame
-            said.append(Concern(("window", streams.stable[member.engine.rank]), f"casts wait at {member.id}: {whose}"))
-        return said + stream_concerns(member)
+            said.append(Waiting(("window", streams.stable[member.engine.rank]), f"casts wait at {member.id}: {whose}"))
+        return said + waiting_gaps(member)
 
     def explain(self, now: int, most: int | None = None) -> list[str]:
         """Why things wait, one sentence for each. With `most`, only the first are made, and only these take time."""
         if most is None:
-            concerns = self.concerns()
-            self._date(concerns, now)
+            waiting = self.waiting()
+            self._date(waiting, now)
         else:
-            concerns = list(islice(chain(self._standing(), message_concerns(self._member)), most))
+            waiting = list(islice(chain(self._standing(), waiting_messages(self._member)), most))
             known = self._since if len(self._since) < 2 * SAID_MAX else {}
-            self._date(concerns, now)
+            self._date(waiting, now)
             self._since = known | self._since  # what was not looked at keeps its date
-        return [self._say(concern, now) for concern in concerns]
+        return [self._say(one, now) for one in waiting]
 
     def explain_key(self, key: Key, now: int) -> str:
         """Why one message is not delivered here, or when it was, or that it is not known."""
-        concerns = self.concerns()
-        self._date(concerns, now)
+        waiting = self.waiting()
+        self._date(waiting, now)
         found = explain_key(self._member, key, self._reaches, now)
-        return self._say(found, now) if isinstance(found, Concern) else found
+        return self._say(found, now) if isinstance(found, Waiting) else found
 
     def slowest(self) -> Culprit | None:
         """The peer that holds the window shut."""
@@ -173,7 +173,7 @@ class Watch:
 
     # Looking.
 
-    def look(self, now: int) -> list[Stalled | Moving]:
+    def look(self, now: int) -> list[Stalled | Resumed]:
         """Look at what waits and which peer is slow. Returns what there is to report."""
         self.look_at = now + self._settings.look_ns
         self._looks += 1
@@ -187,43 +187,43 @@ class Watch:
         self._looked_at = now
         is_due = self._settings.stall_ns is not None and self._looks % _FULL_LOOKS == 0
         if is_moving and not self._stalled and not is_due:
-            concerns = self._standing()
+            waiting = self._standing()
             known = {key: since for key, since in self._since.items() if key[0] == "message"}
-            self._date(concerns, now)
+            self._date(waiting, now)
             self._since |= known
             return []
-        concerns = self.concerns()
-        self._date(concerns, now)
-        return self._bark(concerns, now) if self._settings.stall_ns is not None else []
+        waiting = self.waiting()
+        self._date(waiting, now)
+        return self._report(waiting, now) if self._settings.stall_ns is not None else []
 
     def renew_window(self) -> None:
         """A view was installed: its window is a new one, and so is its ordering."""
         self._hold = None
         self._was_refused = False
 
-    def _date(self, concerns: list[Concern], now: int) -> None:
+    def _date(self, waiting: list[Waiting], now: int) -> None:
         old = self._since
-        self._since = {c.key: c.since if c.since is not None else old.get(c.key, now) for c in concerns}
+        self._since = {one.key: one.since if one.since is not None else old.get(one.key, now) for one in waiting}
 
-    def _say(self, concern: Concern, now: int) -> str:
-        waited = now - self._since.get(concern.key, now)
-        return f"{concern.sentence} (for {waited / 1e9:.3f} s)."
+    def _say(self, one: Waiting, now: int) -> str:
+        waited = now - self._since.get(one.key, now)
+        return f"{one.sentence} (for {waited / 1e9:.3f} s)."
 
-    def _bark(self, concerns: list[Concern], now: int) -> list[Stalled | Moving]:
+    def _report(self, waiting: list[Waiting], now: int) -> list[Stalled | Resumed]:
         stall_ns = self._settings.stall_ns
         assert stall_ns is not None
         if self._stalled and not any(key in self._since for key in self._stalled):
             self._stalled = {}
             self._speak_ns = stall_ns
-            return [Moving(now - self._stalled_at)]
-        late = [c for c in concerns if now - self._since[c.key] >= self._speak_ns]
+            return [Resumed(now - self._stalled_at)]
+        late = [one for one in waiting if now - self._since[one.key] >= self._speak_ns]
         if not late:
             return []
         if not self._stalled:
-            self._stalled_at = min(self._since[c.key] for c in late)
-        self._stalled = dict.fromkeys(c.key for c in late)
+            self._stalled_at = min(self._since[one.key] for one in late)
+        self._stalled = dict.fromkeys(one.key for one in late)
         self._speak_ns *= 2
-        return [Stalled(tuple(self._say(c, now) for c in concerns if now - self._since[c.key] >= stall_ns))]
+        return [Stalled(tuple(self._say(one, now) for one in waiting if now - self._since[one.key] >= stall_ns))]
 
     def _look_at_window(self, now: int) -> None:
         member, settings = self._member, self._settings

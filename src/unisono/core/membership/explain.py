@@ -9,7 +9,7 @@ from unisono.core.membership.context import Context, Refused
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.participant import Participant
 from unisono.core.membership.states import BallotState, ParticipantState
-from unisono.core.waiting import Concern
+from unisono.core.waiting import Waiting
 
 WAITS_FOR = {
     BallotState.COLLECTING: "the answer",
@@ -45,7 +45,7 @@ def explain_standing(
     leave_at: int | None,
     met: int,
     refusal: Refused | None = None,
-) -> list[Concern]:
+) -> list[Waiting]:
     """What waits beside a view change. `met`: how many others have been met that have no view either."""
     me, p, settings = context.id, participant, context.settings
     said = []
@@ -56,17 +56,17 @@ def explain_standing(
             sentence = f"{me} has no view: it has met {met} others, and {settings.members_min} members must be there"
         else:
             sentence = f"{me} has no view: it has met {met} others, and looks for a group"
-        said.append(Concern(("join",), sentence, joined_at))
+        said.append(Waiting(("join",), sentence, joined_at))
     if leave_at is not None and not p.is_gone:
-        said.append(Concern(("leave",), f"{me} wants to leave, and the others have not agreed yet", leave_at))
+        said.append(Waiting(("leave",), f"{me} wants to leave, and the others have not agreed yet", leave_at))
     if departures.rests:
         rest = departures.rest_ns / 1e9
         sentence = f"{me} was evicted, and looks for the others in {rest:.3f} s"
         if not departures.is_drained:
             sentence += " at the latest, or when its application has drained"
-        said.append(Concern(("rest",), sentence))
+        said.append(Waiting(("rest",), sentence))
     elif p.charter is not None and settings.policy == "primary" and not p.charter.primary and not p.is_gone:
-        said.append(Concern(("read-only",), explain_read_only(context, p)))
+        said.append(Waiting(("read-only",), explain_read_only(context, p)))
     return said
 
 

@@ -73,7 +73,7 @@ from unisono.core.membership.states import BallotState, ParticipantState
 from unisono.core.membership.timing import ProposalTiming
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, View, ViewId
-from unisono.core.waiting import Concern
+from unisono.core.waiting import Waiting
 from unisono.core.wire.codec import Codec
 from unisono.core.wire.control import (
     CUT,
@@ -251,13 +251,13 @@ class Membership:
         """Why a view change has not finished, in one sentence; None if none is under way."""
         return explain_change(self._context, self._participant, self._ballot)
 
-    def concerns(self) -> list[Concern]:
+    def waiting(self) -> list[Waiting]:
         """All that waits here, beside messages."""
         met = len(self._contacts.good(self._context.now))
         since = (self._timing.joined_at, self._leave_at)
         said = explain_standing(self._context, self._participant, self._departures, *since, met, self.refusal)
         change = self.explain()
-        return said if change is None else [Concern(("view change",), change.rstrip(".")), *said]
+        return said if change is None else [Waiting(("view change",), change.rstrip(".")), *said]
 
     def explain_read_only(self) -> str:
         """Why the installed view is not primary, without a full stop."""

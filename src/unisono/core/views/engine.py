@@ -15,16 +15,14 @@ leaves is shown the remainder by `depart` instead.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from itertools import accumulate
 from operator import attrgetter
 
 from unisono.core.config import Config
 from unisono.core.errors import Contradiction, Misuse, PeerFault
-from unisono.core.ordering import MESSAGE_HEAD_BYTES, PACKET_HEAD_BYTES, AnyOrdering, Cut, Report, Wait
+from unisono.core.ordering import PACKET_HEAD_BYTES, AnyOrdering, Cut, Report, Wait
 from unisono.core.outbox import Effects, Fault, Note, NoteKind, Outbox
 from unisono.core.types import (
     DEFAULT,
@@ -43,6 +41,9 @@ from unisono.core.types import (
     View,
     ViewId,
 )
+from unisono.core.views.casting import Casting
+from unisono.core.views.gate import Gate
+from unisono.core.views.retained import Retained
 
 _is_safe = attrgetter("safe")
 INDEX_MAX = 2**63 - 1
@@ -80,28 +81,15 @@ class ViewEngine:
         self._out = Outbox(noting)
         self._noting = noting
         self._effects = Effects()
-        self._casting: list[
-            tuple[CastOptions, list[bytes]]
-        ] = []  # accepted, not yet submitted, by runs of like options
-        self._casting_count = 0
+        self.casting = Casting(config)
+        """Own messages that are not yet submitted, and the limits for them."""
         self._inbox: list[tuple[Rank, Packet]] = []  # received, not yet handed to the ordering
         self._partial = False  # some cast of this turn is not addressed to everyone
         self._events: list[
             Batch | Marker | Transition | View
         ] = []  # shown with the next effects, before that turn's deliveries
-        self._index = 0  # of the next own message, across views
         self.faulty: set[Rank] = set()  # of whom nothing more is taken in: what came in its name cannot be
         self._faults: list[Fault] = []
-        self._window = config.window_messages
-        self._unfinished = 0  # own messages accepted and not yet delivered here: what the window holds
-        self._casting_bytes = 0  # of what is accepted and not yet submitted, as the streams will count it
-        self.batch_bytes_max = config.batch_bytes_max
-        """A batch closes before it would exceed this; within what the group allows, each member may choose."""
-        self.casting_bytes_max = 1 << 62
-        """More is not accepted in one turn, during a view change, or while the ordering lets own batches wait to be cast; all
-        that may then leave at once. An empty queue takes a message of any size."""
-        self.copies_bytes_max = 1 << 62
-        """What the copies of one message may take, one for each member that it is addressed to."""
         self.delivered = 0
         """Messages that the ordering has delivered here, in all views; placeholders too."""
         self.given = 0
@@ -119,16 +107,14 @@ class ViewEngine:
         """Those of them that the gate for safe messages has let pass."""
         self.quiet_at: int | None = None
         """When the ordering may owe an acknowledgement."""
-        self._retained: list[list[Packet]] = []  # by origin: its numbered packets, in order
-        self._trimmed: list[int] = []  # by origin: how many before those are not kept any more
-        # In their order, but not yet safe; and what each needs.
-        self._gate: list[tuple[Batch, tuple[int, ...] | None]] = []
+        self._retained = Retained(0)
+        self._gate = Gate()
 
     # The inputs of a turn.
 
     def cast(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
         """Accept a message for the group. None: the window is full; try again after some deliveries."""
-        if not self.has_room:
+        if self.phase is Phase.IDLE or not self.casting.has_room(self.ordering.unsent_bytes):
             return None
         size = len(payload)
         if size > self.config.payload_bytes_max:
@@ -136,55 +122,32 @@ class ViewEngine:
                 f"a payload of {size} bytes is over the limit of {self.config.payload_bytes_max}: "
                 "cut it, or raise payload_bytes_max."
             )
-        copies = 1
-        if options is not DEFAULT:
-            self._check(options)
-            copies = len(options.to or (0,))  # each addressee gets its own
-            if copies * (size + PACKET_HEAD_BYTES) > self.copies_bytes_max:
-                raise Misuse(
-                    f"a message of {size} bytes to {copies} members takes more than the {self.copies_bytes_max} bytes that can be "
-                    "kept: name fewer at a time, leave `to` out, or raise kept_bytes_max."
-                )
-        self._casting_bytes += copies * (size + MESSAGE_HEAD_BYTES)
-        if self._casting and self._casting[-1][0] == options:
-            self._casting[-1][1].append(payload)
-        else:
-            self._casting.append((options, [payload]))
-            self._casting_bytes += copies * PACKET_HEAD_BYTES
-        self._casting_count += 1
-        self._unfinished += 1
-        self._index += 1
-        return Key(self.id, self._index - 1)
+        if options is DEFAULT:
+            return Key(self.id, self.casting.add(payload, options))
+        self._check(options)
+        copies = len(options.to or (0,))  # each addressee gets its own
+        if copies * (size + PACKET_HEAD_BYTES) > self.casting.copies_bytes_max:
+            raise Misuse(
+                f"a message of {size} bytes to {copies} members takes more than the "
+                f"{self.casting.copies_bytes_max} bytes that can be kept: name fewer at a time, leave `to` out, "
+                "or raise kept_bytes_max."
+            )
+        return Key(self.id, self.casting.add(payload, options, copies))
 
     def cast_marker(self, asks: bool, service: Service) -> Key | None:
         """Accept a marker: a message to no recipient. None: the window is full."""
         if not self.has_room:
             return None
-        payload = MARKER_PAYLOADS[asks]
-        self._casting.append((CastOptions((), service), [payload]))
-        self._casting_bytes += len(payload) + MESSAGE_HEAD_BYTES + PACKET_HEAD_BYTES
-        self._casting_count += 1
-        self._unfinished += 1
-        self._index += 1
-        return Key(self.id, self._index - 1)
+        return Key(self.id, self.casting.add(MARKER_PAYLOADS[asks], CastOptions((), service)))
 
     @property
     def room_messages(self) -> int:
         """How many messages the window takes now."""
-        return self._window - self._unfinished
+        return self.casting.room_messages
 
     def cast_many(self, payloads: list[bytes]) -> None:
         """Accept messages without options that are known to have room (`room_messages`) and to be small enough."""
-        count = len(payloads)
-        if self._casting and self._casting[-1][0] is DEFAULT:
-            self._casting[-1][1].extend(payloads)
-        else:
-            self._casting.append((DEFAULT, payloads))
-            self._casting_bytes += PACKET_HEAD_BYTES
-        self._casting_bytes += sum(map(len, payloads)) + MESSAGE_HEAD_BYTES * count
-        self._casting_count += count
-        self._unfinished += count
-        self._index += count
+        self.casting.add_many(payloads)
 
     def receive(self, sender: Rank, packet: Packet) -> None:
         """Take a packet of the current view. Once blocked, nothing of the old view is wanted any more."""
@@ -197,9 +160,20 @@ class ViewEngine:
         if self.own_shown:
             self.own_shown, self.own_safe = [], []
         if self.phase is Phase.RUNNING:
-            self._take_turn(now, out)
-        if out.to_all:
-            self._retain_own(out.to_all)
+            if self.casting.count and not self._is_read_only:
+                self._submit(out)
+            if self._inbox:
+                self._hand_over(now, out)
+            if self.quiet_at is not None and now >= self.quiet_at:
+                self.quiet_at = None
+                self.ordering.quiet(out)
+                if out.deliver:
+                    self._pass_gate(out)
+            self.ordering.end_turn(out)
+            if out.deliver:
+                self._pass_gate(out)
+            if out.to_all:
+                self._retain_own(out.to_all)
         effects.partial, self._partial = self._partial, False
         effects.events, self._events = self._events, []
         effects.casts, out.to_all = out.to_all, []
@@ -230,9 +204,7 @@ class ViewEngine:
 
     def retained(self, slot: Slot) -> Packet | None:
         """The packet of a slot as this member holds it, for one that misses it; a placeholder where it is not addressed."""
-        origin, number = slot
-        packets, at = self._retained[origin], number - 1 - self._trimmed[origin]
-        return packets[at] if 0 <= at < len(packets) else None
+        return self._retained.get(slot)
 
     def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
         """Take the agreed remainder of the view. It is shown with the next view, or by `depart`.
@@ -249,8 +221,7 @@ class ViewEngine:
         assert not self._out.to_all, "a view that is closed casts nothing"
         assert not self._out.to_one
         closing, self._out.deliver = self._out.deliver, []
-        self._remainder = [*(batch for batch, _ in self._gate), *closing]
-        self._gate.clear()
+        self._remainder = [*self._gate.empty(), *closing]
 
     def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
         """Show the remainder of the last view to a member that is not in the next one, because it leaves."""
@@ -302,9 +273,8 @@ class ViewEngine:
         chosen = previous is None and attributes is None  # by a person, so settings that do not fit are refused
         config = self.config if chosen else self.config.fitted(len(view))
         self.ordering = self._order(view, self.rank, config)
-        self._retained = [[] for _ in view.members]
-        self._trimmed = [0] * len(view)
-        self._gate = []
+        self._retained = Retained(len(view))
+        self._gate = Gate()
         self.quiet_at = None
         self.phase = Phase.RUNNING
         self._events.append(view)
@@ -320,14 +290,11 @@ class ViewEngine:
 
     def slots(self, origin: Rank) -> int:
         """How many slots of an origin were taken in here."""
-        return self._trimmed[origin] + len(self._retained[origin])
+        return self._retained.slots(origin)
 
     def trim(self, origin: Rank, slots: int) -> None:
         """Every member has taken in so many slots of an origin: nobody will ask for them."""
-        surplus = slots - self._trimmed[origin]
-        if surplus > 0:
-            del self._retained[origin][:surplus]
-            self._trimmed[origin] = slots
+        self._retained.trim(origin, slots)
 
     def settle_own(self, index: int) -> None:
         """All own messages below this index are stable: whom they were for does not matter any more."""
@@ -346,27 +313,13 @@ class ViewEngine:
     @property
     def is_gated(self) -> bool:
         """Whether messages wait to be safe."""
-        return bool(self._gate)
+        return bool(self._gate.waiting)
 
     def release(self, taken: Sequence[int], taken_by_all: Sequence[int]) -> None:
-        """Show what has become safe, with the next `drain`.
-
-        A message waits until every member's ordering has taken in all that this one had taken in when it delivered it, so
-        that no view change can lose it. `taken` is how many packets of each origin that is now.
-        """
-        if self._gate[-1][1] is None:
-            needs = tuple(taken)
-            self._gate = [(batch, needs if needed is None else needed) for batch, needed in self._gate]
-        passing: list[Batch] = []
-        for batch, needed in self._gate:
-            if batch.safe and any(n > have for n, have in zip(needed or (), taken_by_all, strict=True)):
-                break
-            passing.append(batch)
-            if batch.safe and batch.origin == self.rank:
-                self.own_safe.append((batch.first, batch.first + batch.count))
-        if passing:
-            del self._gate[: len(passing)]
-            self._show(passing)
+        """Show what has become safe, with the next `drain`. `taken`: how many packets of each origin are taken in here."""
+        passing = self._gate.release(taken, taken_by_all)
+        self.own_safe += [(b.first, b.first + b.count) for b in passing if b.safe and b.origin == self.rank]
+        self._show(passing)
 
     def shown(self) -> Effects:
         """What `release` has shown, as effects of the turn that was drained before it."""
@@ -383,7 +336,7 @@ class ViewEngine:
 
     def gated(self) -> Sequence[tuple[Batch, tuple[int, ...] | None]]:
         """What is ordered here and waits to be safe, and how many packets of each origin all must have taken in for it."""
-        return self._gate
+        return self._gate.waiting
 
     def reaches(self) -> dict[MemberId, int]:
         """By member of the view: up to which index its messages were delivered here; 0: none that is known of."""
@@ -402,82 +355,41 @@ class ViewEngine:
     @property
     def has_input(self) -> bool:
         """Whether something waits for the next turn."""
-        return bool(self._casting or self._inbox)
+        return bool(self.casting.count or self._inbox)
 
     @property
     def has_room(self) -> bool:
         """Whether the window takes another message. Before the first view it takes none."""
-        if self.phase is Phase.IDLE:
-            return False
-        waiting_bytes = self._casting_bytes + self.ordering.unsent_bytes
-        return self._unfinished < self._window and waiting_bytes < self.casting_bytes_max
-
-    @property
-    def waiting_bytes(self) -> int:
-        """What is accepted and not yet submitted, as the streams will count it."""
-        return self._casting_bytes
+        return self.phase is not Phase.IDLE and self.casting.has_room(self.ordering.unsent_bytes)
 
     @property
     def accepted(self) -> int:
         """How many own messages were accepted so far, in all views."""
-        return self._index
+        return self.casting.index
 
     @property
     def submitted(self) -> int:
         """How many of them the ordering was given."""
-        return self._index - self._casting_count
+        return self.casting.submitted
 
     @property
     def unfinished(self) -> int:
         """How many own messages are cast and not yet delivered here."""
-        return self._unfinished
+        return self.casting.unfinished
 
     # Inside a turn.
 
-    def _take_turn(self, now: int, out: Outbox) -> None:
-        if self._casting and not self._is_read_only:
-            self._submit(out)
-        if self._inbox:
-            self._hand_over(now, out)
-        if self.quiet_at is not None and now >= self.quiet_at:
-            self.quiet_at = None
-            self.ordering.quiet(out)
-            if out.deliver:
-                self._pass_gate(out)
-        self.ordering.end_turn(out)
-        if out.deliver:
-            self._pass_gate(out)
-
     def _submit(self, out: Outbox) -> None:
         """What was cast becomes batches: one where options and limits allow it."""
-        casting, self._casting = self._casting, []
-        first = self._index - self._casting_count
-        self._casting_count = self._casting_bytes = 0
-        for options, payloads in casting:
-            for some in (payloads,) if len(payloads) == 1 else self._cut(payloads):
-                batch = self._batch(first, some, options)
-                first += len(some)
-                mark = len(out.notes)
-                self.ordering.submit(batch, out)
-                if self._noting:
-                    self._note_cast(mark, batch)
-                if out.deliver:
-                    self._pass_gate(out)
+        for first, payloads, options in self.casting.take():
+            batch = self._batch(first, payloads, options)
+            mark = len(out.notes)
+            self.ordering.submit(batch, out)
+            if self._noting:
+                self._note_cast(mark, batch)
+            if out.deliver:
+                self._pass_gate(out)
         self.quiet_at = None  # an own cast acknowledges whatever was received before this turn
-
-    def _cut(self, payloads: list[bytes]) -> list[list[bytes]]:
-        """Cut one run of messages where the limits of a batch are."""
-        messages_max, bytes_max = self.config.batch_messages_max, self.batch_bytes_max
-        if len(payloads) <= messages_max and sum(map(len, payloads)) <= bytes_max:
-            return [payloads]
-        ends = list(accumulate(map(len, payloads)))
-        pieces: list[list[bytes]] = []
-        start = size = 0
-        while start < len(payloads):  # one message alone may exceed the limit of bytes
-            stop = min(max(bisect_right(ends, size + bytes_max), start + 1), start + messages_max)
-            pieces.append(payloads[start:stop])
-            start, size = stop, ends[stop - 1]
-        return pieces
 
     def _batch(self, first: int, payloads: Sequence[bytes], options: CastOptions) -> Batch:
         # What was cast under another order may ask for a service that this one does not carry.
@@ -491,7 +403,7 @@ class ViewEngine:
 
     def _hand_over(self, now: int, out: Outbox) -> None:
         inbox, self._inbox = self._inbox, []
-        receive, numbered, retained = self.ordering.receive, self._numbered, self._retained
+        receive, numbered, retained = self.ordering.receive, self._numbered, self._retained.packets
         for sender, packet in inbox:
             if self.faulty and sender in self.faulty:
                 continue
@@ -532,7 +444,7 @@ class ViewEngine:
             raise PeerFault("a cut comes with a batch that no member casts")
 
     def _retain_own(self, packets: Sequence[Packet]) -> None:
-        own, numbered = self._retained[self.rank], self._numbered
+        own, numbered = self._retained.packets[self.rank], self._numbered
         for packet in packets:
             if type(packet) in numbered:
                 own.append(packet)
@@ -540,9 +452,10 @@ class ViewEngine:
     def _pass_gate(self, out: Outbox) -> None:
         """What the ordering has delivered is shown now, unless it is safe or behind something that is."""
         batches, out.deliver = out.deliver, []
-        if self._gate or any(map(_is_safe, batches)):
-            passing = 0 if self._gate else next(at for at, batch in enumerate(batches) if batch.safe)
-            self._gate += [(batch, None) for batch in batches[passing:]]
+        is_shut = bool(self._gate.waiting)
+        if is_shut or any(map(_is_safe, batches)):
+            passing = 0 if is_shut else next(at for at, batch in enumerate(batches) if batch.safe)
+            self._gate.hold(batches[passing:])
             del batches[passing:]
         self._show(batches)
 
@@ -557,7 +470,7 @@ class ViewEngine:
                 reach[batch.origin] = end
             self.delivered += batch.count
             if batch.origin == self.rank:
-                self._unfinished -= batch.count
+                self.casting.unfinished -= batch.count
                 self.own_shown.append((batch.first, end))
                 if batch.to is not None:
                     members = tuple(self.view.members[rank] for rank in batch.to)

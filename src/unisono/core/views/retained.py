@@ -1,0 +1,33 @@
+"""The numbered packets of a view, kept for members that may miss them at the end of it."""
+
+from __future__ import annotations
+
+from unisono.core.types import Packet, Rank, Slot
+
+
+class Retained:
+    """By origin, the packets of its slots, in order, without those that every member has taken in."""
+
+    __slots__ = ("_trimmed", "packets")
+
+    def __init__(self, size: int) -> None:
+        self.packets: list[list[Packet]] = [[] for _ in range(size)]
+        """By origin: the engine appends each numbered packet that it takes in or casts."""
+        self._trimmed = [0] * size  # by origin: how many before those are not kept any more
+
+    def get(self, slot: Slot) -> Packet | None:
+        """The packet of a slot, if it was taken in and is still kept."""
+        origin, number = slot
+        packets, at = self.packets[origin], number - 1 - self._trimmed[origin]
+        return packets[at] if 0 <= at < len(packets) else None
+
+    def slots(self, origin: Rank) -> int:
+        """How many slots of an origin were taken in."""
+        return self._trimmed[origin] + len(self.packets[origin])
+
+    def trim(self, origin: Rank, slots: int) -> None:
+        """Forget the first slots of an origin, up to this number of them: every member has taken them in."""
+        surplus = slots - self._trimmed[origin]
+        if surplus > 0:
+            del self.packets[origin][:surplus]
+            self._trimmed[origin] = slots
