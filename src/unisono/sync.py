@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from unisono.core.errors import Misuse
-from unisono.core.member.comparison import Check
+from unisono.core.member import Check
 from unisono.core.types import Key, MemberId, Service, ViewId, addressees
 from unisono.runtime import group as asynchronous
 from unisono.runtime import receipts

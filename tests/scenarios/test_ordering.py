@@ -16,7 +16,7 @@ from unisono.core.errors import PeerFault
 from unisono.core.events import Entered
 from unisono.core.member import member as member_module
 from unisono.core.ordering import AnyOrdering
-from unisono.core.outbox import Effects
+from unisono.core.outbox import EngineEffects
 from unisono.core.types import Batch, CastOptions, Packet, Rank, Service, View
 from unisono.core.views.engine import Phase, ViewEngine
 from unisono.core.wire.control import Notice
@@ -382,7 +382,7 @@ def test_b10_casts_from_inside_a_delivery_while_a_view_change_waits(order: str) 
 class SubmitsWhileBlocked(ViewEngine):
     """Hands casts to an ordering that has given its report."""
 
-    def drain(self, now: int) -> Effects:
+    def drain(self, now: int) -> EngineEffects:
         phase, self.phase = self.phase, Phase.RUNNING
         effects = super().drain(now)
         self.phase = phase

@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from unisono.core.outbox import Effects, NoteKind
+from unisono.core.outbox import EngineEffects, NoteKind
 from unisono.core.types import MemberId
 from unisono.sim.measure import Measures, Meter
 from unisono.sim.scenario import Scenario, Source
@@ -22,7 +22,7 @@ class DeliveryTimes:
     def __init__(self) -> None:
         self.of: dict[MemberId, dict[tuple[int, int], int]] = {}
 
-    def turn(self, now: int, member: MemberId, effects: Effects) -> None:
+    def turn(self, now: int, member: MemberId, effects: EngineEffects) -> None:
         for note in effects.notes:
             if note.kind is NoteKind.DELIVER and note.batch is not None:
                 for index in range(note.batch.first, note.batch.first + note.batch.count):

@@ -10,7 +10,7 @@ from tests.harness import A, B, C, make_view
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
-from unisono.core.outbox import Effects, NoteKind
+from unisono.core.outbox import EngineEffects, NoteKind
 from unisono.core.types import Batch, CastOptions, Key, MemberId, Packet, Service
 from unisono.core.views.engine import ViewEngine, packet_for
 from unisono.orders import abcast, agreed, causal, fifo, sequencer
@@ -43,13 +43,13 @@ def abcast_data(number: int) -> Packet:
     return abcast.Data(number, batch(B, number - 1, Service.TOTAL))
 
 
-def shape(effects: Effects) -> list[tuple[int, int]]:
+def shape(effects: EngineEffects) -> list[tuple[int, int]]:
     """The batches that leave: where each begins and how many messages it has."""
     batches = [getattr(packet, "batch", None) for packet in effects.casts]
     return [(b.first, b.count) for b in batches if b is not None]
 
 
-def payloads(effects: Effects) -> list[bytes]:
+def payloads(effects: EngineEffects) -> list[bytes]:
     """What the application is shown."""
     shown = [event for event in effects.events if isinstance(event, Batch)]
     return [payload for event in shown for payload in event.payloads or ()]
@@ -351,7 +351,7 @@ def test_a_packet_for_everyone_is_shared() -> None:
 # Notes.
 
 
-def kinds(effects: Effects) -> list[tuple[NoteKind, int | None]]:
+def kinds(effects: EngineEffects) -> list[tuple[NoteKind, int | None]]:
     return [(note.kind, note.batch.origin if note.batch is not None else None) for note in effects.notes]
 
 

@@ -40,6 +40,25 @@ IMPORTED_BY = {
     "papers": {"papers", "cli"},
 }
 
+ROOMS = (
+    "core.streams", "core.views", "core.membership", "core.member",
+    "runtime.journal", "trace.diagram", "services.transfer",
+)  # fmt: skip
+"""Rooms whose door names what others may use. (The modules of `core.wire` are vocabularies: each is a door.)"""
+
+MAY_TOUCH_PRIVATES = {
+    "src/unisono/pipeline/session.py",  # Spark's, which has no public way
+    "src/unisono/runtime/faulty.py",  # a member at fault by hand, for the programs of the papers
+    "src/unisono/papers/causal.py",  # shows the vectors of the paper's program
+    "src/unisono/runtime/netcheck.py",
+    "src/unisono/sim/explore/views_post.py",
+}
+MAY_REPEAT_NAMES = {
+    "unisono.orders",  # each protocol has packets of its own, named as its paper names them
+    "unisono.sim",
+    "unisono.sim.explore",  # two models of one search
+}
+
 # Put together from pieces, or this file would find itself.
 REGISTRIES = [
     "pypi" + ".org",
@@ -167,6 +186,89 @@ def heavy_imports(files: Sequence[Path]) -> list[str]:
     ]
 
 
+def side_doors(files: Sequence[Path]) -> list[str]:
+    """What lies in a room is imported through its door, except by the room itself."""
+    return [
+        f"{where(path, found.line)}: {room} has a door; do not import {found.name}"
+        for path in product(files)
+        for found in imports_of(path)
+        for room in ROOMS
+        if found.name.startswith(f"unisono.{room}.")
+        and ".".join(module_parts(path)[1:]) != f"{room}.__init__"
+        and not ".".join(module_parts(path)).startswith(f"unisono.{room}.")
+        and (
+            ROOT / "src/unisono" / room.replace(".", "/") / (found.name.split(".")[room.count(".") + 2] + ".py")
+        ).exists()
+    ]
+
+
+def circles_in_core(files: Sequence[Path]) -> list[str]:
+    """No two modules of the core import each other, by any way round, not even for their types."""
+    modules = {".".join(module_parts(path)).removesuffix(".__init__"): path for path in product(files)}
+    core = {name: path for name, path in modules.items() if part_of(path) == "core"}
+    imports = {
+        name: {
+            target
+            for found in imports_of(path)
+            for target in (found.name, found.name.rpartition(".")[0])
+            if target in core and target != name
+        }
+        for name, path in core.items()
+        if path.name != "__init__.py"
+    }
+
+    def reachable(start: str) -> set[str]:
+        seen: set[str] = set()
+        ahead = [start]
+        while ahead:
+            for name in imports.get(ahead.pop(), ()):
+                if name not in seen:
+                    seen.add(name)
+                    ahead.append(name)
+        return seen
+
+    return [
+        f"{where(core[name], 1)}: {name} imports itself, by way of others"
+        for name in imports
+        if name in reachable(name)
+    ]
+
+
+def foreign_privates(files: Sequence[Path]) -> list[str]:
+    """No object touches the underscored names of another one. (Named tuples have public methods that look like them.)"""
+
+    def is_foreign(node: ast.AST) -> bool:
+        return (
+            isinstance(node, ast.Attribute)
+            and re.match(r"_[a-z]", node.attr) is not None
+            and node.attr not in {"_replace", "_asdict", "_fields", "_make"}
+            and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "other", "os", "sys"))
+            and not (isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "super")
+        )
+
+    return [
+        f"{where(path, node.lineno)}: touches {ast.unparse(node)}"
+        for path in product(files)
+        if str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name) not in MAY_TOUCH_PRIVATES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and is_foreign(node)
+    ]
+
+
+def names_used_twice(files: Sequence[Path]) -> list[str]:
+    """Within a package a class name is used once."""
+    seen: dict[tuple[str, str], Path] = {}
+    found = []
+    for path in product(files):
+        package = ".".join(module_parts(path)[:-1])
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and package not in MAY_REPEAT_NAMES:
+                first = seen.setdefault((package, node.name), path)
+                if first != path:
+                    found.append(f"{where(path, node.lineno)}: {package} has a {node.name} in {first.name}, too")
+    return found
+
+
 def foreign_places(files: Sequence[Path]) -> list[str]:
     """No file names a package registry or a directory of somebody's machine."""
 
@@ -224,6 +326,10 @@ CHECKS: list[Check] = [
     impure_imports,
     wrong_way_imports,
     heavy_imports,
+    side_doors,
+    circles_in_core,
+    foreign_privates,
+    names_used_twice,
     foreign_places,
     empty_assertions,
     pickles,
@@ -281,6 +387,10 @@ FAULTS: list[tuple[Check, str, str]] = [
     (heavy_imports, "src/unisono/trace/schema.py", "from unisono.core import types"),
     (heavy_imports, "src/unisono/trace/schema.py", "def f():\n    import pyarrow"),
     (heavy_imports, "src/unisono/trace/a.py", "import pyarrow.parquet"),
+    (side_doors, "src/unisono/runtime/a.py", "from unisono.core.streams.streams import Streams"),
+    (side_doors, "src/unisono/core/member/a.py", "from unisono.core.views import engine"),
+    (foreign_privates, "src/unisono/core/a.py", "def f(member):\n    return member._view"),
+    (foreign_privates, "src/unisono/core/a.py", "self.streams._window = 3"),
     *((foreign_places, "docs/a.md", f"see {host}") for host in REGISTRIES),
     (foreign_places, "requirements/a.txt", "--find-links=/" + "root/wheels"),
     (foreign_places, "a.toml", 'path = "/' + 'work/main"'),
@@ -310,6 +420,11 @@ LEGAL: list[tuple[Check, str, str]] = [
     (wrong_way_imports, "src/unisono/papers/a.py", "from unisono.cli.keyboard import Keyboard"),
     (heavy_imports, "src/unisono/trace/schema.py", "from __future__ import annotations\nimport enum"),
     (heavy_imports, "src/unisono/trace/a.py", "def f():\n    import pyarrow"),
+    (side_doors, "src/unisono/runtime/a.py", "from unisono.core.streams import Streams"),
+    (side_doors, "src/unisono/core/streams/a.py", "from unisono.core.streams.streams import Streams"),
+    (circles_in_core, "src/unisono/core/a.py", "from unisono.core import b"),
+    (foreign_privates, "src/unisono/core/a.py", "self._view = super()._view\nrow._replace(a=1)"),
+    (names_used_twice, "src/unisono/core/a.py", "class A: ...\nclass B: ..."),
     (foreign_places, "docs/a.md", "see docs/" + "work/plan.md"),
     (empty_assertions, "tests/unit/test_a.py", "assert 1 + 1 == 2"),
     (pickles, "src/unisono/trace/a.py", "import json"),
@@ -334,8 +449,27 @@ def test_what_is_legal_is_left_alone(check: Check, name: str, text: str, tmp_pat
     assert check(plant(tmp_path, name, text)) == []
 
 
+def test_two_modules_that_import_each_other_are_found(tmp_path: Path) -> None:
+    planted = [
+        *plant(tmp_path, "src/unisono/core/a.py", "from unisono.core.b import B"),
+        *plant(tmp_path, "src/unisono/core/b.py", "if TYPE_CHECKING:\n    from unisono.core.c import C"),
+        *plant(tmp_path, "src/unisono/core/c.py", "from unisono.core import a"),
+    ]
+    assert len(circles_in_core(planted)) == 3
+    assert circles_in_core(planted[:2]) == []
+
+
+def test_a_class_name_that_a_package_uses_twice_is_found(tmp_path: Path) -> None:
+    planted = [
+        *plant(tmp_path, "src/unisono/core/a.py", "class A: ..."),
+        *plant(tmp_path, "src/unisono/core/b.py", "class A: ..."),
+        *plant(tmp_path, "src/unisono/sim/b.py", "class A: ..."),
+    ]
+    assert len(names_used_twice(planted)) == 1
+
+
 def test_every_check_has_a_planted_fault() -> None:
-    assert {check for check, _, _ in FAULTS} == set(CHECKS)
+    assert {check for check, _, _ in FAULTS} | {names_used_twice, circles_in_core} == set(CHECKS)
 
 
 def test_binary_files_are_skipped(tmp_path: Path) -> None:

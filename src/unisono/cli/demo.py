@@ -22,7 +22,7 @@ from unisono.orders.registry import DEFAULT_ORDER
 from unisono.pipeline.session import plain_errors
 from unisono.sim.files import write_whole
 from unisono.trace.checks.judge import judge
-from unisono.trace.diagram.drawing import render
+from unisono.trace.diagram import render
 from unisono.trace.promises import promises
 from unisono.trace.reader import close_killed, read
 from unisono.trace.schema import VIEW, Event

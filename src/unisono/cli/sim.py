@@ -29,7 +29,7 @@ from unisono.sim.swarm import SwarmFailure
 from unisono.sim.swarm import swarm as run_swarm
 from unisono.sim.units import format_duration, parse_duration
 from unisono.sim.workload import describe
-from unisono.trace.diagram.drawing import cut_window, render
+from unisono.trace.diagram import cut_window, render
 from unisono.trace.promises import promises
 
 app = typer.Typer(help="Simulate, explore and attack the protocols in virtual time.", no_args_is_help=True)

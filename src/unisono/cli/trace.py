@@ -19,7 +19,7 @@ from unisono.core.text import shorten
 from unisono.sim.files import write_whole
 from unisono.sim.units import parse_duration
 from unisono.trace.checks.judge import CHECKERS, Result, Verdict, judge_all
-from unisono.trace.diagram.drawing import cut_window, render
+from unisono.trace.diagram import cut_window, render
 from unisono.trace.promises import SHOWN
 from unisono.trace.reader import close_killed, read
 from unisono.trace.schema import CAST, DELIVER, VIEW, Event

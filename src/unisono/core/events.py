@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.departure import Arrival, Cause, Departure, Origin
-from unisono.core.membership.context import Evicted, Left, Outlived, Refused
+from unisono.core.membership import Evicted, Left, Outlived, Refused
 from unisono.core.outbox import Note, Pledge
 from unisono.core.text import one_line, shorten
 from unisono.core.types import Batch, MemberId, Transition, View, ViewId
-from unisono.core.wire.control import Charter, part_of
+from unisono.core.wire import Charter, part_of
 
 LINE_LETTERS_MAX = 4_000
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, Type
 from unisono.core.config import Config
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire.codec import Layout
+from unisono.core.wire import Layout
 
 
 class Report(Protocol):

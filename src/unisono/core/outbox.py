@@ -1,4 +1,4 @@
-"""Where outputs pile up: an ordering writes into an `Outbox`, a member hands `Effects` to its driver once a turn."""
+"""Where outputs pile up: an ordering writes into an `Outbox`, the engine of a view hands out `EngineEffects` once a turn."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class Fault(NamedTuple):
     is_certain: bool  # no lie of another member can have led to it
 
 
-class Effects:
-    """What a driver must do after a turn, strictly top to bottom: persist, send, show the application, arm the timer.
+class EngineEffects:
+    """What follows from a turn of the engine, strictly top to bottom: persist, send, show the application, arm the timer.
 
     The lists are the driver's to keep; the object itself is used again for the member's next turn.
     """

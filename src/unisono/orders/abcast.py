@@ -35,7 +35,7 @@ from typing import NamedTuple
 from unisono.core.config import Config
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Rank, View
-from unisono.core.wire.codec import BATCH, LIST, RANK, ROW, SLOT, U64, Layout
+from unisono.core.wire import BATCH, LIST, RANK, ROW, SLOT, U64, Layout
 from unisono.orders.stamps import Stamp, Stamped
 
 

@@ -32,7 +32,7 @@ from unisono.core.errors import PeerFault
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire.codec import BATCH, SLOT, VECTOR, Layout
+from unisono.core.wire import BATCH, SLOT, VECTOR, Layout
 from unisono.orders.holdback import (
     VECTOR_REPORT_WIRE,
     Held,

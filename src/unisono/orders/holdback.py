@@ -12,7 +12,7 @@ from unisono.core.config import Config
 from unisono.core.errors import PeerFault
 from unisono.core.ordering import Report
 from unisono.core.types import Packet, Rank
-from unisono.core.wire.codec import ALL, RANK, ROW, SLOT, U64, VECTOR, Layout
+from unisono.core.wire import ALL, RANK, ROW, SLOT, U64, VECTOR, Layout
 
 FORGET_MIN = 4_096
 """So many batches are forgotten at once, by an order that keeps some of what everyone has delivered."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
-from unisono.core.wire.codec import Codec
+from unisono.core.wire import Codec
 from unisono.orders.abcast import Abcast
 from unisono.orders.all_ack import AllAck
 from unisono.orders.causal import Causal

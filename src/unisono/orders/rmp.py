@@ -56,7 +56,7 @@ from unisono.core.errors import Contradiction, PeerFault
 from unisono.core.ordering import Ordering, Wait, weigh
 from unisono.core.outbox import Outbox, Pledge
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire.codec import BATCH, SLOT, U64, Layout
+from unisono.core.wire import BATCH, SLOT, U64, Layout
 from unisono.orders.holdback import AHEAD_MAX, reach_max
 from unisono.orders.rmp_lock import GroupLock
 from unisono.orders.rmp_recovery import CUT_WIRE, REPORT_WIRE, RmpCut, RmpReport, recover

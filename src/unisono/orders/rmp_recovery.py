@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from unisono.core.errors import PeerFault
 from unisono.core.types import Rank, Slot
-from unisono.core.wire.codec import SLOTS, U64, VECTOR, Layout
+from unisono.core.wire import SLOTS, U64, VECTOR, Layout
 from unisono.orders.holdback import longest_held
 
 

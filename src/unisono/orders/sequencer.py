@@ -38,7 +38,7 @@ from unisono.core.errors import PeerFault
 from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
-from unisono.core.wire.codec import ALL, BATCH, RANK, RANKS, ROW, SLOT, SLOTS, U64, VECTOR, Layout
+from unisono.core.wire import ALL, BATCH, RANK, RANKS, ROW, SLOT, SLOTS, U64, VECTOR, Layout
 from unisono.orders.holdback import AHEAD_MAX, FORGET_MIN, longest_held
 
 SEQUENCER: Rank = 0

@@ -34,7 +34,7 @@ from unisono.core.config import Config
 from unisono.core.errors import Contradiction, PeerFault
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Rank, View
-from unisono.core.wire.codec import BATCH, LIST, ROW, SLOT, STAMP, STAMPS, U64, VECTOR, Layout
+from unisono.core.wire import BATCH, LIST, ROW, SLOT, STAMP, STAMPS, U64, VECTOR, Layout
 from unisono.orders.stamps import Stamp, Stamped
 
 

@@ -15,11 +15,9 @@ from unisono.cli.session import attend
 from unisono.cli.streams import to_bytes, to_text
 from unisono.core.errors import Misuse
 from unisono.core.events import Happening
-from unisono.core.member.member import Member
-from unisono.core.member.settings import Settings
-from unisono.core.membership.detector import DetectorSettings
-from unisono.core.membership.settings import MembershipSettings
-from unisono.core.streams.settings import StreamSettings
+from unisono.core.member import Member, Settings
+from unisono.core.membership import DetectorSettings, MembershipSettings
+from unisono.core.streams import StreamSettings
 from unisono.core.types import Batch, MemberId
 from unisono.orders.causal import Causal
 from unisono.papers.by_hand import Prompts

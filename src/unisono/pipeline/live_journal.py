@@ -17,8 +17,19 @@ from unisono.pipeline.live_plain import plain_rows, plainly
 from unisono.pipeline.live_rows import fields_of, record_batches
 from unisono.pipeline.session import PipelineError
 from unisono.runtime.errors import JournalError
-from unisono.runtime.journal.format import Delivered, Missing, Row, Viewed
-from unisono.runtime.journal.reader import BEGINNING, Limits, Place, Reader, Stretch, end_now, read_stretch
+from unisono.runtime.journal import (
+    BEGINNING,
+    Delivered,
+    Limits,
+    Missing,
+    Place,
+    Reader,
+    Row,
+    Stretch,
+    Viewed,
+    end_now,
+    read_stretch,
+)
 
 if TYPE_CHECKING:
     import pyarrow

@@ -25,9 +25,18 @@ from unisono.pipeline.live_options import Options
 from unisono.pipeline.live_plain import plain_rows, plainly
 from unisono.pipeline.live_rows import fields_of, record_batches
 from unisono.runtime.errors import JournalError
-from unisono.runtime.journal.merge import Ends, JournalMerge, JournalPiece, ends_now, read_piece
-from unisono.runtime.journal.reader import Limits, Place, Reader, Stretch
-from unisono.runtime.journal.segments import segment_path
+from unisono.runtime.journal import (
+    Ends,
+    JournalMerge,
+    JournalPiece,
+    Limits,
+    Place,
+    Reader,
+    Stretch,
+    ends_now,
+    read_piece,
+    segment_path,
+)
 
 if TYPE_CHECKING:
     import pyarrow

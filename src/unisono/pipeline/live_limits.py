@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from unisono.pipeline.live_options import Options
-from unisono.runtime.journal.reader import Limits
+from unisono.runtime.journal import Limits
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow

@@ -9,7 +9,7 @@ import time
 import unisono
 from unisono.pipeline.live_options import Options
 from unisono.pipeline.session import PipelineError
-from unisono.runtime.journal.disk import Locked
+from unisono.runtime.journal import Locked
 
 TAKE_OVER_S = 10.0
 """How long the journal may still be held by the observer of a query that was just killed."""

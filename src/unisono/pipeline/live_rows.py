@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from unisono.runtime.journal.format import Delivered, Row, Viewed
+from unisono.runtime.journal import Delivered, Row, Viewed
 
 if TYPE_CHECKING:
     import pyarrow

@@ -17,7 +17,7 @@ from unisono.runtime.errors import Closed
 from unisono.runtime.home import Home
 from unisono.runtime.inbox import Inbox
 from unisono.runtime.receipts import DatagramReceipt, Receipt, Receipts
-from unisono.services.transfer.transfer import Transfer
+from unisono.services.transfer import Transfer
 
 BREATH_BYTES = 224 << 10
 """After casting this much without a pause, the event loop runs once."""

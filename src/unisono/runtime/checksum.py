@@ -10,7 +10,8 @@ from collections.abc import Callable
 from zlib import crc32
 
 from unisono.core.types import MemberId
-from unisono.core.wire.frame import HEAD_BYTES, VERSION, group_tag
+from unisono.core.wire import group_tag
+from unisono.core.wire.frame import HEAD_BYTES, VERSION
 
 CHECKSUM_BYTES = 4
 CHECKED_BYTES_MAX = 9_216

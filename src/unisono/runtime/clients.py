@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse, UnisonoError
-from unisono.core.membership.detector import DetectorSettings
+from unisono.core.membership import DetectorSettings
 from unisono.core.types import Batch, Key, MemberId
 from unisono.core.types import View as CoreView
 from unisono.environment import Environment, Port

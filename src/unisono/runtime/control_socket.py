@@ -43,14 +43,14 @@ _KEY = re.compile(r"(?P<address>.+?)(?:#(?P<life>[0-9a-f]+))?:(?P<index>[0-9]+)"
 Answerer = Callable[[Mapping[str, Any]], Any]
 
 
-class Place(NamedTuple):
+class SocketFolder(NamedTuple):
     """Where a member puts its socket; `warning` says what was wrong with the folder that is used otherwise."""
 
     folder: Path
     warning: str | None
 
 
-def find_place(environment: Mapping[str, str] = os.environ) -> Place:
+def find_place(environment: Mapping[str, str] = os.environ) -> SocketFolder:
     """The folder of this user's sockets, made if it is not there; another one if it is not this user's alone."""
     folder = _usual_folders(environment)[0]
     try:
@@ -59,7 +59,7 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place:
     except OSError as error:
         trouble = f"cannot be made ({error.strerror})"
     if trouble is None:
-        return Place(folder, None)
+        return SocketFolder(folder, None)
     try:
         another = next(_random_folders(), None) or Path(tempfile.mkdtemp(prefix=f"unisono-{os.getuid()}-"))
     except OSError as error:
@@ -67,7 +67,7 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place:
             f"the folder {folder} for control sockets {trouble}, and none can be made in {tempfile.gettempdir()}: "
             f"{error.strerror}. Set XDG_RUNTIME_DIR to a folder of your own."
         ) from error
-    return Place(
+    return SocketFolder(
         another,
         f"the folder {folder} for control sockets {trouble}; {another} is used instead. Remove it, or set XDG_RUNTIME_DIR to a "
         "folder of your own.",

@@ -12,7 +12,7 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from unisono.core.errors import Misuse
-from unisono.core.member.comparison import Check
+from unisono.core.member import Check
 from unisono.core.types import DEFAULT, CastOptions, Key, MemberId, Service, ViewId, addressees
 from unisono.runtime.errors import Closed, TimedOut
 from unisono.runtime.events import Delivery, Event, View

@@ -17,7 +17,7 @@ import os
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from unisono.core.wire.frame import group_tag
+from unisono.core.wire import group_tag
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from unisono.core.errors import Misuse
 from unisono.core.events import Entered, Happening
 from unisono.core.types import Batch
-from unisono.services.transfer.transfer import Transfer
+from unisono.services.transfer import Transfer
 
 if TYPE_CHECKING:
     from unisono.runtime.clients import Desk

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from unisono.core.errors import Misuse
-from unisono.core.wire.frame import HEAD_BYTES, group_tag
+from unisono.core.wire import group_tag
+from unisono.core.wire.frame import HEAD_BYTES
 from unisono.runtime.addresses import Endpoint, bind, bind_first, bound_endpoint
 from unisono.runtime.udp import UdpSocket
 

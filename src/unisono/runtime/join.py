@@ -12,8 +12,7 @@ from typing import Any
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.events import Happening
 from unisono.core.incarnation import begin_life, highest_credible
-from unisono.core.member.member import Member
-from unisono.core.member.settings import Settings
+from unisono.core.member import Member, Settings
 from unisono.core.types import MemberId
 from unisono.environment import Environment, Port
 from unisono.orders.registry import ORDERS
@@ -24,7 +23,7 @@ from unisono.runtime.checksum import CHECKSUM_BYTES
 from unisono.runtime.errors import Outdated, TimedOut
 from unisono.runtime.group import Group
 from unisono.runtime.hub import find_hub
-from unisono.runtime.journal.journal import Journal
+from unisono.runtime.journal import Journal
 from unisono.runtime.lookup import FIRST_WAIT_S, Lookup, Resolved
 from unisono.runtime.machine import find_or_this_machine
 from unisono.runtime.multicast import MulticastPort
@@ -35,7 +34,7 @@ from unisono.runtime.peer_search import PeerSearch
 from unisono.runtime.recording import Recording
 from unisono.runtime.running import RunningMember
 from unisono.runtime.seal import Seal, find_key, overhead
-from unisono.services.transfer.observer import Decliner
+from unisono.services.transfer import Decliner
 from unisono.trace.recorder import Recorder
 from unisono.trace.schema import TraceError
 from unisono.trace.sinks import FolderSink

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from unisono.core.config import SECOND
 from unisono.core.events import Diverged, Entered, Happening, Replaced, Resumed, Stalled
-from unisono.core.membership.context import Evicted, Left, Refused
+from unisono.core.membership import Evicted, Left, Refused
 from unisono.core.text import shorten
 from unisono.runtime.named_peers import Trouble
 from unisono.trace.sanitize import cut, json_text, sanitize
 
 if TYPE_CHECKING:
-    from unisono.runtime.journal.records import Undecided
+    from unisono.runtime.journal import Undecided
     from unisono.runtime.running import RunningMember
 
 LOGGER = logging.getLogger("unisono")

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from unisono.core.config import SECOND
 from unisono.core.types import MemberId
-from unisono.core.wire.frame import CONTROL, HEAD_BYTES, VERSION, Frames, group_tag
+from unisono.core.wire import Frames, group_tag
+from unisono.core.wire.frame import CONTROL, HEAD_BYTES, VERSION
 from unisono.runtime.group_hint import HINT, Hints
 from unisono.runtime.seal import SEALED, UNKNOWN, claimed_address
 from unisono.trace.sanitize import cut, sanitize
@@ -51,7 +52,7 @@ class Trouble(StrEnum):
     OTHER_GROUP = "other group"
 
 
-class Place:
+class PeerAddress:
     """One address, and what came from there."""
 
     __slots__ = (
@@ -132,10 +133,10 @@ class NamedPeers:
         self._source_of = source_of
         self._silence_is_news = silence_is_news
         self._entries: dict[str, _Entry] = {}
-        self._places: dict[str, dict[str, Place]] = {}  # by entry, then by address
-        self._by_address: dict[str, Place] = {}
+        self._places: dict[str, dict[str, PeerAddress]] = {}  # by entry, then by address
+        self._by_address: dict[str, PeerAddress] = {}
         self._inside: frozenset[str] = frozenset()
-        self._strangers: dict[str, Place] = {}
+        self._strangers: dict[str, PeerAddress] = {}
         self._attributed: dict[Trouble, int] = {}  # refused datagrams, since the log asked last
         self._noted_from = clock()
         self._noted = 0
@@ -153,7 +154,9 @@ class NamedPeers:
         now = self._clock()
         entry = self._entries.setdefault(text, _Entry(text, now))
         before, entry.problem = self._places.get(text, {}), problem
-        self._places[text] = {one: before.get(one) or self._by_address.get(one) or Place(one, now) for one in addresses}
+        self._places[text] = {
+            one: before.get(one) or self._by_address.get(one) or PeerAddress(one, now) for one in addresses
+        }
         self._index()
 
     def keep_only(self, texts: Iterable[str]) -> None:
@@ -242,16 +245,16 @@ class NamedPeers:
         opened = self._frames.open_client(datagram) if datagram[1] == CONTROL else None
         return "" if opened is None else opened.sender.address
 
-    def _stranger(self, address: str, now: int) -> Place | None:
+    def _stranger(self, address: str, now: int) -> PeerAddress | None:
         if not address:
             return None
-        place = self._strangers.pop(address, None) or Place(address, now)
+        place = self._strangers.pop(address, None) or PeerAddress(address, now)
         self._strangers[address] = place
         if len(self._strangers) > STRANGERS_MAX:
             del self._strangers[next(iter(self._strangers))]
         return place
 
-    def _hint(self, place: Place, datagram: memoryview, now: int) -> None:
+    def _hint(self, place: PeerAddress, datagram: memoryview, now: int) -> None:
         """Tell a peer of another group which group this is."""
         place.hinted = {tag: at for tag, at in place.hinted.items() if now - at < HINT_NS}
         tag = int.from_bytes(datagram[2:HEAD_BYTES], "little")
@@ -292,7 +295,7 @@ class NamedPeers:
                     found.append(report)
         return found
 
-    def _report(self, name: str, place: Place, now: int) -> Report | None:
+    def _report(self, name: str, place: PeerAddress, now: int) -> Report | None:
         if place.address in self._inside:
             return None
         was_met = place.heard_at is not None
@@ -310,7 +313,7 @@ class NamedPeers:
             sentence += f"; it was in the group before ({sanitize(cut(place.departure))})"
         return Report(name, Trouble.SILENT, silent_ns, was_met, sentence + ".")
 
-    def _say(self, name: str, place: Place) -> str:
+    def _say(self, name: str, place: PeerAddress) -> str:
         match place.trouble:
             case Trouble.OTHER_KEY:
                 return f"{_datagrams(place.count)} from {name} failed authentication; does it use a different key?"

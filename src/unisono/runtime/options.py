@@ -11,13 +11,13 @@ from typing import ParamSpec, TypeVar
 
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import Misuse
-from unisono.core.member.settings import Settings, Slow
-from unisono.core.membership.settings import Policy
+from unisono.core.member import Settings, Slow
+from unisono.core.membership import Policy
 from unisono.orders.registry import DEFAULT_ORDER, find_order
 from unisono.runtime.addresses import split
 from unisono.runtime.clients import Answer
 from unisono.runtime.hooks import Hooks, check_hook
-from unisono.runtime.journal.journal import Journal
+from unisono.runtime.journal import Journal
 from unisono.runtime.lookup import PeerFunction, check_peers
 from unisono.runtime.multicast import check as check_multicast
 from unisono.runtime.pace import check_seconds, paced

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from unisono.core.events import Entered, Happening
-from unisono.core.membership.context import Left, Outlived
+from unisono.core.membership import Left, Outlived
 from unisono.core.types import Batch, Key, MemberId, Transition
-from unisono.core.views.own_casts import Doubt
+from unisono.core.views import Doubt
 from unisono.runtime.errors import NotFlushed
 from unisono.runtime.receipts import Receipts
 

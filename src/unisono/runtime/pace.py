@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from unisono.core.errors import Misuse
-from unisono.core.member.settings import Settings
+from unisono.core.member import Settings
 
 _KEPT = {"nak_delay_ns", "retransmit_ns_per_kib"}
 """These follow the network, not people's patience."""

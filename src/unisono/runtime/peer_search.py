@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from unisono.core.membership.settings import Policy
+from unisono.core.membership import Policy
 from unisono.runtime.addresses import Endpoint, is_local
 from unisono.runtime.lookup import FIRST_WAIT_S, RARELY_S, SOON_S, Lookup, Resolved
 from unisono.runtime.named_peers import NamedPeers

@@ -18,8 +18,7 @@ from typing import Protocol
 
 from unisono.core.errors import Misuse
 from unisono.core.types import Key, MemberId
-from unisono.core.views.contiguous import Prefix
-from unisono.core.views.own_casts import Doubt
+from unisono.core.views import Doubt, Prefix
 from unisono.runtime.errors import TimedOut, Uncertain, fresh
 from unisono.runtime.observers import Observers
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.events import Entered, Happening, Replaced
-from unisono.core.member.comparison import Check, Checking
-from unisono.core.member.member import Member
+from unisono.core.member import Check, Checking, Member
 from unisono.core.types import Batch, Key, MemberId, ViewId
 from unisono.core.types import View as CoreView
 from unisono.environment import Port
@@ -31,13 +30,13 @@ from unisono.runtime.observers import Observers
 from unisono.runtime.own_messages import OwnMessages
 from unisono.runtime.receipts import Receipts
 from unisono.runtime.watchers import Watchers
-from unisono.services.transfer.transfer import Status, Transfer
+from unisono.services.transfer import Status, Transfer
 
 if TYPE_CHECKING:
     from unisono.runtime.checksum import Checksum
     from unisono.runtime.driver import Clock
     from unisono.runtime.hooks import Hooks
-    from unisono.runtime.journal.journal import Journal
+    from unisono.runtime.journal import Journal
     from unisono.runtime.recording import Recording
     from unisono.runtime.seal import Seal
 

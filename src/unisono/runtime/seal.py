@@ -46,8 +46,8 @@ from typing import TYPE_CHECKING, Final
 
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
-from unisono.core.wire.envelope import ReplayWindow
-from unisono.core.wire.frame import CLIENT, CONTROL, HEAD_BYTES, group_tag
+from unisono.core.wire import ReplayWindow, group_tag
+from unisono.core.wire.frame import CLIENT, CONTROL, HEAD_BYTES
 from unisono.runtime.forks import disown_in_children, sentence
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.types import MemberId
-from unisono.core.wire.frame import Frames
+from unisono.core.wire import Frames
 from unisono.services.client_messages import LIFE, Hindrance, Reply, Request, Sorry, Wanted, make_client_codec
 
 

@@ -49,8 +49,7 @@ from typing import NamedTuple, Protocol
 from unisono.core.config import Config
 from unisono.core.errors import ConfigError, Misuse, NotPrimary, Shed
 from unisono.core.types import Key, MemberId, View
-from unisono.core.wire.codec import ALL, BLOB, MAYBE, ROW, TEXT, U64, Codec, Layout
-from unisono.core.wire.frame import Frames
+from unisono.core.wire import ALL, BLOB, MAYBE, ROW, TEXT, U64, Codec, Frames, Layout
 from unisono.services.client_messages import (
     LIFE,
     TAG,

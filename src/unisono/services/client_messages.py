@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from unisono.core.config import Config
 from unisono.core.types import MemberId
-from unisono.core.wire.codec import BLOB, FLAG, MAYBE, ROW, TEXT, U8, U16, U64, Codec, Layout
+from unisono.core.wire import BLOB, FLAG, MAYBE, ROW, TEXT, U8, U16, U64, Codec, Layout
 
 TAG = b"\0client\0"
 """The first bytes of an errand, among the payloads of a group."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from unisono.core.errors import Misuse
 from unisono.core.types import Batch, Packet, Rank, Service
-from unisono.core.wire.codec import BatchField, Codec
+from unisono.core.wire import BatchField, Codec
 from unisono.core.wire.fields import Bound, Field, Many, Row, Scalar
 
 MEMBERS = 5

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from unisono.core.config import MILLISECOND
 from unisono.core.events import Entered, Happening, Replaced
-from unisono.core.member.member import Settings
+from unisono.core.member import Settings
 from unisono.core.types import Batch, MemberId, Service, View
-from unisono.services.transfer.settings import TransferSettings
-from unisono.services.transfer.transfer import Transfer
+from unisono.services.transfer import Transfer, TransferSettings
 from unisono.sim.group_world import Process
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from pathlib import Path
 from random import Random
 
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.member.member import Member, Settings
-from unisono.core.membership.settings import Policy
+from unisono.core.member import Member, Settings
+from unisono.core.membership import Policy
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import CastOptions, MemberId, Service
 from unisono.orders.registry import ORDERS

@@ -15,13 +15,10 @@ from typing import Any
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import PeerFault, UnisonoError
 from unisono.core.events import Diverged, Entered
-from unisono.core.member.comparison import Checking
-from unisono.core.member.member import Member, Settings
-from unisono.core.membership.context import Left, Refused
-from unisono.core.membership.detector import DetectorSettings
-from unisono.core.membership.settings import MembershipSettings
+from unisono.core.member import Checking, Member, Settings
+from unisono.core.membership import DetectorSettings, Left, MembershipSettings, Refused
 from unisono.core.ordering import AnyOrdering
-from unisono.core.streams.settings import StreamSettings
+from unisono.core.streams import StreamSettings
 from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Transition, View
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_network import DatagramNetwork

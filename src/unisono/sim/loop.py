@@ -28,7 +28,8 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.types import MemberId
-from unisono.core.wire.frame import HEAD_BYTES, group_tag
+from unisono.core.wire import group_tag
+from unisono.core.wire.frame import HEAD_BYTES
 from unisono.environment import Address, Environment, Resident, within
 from unisono.sim.group_network import DatagramNetwork
 from unisono.sim.process import Crashed, Guarded, Life, Process, life_of

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unisono.core.outbox import Effects, NoteKind
+from unisono.core.outbox import EngineEffects, NoteKind
 from unisono.core.types import Batch, MemberId
 from unisono.sim.world import World
 
@@ -79,7 +79,7 @@ class Meter:
         self._start: dict[tuple[MemberId, MemberId, int], int] = {}  # member, origin, first
         self._ordered: dict[tuple[MemberId, MemberId, int], int] = {}
 
-    def turn(self, now: int, member: MemberId, effects: Effects) -> None:
+    def turn(self, now: int, member: MemberId, effects: EngineEffects) -> None:
         for kind, batch, _, view, attributes in effects.notes:
             if kind is NoteKind.VIEW and view is not None:
                 self._members[member] = view.members

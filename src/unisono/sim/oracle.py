@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from unisono.core.ordering import Cut, Report
 from unisono.core.types import Packet, Rank, Slot, View, ViewId
-from unisono.core.views.engine import ViewEngine, packet_for
+from unisono.core.views import ViewEngine, packet_for
 
 if TYPE_CHECKING:
     from unisono.sim.world import World

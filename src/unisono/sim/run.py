@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unisono.core.ordering import AnyOrdering
-from unisono.core.outbox import Effects
+from unisono.core.outbox import EngineEffects
 from unisono.core.types import MemberId
 from unisono.orders.registry import make_codec
 from unisono.sim.measure import Measures, Meter
@@ -51,7 +51,7 @@ class RunRecording:
     def gaps(self) -> int:
         return sum(recorder.gaps for recorder in self._recorders.values())
 
-    def turn(self, now: int, member: MemberId, effects: Effects) -> None:
+    def turn(self, now: int, member: MemberId, effects: EngineEffects) -> None:
         if effects.notes:
             self._recorders[member].turn(now, effects.notes)
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeAlias
 
 from unisono.core.errors import PeerFault
 from unisono.core.ordering import AnyOrdering
-from unisono.core.outbox import Effects
+from unisono.core.outbox import EngineEffects
 from unisono.core.types import Batch, MemberId, Packet, Rank, View, ViewId
-from unisono.core.views.engine import ViewEngine, packet_for
+from unisono.core.views import ViewEngine, packet_for
 from unisono.orders.registry import find_order
 from unisono.sim.network import CAST, UNICAST, PacketNetwork
 from unisono.sim.oracle import ViewChange
@@ -29,7 +29,7 @@ Happening: TypeAlias = tuple[int, int, int, Any, Any]
 class Watcher(Protocol):
     """Someone who looks at a run: recorder, checkers, meter."""
 
-    def turn(self, now: int, member: MemberId, effects: Effects) -> None: ...
+    def turn(self, now: int, member: MemberId, effects: EngineEffects) -> None: ...
     def crash(self, now: int, member: MemberId, sent: Mapping[str, int]) -> None: ...
     def fault(self, now: int, member: MemberId, kind: str) -> None: ...
     def end(self, now: int, member: MemberId, reason: str, sent: Mapping[str, int]) -> None: ...

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from unisono.core.streams.counters import StreamCounters
+from unisono.core.streams import StreamCounters
 from unisono.core.types import MemberId
-from unisono.core.wire.envelope import Refusal
+from unisono.core.wire import Refusal
 
 
 class MemberCounters(NamedTuple):

@@ -40,13 +40,10 @@ from unisono.core.member.shown import Shown
 from unisono.core.member.stability import Stability
 from unisono.core.member.suspicions import NEVER, Suspicions
 from unisono.core.member.watchdog import Culprit, Watchdog
-from unisono.core.membership.context import Installed
-from unisono.core.membership.membership import Membership
-from unisono.core.membership.settings import Policy
-from unisono.core.membership.tickets import SECRET_BYTES, Tickets
+from unisono.core.membership import SECRET_BYTES, Installed, Membership, Policy, Tickets
 from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.outbox import Fault
-from unisono.core.streams.streams import Streams
+from unisono.core.streams import Streams
 from unisono.core.types import (
     DEFAULT,
     CastOptions,
@@ -59,13 +56,11 @@ from unisono.core.types import (
     View,
     ViewId,
 )
-from unisono.core.views.engine import Phase, ViewEngine
-from unisono.core.views.own_casts import Doubt
-from unisono.core.wire.codec import Codec
-from unisono.core.wire.control import ControlCodec, Held
-from unisono.core.wire.envelope import HEAD, ROUTE, ReplayWindow, view_tag
+from unisono.core.views import Doubt, Phase, ViewEngine
+from unisono.core.wire import Codec, ControlCodec, Frames, Held, ReplayWindow, view_tag
+from unisono.core.wire.envelope import HEAD, ROUTE
 from unisono.core.wire.envelope import VERSION as STREAM_VERSION
-from unisono.core.wire.frame import HEAD_BYTES, Frames
+from unisono.core.wire.frame import HEAD_BYTES
 
 if TYPE_CHECKING:
     from random import Random

@@ -7,9 +7,8 @@ from enum import StrEnum
 
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import ConfigError
-from unisono.core.membership.detector import DetectorSettings
-from unisono.core.membership.settings import MembershipSettings
-from unisono.core.streams.settings import StreamSettings
+from unisono.core.membership import DetectorSettings, MembershipSettings
+from unisono.core.streams import StreamSettings
 
 
 class Slow(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from unisono.core.events import Entered, Happening
 from unisono.core.member.comparison import Comparer
 from unisono.core.types import Batch, Marker, MemberId, Transition, View, ViewId
-from unisono.core.wire.control import Charter
+from unisono.core.wire import Charter
 
 
 class Shown:

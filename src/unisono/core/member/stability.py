@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from unisono.core.streams.streams import Streams
+from unisono.core.streams import Streams
 from unisono.core.types import MemberId, View
-from unisono.core.views.engine import ViewEngine
-from unisono.core.views.own_casts import Doubt, OwnCasts
-from unisono.core.wire.control import Charter
+from unisono.core.views import Doubt, OwnCasts, ViewEngine
+from unisono.core.wire import Charter
 
 
 class Stability:

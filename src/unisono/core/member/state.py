@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from unisono.core.streams.streams import Streams
+from unisono.core.streams import Streams
 from unisono.core.types import MemberId
-from unisono.core.views.engine import ViewEngine
+from unisono.core.views import ViewEngine
 
 
 class MemberState(Protocol):

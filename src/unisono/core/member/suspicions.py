@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from unisono.core.config import SECOND
 from unisono.core.departure import Cause
-from unisono.core.membership.detector import Detector, DetectorSettings
-from unisono.core.membership.membership import Membership
+from unisono.core.membership import Detector, DetectorSettings, Membership
 from unisono.core.outbox import Note, NoteKind
 from unisono.core.types import MemberId, Rank
 

@@ -30,8 +30,8 @@ from unisono.core.events import Resumed, Stalled
 from unisono.core.member.explain import REACHES_KEPT, SAID_MAX, Reach, explain_key, waiting_gaps, waiting_messages
 from unisono.core.member.settings import FlowSettings, Slow
 from unisono.core.member.state import MemberState
-from unisono.core.membership.membership import Membership
-from unisono.core.streams.outbound import Slowness
+from unisono.core.membership import Membership
+from unisono.core.streams import Slowness
 from unisono.core.types import Key, MemberId, Rank
 from unisono.core.waiting import Waiting
 

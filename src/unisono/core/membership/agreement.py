@@ -20,7 +20,8 @@ from itertools import compress
 from unisono.core.config import describe_numbers
 from unisono.core.membership.context import Context
 from unisono.core.types import MemberId, View
-from unisono.core.wire.control import Hello, HookSet, Settings
+from unisono.core.wire import HookSet, Settings
+from unisono.core.wire.control import Hello
 
 TEXT_LETTERS_MAX = 40
 """Maximum number of characters that a refusal repeats of the name of an order or policy."""

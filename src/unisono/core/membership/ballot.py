@@ -44,20 +44,18 @@ from unisono.core.membership.participant import lacking, lacking_count
 from unisono.core.membership.states import BALLOT, BallotState, BallotStep, advance
 from unisono.core.ordering import Report
 from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View, ViewId
-from unisono.core.views.engine import packet_for
+from unisono.core.views import packet_for
+from unisono.core.wire import Charter, Closed, Part
 from unisono.core.wire.control import (
     ANSWER,
     CUT,
     FETCHED,
     Answer,
-    Charter,
     Chunk,
-    Closed,
     Decree,
     Fetch,
     Flush,
     Packets,
-    Part,
     Propose,
     Pull,
     RollCall,

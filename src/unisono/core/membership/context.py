@@ -11,8 +11,8 @@ from unisono.core.membership.tickets import Nonces
 from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.text import one_line, shorten
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
-from unisono.core.wire.codec import Codec
-from unisono.core.wire.control import Charter, Control, ControlCodec
+from unisono.core.wire import Charter, Codec, ControlCodec
+from unisono.core.wire.control import Control
 
 NONCE_PERIODS = 2
 """An answer to a greeting counts for at least this many times `contact_ns`."""

@@ -18,12 +18,13 @@ from unisono.core.departure import Cause, Departure
 from unisono.core.membership.contacts import Contacts
 from unisono.core.membership.context import Context
 from unisono.core.types import MemberId, View, ViewId
-from unisono.core.wire.control import Charter, Control, Dismiss, Hello, Propose
+from unisono.core.wire import Charter
+from unisono.core.wire.control import Control, Dismiss, Hello, Propose
 
 _DOUBLINGS_MAX = 16
 
 
-class Evicted:
+class EvictedMember:
     """One that this group turns away."""
 
     __slots__ = ("dismissal", "times", "until")
@@ -39,7 +40,7 @@ class Departures:
         self._context = context
         self._contacts = contacts
         self._grounds: dict[MemberId, Departure] = {}  # since the view was installed
-        self._evicted: dict[MemberId, Evicted] = {}  # the longest known first
+        self._evicted: dict[MemberId, EvictedMember] = {}  # the longest known first
         self.evicting: dict[MemberId, Departure] = {}  # of my view: whom it must lose because they are too slow
         self.is_drained = True  # whether the application here has room again
         self._rests_until = 0  # I was evicted, and stay away until then …
@@ -111,7 +112,7 @@ class Departures:
         times = 0 if known is None else known.times
         rest = min(settings.rest_ns << times, settings.rest_ns_max)
         dismissal = Dismiss(charter.id, previous, departure.by, departure.lasted_ns, rest)
-        self._evicted[member] = Evicted(dismissal, self._context.now + rest, min(times + 1, _DOUBLINGS_MAX))
+        self._evicted[member] = EvictedMember(dismissal, self._context.now + rest, min(times + 1, _DOUBLINGS_MAX))
         while len(self._evicted) > self._context.config.members_max:
             del self._evicted[next(iter(self._evicted))]
         if charter.id.proposer == self._context.id:

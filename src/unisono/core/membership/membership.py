@@ -74,20 +74,16 @@ from unisono.core.membership.timing import ProposalTiming
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.waiting import Waiting
-from unisono.core.wire.codec import Codec
+from unisono.core.wire import Charter, Closed, Codec, ControlCodec, Held
 from unisono.core.wire.control import (
     CUT,
     DECREE,
     ROLL,
-    Charter,
     Chunk,
-    Closed,
     Confirm,
     Control,
-    ControlCodec,
     Dismiss,
     Fetch,
-    Held,
     Hello,
     Install,
     Moved,

@@ -13,7 +13,7 @@ from unisono.core.errors import Misuse, PeerFault
 from unisono.core.membership.context import Context
 from unisono.core.ordering import Cut, Report
 from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View
-from unisono.core.wire.control import Closed
+from unisono.core.wire import Closed
 
 
 class Group:

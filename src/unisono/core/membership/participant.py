@@ -16,6 +16,7 @@ from unisono.core.membership.ring import Ring, after, before, ring_of
 from unisono.core.membership.states import PARTICIPANT, ParticipantState, ParticipantStep, advance
 from unisono.core.ordering import Cut
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
+from unisono.core.wire import Charter, Closed, Held, Standing, part_of
 from unisono.core.wire.control import (
     ANSWER,
     CUT,
@@ -23,14 +24,11 @@ from unisono.core.wire.control import (
     FETCHED,
     ROLL,
     Answer,
-    Charter,
     Chunk,
-    Closed,
     Confirm,
     Decree,
     Fetch,
     Flush,
-    Held,
     Moved,
     Outbid,
     Packets,
@@ -38,8 +36,6 @@ from unisono.core.wire.control import (
     Pull,
     Quorum,
     RollCall,
-    Standing,
-    part_of,
 )
 
 LIES_MAX = 2

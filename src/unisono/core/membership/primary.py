@@ -40,18 +40,9 @@ from typing import NamedTuple
 
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId, ViewId
+from unisono.core.wire import Charter, ControlCodec, Held, Part, Standing, part_of
 from unisono.core.wire.codec import VERSION
-from unisono.core.wire.control import (
-    Answer,
-    Charter,
-    ControlCodec,
-    EarlierStanding,
-    Held,
-    Part,
-    Quorum,
-    Standing,
-    part_of,
-)
+from unisono.core.wire.control import Answer, EarlierStanding, Quorum
 
 NOTHING = Standing(None, ())
 EARLIER_VERSION = 2

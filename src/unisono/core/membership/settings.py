@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import ConfigError
+from unisono.core.wire import HookSet, Settings
 from unisono.core.wire.codec import VERSION
-from unisono.core.wire.control import HookSet, Settings
 
 
 class Policy(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unisono.core.wire.envelope import Refusal
+from unisono.core.wire import Refusal
 
 
 class StreamCounters:

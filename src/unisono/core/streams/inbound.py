@@ -14,20 +14,8 @@ from unisono.core.streams.progress import Progress
 from unisono.core.streams.settings import StreamSettings
 from unisono.core.streams.timing import Timing
 from unisono.core.types import Rank
-from unisono.core.wire.envelope import (
-    BODY,
-    FRAGMENT,
-    KIND_MAX,
-    LOW,
-    SEND,
-    Octets,
-    Piece,
-    Plain,
-    Refusal,
-    extend,
-    take_piece,
-    take_plain,
-)
+from unisono.core.wire import Octets, Refusal
+from unisono.core.wire.envelope import BODY, FRAGMENT, KIND_MAX, LOW, SEND, Piece, Plain, extend, take_piece, take_plain
 
 
 class Inbound:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from unisono.core.streams.settings import NEVER, StreamSettings
 from unisono.core.types import Rank
-from unisono.core.wire.envelope import Octets, Piece, Plain, Refusal
+from unisono.core.wire import Octets, Refusal
+from unisono.core.wire.envelope import Piece, Plain
 
 _PATIENCE_NS = 100_000
 

@@ -15,6 +15,7 @@ from unisono.core.streams.outflow import Outflow
 from unisono.core.streams.progress import Progress
 from unisono.core.streams.timing import Timing
 from unisono.core.types import Rank
+from unisono.core.wire import Octets, Refusal, ReplayWindow
 from unisono.core.wire.envelope import (
     FLAGS_MAX,
     HALF,
@@ -27,11 +28,8 @@ from unisono.core.wire.envelope import (
     SHARED_BYTES,
     TO_ALL,
     VERSION,
-    Octets,
     Piece,
     Plain,
-    Refusal,
-    ReplayWindow,
     extend,
 )
 

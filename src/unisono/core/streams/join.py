@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from unisono.core.types import Rank
-from unisono.core.wire.envelope import Octets, unmark_full, unmark_header
+from unisono.core.wire import Octets
+from unisono.core.wire.envelope import unmark_full, unmark_header
 
 
 class Join:

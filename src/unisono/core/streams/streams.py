@@ -45,7 +45,7 @@ body may be measured too, and Karn's rule is kept because no sample is ambiguous
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from random import Random
+from typing import TYPE_CHECKING
 
 from unisono.core.errors import Misuse
 from unisono.core.streams.acknowledging import Acknowledging
@@ -63,7 +63,11 @@ from unisono.core.streams.stability import StabilityWatch
 from unisono.core.streams.timing import Timing
 from unisono.core.streams.transmitter import Datagrams, Transmitter
 from unisono.core.types import Rank, View
-from unisono.core.wire.envelope import BODY, CAST, HEAD, ROW, SEND, Octets, ReplayWindow, view_tag
+from unisono.core.wire import Octets, ReplayWindow, view_tag
+from unisono.core.wire.envelope import BODY, CAST, HEAD, ROW, SEND
+
+if TYPE_CHECKING:
+    from random import Random
 
 
 class Streams:

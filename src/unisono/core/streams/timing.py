@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from random import Random
+from typing import TYPE_CHECKING
 
 from unisono.core.streams.outflow import Outflow
 from unisono.core.streams.settings import StreamSettings
 from unisono.core.streams.transmitter import Transmitter
 from unisono.core.types import Rank
 from unisono.core.wire.envelope import DELAY_MAX, DELAY_UNIT_NS
+
+if TYPE_CHECKING:
+    from random import Random
 
 DOUBLINGS_MAX = 20
 

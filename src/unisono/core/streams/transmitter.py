@@ -9,7 +9,8 @@ from typing import TypeAlias
 from unisono.core.streams.counters import StreamCounters
 from unisono.core.streams.outflow import Outflow
 from unisono.core.types import Rank
-from unisono.core.wire.envelope import HEAD, LOW, NO_LIMIT, TO_ALL, VERSION, Octets
+from unisono.core.wire import Octets
+from unisono.core.wire.envelope import HEAD, LOW, NO_LIMIT, TO_ALL, VERSION
 
 Datagrams: TypeAlias = list[tuple[Rank | None, bytes]]
 """Each with its addressee; None: all others."""

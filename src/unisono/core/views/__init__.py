@@ -1,9 +1,33 @@
 """The engine of one view after another: own casts, the ordering, the gate for safe messages, and what is kept for others."""
 
+from unisono.core.views.contiguous import Prefix as Prefix
+from unisono.core.views.delivered import TOTAL_LANE as TOTAL_LANE
+from unisono.core.views.delivered import Delivered as Delivered
+from unisono.core.views.delivered import Lane as Lane
+from unisono.core.views.delivered import Mark as Mark
+from unisono.core.views.delivered import Place as Place
+from unisono.core.views.delivered import differing_lanes as differing_lanes
+from unisono.core.views.delivered import first_difference as first_difference
 from unisono.core.views.engine import Phase as Phase
 from unisono.core.views.engine import ViewEngine as ViewEngine
 from unisono.core.views.engine import packet_for as packet_for
 from unisono.core.views.own_casts import Doubt as Doubt
 from unisono.core.views.own_casts import OwnCasts as OwnCasts
+from unisono.core.views.own_casts import Span as Span
 
-__all__ = ["Doubt", "OwnCasts", "Phase", "ViewEngine", "packet_for"]
+__all__ = [
+    "Delivered",
+    "Doubt",
+    "Lane",
+    "Mark",
+    "OwnCasts",
+    "Phase",
+    "Place",
+    "Prefix",
+    "Span",
+    "TOTAL_LANE",
+    "ViewEngine",
+    "differing_lanes",
+    "first_difference",
+    "packet_for",
+]

@@ -23,7 +23,7 @@ from operator import attrgetter
 from unisono.core.config import Config
 from unisono.core.errors import Contradiction, Misuse, PeerFault
 from unisono.core.ordering import PACKET_HEAD_BYTES, AnyOrdering, Cut, Report, Wait
-from unisono.core.outbox import Effects, Fault, Note, NoteKind, Outbox
+from unisono.core.outbox import EngineEffects, Fault, Note, NoteKind, Outbox
 from unisono.core.types import (
     DEFAULT,
     MARKER_PAYLOADS,
@@ -80,7 +80,7 @@ class ViewEngine:
         self._orders = orders
         self._out = Outbox(noting)
         self._noting = noting
-        self._effects = Effects()
+        self._effects = EngineEffects()
         self.casting = Casting(config)
         """Own messages that are not yet submitted, and the limits for them."""
         self._inbox: list[tuple[Rank, Packet]] = []  # received, not yet handed to the ordering
@@ -154,7 +154,7 @@ class ViewEngine:
         if self.phase is Phase.RUNNING:
             self._inbox.append((sender, packet))
 
-    def drain(self, now: int) -> Effects:
+    def drain(self, now: int) -> EngineEffects:
         """End the turn. The lists in the effects are the driver's to keep; the object itself is used again next turn."""
         out, effects = self._out, self._effects
         if self.own_shown:
@@ -321,9 +321,9 @@ class ViewEngine:
         self.own_safe += [(b.first, b.first + b.count) for b in passing if b.safe and b.origin == self.rank]
         self._show(passing)
 
-    def shown(self) -> Effects:
+    def shown(self) -> EngineEffects:
         """What `release` has shown, as effects of the turn that was drained before it."""
-        effects = Effects()
+        effects = EngineEffects()
         effects.events, self._events = self._events, []
         effects.notes, self._out.notes = self._out.notes, []
         return effects

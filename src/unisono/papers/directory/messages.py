@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from unisono.core.config import Config
 from unisono.core.types import MemberId
-from unisono.core.wire.codec import FLAG, ROW, TEXT, U32, U64, Codec, Layout
+from unisono.core.wire import FLAG, ROW, TEXT, U32, U64, Codec, Layout
 
 
 class Probe(NamedTuple):

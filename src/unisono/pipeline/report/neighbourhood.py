@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from unisono.trace.diagram.drawing import render
+from unisono.trace.diagram import render
 from unisono.trace.schema import (
     CAST,
     CRASH,

@@ -19,7 +19,7 @@ from unisono.pipeline.report.glance import Glance
 from unisono.pipeline.report.lanes import lanes_of
 from unisono.pipeline.report.model import FAIL, ReportData
 from unisono.pipeline.session import PipelineError
-from unisono.trace.diagram.svg import DARK, LIGHT, Palette
+from unisono.trace.diagram import DARK, LIGHT, Palette
 from unisono.trace.sanitize import sanitize, sanitize_lines
 
 if TYPE_CHECKING:

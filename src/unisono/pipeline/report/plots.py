@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from unisono.pipeline.report.model import Latency, Measure, MessageCost, ReportData, Tau, Waits, cohort_key
 from unisono.pipeline.report.wording import cohort, duration, figures, shortened
-from unisono.trace.diagram.svg import DARK, LIGHT, Palette
+from unisono.trace.diagram import DARK, LIGHT, Palette
 from unisono.trace.sanitize import sanitize
 
 if TYPE_CHECKING:

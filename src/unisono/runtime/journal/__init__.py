@@ -7,29 +7,51 @@
 """
 
 from unisono.runtime.journal.deliveries import Retention as Retention
+from unisono.runtime.journal.disk import Locked as Locked
 from unisono.runtime.journal.format import Delivered as Delivered
 from unisono.runtime.journal.format import Missing as Missing
 from unisono.runtime.journal.format import Row as Row
 from unisono.runtime.journal.format import Viewed as Viewed
 from unisono.runtime.journal.journal import Journal as Journal
+from unisono.runtime.journal.merge import Ends as Ends
 from unisono.runtime.journal.merge import JournalMerge as JournalMerge
+from unisono.runtime.journal.merge import JournalPiece as JournalPiece
+from unisono.runtime.journal.merge import ends_now as ends_now
+from unisono.runtime.journal.merge import read_piece as read_piece
+from unisono.runtime.journal.reader import BEGINNING as BEGINNING
 from unisono.runtime.journal.reader import GapError as GapError
 from unisono.runtime.journal.reader import Limits as Limits
 from unisono.runtime.journal.reader import Place as Place
 from unisono.runtime.journal.reader import Reader as Reader
+from unisono.runtime.journal.reader import Stretch as Stretch
+from unisono.runtime.journal.reader import end_now as end_now
 from unisono.runtime.journal.reader import read as read
+from unisono.runtime.journal.reader import read_stretch as read_stretch
+from unisono.runtime.journal.records import Undecided as Undecided
+from unisono.runtime.journal.segments import segment_path as segment_path
 
 __all__ = [
+    "BEGINNING",
     "Delivered",
+    "Ends",
     "GapError",
     "Journal",
     "JournalMerge",
+    "JournalPiece",
     "Limits",
+    "Locked",
     "Missing",
     "Place",
     "Reader",
     "Retention",
     "Row",
+    "Stretch",
+    "Undecided",
     "Viewed",
+    "end_now",
+    "ends_now",
     "read",
+    "read_piece",
+    "read_stretch",
+    "segment_path",
 ]

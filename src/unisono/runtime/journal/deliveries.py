@@ -35,7 +35,7 @@ from typing import Final, NamedTuple
 from unisono.core.errors import Misuse
 from unisono.core.events import Entered, Happening
 from unisono.core.types import Batch, MemberId, ViewId
-from unisono.core.wire.control import Charter, Part
+from unisono.core.wire import Charter, Part
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal.disk import Disk, why
 from unisono.runtime.journal.format import (

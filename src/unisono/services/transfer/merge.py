@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unisono.core.events import Entered, Happening
 from unisono.core.types import MemberId
-from unisono.core.wire.control import Part
+from unisono.core.wire import Part
 from unisono.services.transfer.messages import PartKey, Values
 
 

@@ -21,8 +21,7 @@ from typing import NamedTuple, TypeAlias
 
 from unisono.core.config import Config
 from unisono.core.types import MemberId, Rank, ViewId
-from unisono.core.wire.codec import ALL, BLOB, FLAG, MAYBE, ROW, TEXT, U8, U16, U32, U64, Codec, Layout
-from unisono.core.wire.control import Held
+from unisono.core.wire import ALL, BLOB, FLAG, MAYBE, ROW, TEXT, U8, U16, U32, U64, Codec, Held, Layout
 
 TAG = b"T"
 """The first byte of these messages; other services may send asides too."""

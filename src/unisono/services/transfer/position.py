@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from unisono.core.events import Entered, Happening, Replaced
-from unisono.core.membership.primary import carry, is_carried
+from unisono.core.membership import carry, is_carried
 from unisono.core.types import Batch, MemberId, Transition, View, ViewId
-from unisono.core.wire.control import Charter, Held, part_of
+from unisono.core.wire import Charter, Held, part_of
 from unisono.services.transfer.backlog import Reach, raise_reach
 from unisono.services.transfer.merge import has_primary_policy
 from unisono.services.transfer.messages import Frontier

@@ -10,7 +10,7 @@ from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError
 from unisono.core.events import Happening
 from unisono.core.types import Batch, MemberId, ViewId
-from unisono.core.wire.control import Held
+from unisono.core.wire import Held
 from unisono.services.transfer.messages import Values
 
 MIB = 1024 * 1024

@@ -90,10 +90,9 @@ from enum import Enum
 from itertools import islice
 
 from unisono.core.events import Aside, Entered, Happening
-from unisono.core.membership.context import Left
-from unisono.core.membership.primary import carry, is_carried
+from unisono.core.membership import Left, carry, is_carried
 from unisono.core.types import Batch, MemberId, Transition, View, ViewId
-from unisono.core.wire.control import Charter, Held, part_of
+from unisono.core.wire import Charter, Held, part_of
 from unisono.services.transfer import messages as wire
 from unisono.services.transfer.backlog import Backlog, Reach
 from unisono.services.transfer.donor import Donor

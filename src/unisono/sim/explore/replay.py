@@ -9,7 +9,7 @@ from pathlib import Path
 from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import Packet, Property, Rank
-from unisono.core.views.engine import packet_for
+from unisono.core.views import packet_for
 from unisono.orders.registry import ORDERS
 from unisono.sim.explore.case import (
     NAMES,

@@ -13,7 +13,7 @@ from unisono.core.errors import Misuse
 from unisono.core.ordering import Cut, Report
 from unisono.core.outbox import Outbox
 from unisono.core.types import Packet, Rank, Slot
-from unisono.core.views.engine import packet_for
+from unisono.core.views import packet_for
 from unisono.sim.explore.case import Stream, Turn
 from unisono.sim.explore.state import Act, Local, Received, Setup, blame, freeze
 

@@ -22,7 +22,7 @@ from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Rank, Slot, View
-from unisono.core.views.engine import packet_for
+from unisono.core.views import packet_for
 from unisono.sim.explore.case import NAMES, Case
 
 Frozen: TypeAlias = Any

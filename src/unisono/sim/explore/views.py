@@ -42,7 +42,7 @@ from time import monotonic
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.types import View
-from unisono.core.wire.control import Held
+from unisono.core.wire import Held
 from unisono.sim.explore.views_judge import Judge
 from unisono.sim.explore.views_post import Do, Facts, Scope, Start
 from unisono.sim.explore.views_side import Broken, Chance, Cost, Move, Side, Step, Tables

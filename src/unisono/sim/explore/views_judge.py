@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from unisono.core.outbox import NoteKind
 from unisono.core.types import MemberId, Transition, View, ViewId
-from unisono.core.wire.control import Charter
+from unisono.core.wire import Charter
 from unisono.sim.explore.views_app import ShownBatch, ShownView, TookState
 from unisono.sim.explore.views_post import Act, Facts, HistoryAct, Scope
 from unisono.sim.explore.views_side import Tables

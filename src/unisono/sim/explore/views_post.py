@@ -19,15 +19,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse, PeerFault
-from unisono.core.membership.context import Installed
-from unisono.core.membership.membership import Membership
-from unisono.core.membership.settings import MembershipSettings, Policy
+from unisono.core.membership import Installed, Membership, MembershipSettings, Policy
 from unisono.core.ordering import AnyOrdering
-from unisono.core.outbox import Effects, Note, NoteKind
+from unisono.core.outbox import EngineEffects, Note, NoteKind
 from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Packet, View, ViewId
-from unisono.core.views.engine import Phase, ViewEngine, packet_for
-from unisono.core.wire.codec import Codec
-from unisono.core.wire.control import Charter, Control, ControlCodec, Held
+from unisono.core.views import Phase, ViewEngine, packet_for
+from unisono.core.wire import Charter, Codec, ControlCodec, Held
+from unisono.core.wire.control import Control
 from unisono.orders.registry import ORDERS
 from unisono.sim.explore.case import NAMES
 from unisono.sim.explore.state import _attributes
@@ -354,7 +352,7 @@ class Post:
                     engine.release(self.taken[engine.rank], [min(counts) for counts in zip(*self.taken, strict=True)])
                     released = engine.shown()
                     notes, events = notes + released.notes, events + released.events
-            engine._effects = Effects()
+            engine._effects = EngineEffects()
             wanted = kept(self.scope.order, self.scope.safe)
             acts = [_act(note) for note in notes if note.kind in wanted]
             told += self.application.take(events, charters)

@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.types import Packet, ViewId
-from unisono.core.wire.control import Charter
+from unisono.core.wire import Charter
 from unisono.sim.explore.side import Table
 from unisono.sim.explore.state import blame, freeze
 from unisono.sim.explore.views_post import (
