@@ -107,7 +107,7 @@ MEMBERSHIPS = [
     Row(
         "ring_mutants.TakesTokensTwice",
         "gathers a token anew",
-        Story(RING + "test_a_token_whose_pieces_come_twice_is_gathered_once"),
+        Story(RING + "test_a_token_whose_chunks_come_twice_is_gathered_once"),
     ),
 ]
 

@@ -37,7 +37,7 @@ EVERY = 10
 """One batch in so many is lost."""
 
 
-class OnlyOwnCount(OwnCasts):
+class _OnlyOwnCount(OwnCasts):
     """Own messages are stable when all have taken in what this member had cast by then."""
 
     rank: Rank = 0
@@ -49,7 +49,7 @@ class OnlyOwnCount(OwnCasts):
 class StableWhenReceived(Stability):
     def __init__(self, engine: ViewEngine) -> None:
         super().__init__(engine)
-        self._own_casts = OnlyOwnCount()
+        self._own_casts = _OnlyOwnCount()
 
     def deliver_own(self, streams: Streams) -> None:
         self._own_casts.rank = self._engine.rank  # type: ignore[attr-defined]

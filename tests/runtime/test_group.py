@@ -494,7 +494,7 @@ async def test_a_join_that_fails_gives_its_port_and_its_journal_back(tmp_path: P
         await unisono.join("g", listen=f"127.0.0.1:{port}", advertise="nowhere.invalid:0", insecure=True)
     async with unisono.join("g", listen=f"127.0.0.1:{port}", journal=unisono.Journal(tmp_path)):
         pass
-    with pytest.raises(unisono.Misuse, match="make another `Journal`"):
+    with pytest.raises(unisono.Misuse, match="create another `Journal`"):
         await unisono.join("g", listen=f"127.0.0.1:{port}", journal=journal)
     async with unisono.join("g", listen=f"127.0.0.1:{port}"):
         pass

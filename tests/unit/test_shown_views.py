@@ -75,13 +75,11 @@ def test_who_chats_hears_of_those_that_read_other_lines() -> None:
     asyncio.run(main())
 
 
-def test_the_log_warns_of_those_that_delivered_other_messages(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("unisono.runtime.logs.count_drops", lambda group: {})
-    group: Any = SimpleNamespace(name="g", id=A, _driver=SimpleNamespace(peers=None))
+def test_the_log_warns_of_those_that_delivered_other_messages(caplog: pytest.LogCaptureFixture) -> None:
+    peers = SimpleNamespace(reports=list, remarks=list)
+    member: Any = SimpleNamespace(name="g", id=A, now=0, peers=peers, count_drops=dict)
     with caplog.at_level(logging.INFO, LOGGER.name):
-        Reporter(group).tell([Transition((A,), True, FIRST.id), entered()], 0)
+        Reporter(member).tell([Transition((A,), True, FIRST.id), entered()], 0)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("INFO", "a of g: view 3@a with 3 members, joined: d, gone: c (lost)"),
         ("WARNING", "a of g: b delivered other messages in view 1"),
