@@ -108,7 +108,7 @@ def tell_if_alone(group: Group, warn: Callable[[str], None] | None = None) -> No
     sought = group.running.peers.sought()
     if not sought or len(group.members) > 1:
         return
-    text = f"nobody answered at {', '.join(sought)}: this member begins alone, and goes together with them when it hears them."
+    text = f"no answer from {', '.join(sought)}: this member starts alone and merges with them when it hears them."
     for sentence in (text, *group.running.explain_strangers()):
         (warn or complain)(sentence)
 
