@@ -30,7 +30,7 @@ Peers = Annotated[
     typer.Option(
         "--peers",
         "-p",
-        help="HOST:PORT,HOST:PORT of other members. One that is running is enough.",
+        help="HOST:PORT,HOST:PORT of other members, at least one of them running.",
         rich_help_panel=_WHERE,
     ),
 ]

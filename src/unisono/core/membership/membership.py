@@ -24,8 +24,8 @@ I3  A view is installed only if every participant had confirmed its ballot, that
     everyone in that set has closed with that cut, whether it gets to installing or not (P15, P16).
 I4  A member installs only what it confirmed itself and has not left behind; it forgets its confirmations when it installs. What it
     answered to a ballot before that is void: the ballot's cut names another view than the one it is in, and is refused.
-    One that leaves before it has a view is gone at once and forgets them too, and its own ballot. To the others it is as one
-    that crashed; if it installed after that, it would acknowledge what no member there takes in any more (P17).
+    A member that leaves before it has a view is gone at once, and forgets its confirmations and its own ballot. The others
+    treat it as crashed; if it installed a view after that, it would acknowledge what no member there takes in any more (P17).
 I5  A member promises only ballots whose number is above its view's and above all that it confirmed; so numbers rise (P12),
     also along the chain of primaries.
 I6  One ballot has one charter, and participants refuse one with two lives of a process (P11, P12).
