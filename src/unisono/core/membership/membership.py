@@ -13,7 +13,7 @@ member's ballots never repeat, and a restarted process is another member, so a b
    member that has the view answers, or until it starts a higher ballot. If a participant is suspected, silent or elsewhere, the
    proposer starts a higher ballot.
 
-What never breaks (the properties are those of PROPERTIES):
+What never breaks (docs/properties.md lists the properties):
 
 I1  A member reports once a view and takes nothing of that view in afterwards. So every proposer gets the same report of it.
 I2  A member closes a view once, with a cut that counted its report; a cut's name stands for one cut. A later ballot brings

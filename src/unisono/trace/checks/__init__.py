@@ -1,4 +1,4 @@
-"""The properties of PROPERTIES in plain Python, one file each: the oracle for simulator, explorer and pipeline."""
+"""Checkers in plain Python, one file a property (docs/properties.md): the oracle for simulator, explorer and pipeline."""
 
 from unisono.trace.checks.checker import Checker, Violation
 from unisono.trace.checks.history import History
