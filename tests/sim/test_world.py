@@ -11,7 +11,7 @@ import pytest
 from unisono.core.types import Batch
 from unisono.orders.registry import ORDERS
 from unisono.sim.run import failure_of, simulate
-from unisono.sim.scenario import Fault, Scenario, Source
+from unisono.sim.scenario import FAULTS, Fault, Scenario, Source
 from unisono.sim.swarm import scenario_of
 from unisono.sim.world import World
 
@@ -149,6 +149,13 @@ def test_a_second_crash_between_block_and_install_is_an_ordinary_case() -> None:
     assert outcome.verdict.result == "PASS"
     views = [e.members for e in outcome.events if e.kind == "VIEW" and e.member == "c"]
     assert views == [("a", "b", "c", "d", "e"), ("c", "d", "e")]
+
+
+def test_a_fault_that_is_declared_and_not_played_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by adding one: a run with it passed, and nothing had happened."""
+    monkeypatch.setattr("unisono.sim.scenario.FAULTS", (*FAULTS, "echo"))
+    with pytest.raises(NotImplementedError, match="does not play the fault echo"):
+        simulate(Scenario(members=3, faults=(Fault("echo", MS, (0,)),)))
 
 
 def test_casts_during_a_view_change_belong_to_the_next_view() -> None:

@@ -318,6 +318,8 @@ class World:
                 host.drift(self.now, 1.0 + fault.amount)
             case "clog" | "slow" | "lossy":
                 self._strike_link(fault, end)
+            case _:
+                raise NotImplementedError(f"the simulator of orders does not play the fault {fault.kind}")
 
     def _strike_link(self, fault: Fault, end: int) -> None:
         src, dst = fault.who
