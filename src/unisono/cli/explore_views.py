@@ -37,7 +37,7 @@ def explore_views(
     cut_off: Annotated[str, typer.Option(help="Members that may be cut off, as in ab. Default: any.")] = "",
     late_heal: Annotated[
         bool,
-        typer.Option("--late-heal", help="End a cut only when the run is about to come to rest, not at any point."),
+        typer.Option("--late-heal", help="End a cut only at the end of a run, not at any point."),
     ] = False,
     restarts: Annotated[int, typer.Option(help=_OFTEN + "a process crashes and restarts with its record.")] = 0,
     safe: Annotated[bool, typer.Option("--safe", help="Cast messages as safe.")] = False,

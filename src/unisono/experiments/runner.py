@@ -80,7 +80,7 @@ def _require_traces(folder: Location, ids: Sequence[str]) -> None:
     if bare := [id for id in ids if id not in kept]:
         raise Misuse(
             f"{len(bare)} cells in {folder} were run without traces, {bare[0]} for one: "
-            "choose another folder, or start afresh."
+            "choose another folder, or discard its results with --fresh."
         )
 
 
@@ -112,13 +112,15 @@ def read_rows(folder: str | os.PathLike[str] | Location) -> list[Row]:
             with open_parquet(file.open()) as table:
                 if table.schema_arrow.names != schema().names:
                     raise Misuse(
-                        f"{file} has other columns than this version writes: choose another folder, or start afresh."
+                        f"{file} has other columns than this version writes: choose another folder, or discard "
+                        "its results with --fresh."
                     )
                 for batch in batches_of(table):
                     for row in batch.to_pylist():
                         if rows.setdefault(row["id"], row) != row:
                             raise Misuse(
-                                f"{folder} holds two different results of {row['id']}, perhaps of two versions: start afresh."
+                                f"{folder} holds two different results of the cell {row['id']}, perhaps of two versions of "
+                                "unisono: choose another folder, or discard its results with --fresh."
                             )
         except (OSError, pyarrow.ArrowException, Bomb) as error:
             raise Misuse(f"{file} cannot be read ({error}): remove it, and its cells run again.") from None

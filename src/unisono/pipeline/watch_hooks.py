@@ -76,7 +76,7 @@ class Hook:
             )
 
     def close(self, wait_s: float = 2 * HOOK_WAIT_S) -> None:
-        """Let calls that are under way come to their end."""
+        """Wait for running calls to finish, at most `wait_s` seconds; start no others."""
         wait(list(self._under_way.values()), timeout=wait_s)
         self._calls.shutdown(wait=False, cancel_futures=True)
 

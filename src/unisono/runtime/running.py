@@ -410,7 +410,9 @@ class RunningMember:
         if lost is None:
             raise Misuse(f"{self.id} lacks no state, so none can be given up: explain says what it waits for.")
         if str(state) not in (str(lost), lost.short):
-            raise Misuse(f"{self.id} lacks the state of view {lost}, not of {state}: name that one to give it up.")
+            raise Misuse(
+                f"{self.id} cannot give up the state of view {state}: it lacks the state of view {lost}; name that view."
+            )
         self.driver.member.give_up(lost)
         self.driver.wake()
 

@@ -51,7 +51,7 @@ class DatagramNetwork:
         self._parts = {address: number for number, part in enumerate(parts) for address in part}
 
     def cut(self, src: str, dst: str) -> None:
-        """One way."""
+        """Lose everything from `src` to `dst`. The other direction stays open."""
         self._cuts.add((src, dst))
 
     def clog(self, src: str, dst: str, until: int) -> None:

@@ -441,9 +441,10 @@ class Member:
             self._distrust(fault.sender, streams, fault.is_certain)
 
     def _distrust(self, rank: Rank, streams: Streams, is_certain: bool = True) -> None:
-        """Act upon a packet that no correct member sends. Its sender is blamed if all of it came from itself, sealed by the key.
+        """React to a packet that no correct member sends: suspect its sender, or form the view anew.
 
-        Otherwise it is not known who lied: no member is blamed, and the view is formed anew, with fresh streams.
+        The sender is suspected only if its guilt is certain, and no other member has relayed any of its packets. Otherwise it
+        is unknown who lied, so no member is blamed, and a new view begins with fresh streams.
         """
         self.engine.faulty.add(rank)
         if is_certain and rank not in streams.relayed:

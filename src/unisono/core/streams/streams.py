@@ -114,8 +114,10 @@ class Streams:
         members = len(view)
         if not 0 <= rank < members:
             raise Misuse(f"rank {rank} is not in a view of {members} members.")
-        if first_counter < 1 or (replay is not None and len(replay) != members):
-            raise Misuse("counters begin at 1, and replay windows are one for each member.")
+        if first_counter < 1:
+            raise Misuse(f"first_counter = {first_counter} is out of range: counters begin at 1.")
+        if replay is not None and len(replay) != members:
+            raise Misuse(f"there are {len(replay)} replay windows for {members} members: give one for each member.")
         settings = settings.shared_by(members)
         first, tag = settings.numbering_first, view_tag(view)
         peers = tuple(peer for peer in range(members) if peer != rank)

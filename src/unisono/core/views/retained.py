@@ -6,7 +6,7 @@ from unisono.core.types import Packet, Rank, Slot
 
 
 class Retained:
-    """By origin, the packets of its slots, in order, without those that every member has taken in."""
+    """Packets by origin and slot, until `trim` says that every member has taken them in."""
 
     __slots__ = ("_trimmed", "packets")
 

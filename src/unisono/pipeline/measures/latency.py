@@ -33,7 +33,7 @@ def latency_by_member(journeys: DataFrame, accuracy: int | None = None) -> DataF
 
 
 def t1(journeys: DataFrame, accuracy: int | None = None) -> DataFrame:
-    """First received, at the sender cast, until the place in the order is known."""
+    """Time from the first reception (at the sender: from the cast) until the place in the order is known."""
     from pyspark.sql import functions as F
 
     return spread(journeys, RUN, F.col("ordered_ns") - F.col("start_ns"), accuracy).select(*RUN, *FIGURES)

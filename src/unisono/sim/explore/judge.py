@@ -29,7 +29,7 @@ OWED = {
 
 
 class Judge:
-    """Judges the ends of one case."""
+    """Judges each final state of a case: its histories, with or without a view change."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup

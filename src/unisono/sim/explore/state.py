@@ -189,7 +189,10 @@ def blame(error: Exception) -> str:
 
 
 def freeze(thing: object) -> Frozen:
-    """A hashable value. Two things have equal ones only if no code can tell them apart, save by the identity of immutables."""
+    """Turn an object into a hashable value.
+
+    Two objects get equal values only if no code can tell them apart, except by `is` on immutable ones.
+    """
     return _freeze(thing, {})
 
 

@@ -46,7 +46,7 @@ def summed(value: str, message: str) -> str:
 
 
 def is_value(text: str | None) -> bool:
-    """Whether the attribute of a snapshot can be gone on with: 16 hexadecimal digits."""
+    """Whether a snapshot's chain or sum is well-formed (16 hexadecimal digits), so that it can be continued."""
     return text is not None and len(text) == 16 and not set(text) - set("0123456789abcdef")
 
 

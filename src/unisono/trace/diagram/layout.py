@@ -91,7 +91,7 @@ class Scale:
 
 
 def _pauses(ats: Sequence[int]) -> list[tuple[int, int]]:
-    """The gaps that would take a large part of the width; a little of each stays as it is, on both sides."""
+    """Stretches of time to leave out of the drawing: long gaps between events, without a margin at both ends."""
     gaps = sorted(pairwise(ats), key=lambda gap: (gap[0] - gap[1], gap[0]))
     total = ats[-1] - ats[0]
     share = max(0.25, 6 / len(ats))
