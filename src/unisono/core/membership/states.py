@@ -77,7 +77,7 @@ PARTICIPANT: Table[ParticipantState, ParticipantStep] = {
     },
     ParticipantState.GONE: {},
 }
-"""A view is installed only by one that confirmed it (I4), so only from CONFIRMED, or late from CLOSED."""
+"""A view is installed only by a member that confirmed it (I4), so only from CONFIRMED, or late from CLOSED."""
 
 BALLOT: Table[BallotState, BallotStep] = {
     BallotState.COLLECTING: {
