@@ -280,7 +280,7 @@ class NamedPeers:
         """The peers as they were written, without names that stand for this member alone."""
         return [sanitize(text) for text, entry in self._entries.items() if self._places[text] or entry.problem]
 
-    def reports(self) -> list[MissedPeer]:
+    def missed(self) -> list[MissedPeer]:
         """Every named peer that is missed now, in the order of their names as given."""
         now, found = self._clock(), []
         for text, entry in self._entries.items():
@@ -337,7 +337,7 @@ class NamedPeers:
 
     def sentences(self) -> list[str]:
         """What keeps named peers away."""
-        return [report.sentence for report in self.reports()] + self.remarks()
+        return [report.sentence for report in self.missed()] + self.remarks()
 
     def strangers(self) -> list[str]:
         """Who else has sent something lately that was refused, a sentence each."""

@@ -129,7 +129,7 @@ class Member:
         self._suspicions = Suspicions(settings.detector, settings.config.members_max, self._membership, noting, now)
         self._stability = Stability(self.engine)
         self._comparer = Comparer(member, settings.config)
-        self._shown = EventCompleter(member, self._comparer, self.is_partitionable)
+        self._completer = EventCompleter(member, self._comparer, self.is_partitionable)
         self._watchdog = Watchdog(self, settings.flow, self._membership, self._evict)
         self._totals = Totals()
         self._views = 0
@@ -362,7 +362,7 @@ class Member:
                 effects.datagrams.append(((address,), self._frames.control(written)))
         for event in out.events:
             if isinstance(event, Installed):
-                self._shown.learn(event.charter)
+                self._completer.learn(event.charter)
             else:
                 self._events.append(event)
 
@@ -459,7 +459,7 @@ class Member:
         if turn.faults:
             self._refuse(turn.faults, streams)
         if turn.events:
-            effects.events += self._shown.complete(turn.events)
+            effects.events += self._completer.complete(turn.events)
         effects.notes = turn.notes
         effects.pledge = turn.pledge
         self._quiet_at = turn.deadline
@@ -480,7 +480,7 @@ class Member:
             streams.hurry()  # everyone gates it, and waits for everyone
             engine.release(streams.held(), streams.taken_by_all)
             released = engine.shown()
-            effects.events += self._shown.complete(released.events)
+            effects.events += self._completer.complete(released.events)
             effects.notes += released.notes
         if engine.own_shown:
             self._stability.deliver_own(streams)

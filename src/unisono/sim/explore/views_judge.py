@@ -57,7 +57,7 @@ class HistoryJudge:
         self._scope = scope
         self._names = scope.names
         self._tables = tables
-        self._stays: dict[tuple[int, int], list[Installation]] = {}
+        self._installations: dict[tuple[int, int], list[Installation]] = {}
         self._passages: dict[tuple[int, int], dict[tuple[ViewId, ViewId], Passage]] = {}
         self._agreeing: set[tuple[int, int, int, int]] = set()
         self._ends: dict[tuple[tuple[int, bool], ...], str | None] = {}
@@ -72,7 +72,7 @@ class HistoryJudge:
     def compare(self, mover: int, histories: Sequence[int]) -> str | None:
         """What is wrong between one member, whose history has grown, and the others."""
         key = (mover, histories[mover])
-        if key not in self._stays:
+        if key not in self._installations:
             acts = self._tables.acts(histories[mover])
             sentence = self._look(mover, histories[mover], acts) or self._look_shown(mover, histories[mover], acts)
             if sentence is not None:
@@ -80,7 +80,9 @@ class HistoryJudge:
         for other, history in enumerate(histories):
             pair = (*key, other, history)
             if other != mover and pair not in self._agreeing:
-                sentence = self._clash(mover, self._stays[key], other, self._stays.get((other, history), []))
+                sentence = self._clash(
+                    mover, self._installations[key], other, self._installations.get((other, history), [])
+                )
                 theirs = self._passages.get((other, history), {})
                 sentence = sentence or self._clash_shown(mover, self._passages[key], other, theirs)
                 if sentence is not None:
@@ -89,9 +91,9 @@ class HistoryJudge:
         return None
 
     def _look(self, number: int, history: int, acts: Sequence[HistoryAct]) -> str | None:
-        """Check one history alone, and remember its stays."""
+        """Check one history alone, and remember its installations."""
         me, who = self._scope.ids[number], self._names[number]
-        stays: list[Installation] = []
+        installations: list[Installation] = []
         ever: set[tuple[MemberId, int]] = set()
         here: set[tuple[MemberId, int]] = set()
         members: tuple[MemberId, ...] = ()
@@ -103,11 +105,11 @@ class HistoryJudge:
                 members, view = act.view.members, act.view.id
                 if me not in members:
                     return f"P11: {who} installed view {view}, which it is not in."
-                if stays and stays[-1].view.number >= view.number:
-                    return f"P12: {who} installed view {view} after {stays[-1].view}."
+                if installations and installations[-1].view.number >= view.number:
+                    return f"P12: {who} installed view {view} after {installations[-1].view}."
                 came = (rest.get("previous_view"), rest.get("cut"))
                 parts, along = rest.get("parts", ()), rest.get("transitional", ())
-                stays.append(Installation(view, members, parts, came, along, frozenset(here)))
+                installations.append(Installation(view, members, parts, came, along, frozenset(here)))
                 here = set()
             elif act.batch is not None and act.kind is NoteKind.DELIVER:
                 for index in range(act.batch.first, act.batch.first + act.batch.count):
@@ -116,7 +118,7 @@ class HistoryJudge:
                         return f"P2: {who} delivered {name[0]}:{index} twice."
                     ever.add(name)
                     here.add(name)
-        self._stays[number, history] = stays
+        self._installations[number, history] = installations
         return None
 
     def _look_shown(self, number: int, history: int, acts: Sequence[HistoryAct]) -> str | None:
@@ -181,22 +183,22 @@ class HistoryJudge:
         return str(worst[0]) if worst else None
 
     def _clash(self, one: int, ones: Sequence[Installation], other: int, others: Sequence[Installation]) -> str | None:
-        theirs = {stay.view: stay for stay in others}
+        theirs = {yours.view: yours for yours in others}
         for mine in ones:
-            stay = theirs.get(mine.view)
-            if stay is None:
+            yours = theirs.get(mine.view)
+            if yours is None:
                 continue
             who = f"{self._names[one]} and {self._names[other]}"
-            if (mine.members, mine.parts) != (stay.members, stay.parts):
+            if (mine.members, mine.parts) != (yours.members, yours.parts):
                 return f"P11: {who} installed view {mine.view} with different members or parts."
-            if mine.came[0] is None or mine.came != stay.came:
+            if mine.came[0] is None or mine.came != yours.came:
                 continue
-            if mine.along != stay.along:
+            if mine.along != yours.along:
                 return (
                     f"P15: {who} came from {mine.came[0]} into view {mine.view}, and name different transitional sets."
                 )
-            if mine.before != stay.before:
-                odd = min(mine.before ^ stay.before)
+            if mine.before != yours.before:
+                odd = min(mine.before ^ yours.before)
                 has = self._names[one] if odd in mine.before else self._names[other]
                 return (
                     f"P14: {who} came from {mine.came[0]} into view {mine.view} together, "
