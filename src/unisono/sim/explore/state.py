@@ -211,10 +211,10 @@ def _freeze(thing: Any, seen: dict[int, int]) -> Frozen:
         return (kind, *[_freeze(item, seen) for item in thing])
     if kind is dict:
         return (kind, *[(_freeze(key, seen), _freeze(value, seen)) for key, value in thing.items()])
-    return (kind, *[(name, _freeze(value, seen)) for name, value in _attributes(thing)])
+    return (kind, *[(name, _freeze(value, seen)) for name, value in attributes_of(thing)])
 
 
-def _attributes(thing: object) -> Iterator[tuple[str, object]]:
+def attributes_of(thing: object) -> Iterator[tuple[str, object]]:
     """What a slotted or plain object holds. What keeps its state elsewhere cannot be looked into, and is refused."""
     kind = type(thing)
     slots = _SLOTS.get(kind)

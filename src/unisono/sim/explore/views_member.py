@@ -28,7 +28,7 @@ from unisono.core.wire import Charter, Codec, ControlCodec, HeldState
 from unisono.core.wire.control import Control
 from unisono.orders.registry import ORDERS
 from unisono.sim.explore.case import NAMES
-from unisono.sim.explore.state import _attributes
+from unisono.sim.explore.state import attributes_of
 from unisono.sim.explore.views_app import ModelApplication, ShownAct
 from unisono.trace.promises import promises
 
@@ -470,7 +470,7 @@ def _value(thing: Any, shared: Mapping[int, str], seen: dict[int, int]) -> Any:
         return [_value(item, shared, seen) for item in thing]
     if kind is dict:
         return (kind.__name__, *[(_value(key, shared, seen), _value(v, shared, seen)) for key, v in thing.items()])
-    return (kind.__name__, *[(name, _value(value, shared, seen)) for name, value in _attributes(thing)])
+    return (kind.__name__, *[(name, _value(value, shared, seen)) for name, value in attributes_of(thing)])
 
 
 def _copy(thing: Any, shared: Mapping[int, str], seen: dict[int, Any]) -> Any:
@@ -503,6 +503,6 @@ def _copy(thing: Any, shared: Mapping[int, str], seen: dict[int, Any]) -> Any:
             copied[_copy(key, shared, seen)] = _copy(value, shared, seen)
         return copied
     twin = seen[id(thing)] = object.__new__(kind)
-    for name, value in _attributes(thing):
+    for name, value in attributes_of(thing):
         object.__setattr__(twin, name, _copy(value, shared, seen))
     return twin

@@ -86,7 +86,7 @@ _PLAIN_STEPS = {
 
 
 class StepOutcome(NamedTuple):
-    """A step from a situation: where it leads, and what it sends to whom."""
+    """What a step leads to: the situation after it, and what it sends to whom."""
 
     situation: int
     sends: tuple[tuple[int, int], ...]
