@@ -31,7 +31,7 @@ from unisono.core.member.comparison import Comparer
 from unisono.core.member.member import Member, Settings
 from unisono.core.streams.settings import StreamSettings
 from unisono.core.types import Batch, MemberId, Service
-from unisono.core.views.delivered import Delivered
+from unisono.core.views.delivered import DeliveredLanes
 from unisono.orders.registry import ORDERS
 
 BATCHES = ((1, 100), (40, 100), (200, 100), (1, 1_000), (1, 60_000))
@@ -59,7 +59,7 @@ ORDERS_SHOWN = ("sequencer", "fifo")
 def hash_ns(messages: int, size: int) -> float:
     """Nanoseconds a batch: the best of many short tries, which other load on the machine leaves alone."""
     batch = Batch(0, 0, [os.urandom(size) for _ in range(messages)], Service.TOTAL)
-    add, times = Delivered().add, 1_000
+    add, times = DeliveredLanes().add, 1_000
     return min(repeat(lambda: add(batch), number=times, repeat=50)) / times * 1e9
 
 

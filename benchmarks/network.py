@@ -56,7 +56,7 @@ QUICK = Scale(rounds=2, repeats=0.25, warm_s=0.3, seconds=1.0)
 
 
 async def undisturbed(run: Callable[[], Awaitable[Sample]], tries: int) -> tuple[Sample, int]:
-    """The first sample that nobody disturbed, or else the least disturbed one; and how many tries it took.
+    """Return the first undisturbed sample, or else the least disturbed one, and the number of tries.
 
     A fault is a result and is not tried again.
     """

@@ -40,7 +40,7 @@ class Group:
         self._settle()
 
     def finish(self) -> None:
-        """Let idle members acknowledge, until nobody owes anything."""
+        """Let idle members acknowledge, until none owes anything."""
         before = -1
         while self.delivered != before:
             before = self.delivered

@@ -38,7 +38,7 @@ def trace_of(folder: Path, deliveries: int, members: int) -> Path:
 
 
 def small_runs(spark: Any, folder: Path, runs: int) -> dict[str, Any]:
-    """Judge so many small runs, a few of them faulty."""
+    """Judge `runs` small runs, a few of them faulty."""
     target = folder / f"runs-{runs}"
     if not (target / "done").exists():
         (target / "done").write_text(json.dumps(sorted(generate_runs(target, runs))))

@@ -22,7 +22,7 @@ TURN_NS = 50_000  # of virtual time between turns
 
 
 class Case(NamedTuple):
-    """So many packets a turn, of this size, in datagrams of that size."""
+    """The number of packets a turn, their size, and the size of datagrams."""
 
     name: str
     packet_bytes: int

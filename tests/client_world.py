@@ -11,10 +11,10 @@ from unisono.core.types import Batch, MemberId
 from unisono.services.client import Client, ClientSettings, Outcome
 from unisono.services.client_desk import ClientDesk, DeskSettings
 from unisono.services.client_messages import Errand, Wanted
-from unisono.sim.group_world import GroupWorld, Process
+from unisono.sim.group_world import GroupWorld, SimulatedProcess
 
 
-class Served(Process):
+class Served(SimulatedProcess):
     """A process with a desk. Its application serves every new errand once and notes it."""
 
     def __init__(self, world: GroupWorld, id: MemberId, settings: Settings, record: bytes | None) -> None:
@@ -33,7 +33,7 @@ class Served(Process):
                 super().take(bytes(one))
             self.turn()
 
-    def _happen(self, process: Process, event: Any) -> None:
+    def _happen(self, process: SimulatedProcess, event: Any) -> None:
         if not isinstance(event, Batch):
             return
         for payload in event.payloads or ():
@@ -94,7 +94,7 @@ class ClientWorld(GroupWorld):
         super().__init__(*args, **options)
         self.outsiders: dict[str, Outsider] = {}
 
-    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> Process:
+    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> SimulatedProcess:
         return Served(self, id, settings, record)
 
     def outsider(self, name: str, contacts: Sequence[str], settings: ClientSettings | None = None) -> Outsider:

@@ -15,7 +15,7 @@ from unisono.core.types import CastOptions, MemberId, Packet, Rank
 from unisono.core.wire.control import CUT, Chunk, Control, ControlCodec
 from unisono.core.wire.envelope import BODY, HEAD, NAK, ROW, SEND
 from unisono.core.wire.frame import HEAD_BYTES, ControlFrame, Frames
-from unisono.sim.group_world import QUICK, GroupWorld, Process
+from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 from unisono.trace.checks import Verdict
 
 _FRAMES = Frames("simulated", MemberId("onlooker"))
@@ -44,7 +44,7 @@ def settles(world: GroupWorld, names: Sequence[str], seconds: float = 10) -> Non
     assert world.run(seconds, lambda: world.is_one(names)), world.story()
 
 
-def texts(process: Process) -> list[bytes]:
+def texts(process: SimulatedProcess) -> list[bytes]:
     """What the application was shown."""
     return [payload for _, payload in process.delivered]
 
@@ -66,7 +66,7 @@ def with_streams(config: Config | None = None, **changes: Any) -> Settings:
     return Settings(config or QUICK.config, StreamSettings(**values | changes), QUICK.detector, QUICK.membership)
 
 
-def membership(process: Process) -> Membership:
+def membership(process: SimulatedProcess) -> Membership:
     """The part of a member that answers, closes and confirms."""
     return process.member._membership
 
@@ -81,7 +81,7 @@ def control_in(datagram: bytes) -> Control | None:
 def send(world: GroupWorld, to: str, sender: MemberId, message: Packet) -> None:
     """A control message in the name of `sender`, from an insider that has seen the tickets of both."""
     process, other = world.processes[to], world.processes.get(sender.address)
-    given = other.member.tickets.ticket(to) if isinstance(other, Process) else 1
+    given = other.member.tickets.ticket(to) if isinstance(other, SimulatedProcess) else 1
     pair = PAIR.pack(given, process.member.tickets.ticket(sender.address))
     process.take(Frames("simulated", sender).control(pair + _CONTROL.encode(message)))
 

@@ -17,7 +17,7 @@ from unisono.core.types import Batch, CastOptions, MemberId, Packet, Property, S
 from unisono.core.wire.codec import Codec
 from unisono.core.wire.control import ControlCodec
 from unisono.orders import abcast, rmp, tomp
-from unisono.sim.group_world import QUICK, GroupWorld, Process
+from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 
 NAMES = "abcd"
 NUMBERS = (0, 1, 4, 2**16 - 1, 2**32 - 1, 2**33, 2**62, 2**63, 2**64 - 1)
@@ -148,7 +148,7 @@ class Liar(Member):
         return next(layout for layout in known if layout.type is kind)
 
 
-class LiarsProcess(Process):
+class LiarsProcess(SimulatedProcess):
     """What the liar does to itself is nobody's concern."""
 
     def take(self, datagram: bytes) -> None:
@@ -177,7 +177,7 @@ class LyingWorld(GroupWorld):
         self.liar = liar
         self.gather(NAMES)
 
-    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> Process:
+    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> SimulatedProcess:
         if id.address != self.liar:
             return super().process(id, settings, record)
         self.kind = Liar
@@ -187,7 +187,7 @@ class LyingWorld(GroupWorld):
             self.kind = Witness
 
     @property
-    def correct(self) -> list[Process]:
+    def correct(self) -> list[SimulatedProcess]:
         return [process for name, process in self.processes.items() if name != self.liar]
 
     def load(self, word: str, rounds: int = 6, pause_s: float = 0.01) -> None:

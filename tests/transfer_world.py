@@ -20,7 +20,7 @@ from unisono.core.types import Batch, MemberId, Service, View
 from unisono.services.transfer.settings import TransferSettings
 from unisono.services.transfer.transfer import Transfer
 from unisono.sim.group_state import BRISK, Entry, StatefulProcess, entries
-from unisono.sim.group_world import BOUND_NS, QUICK, GroupWorld, Process
+from unisono.sim.group_world import BOUND_NS, QUICK, GroupWorld, SimulatedProcess
 from unisono.trace.checks.judge import Verdict
 
 
@@ -78,7 +78,7 @@ class TransferWorld(GroupWorld):
         self.is_total = self.orders[order].service is Service.TOTAL
         self.said: set[str] = set()
 
-    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> Process:
+    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> SimulatedProcess:
         return AppProcess(self, id, settings, record)
 
     def app(self, name: str) -> AppProcess:

@@ -21,9 +21,9 @@ from typing import Any
 HEAD = Struct("<IIQ")  # sender, index, when it was cast
 NAME_BYTES = 8  # of a payload: sender and index
 LOOK_MESSAGES = 64
-"""The clock is read once in so many messages, or the clock would be measured …"""
+"""Messages per reading of the clock: with fewer, the clock itself would be measured …"""
 TIMED_MESSAGES = 16
-"""… and so often where latency is measured under load."""
+"""… and the same where latency is measured under load."""
 LATENCIES_MAX = 20_000
 TICK_NS = 1_000_000
 OVERTIME_NS = 100_000_000
@@ -121,7 +121,7 @@ class Taken:
             self._latencies.append(now - cast_ns)
 
     def _take_dense(self, payload: bytes) -> None:
-        """Time one of so many: there are enough of them."""
+        """Time one message in `TIMED_MESSAGES`: there are enough of them."""
         if not self.count % TIMED_MESSAGES:
             self._take_timed(payload)
             return

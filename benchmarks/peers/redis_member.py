@@ -17,7 +17,7 @@ STREAM = "group"
 FIELD = b"p"
 READ_MESSAGES_MAX = 1_000
 BURST = 64
-"""So many casts between two reads."""
+"""Number of casts between two reads."""
 BLOCK_MS = 5
 
 

@@ -54,7 +54,7 @@ from unisono.core.membership.contacts import Contacts
 from unisono.core.membership.context import Context
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.membership import Membership
-from unisono.core.membership.merge import Group
+from unisono.core.membership.merge import MergingPart
 from unisono.core.membership.participant import Participant
 from unisono.core.membership.primary import NOTHING
 from unisono.core.membership.ring import Ring
@@ -91,8 +91,8 @@ class CredulousParticipant(Participant):
 
 
 class UngroupingBallot(Ballot):
-    def _make_groups(self, answers: Mapping[MemberId, Answer]) -> None:
-        super()._make_groups({member: answer._replace(closed=None) for member, answer in answers.items()})
+    def _form_parts_of_view(self, answers: Mapping[MemberId, Answer]) -> None:
+        super()._form_parts_of_view({member: answer._replace(closed=None) for member, answer in answers.items()})
 
 
 class DoesNotGroupByCut(Membership):
@@ -102,12 +102,12 @@ class DoesNotGroupByCut(Membership):
 
 class OverreachingBallot(Ballot):
     def _adopt(
-        self, rank: Rank, member: MemberId, groups: Mapping[ViewId, Group], reports: Mapping[MemberId, Report]
+        self, rank: Rank, member: MemberId, parts: Mapping[ViewId, MergingPart], reports: Mapping[MemberId, Report]
     ) -> bool:
-        for group in groups.values():
-            covered = tuple(range(len(group.view)))
-            group.cut = group.cut._replace(covered=covered)
-        return super()._adopt(rank, member, groups, reports)
+        for part in parts.values():
+            covered = tuple(range(len(part.view)))
+            part.cut = part.cut._replace(covered=covered)
+        return super()._adopt(rank, member, parts, reports)
 
 
 class AdoptsUncovered(Membership):
@@ -155,8 +155,8 @@ class ChangingBallot(Ballot):
             for member in self.failed:
                 del self.bases[member]
                 self._answers.pop(member, None)
-                for group in self._groups:
-                    group.lacks.pop(member, None)
+                for part in self._parts:
+                    part.lacks.pop(member, None)
             self.participants = tuple(self.bases)
             self.failed = []
             self._confirmed &= set(self.participants)

@@ -25,7 +25,7 @@ from unisono.core.streams.streams import Streams
 from unisono.core.types import Batch, MemberId, Transition, View
 from unisono.core.views.engine import ViewEngine
 from unisono.core.wire.control import Charter
-from unisono.sim.group_world import Process
+from unisono.sim.group_world import SimulatedProcess
 
 EVERY = 40
 """One event in so many is lost or altered."""
@@ -69,7 +69,7 @@ class RemainderFirst(ViewEngine):
         self._events.append(self._events.pop(at))
 
 
-class LosesAnEvent(Process):
+class LosesAnEvent(SimulatedProcess):
     _seen = 0
 
     def _show(self, event: Any) -> None:
@@ -78,7 +78,7 @@ class LosesAnEvent(Process):
             super()._show(event)
 
 
-class AltersAnEvent(Process):
+class AltersAnEvent(SimulatedProcess):
     _seen = 0
 
     def _show(self, event: Any) -> None:
@@ -88,7 +88,7 @@ class AltersAnEvent(Process):
         super()._show(event)
 
 
-class AltersAView(Process):
+class AltersAView(SimulatedProcess):
     def _show(self, event: Any) -> None:
         if isinstance(event, Entered) and len(event.view) > 2:
             event = event._replace(view=View(event.view.id, event.view.members[::-1]))

@@ -38,7 +38,7 @@ from unisono.core.types import MemberId
 from unisono.core.wire.control import part_of
 from unisono.services.transfer import messages as wire
 from unisono.services.transfer.donor import Donor
-from unisono.services.transfer.fetch import Fetch
+from unisono.services.transfer.fetch import StateFetch
 from unisono.services.transfer.merge import Merge
 from unisono.services.transfer.transfer import Status, Transfer
 
@@ -55,7 +55,7 @@ class AppliesTwice(Transfer):
         super()._adopt(donor, offer, data, place)
 
 
-class MixingFetch(Fetch):
+class MixingFetch(StateFetch):
     def _take_offer(self, sender: MemberId, offer: wire.Offer, now: int) -> bool:
         self._digest = offer.digest  # so that what is here seems to be of this snapshot
         return super()._take_offer(sender, offer, now)
@@ -84,7 +84,7 @@ class MergesByArrival(Transfer):
         super()._finish_merge()
 
 
-class HastyFetch(Fetch):
+class HastyFetch(StateFetch):
     @property
     def is_lost(self) -> bool:
         return any(self._is(candidate, wire.Why.NONE) for candidate in self._candidates) or super().is_lost

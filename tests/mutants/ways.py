@@ -24,7 +24,7 @@ from unisono.sim import group_world
 from unisono.sim.explore.case import Case
 from unisono.sim.explore.search import explore
 from unisono.sim.explore.views import explore_views
-from unisono.sim.explore.views_post import Scope
+from unisono.sim.explore.views_member import Scope
 from unisono.sim.group_swarm import run_group_seed, try_group_seed
 from unisono.sim.run import failure_of
 from unisono.sim.swarm import scenario_of
@@ -98,7 +98,7 @@ class Applications:
 
     def catch(self, mutant: Any) -> int | None:
         for seed in range(self.tries):
-            with replaced(group_world, "Process", mutant):
+            with replaced(group_world, "SimulatedProcess", mutant):
                 sentence = try_group_seed(self.order, seed).sentence
             if sentence is not None and try_group_seed(self.order, seed).sentence is None:
                 return seed + 1

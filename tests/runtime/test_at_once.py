@@ -10,7 +10,7 @@ import pytest
 
 import unisono
 from unisono.runtime import driver
-from unisono.runtime.casting import Casting
+from unisono.runtime.casting import CastAdmission
 from unisono.runtime.driver import CALM_NS, Driver
 from unisono.runtime.inbox import Inbox
 from unisono.sim import Network, in_virtual_time
@@ -143,7 +143,7 @@ def at_once(one: Driver) -> None:
     ("story", "owner", "name", "fault"),
     [
         (first_alone, Driver, "is_calm", never),
-        (once_a_pass, Casting, "_is_ahead", property(lambda casting: False, lambda casting, is_ahead: None)),
+        (once_a_pass, CastAdmission, "_is_ahead", property(lambda casting: False, lambda casting, is_ahead: None)),
         (nobody_called, Inbox, "is_held", property(lambda inbox: False, lambda inbox, is_held: None)),
         (no_turn_in_a_turn, Driver, "is_calm", even_in_a_turn),
         (others_first, Driver, "_settle_last", at_once),

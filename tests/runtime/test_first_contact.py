@@ -195,7 +195,7 @@ async def test_the_log_warns_at_once_and_then_rarely_and_says_when_the_peer_answ
         assert rows[warning]["missing"] == {b_at: "silent"}
         assert re.search(rf"no answer from {b_at} for \d\.\d s\.", rows[warning]["message"])
         await until(
-            lambda: a.running.driver.peers is not None and a.running.driver.peers.reports()[0].silent_ns > 3.2e9,
+            lambda: a.running.driver.peers is not None and a.running.driver.peers.missed()[0].silent_ns > 3.2e9,
             "three looks",
         )
         assert len([row for row in log() if "missing" in row]) == 1, "not once a second"
@@ -217,7 +217,7 @@ async def test_a_peer_that_was_a_member_and_left_is_no_warning(log: Callable[[],
         assert peers is not None
         before = peers._clock
         peers._clock = lambda: before() + 20_000_000_000
-        assert [report.trouble.value for report in peers.reports()] == ["silent"]
+        assert [report.trouble.value for report in peers.missed()] == ["silent"]
         assert re.search(
             rf"no answer from {b.id.address} for \d+ s; it was in the group before \(left\)", a.explain()[0]
         )

@@ -15,7 +15,7 @@ from unisono.core.config import SECOND
 from unisono.core.events import Aside
 from unisono.core.types import MemberId, ViewId
 from unisono.services.transfer import messages as wire
-from unisono.services.transfer.fetch import Fetch
+from unisono.services.transfer.fetch import StateFetch
 from unisono.services.transfer.observer import Decliner
 from unisono.services.transfer.settings import TransferSettings
 from unisono.sim import Network, in_virtual_time, test
@@ -334,13 +334,13 @@ def test_an_observer_declines_every_question_and_nothing_else() -> None:
     assert decliner.take([aside(wire.Ask(V1, 3, None)), aside(wire.Ask(V1, 4, want))])
     assert line.sent == [(A, wire.Decline(V1, serial, wire.Why.OBSERVER, False)) for serial in (3, 4)]
     assert not decliner.take(
-        [aside(wire.Done(1)), aside(wire.Pull(V1, 1, 0)), Aside(A, b""), Aside(A, b"T\0"), Aside(A, b"x")]
+        [aside(wire.Done(1)), aside(wire.StatePull(V1, 1, 0)), Aside(A, b""), Aside(A, b"T\0"), Aside(A, b"x")]
     )
     assert decliner.declined == 2
 
 
 def test_an_asker_asks_an_observer_once_a_view_and_says_what_it_heard() -> None:
-    fetch = Fetch(TransferSettings(), None, 0, 0)
+    fetch = StateFetch(TransferSettings(), None, 0, 0)
     fetch.enter(V1, [A], False, 0)
     for now in range(0, SECOND, SECOND // 10):
         fetch.step(now)

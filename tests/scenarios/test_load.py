@@ -27,7 +27,7 @@ from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId
 from unisono.core.views import casting as casting_module
 from unisono.orders.registry import ORDERS
 from unisono.orders.rmp import Rmp
-from unisono.sim.group_world import ALSO_OWED, QUICK, GroupWorld, Process
+from unisono.sim.group_world import ALSO_OWED, QUICK, GroupWorld, SimulatedProcess
 from unisono.trace.checks import judge
 from unisono.trace.promises import promises
 from unisono.trace.schema import Event
@@ -37,7 +37,7 @@ orders = pytest.mark.parametrize("order", ["fifo", "causal-total", "tomp", "toto
 SMALL_WINDOW: dict[str, Any] = {"window_bytes": 64 * 1024, "window_bytes_start": 64 * 1024, "window_packets": 200}
 
 
-def fill(process: Process, tries: int = 5_000, size: int = 100) -> int:
+def fill(process: SimulatedProcess, tries: int = 5_000, size: int = 100) -> int:
     """Cast until it is refused; how many were taken."""
     taken = 0
     while taken < tries and process.cast(bytes(size) + b"%d" % taken):
@@ -45,7 +45,7 @@ def fill(process: Process, tries: int = 5_000, size: int = 100) -> int:
     return taken
 
 
-def fill_turn(process: Process) -> int:
+def fill_turn(process: SimulatedProcess) -> int:
     """Cast within one turn until it is refused; how many were taken."""
     taken = 0
     while taken < 1_000 and process.member.cast(b"%d" % taken) is not None:

@@ -24,7 +24,7 @@ from unisono.orders.fifo import Fifo
 from unisono.orders.holdback import longest_held
 from unisono.orders.registry import ORDERS
 from unisono.orders.sequencer import Sequencer, SequencerCut, SequencerReport
-from unisono.sim.group_world import GroupWorld, Process
+from unisono.sim.group_world import GroupWorld, SimulatedProcess
 
 Script = Callable[[GroupWorld], None]
 ASSERTION = "an assertion"
@@ -288,7 +288,7 @@ def test_b8_failover_while_unacknowledged_forwards_are_sent_again() -> None:
 # B9: a suspicion that no view confirms changes nothing.
 
 
-def suspicion_without_a_view(actor: Callable[[Process], None]) -> GroupWorld:
+def suspicion_without_a_view(actor: Callable[[SimulatedProcess], None]) -> GroupWorld:
     """c does not hear b, but gets b's casts from a; nobody hears of the suspicion, and then the link is back."""
     world = GroupWorld("abcast", seed=9, settings=with_membership(takeover_ns=2 * SECOND))
     world.gather("abc")
@@ -318,7 +318,7 @@ def test_b9_a_suspicion_that_no_view_confirms_changes_nothing() -> None:
 
 
 def test_b9_whoever_acts_on_a_suspicion_alone_is_caught() -> None:
-    def deaf(process: Process) -> None:
+    def deaf(process: SimulatedProcess) -> None:
         engine = process.member.engine
         take = engine.receive
 
@@ -341,7 +341,7 @@ def casts_inside_deliveries(order: str) -> tuple[GroupWorld, set[bytes]]:
     answers: set[bytes] = set()
     blocked = 0
 
-    def answer(process: Process, event: object) -> None:
+    def answer(process: SimulatedProcess, event: object) -> None:
         nonlocal blocked
         if not isinstance(event, Batch | Entered):
             return

@@ -24,7 +24,7 @@ from tests.group_tools import (
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.membership.settings import Policy
 from unisono.core.types import MemberId
-from unisono.sim.group_world import ALSO_OWED, GroupWorld, Process
+from unisono.sim.group_world import ALSO_OWED, GroupWorld, SimulatedProcess
 from unisono.trace.checks.judge import Observer
 from unisono.trace.promises import promises
 
@@ -229,7 +229,7 @@ def run_with_jumps(jumps: bool) -> GroupWorld:
     return world
 
 
-def set_wall_clock(process: Process, leap: int) -> None:
+def set_wall_clock(process: SimulatedProcess, leap: int) -> None:
     """The recorder's clock jumps, as if somebody had set it."""
     turn = process.recorder.turn
     process.recorder.turn = lambda now_ns, notes: turn(max(now_ns + leap, 0), notes)  # type: ignore[method-assign]

@@ -24,7 +24,7 @@ from unisono.core.streams.streams import Streams
 from unisono.core.types import Batch, MemberId, View, ViewId
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_swarm import try_group_seed
-from unisono.sim.group_world import QUICK, GroupWorld, Process
+from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 
 ROOM = 20
 """So many packets of one origin the slow application can queue."""
@@ -41,14 +41,14 @@ def settings(slow: Slow, **changes: Any) -> Settings:
 class Reader:
     """An application that queues what it is shown and reads at its own pace; its room is told to the member."""
 
-    def __init__(self, process: Process, gap_ns: int) -> None:
+    def __init__(self, process: SimulatedProcess, gap_ns: int) -> None:
         self.process, self.gap_ns = process, gap_ns
         self.queue = self.read = 0
         process.on_event = self._on_event
         process.member.set_free_room(ROOM)
         process.world.after(gap_ns, self._take_one)
 
-    def _on_event(self, process: Process, event: object) -> None:
+    def _on_event(self, process: SimulatedProcess, event: object) -> None:
         if isinstance(event, Batch):
             self.queue += 1
             self._tell()
@@ -68,7 +68,7 @@ class Reader:
 class Caster:
     """Casts whenever it may, every 5 ms, and counts what became of it."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self.process, self.gap_ns = process, 5 * MILLISECOND
         self.taken = self.waited = 0
         self.is_over = False
@@ -89,23 +89,23 @@ class Caster:
             process.world.after(self.gap_ns, self._cast)
 
 
-def entered(process: Process) -> list[Entered]:
+def entered(process: SimulatedProcess) -> list[Entered]:
     """Collects the views of a process from now on, beside whatever else listens."""
     seen: list[Entered] = []
     listen(process, lambda event: seen.append(event) if isinstance(event, Entered) else None)
     return seen
 
 
-def evictions(process: Process) -> list[Evicted]:
+def evictions(process: SimulatedProcess) -> list[Evicted]:
     seen: list[Evicted] = []
     listen(process, lambda event: seen.append(event) if isinstance(event, Evicted) else None)
     return seen
 
 
-def listen(process: Process, hear: Callable[[object], None]) -> None:
+def listen(process: SimulatedProcess, hear: Callable[[object], None]) -> None:
     before = process.on_event
 
-    def both(process: Process, event: object) -> None:
+    def both(process: SimulatedProcess, event: object) -> None:
         hear(event)
         if before is not None:
             before(process, event)

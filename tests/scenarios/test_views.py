@@ -22,13 +22,13 @@ from unisono.core.types import Batch, CastOptions, MemberId, View
 from unisono.core.views.engine import ViewEngine
 from unisono.core.wire.control import Install, Propose
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_world import GroupWorld, Process
+from unisono.sim.group_world import GroupWorld, SimulatedProcess
 
 orders = pytest.mark.parametrize("order", ["fifo", "causal-total", "tomp", "toto", "rmp"])
 some_orders = pytest.mark.parametrize("order", ["causal", "sequencer", "rmp"])
 
 
-def agree(*processes: Process) -> list[bytes]:
+def agree(*processes: SimulatedProcess) -> list[bytes]:
     """What all of these were shown; they must have been shown the same, in whatever order theirs allows."""
     shown = [sorted(texts(process)) for process in processes]
     assert all(one == shown[0] for one in shown), shown
@@ -377,7 +377,7 @@ def crash_of_p(order: str, reached: str, kind: type[AnyOrdering] | None = None) 
     p, q, r = world.gather("pqr")
     shown: Shown = {"q": [], "r": []}
 
-    def note(process: Process, event: object) -> None:
+    def note(process: SimulatedProcess, event: object) -> None:
         if isinstance(event, Batch | Entered):
             shown[process.id.address].append("m" if isinstance(event, Batch) else "view")
 

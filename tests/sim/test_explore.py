@@ -20,7 +20,7 @@ from unisono.orders.registry import ORDERS
 from unisono.sim.explore.case import (
     Case,
     End,
-    Flush,
+    FlushStep,
     Message,
     Step,
     Stream,
@@ -32,7 +32,7 @@ from unisono.sim.explore.case import (
 )
 from unisono.sim.explore.judge import Judge
 from unisono.sim.explore.replay import Run, replay
-from unisono.sim.explore.search import Progress, Search, explore
+from unisono.sim.explore.search import Search, SearchProgress, explore
 from unisono.sim.explore.state import Act, Setup, freeze
 from unisono.trace.promises import promises
 
@@ -128,7 +128,7 @@ def test_a_merge_that_looks_right_is_caught_whoever_crashes(
     search.flushes = [flushes for flushes in search.flushes if flushes.crashed == crashed]
     violation = search.run().violation
     assert violation is not None
-    assert parse_step(violation.schedule[-1], 3) == Flush(crashed)
+    assert parse_step(violation.schedule[-1], 3) == FlushStep(crashed)
 
 
 def test_forgetting_raised_stamps_is_caught() -> None:
@@ -263,7 +263,7 @@ def test_crashes_with_real_losses_lead_to_the_same_ends(name: str, counts: tuple
                 (after(run, step), crashed) for step in possible_steps(run) if not (crashed and step.member == victim)
             )
             if crashed:
-                found.add(histories_of(after(run, Flush((victim,))), (victim,)))
+                found.add(histories_of(after(run, FlushStep((victim,))), (victim,)))
             else:
                 todo.extend((lossy, True) for lossy in losses(run, victim))
         assert found == outcomes_of(search, (victim,))
@@ -280,7 +280,7 @@ def losses(run: Run, victim: Rank) -> Iterator[Run]:
 
 
 def test_a_limit_and_progress() -> None:
-    seen: list[Progress] = []
+    seen: list[SearchProgress] = []
     report = explore(Case.of(1, 1, 1), ORDERS["abcast"], limit_states=70_000, progress=seen.append)
     assert not report.complete
     assert report.violation is None
@@ -339,9 +339,9 @@ def test_what_hides_its_state_is_refused() -> None:
             "c casts c:4, then casts c:5, then receives from a (unicast): x, then receives from b (cast)",
         ),
         (Turn(0, quiet=True), "a is quiet for long enough"),
-        (Flush((2,)), "c crashes; survivors a, b flush"),
-        (Flush((0, 2)), "a, c crash; survivors b flush"),
-        (Flush(()), "a, b, c flush"),
+        (FlushStep((2,)), "c crashes; survivors a, b flush"),
+        (FlushStep((0, 2)), "a, c crash; survivors b flush"),
+        (FlushStep(()), "a, b, c flush"),
         (End(), "nothing more can happen"),
     ],
 )

@@ -17,9 +17,9 @@ from unisono.core.errors import Misuse
 from unisono.core.membership.ballot import Ballot
 from unisono.core.membership.beliefs import Beliefs
 from unisono.core.membership.membership import Membership
-from unisono.sim.explore.views import Search, ViewsReport, explore_views
-from unisono.sim.explore.views_judge import Judge
-from unisono.sim.explore.views_post import Scope, Shelf
+from unisono.sim.explore.views import ViewsReport, ViewsSearch, explore_views
+from unisono.sim.explore.views_judge import HistoryJudge
+from unisono.sim.explore.views_member import Scope, Snapshots
 
 CRASH = Scope(casts=1, crashes=1, joins=0, ticks=0)
 JOIN = Scope(casts=0, crashes=0, joins=1, ticks=1)
@@ -147,16 +147,16 @@ def test_a_primary_of_second_lives_without_a_state_is_found() -> None:
     steps = found(replace(SECOND_LIFE, restarts=2, kind=AllowsAmnesia))
     assert sum(" starts: " in step for step in steps) == 2
     assert steps[-1].startswith("P29: ")
-    assert steps[-1].endswith("into which nobody carries a state.")
+    assert steps[-1].endswith("into which no member carries a state.")
 
 
 class ForgetsTheMissing(Ballot):
     """The cut is sent without the packets that somebody lacks."""
 
     def _fetch(self) -> None:
-        for group in self._groups:
-            group.asking = {}
-            group.lacks = {member: [] for member in group.lacks}
+        for part in self._parts:
+            part.asking = {}
+            part.lacks = {member: [] for member in part.lacks}
         super()._fetch()
 
 
@@ -208,17 +208,19 @@ def test_the_search_is_the_same_every_time() -> None:
 
 def test_a_state_is_a_value_and_comes_back_as_it_was() -> None:
     scope = replace(CRASH, casts=0)
-    search = Search(scope)
+    search = ViewsSearch(scope)
     start = search._found_group()
-    shelf: Shelf = search.tables.shelf
+    snapshots: Snapshots = search.tables.snapshots
     for number, side in enumerate(search.sides):
         stored = side.local(start[number]).stored
         assert stored is not None
         assert stored.membership.view is not None
-        again = shelf.copy(stored)
-        assert shelf.digest(again) == shelf.digest(stored)
+        again = snapshots.copy(stored)
+        assert snapshots.digest(again) == snapshots.digest(stored)
         again.membership.suspect(scope.ids[(number + 1) % 3])
-        assert shelf.digest(again) != shelf.digest(stored), "what happens to the copy does not happen to the other"
+        assert snapshots.digest(again) != snapshots.digest(stored), (
+            "what happens to the copy does not happen to the other"
+        )
 
 
 def test_limits_are_kept_and_told() -> None:
@@ -229,9 +231,9 @@ def test_limits_are_kept_and_told() -> None:
 
 
 def test_what_is_judged_once_is_not_judged_again() -> None:
-    search = Search(replace(CRASH, casts=0))
+    search = ViewsSearch(replace(CRASH, casts=0))
     search.run()
-    judge: Judge = search.judge
+    judge: HistoryJudge = search.judge
     assert judge.ends == len(judge._ends) > 1
 
 

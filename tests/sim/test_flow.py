@@ -14,12 +14,12 @@ from unisono.core.member.member import Settings
 from unisono.core.streams.settings import KIB, StreamSettings
 from unisono.core.streams.streams import Streams
 from unisono.core.types import CastOptions, MemberId, View, ViewId
-from unisono.sim.group_world import QUICK, GroupWorld, Process
+from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 
 SMALL = replace(QUICK.streams, window_bytes=64 * KIB, window_packets=500, window_bytes_start=64 * KIB)
 
 
-def held_bytes(process: Process) -> int:
+def held_bytes(process: SimulatedProcess) -> int:
     """All that a member holds of its own casts and of others': queue, streams, retained slots, early datagrams."""
     member = process.member
     engine, streams = member.engine, member.streams

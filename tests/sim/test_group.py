@@ -15,7 +15,7 @@ from unisono.core.membership.settings import MembershipSettings, Policy
 from unisono.core.streams.settings import StreamSettings
 from unisono.core.types import CastOptions, Service
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_world import QUICK, GroupWorld, Process
+from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 
 
 def load(world: GroupWorld, rounds: int, gap_s: float = 0.01, options: CastOptions | None = None) -> int:
@@ -38,7 +38,7 @@ def with_membership(**changes: object) -> Settings:
     return Settings(QUICK.config, QUICK.streams, QUICK.detector, MembershipSettings(**values | changes))
 
 
-def texts(process: Process) -> list[bytes]:
+def texts(process: SimulatedProcess) -> list[bytes]:
     return [payload for _, payload in process.delivered]
 
 

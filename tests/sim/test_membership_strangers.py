@@ -19,19 +19,19 @@ from unisono.core.wire.frame import ADDRESS_BYTES_MAX, Frames
 from unisono.orders.registry import ORDERS
 from unisono.orders.rmp_recovery import RmpReport, recover
 from unisono.orders.stamps import StampReport, merge_stamps
-from unisono.sim.group_world import GroupWorld, Process
+from unisono.sim.group_world import GroupWorld, SimulatedProcess
 
 STRANGER = MemberId("stranger", 1)
 
 
-def settled() -> tuple[GroupWorld, Process]:
+def settled() -> tuple[GroupWorld, SimulatedProcess]:
     world = GroupWorld("fifo", seed=1)
     a, *_ = world.gather("abc")
     world.run(0.5)
     return world, a
 
 
-def greeting(process: Process, sender: MemberId, **changes: object) -> Hello:
+def greeting(process: SimulatedProcess, sender: MemberId, **changes: object) -> Hello:
     membership = process.member._membership
     hello = membership.greeting(membership.greeting().nonce)
     nothing = {"view": None, "members": (), "coordinator": sender, "suspects": (), "addresses": ()}

@@ -18,7 +18,7 @@ from unisono.core.member.watchdog import Watchdog
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.settings import Policy
 from unisono.core.types import CastOptions, Key, MemberId
-from unisono.sim.group_world import QUICK, GroupWorld, Process
+from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 
 LOOK_NS = 20 * MILLISECOND
 
@@ -34,13 +34,13 @@ def gathered(order: str, seed: int, names: str = "abc", settings: Settings | Non
     return world
 
 
-def events(process: Process, *kinds: type) -> list[Any]:
+def events(process: SimulatedProcess, *kinds: type) -> list[Any]:
     seen: list[Any] = []
     process.on_event = lambda _, event: seen.append(event) if isinstance(event, kinds) else None
     return seen
 
 
-def said(process: Process, key: Key | None = None) -> str:
+def said(process: SimulatedProcess, key: Key | None = None) -> str:
     return "\n".join(process.member.explain(key))
 
 

@@ -21,10 +21,10 @@ from unisono.core.wire.control import (
     ControlCodec,
     EarlierQuorum,
     EarlierStanding,
+    GroupSettings,
     Hello,
     HookSet,
     Quorum,
-    Settings,
     Standing,
 )
 
@@ -37,7 +37,7 @@ ALL_HOOKS = MembershipSettings(has_state=True, has_merge=True, has_answer=True)
 OBSERVER = MembershipSettings(is_observer=True)
 
 
-def agreed(membership: MembershipSettings = NO_HOOKS, order: str = "fifo", **config: Any) -> Settings:
+def agreed(membership: MembershipSettings = NO_HOOKS, order: str = "fifo", **config: Any) -> GroupSettings:
     return membership.agreed(order, Config(**config))
 
 
@@ -116,7 +116,7 @@ def test_any_greeting_that_can_be_read_can_be_compared() -> None:
     for _ in range(300):
         numbers = tuple(random.choice((0, 1, 2, 2**63, 2**64 - 1, random.getrandbits(64))) for _ in CONFIG_NAMES)
         hooks = random.choice((None, HookSet(*(random.random() < 0.5 for _ in range(3)))))
-        strange = Settings(VERSION, "\x1b" * 70, "", hooks, random.random() < 0.5, numbers)
+        strange = GroupSettings(VERSION, "\x1b" * 70, "", hooks, random.random() < 0.5, numbers)
         assert len(describe_numbers(numbers)) == len(CONFIG_NAMES)
         for membership in (ALL_HOOKS, OBSERVER):
             assert describe_difference(agreed(membership), strange).isprintable()

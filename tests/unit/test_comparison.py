@@ -24,7 +24,7 @@ from unisono.core.member.comparison import (
     Show,
 )
 from unisono.core.types import Batch, Marker, MemberId, Service, View, ViewId
-from unisono.core.views.delivered import Delivered, Mark, differing_lanes, first_difference
+from unisono.core.views.delivered import DeliveredLanes, LaneMark, differing_lanes, first_difference
 from unisono.core.wire.codec import Codec
 from unisono.sim.fuzz import fuzz
 
@@ -32,8 +32,8 @@ TOTAL, FIFO = Service.TOTAL, Service.FIFO
 LANE = (int(TOTAL), 0)
 
 
-def delivered(batches: Sequence[Batch]) -> Delivered:
-    total = Delivered()
+def delivered(batches: Sequence[Batch]) -> DeliveredLanes:
+    total = DeliveredLanes()
     for batch in batches:
         total.add(batch)
     return total
@@ -125,7 +125,7 @@ def test_of_large_batches_another_part_counts_each_time(messages: int, size: int
 
 
 def test_marks_stay_few_however_long_a_view_lasts() -> None:
-    total, batch = Delivered(), Batch(0, 0, [b"x"], TOTAL)
+    total, batch = DeliveredLanes(), Batch(0, 0, [b"x"], TOTAL)
     for _ in range(100_000):
         total.add(batch)
     marks = total.marks(LANE)
@@ -267,7 +267,7 @@ SAMPLES = (
     Closing(ViewId(3, A), (LanePlace(3, 0, 7, 2**63), LanePlace(1, 2, 9, 4))),
     Passed(ViewId(3, A), 17, 1, LanePlace(3, 0, 7, 5)),
     Show(ViewId(3, A), 3, 0),
-    Marks(ViewId(3, A), 3, 0, (Mark(8, 9, 10), Mark(16, 20, 30))),
+    Marks(ViewId(3, A), 3, 0, (LaneMark(8, 9, 10), LaneMark(16, 20, 30))),
     Differs(ViewId(3, A), ((A, B), (C,)), 3, 0, 8, 16),
 )
 

@@ -12,7 +12,7 @@ from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.types import Batch, Packet, Service
 from unisono.core.wire.codec import BATCH, SLOT, U32, Codec, Layout
-from unisono.core.wire.fields import Bound, Field, Many, Reader
+from unisono.core.wire.fields import Bound, Field, Many, PacketReader
 from unisono.orders.registry import make_codec
 from unisono.sim.fuzz import FAILURES_KEPT, MEMBERS, examine, fuzz, make_samples, overwrite
 
@@ -94,7 +94,7 @@ def test_a_number_is_overwritten_in_place() -> None:
 # Deliberate mistakes: each must be seen, by a single look and by the fuzzer.
 
 
-def unchecked_step(self: Reader, size: int) -> int:
+def unchecked_step(self: PacketReader, size: int) -> int:
     """Steps wherever it is told to, beyond the end too."""
     at, self.at = self.at, self.at + size
     return at
@@ -111,7 +111,7 @@ class Trusting(Field):
     def put(self, value: bytes, out: list[bytes], config: Config) -> None:
         out += [len(value).to_bytes(2, "little"), value]
 
-    def take(self, reader: Reader) -> bytes:
+    def take(self, reader: PacketReader) -> bytes:
         at = reader.step(2)
         if at < 0:
             return b""
@@ -123,7 +123,7 @@ class Trusting(Field):
 class Eager(Many):
     """Takes the memory first, and looks at the bytes that are left afterwards."""
 
-    def take(self, reader: Reader) -> tuple[Any, ...]:
+    def take(self, reader: PacketReader) -> tuple[Any, ...]:
         room = [0] * int.from_bytes(reader.data[reader.at : reader.at + 2], "little")
         values = super().take(reader)
         room[: len(values)] = values
@@ -142,7 +142,7 @@ class Silent(Codec):
 def test_a_missing_length_check_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     codec = Codec((Layout(1, Data, (SLOT, BATCH)),))
     encoded = codec.encode(DATA)
-    monkeypatch.setattr(Reader, "step", unchecked_step)
+    monkeypatch.setattr(PacketReader, "step", unchecked_step)
     assert failure_of(codec, encoded) is None
     for damaged in (encoded[:-1], encoded[:-6], overwrite(encoded, LENGTHS_AT, 4, 2**19)):
         assert "decode raised error" in str(failure_of(codec, damaged))
@@ -153,7 +153,7 @@ def test_a_missing_length_check_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_failure_carries_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
     codec = Codec((Layout(1, Data, (SLOT, BATCH)),))
-    monkeypatch.setattr(Reader, "step", unchecked_step)
+    monkeypatch.setattr(PacketReader, "step", unchecked_step)
     for what, data_hex, sender, members in fuzz(codec, [DATA], inputs=500, seed=1).failures:
         assert examine(codec, bytes.fromhex(data_hex), sender, members).failure == what
 

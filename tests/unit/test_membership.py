@@ -30,7 +30,7 @@ from unisono.core.wire.control import (
     ControlCodec,
     EarlierQuorum,
     EarlierStanding,
-    Held,
+    HeldState,
     Hello,
     Moved,
     Part,
@@ -75,12 +75,12 @@ def test_settings_agree_exactly_if_order_policy_and_configuration_do() -> None:
 # Wire.
 
 HOOKS = control.HookSet(True, False, True)
-SETTINGS = control.Settings(1, "fifo", "partitionable", HOOKS, False, Config().as_numbers())
+SETTINGS = control.GroupSettings(1, "fifo", "partitionable", HOOKS, False, Config().as_numbers())
 PART = control.Part(V1, V2, (A, B), (C,))
 GONE = Departure(C, Cause.SUSPECTED, A, 1_500_000_000)
-CHARTER = control.Charter(V3, (A, B), (C,), "toto", (PART,), True, (V2, V1), (GONE,), True, Held(V1, V2), (A,))
+CHARTER = control.Charter(V3, (A, B), (C,), "toto", (PART,), True, (V2, V1), (GONE,), True, HeldState(V1, V2), (A,))
 STANDING = Standing(Quorum(V1, (A, B)), (Quorum(V2, (A,), V1),), V1)
-CLOSED = control.Closed(V2, (0, 2), b"cut")
+CLOSED = control.ClosingCut(V2, (0, 2), b"cut")
 SAMPLES: tuple[tuple[Any, ...], ...] = (
     Hello(SETTINGS, V1, "fifo", (A, B), A, (C,), ("x", "ü"), True),
     Hello(SETTINGS, None, "fifo", (), A, (), (), False),
@@ -102,7 +102,7 @@ SAMPLES: tuple[tuple[Any, ...], ...] = (
     control.Moved(V2, V1),
     control.Dismiss(V3, V2, A, 2**40, 10**9),
     control.Answer(V1, (A, B), "fifo", b"report", CLOSED, True, False, STANDING),
-    control.Answer(None, (), "fifo", b"", None, False, True, NOTHING, True, (Held(V1), Held(V2, V1))),
+    control.Answer(None, (), "fifo", b"", None, False, True, NOTHING, True, (HeldState(V1), HeldState(V2, V1))),
     control.RollCall(((A, V1), (B, None)), ((V1, (A,)),), (b"answer", b"")),
     control.Decree(CHARTER, ((V1, CLOSED, (A, B)),)),
     control.Flush(CHARTER, V1, CLOSED, ((0, 3, b"packet"), (1, 1, b""))),
@@ -254,7 +254,7 @@ def test_a_large_cut_in_small_pieces_gets_through_heavy_loss() -> None:
 
 
 def answers(
-    members: Sequence[MemberId], *standings: Standing, bootstrap: bool = False, **holds: tuple[Held, ...]
+    members: Sequence[MemberId], *standings: Standing, bootstrap: bool = False, **holds: tuple[HeldState, ...]
 ) -> dict[MemberId, Answer]:
     """Answers with these standings, the last one for all that remain; with `holds`, of members whose application has a state."""
     told = [*standings, *[standings[-1]] * (len(members) - len(standings))]
@@ -309,14 +309,14 @@ def test_a_primary_needs_a_holder_of_the_last_primarys_state() -> None:
     amnesia = judge((A, B), answers((A, B), LAST, a=()), (), ())
     assert amnesia == Judgement(False, (V2,), True, lost=LAST.last)
     parts = (Part(V2, V3, (A,)), Part(V4, V4, (B,)))
-    assert judge((A, B), answers((A, B), LAST, a=(Held(V2),)), parts, ()) == Judgement(
-        True, (V2,), True, Held(V2), (A,)
+    assert judge((A, B), answers((A, B), LAST, a=(HeldState(V2),)), parts, ()) == Judgement(
+        True, (V2,), True, HeldState(V2), (A,)
     )
-    assert judge((A, B), answers((A, B), LAST, b=(Held(V2),)), parts, ()) == Judgement(
-        True, (V2,), True, Held(V2), (B,)
+    assert judge((A, B), answers((A, B), LAST, b=(HeldState(V2),)), parts, ()) == Judgement(
+        True, (V2,), True, HeldState(V2), (B,)
     )
     assert (
-        judge((A, B), answers((A, B), LAST, b=(Held(V1),)), parts, ()).lost == LAST.last
+        judge((A, B), answers((A, B), LAST, b=(HeldState(V1),)), parts, ()).lost == LAST.last
     )  # an older state is not enough
 
 
@@ -341,14 +341,14 @@ def test_observers_that_are_the_majority_do_not_go_on_without_the_state() -> Non
 
 def test_exactly_one_part_carries_the_state_on_the_one_from_the_primary_itself_first() -> None:
     parts = (Part(V2, V3, (C,)), Part(V4, V4, (A, B)))
-    held = answers((A, B, C), LAST, a=(Held(V2),), b=(Held(V2),), c=(Held(V2),))
+    held = answers((A, B, C), LAST, a=(HeldState(V2),), b=(HeldState(V2),), c=(HeldState(V2),))
     assert judge((A, B, C), held, parts, ()).holders == (C,)
     parts = (Part(V2, V3, (C,)), Part(V2, V4, (A, B)))  # closed twice: more holders go first
     assert judge((A, B, C), held, parts, ()).holders == (A, B)
     met = (Part(V3, V4, (A, B, C)),)  # together through a view that is not primary, from which they had parted
-    held = answers((A, B, C), LAST, a=(Held(V2, V3),), b=(Held(V2, V4),), c=(Held(V2, V4),))
-    assert judge((A, B, C), held, met, ())[3:5] == (Held(V2, V4), (B, C))
-    held = answers((A, B, C), LAST, a=(Held(V2),))
+    held = answers((A, B, C), LAST, a=(HeldState(V2, V3),), b=(HeldState(V2, V4),), c=(HeldState(V2, V4),))
+    assert judge((A, B, C), held, met, ())[3:5] == (HeldState(V2, V4), (B, C))
+    held = answers((A, B, C), LAST, a=(HeldState(V2),))
     assert judge((A, B, C), held, parts, ()).holders == (A,)  # b came along with a, and has no state yet
 
 
@@ -357,19 +357,19 @@ def test_a_primary_that_a_member_confirmed_and_never_installed_needs_only_the_st
     attempt = Quorum(V4, (A, B, C), V2, True)
     knows = Standing(None, (attempt,))
     parts = (Part(V2, V3, (C,)),)
-    told = answers((B, C), knows, LAST, c=(Held(V2),))
-    assert judge((B, C), told, parts, ()) == Judgement(True, (V4, V2), True, Held(V2), (C,))
+    told = answers((B, C), knows, LAST, c=(HeldState(V2),))
+    assert judge((B, C), told, parts, ()) == Judgement(True, (V4, V2), True, HeldState(V2), (C,))
     assert judge((B, C), answers((B, C), knows, LAST, b=()), parts, ()).lost == LAST.last
     left = Standing(None, (Quorum(V4, (A, C), V2, True),))  # one that left with it proves nothing
-    assert judge((B, C, A), answers((B, C, A), left, LAST, c=(Held(V2),)), parts, ()).lost == left.attempts[0]
+    assert judge((B, C, A), answers((B, C, A), left, LAST, c=(HeldState(V2),)), parts, ()).lost == left.attempts[0]
 
 
 def test_a_state_is_given_up_by_its_name_and_the_latest_earlier_one_goes_on() -> None:
     gave = LAST._replace(given_up=V2)
     assert judge((A, B), answers((A, B), gave, LAST, a=()), (), ()) == Judgement(True, (V2,), True, lost=LAST.last)
     parts = (Part(V1, V3, (B,)),)
-    assert judge((A, B), answers((A, B), gave, LAST, b=(Held(V1),)), parts, ()) == Judgement(
-        True, (V2,), True, Held(V1), (B,), LAST.last
+    assert judge((A, B), answers((A, B), gave, LAST, b=(HeldState(V1),)), parts, ()) == Judgement(
+        True, (V2,), True, HeldState(V1), (B,), LAST.last
     )
     other = LAST._replace(given_up=V1)
     assert judge((A, B), answers((A, B), other, LAST, a=()), (), ()).lost == LAST.last
@@ -382,7 +382,7 @@ def test_a_holder_that_installs_a_primary_because_it_is_asked_from_there_says_th
     a, b, c = world.group("abc")
     assert c.view is not None
     first = c.view.id
-    assert c.membership.holds == Held(first), "of the first primary everyone has everything"
+    assert c.membership.holds == HeldState(first), "of the first primary everyone has everything"
     world.filter = lambda _, to, message: to != c.id or isinstance(message, control.Propose | Chunk)
     (d,) = world.start("d", seeds=("a",))
     assert world.run(5, lambda: d.view is not None and first == c.view.id != d.view.id), world.story()  # type: ignore[union-attr]
@@ -394,18 +394,18 @@ def test_a_holder_that_installs_a_primary_because_it_is_asked_from_there_says_th
     answer = ControlCodec(Config()).read(c.membership._participant._answer)
     assert isinstance(answer, Answer)
     assert answer.view == second
-    assert answer.holds == (Held(second),)
-    assert (a.membership.holds, d.membership.holds) == (Held(second), None)
+    assert answer.holds == (HeldState(second),)
+    assert (a.membership.holds, d.membership.holds) == (HeldState(second), None)
 
 
 def test_answers_that_cannot_be_are_judged_without_an_error() -> None:
     """Two records of one primary, a state without a view that it comes from, and a state that was left with no ballot's cut."""
     other = Standing(LAST.last._replace(state=None, has_state=False), (Quorum(V4, (A,)),))  # type: ignore[union-attr]
     another = other._replace(attempts=(Quorum(V4, (A,), V2),))
-    assert judge((A, B, C), answers((A, B, C), LAST, other, another, a=(Held(V2),)), (), ()).lost is not None
+    assert judge((A, B, C), answers((A, B, C), LAST, other, another, a=(HeldState(V2),)), (), ()).lost is not None
     parts = (Part(V2, V3, (A, B)),)
-    held = answers((A, B), LAST, a=(Held(V2),), b=(Held(V2, V2),))
-    assert judge((A, B), held, parts, ())[3:5] == (Held(V2), (A,))
+    held = answers((A, B), LAST, a=(HeldState(V2),), b=(HeldState(V2, V2),))
+    assert judge((A, B), held, parts, ())[3:5] == (HeldState(V2), (A,))
 
 
 def test_a_charter_that_cannot_be_is_refused() -> None:
@@ -418,7 +418,7 @@ def test_a_charter_that_cannot_be_is_refused() -> None:
     a.membership.receive(B, control.Propose(ballot, here.id, (A, B)))
     mine = control.Part(here.id, ballot, (A,))
     charter = control.Charter(ballot, (A, B), (), "fifo", (mine,), True, (), has_state=True)
-    flush = control.Flush(charter, here.id, control.Closed(ballot, (0,), b""), ())
+    flush = control.Flush(charter, here.id, control.ClosingCut(ballot, (0,), b""), ())
     assert participant._is_sound(flush)
     assert participant._is_sound(flush._replace(charter=charter._replace(holders=(A,))))
     for wrong in (

@@ -77,7 +77,7 @@ def test_silence_is_said_after_a_second_and_ends_when_the_peer_is_heard() -> Non
     assert world.said() == []
     world.clock.now += SILENCE_NS
     assert world.said() == ["no answer from h2:7400 for 15 s."]
-    assert world.peers.reports()[0].was_met
+    assert world.peers.missed()[0].was_met
 
 
 def test_only_authentic_messages_count_as_heard() -> None:
@@ -216,7 +216,7 @@ def test_a_hint_answers_a_named_peer_rarely_and_is_never_answered() -> None:
     assert look(world, [memoryview(answer)], lambda one: None, lambda: "") == []
     assert world.said() == ["h2:7400 is in group 'chta', this member in 'chat': is one of the names misspelt?"]
     assert len(world.sent) == 2
-    assert world.peers.reports()[0].trouble is Trouble.OTHER_GROUP
+    assert world.peers.missed()[0].trouble is Trouble.OTHER_GROUP
 
 
 def test_each_group_at_an_address_gets_a_hint_of_its_own_and_only_one_that_is_sent_counts() -> None:

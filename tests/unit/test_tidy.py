@@ -48,15 +48,9 @@ ROOMS = (
 
 MAY_TOUCH_PRIVATES = {
     "src/unisono/pipeline/session.py",  # Spark's, which has no public way
-    "src/unisono/runtime/faulty.py",  # a member at fault by hand, for the programs of the papers
-    "src/unisono/papers/causal.py",  # shows the vectors of the paper's program
-    "src/unisono/runtime/netcheck.py",
-    "src/unisono/sim/explore/views_post.py",
 }
 MAY_REPEAT_NAMES = {
     "unisono.orders",  # each protocol has packets of its own, named as its paper names them
-    "unisono.sim",
-    "unisono.sim.explore",  # two models of one search
 }
 
 # Put together from pieces, or this file would find itself.

@@ -11,20 +11,20 @@ from unisono.core.errors import ConfigError
 from unisono.core.events import Aside, Entered, Happening
 from unisono.core.membership.context import Left
 from unisono.core.types import Batch, MemberId, Service, View, ViewId
-from unisono.core.wire.control import Charter, Held, Part
+from unisono.core.wire.control import Charter, HeldState, Part
 from unisono.services.transfer.donor import Donor
-from unisono.services.transfer.fetch import Fetch, digest_of_state
+from unisono.services.transfer.fetch import StateFetch, digest_of_state
 from unisono.services.transfer.messages import (
     TAG,
     Ask,
-    Chunk,
     Decline,
     Done,
     Gone,
     Message,
     Offer,
     PartKey,
-    Pull,
+    StateChunk,
+    StatePull,
     Want,
     Why,
     make_transfer_codec,
@@ -44,9 +44,9 @@ class Port:
         self.id = id
         self.out: list[tuple[MemberId, Message]] = []
         self.room: int | None = None
-        self.holds: Held | None = None
+        self.holds: HeldState | None = None
 
-    def hold(self, state: Held | None) -> None:
+    def hold(self, state: HeldState | None) -> None:
         self.holds = state
 
     def send(self, to: MemberId, data: bytes) -> bool:
@@ -136,7 +136,7 @@ def asked(port: Port) -> tuple[MemberId, Ask]:
 
 def give(transfer: Transfer, donor: MemberId, data: bytes, view: int = 1, start: int = 0) -> None:
     for at in range(start, len(data), 4):
-        transfer.take([aside(donor, Chunk(view_id(view), 7, at, data[at : at + 4]))], 0)
+        transfer.take([aside(donor, StateChunk(view_id(view), 7, at, data[at : at + 4]))], 0)
 
 
 # Beginning.
@@ -192,7 +192,9 @@ def test_a_joiner_restores_and_applies_only_what_lies_beyond_the_frontier() -> N
     _, ask = asked(port)
     data = b"state of a"
     transfer.take([aside(A, offer_for(ask, data, ((0, 1, 4, 4),)))], 0)
-    assert [message for _, message in port.take()] == [Pull(ask.view, 7, 0), Pull(ask.view, 7, 4)], "chunks_ahead"
+    assert [message for _, message in port.take()] == [StatePull(ask.view, 7, 0), StatePull(ask.view, 7, 4)], (
+        "chunks_ahead"
+    )
     give(transfer, A, data)
     assert tape.told == ["restore", "view 1", "0:4", "1:0"]
     assert transfer.is_live
@@ -236,7 +238,7 @@ def test_a_later_view_with_the_donor_goes_on_from_the_offset_reached() -> None:
     give(transfer, A, data[:4])
     port.take()
     transfer.take([entered(2, [A, C], (1, [A, C])), batch(0, 0)], 0)
-    assert port.take()[0] == (A, Pull(view_id(2), 7, 4))
+    assert port.take()[0] == (A, StatePull(view_id(2), 7, 4))
     give(transfer, A, data, 2, 4)
     assert tape.told == ["restore", "view 1", "1:0", "view 2", "0:0"]
 
@@ -251,7 +253,7 @@ def test_a_second_donor_begins_anew_at_its_own_point() -> None:
     transfer.take([entered(2, [B, C], (1, [B, C])), batch(0, 1)], 0)
     _, ask = asked(port)
     transfer.take([aside(B, offer_for(ask, b"abcdefgh", ((0, 1, 2, 2),), at=2))], 0)
-    assert port.take()[0] == (B, Pull(view_id(2), 7, 0))
+    assert port.take()[0] == (B, StatePull(view_id(2), 7, 0))
     give(transfer, B, b"abcdefgh", 2)
     assert tape.told == ["restore", "view 2"]
     assert tape.state == b"abcdefgh"
@@ -297,10 +299,10 @@ def test_a_donor_offers_its_point_and_sends_each_chunk_once_a_view() -> None:
     ((_, offer),) = port.take()
     assert isinstance(offer, Offer)
     assert (offer.at, offer.frontier, offer.total) == (view_id(2), ((1, 1, 6, 6),), 11)
-    pull = Pull(view_id(2), offer.number, 8)
+    pull = StatePull(view_id(2), offer.number, 8)
     donor.take([aside(B, pull), aside(B, pull), aside(C, pull), aside(B, pull._replace(offset=99))], 0)
     assert port.take() == [
-        (B, Chunk(view_id(2), offer.number, 8, b"89x")),
+        (B, StateChunk(view_id(2), offer.number, 8, b"89x")),
         (C, Gone(view_id(2), offer.number)),
         (B, Gone(view_id(2), offer.number)),
     ]
@@ -314,7 +316,7 @@ def test_a_donor_limits_its_snapshots_and_lets_them_expire() -> None:
     number = donor.hold(B, b"1234", False, 0)
     assert not donor.is_full(B)
     assert donor.is_full(C)
-    donor.pulled(B, Pull(view_id(1), number, 0), 500)
+    donor.pulled(B, StatePull(view_id(1), number, 0), 500)
     donor.expire(1_400)
     assert donor.bytes_held == 4
     donor.expire(1_500)
@@ -465,7 +467,7 @@ def test_free_room_shrinks_while_messages_are_held_back() -> None:
 def test_what_is_none_of_ours_is_shown_and_what_is_damaged_is_counted() -> None:
     transfer, _, tape = make(A, initial=True)
     transfer.take([entered(1, [A])], 0)
-    sound = TAG + CODEC.encode(Pull(view_id(1), 1, 0))
+    sound = TAG + CODEC.encode(StatePull(view_id(1), 1, 0))
     transfer.take([Aside(B, b"other service"), *(Aside(B, sound[:end]) for end in range(1, len(sound)))], 0)
     transfer.take([Aside(B, sound + b"!"), aside(B, Ask(view_id(4), 1, None)), Left()], 0)
     assert tape.told == ["view 1", "Aside", "Left"]
@@ -473,14 +475,14 @@ def test_what_is_none_of_ours_is_shown_and_what_is_damaged_is_counted() -> None:
 
 
 def test_answers_without_a_question_are_ignored() -> None:
-    fetch = Fetch(SMALL, None, 0, 0)
+    fetch = StateFetch(SMALL, None, 0, 0)
     fetch.enter(view_id(1), [A, B], False, 0)
     fetch.step(0)
     ask = fetch.out[-1][1]
     assert isinstance(ask, Ask)
     assert not fetch.take(B, offer_for(ask, b""), 0)
     assert fetch.out[-1] == (B, Done(7)), "so that b does not keep it"
-    assert not fetch.take(A, Chunk(view_id(1), 7, 0, b"data"), 0)
+    assert not fetch.take(A, StateChunk(view_id(1), 7, 0, b"data"), 0)
     assert not fetch.take(A, Gone(view_id(1), 7), 0)
     assert not fetch.take(A, Decline(view_id(1), ask.serial, 99, False), 0)
     assert fetch.refused == 1
@@ -530,7 +532,7 @@ def test_members_whose_applications_are_all_busy_when_the_first_primary_comes_be
     (a, to_b, tape), (b, to_a, _) = alone_and_busy(A), alone_and_busy(B)
     for transfer, port in ((a, to_b), (b, to_a)):
         transfer.take([first], 0)
-        assert port.holds == Held(first.view.id), "all there is"
+        assert port.holds == HeldState(first.view.id), "all there is"
     a.go_on(1)
     _, ask = asked(to_b)
     b.take([aside(A, ask)], 1)
@@ -550,7 +552,7 @@ def test_members_whose_applications_are_all_busy_when_the_first_primary_comes_be
     a.take([aside(B, answer)], 101)
     assert a.is_live
     assert tape.told[-1] == "view 2"
-    assert to_b.holds == Held(first.view.id)
+    assert to_b.holds == HeldState(first.view.id)
 
 
 @pytest.mark.parametrize("is_along", [True, False])

@@ -12,9 +12,9 @@ from unisono.cli.show import bar, out, print_json
 from unisono.core.errors import Misuse
 from unisono.orders.registry import find_order
 from unisono.sim.explore.case import NAMES
-from unisono.sim.explore.views import Progress
+from unisono.sim.explore.views import ViewsProgress
 from unisono.sim.explore.views import explore_views as search
-from unisono.sim.explore.views_post import Scope
+from unisono.sim.explore.views_member import Scope
 
 _OFTEN = "How often, at any point: "
 
@@ -72,7 +72,7 @@ def explore_views(
     begun = monotonic()
     with bar("exploring views", None) as update:
 
-        def show(progress: Progress) -> None:
+        def show(progress: ViewsProgress) -> None:
             update(progress.states, f"{order}, {progress.depth} steps deep")
 
         report = search(scope, states, seconds, show)

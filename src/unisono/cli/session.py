@@ -117,7 +117,7 @@ async def _watch_peers(group: Group, warn: Callable[[str], None]) -> None:
     """Say what keeps a named peer away, once each. Silence alone is not mentioned: a peer may start later."""
     peers, told = group.running.peers, set[tuple[str, Trouble]]()
     while True:
-        missed = {(report.peer, report.trouble): report for report in peers.reports()}
+        missed = {(report.peer, report.trouble): report for report in peers.missed()}
         for what, report in missed.items():
             if what not in told and report.trouble is not Trouble.SILENT:
                 warn(report.sentence)

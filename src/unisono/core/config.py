@@ -22,7 +22,7 @@ class Config:
     payload_bytes_max: int = 16 * 1024 * 1024
     """The largest payload of one message."""
     batch_messages_max: int = 4_096
-    """At most so many messages form one batch."""
+    """Maximum number of messages per batch."""
     batch_bytes_max: int = 1024 * 1024
     """A batch closes before it would exceed this; one larger message travels alone."""
     window_messages: int = 65_536
@@ -30,7 +30,7 @@ class Config:
     ack_delay_ns: int | None = 5 * MILLISECOND
     """How long a member that owes an acknowledgement waits for an own cast to carry it; None: for ever (ToTo's paper mode)."""
     hold_batches_max: int = 64
-    """RMP: while others wait for the lock on the group, its holder transmits at most so many batches before it gives it up."""
+    """RMP: maximum number of batches that the holder of the group's lock transmits while others wait for it."""
     safe: bool = False
     """Whether messages that say nothing about it are delivered only when every member has taken them in."""
     phi: float | None = None
@@ -51,7 +51,7 @@ class Config:
             raise ConfigError(f"phi must be a number, not {self.phi!r}.")
 
     def threshold(self, members: int) -> float:
-        """ToTo's threshold for a view of so many members; refuses one that would break agreement."""
+        """ToTo's threshold for a view of this size; refuses one that would break agreement."""
         if self.phi is None:
             return members / 2
         if not members / 2 <= self.phi < members:
@@ -62,7 +62,7 @@ class Config:
         return float(self.phi)
 
     def fitted(self, members: int) -> Config:
-        """The settings for a later view of so many members: a threshold that no longer fits gives way to the default."""
+        """The settings for a later view of this size: a threshold that no longer fits gives way to the default."""
         if self.phi is None or members / 2 <= self.phi < members:
             return self
         return replace(self, phi=None)

@@ -11,8 +11,8 @@ from unisono.core.types import MemberId
 class Cause(IntEnum):
     """What made a view lose a member. The numbers are on the wire."""
 
-    LOST = 0  # whoever proposed the view knows no more than that
-    LEFT = 1  # it asked for it
+    LOST = 0  # the proposer of the view knows no more than that
+    LEFT = 1  # it asked to leave
     SUSPECTED = 2  # it was silent for too long
     UNANSWERING = 3  # it was heard, but did not answer a proposal
     SLOW = 4  # evicted: it held the others' window shut for too long

@@ -18,7 +18,7 @@ class NotPrimary(UnisonoError):
 
 
 class Shed(UnisonoError):
-    """The group's policy is `shed`, and a message was refused because somebody is slow. Nothing of it remains: try later."""
+    """The group's policy is `shed`, and a message was refused because a receiver is slow. Nothing of it remains: try later."""
 
 
 class PeerFault(UnisonoError):

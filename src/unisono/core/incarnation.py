@@ -39,14 +39,14 @@ _NUMBER = Struct("<Q")
 _CHECK_BYTES = 8
 
 
-class Life(NamedTuple):
+class NewIncarnation(NamedTuple):
     """The number of this life, and what must be persisted before anyone hears of it."""
 
     incarnation: int
     record: bytes
 
 
-def begin_life(record: bytes | None, wall_ns: int) -> Life:
+def begin_life(record: bytes | None, wall_ns: int) -> NewIncarnation:
     """The next life: after the one in the record, if that can be read, and not before the clock."""
     last = read_record(record)
     number = max(wall_ns, 0 if last is None else last + 1)
@@ -54,7 +54,7 @@ def begin_life(record: bytes | None, wall_ns: int) -> Life:
         raise Misuse(
             f"incarnation {number} is beyond {INCARNATION_MAX}: set the clock right, and start under a new address."
         )
-    return Life(number, make_record(number))
+    return NewIncarnation(number, make_record(number))
 
 
 def highest_credible(wall_ns: int) -> int:

@@ -81,7 +81,7 @@ class Outbox:
         self.notes.append(Note(NoteKind.DECIDE, batch, attributes=attributes))
 
 
-class Fault(NamedTuple):
+class RefusedPacket(NamedTuple):
     """A packet was refused that no correct member sends at this point. Nothing of it has counted."""
 
     sender: Rank  # whose packet it is said to be
@@ -98,6 +98,10 @@ class EngineEffects:
     __slots__ = ("casts", "deadline", "events", "faults", "notes", "partial", "pledge", "records", "sends")
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Make all fields empty again. Lists that were taken from here stay as they are."""
         self.records: list[bytes] = []  # 1 write to stable storage before anything leaves
         self.pledge: Pledge | None = None  # 1 likewise, if it is new that this member has voted
         self.casts: list[Packet] = []  # 2 send: on the cast stream, to every other member
@@ -105,5 +109,5 @@ class EngineEffects:
         self.sends: list[tuple[Rank, Packet]] = []  # 2 send: on the unicast stream of one peer
         self.events: list[Batch | Marker | Transition | View] = []  # 3 show the application, in this order
         self.deadline: int | None = None  # 4 call drain() by then, in ns of the driver's clock
-        self.faults: list[Fault] = []  # the member blames the sender, or forms the view anew
+        self.faults: list[RefusedPacket] = []  # the member blames the sender, or forms the view anew
         self.notes: list[Note] = []  # for the recorder; empty unless someone records

@@ -22,8 +22,8 @@ proposes 2.a, the final of y is 2.a, below x. B has y at the head of its queue a
 
 A batch is what the paper calls a message. The sender proposes to itself, in the call. View change: `stamps.merge_stamps`.
 
-FIFO: members stamp one origin's batches in order, so finals rise with the number. Causality holds as long as nobody crashes, and is
-not promised: a final that a crashed member raised can overtake a follower that only survivors stamped.
+FIFO: members stamp one origin's batches in order, so finals rise with the number. Causality holds as long as no member crashes, and
+is not promised: a final that a crashed member raised can overtake a follower that only survivors stamped.
 
 Deviations: the max update (I1); proposals and finals of one turn travel in one packet.
 """

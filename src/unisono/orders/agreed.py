@@ -18,17 +18,17 @@ I3  a member's later packets follow what its earlier ones do: so the first packe
     last packet, say all that the decisions ask of q.
 
 By q's first packet that follows some candidate, q **votes** for the candidates that it follows. `tail` is the set of members
-that voted; a candidate's `votes` are those who voted for it, its `tail` those of whom any packet follows it. After a delivery all
-of this is computed anew from the graph for the new candidates; packets that follow nothing pending are forgotten.
-(The paper's * is "not in tail"; k is "in votes"; infinity is "in tail but not in votes". As q's first packet is one
-and the same for all candidates, comparing two vectors reduces to comparing two sets of voters.)
+that voted; a candidate's `votes` are the members that voted for it, its `tail` the members with any packet that follows it.
+After a delivery all of this is computed anew from the graph for the new candidates; packets that follow nothing pending are
+forgotten. (The paper's * is "not in tail"; k is "in votes"; infinity is "in tail but not in votes". As q's first packet is
+one and the same for all candidates, comparing two vectors reduces to comparing two sets of voters.)
 
-View change. `merge` takes the largest causally closed set that the survivors hold, explicit acknowledgements included, and drops
-what follows a lost packet. `close` takes that set in, then acts as if every survivor had cast a packet that follows it all, and
-declares those who left *defunct*: they count as members of `tail` that vote for nobody they had not voted for. Now everyone has
-the same graph, complete in the sense that `tail` is everybody, whatever the candidates: all pending batches
-are decided. A survivor that decided earlier, on less, decided the same: a decision holds in every extension of the graph
-that it was made on, which is what the protocols prove, and a defunct member's missing vote is a legal extension.
+View change. `merge` takes the largest causally closed set that the survivors hold, explicit acknowledgements included, and
+drops what follows a lost packet. `close` takes that set in, then acts as if every survivor had cast a packet that follows it
+all, and declares the members that are gone *defunct*: they count as members of `tail`, with no votes but those that they had
+given. Now all survivors have the same graph, and it is complete: whatever the candidates, `tail` is the whole view, so all
+pending batches are decided. A survivor that decided earlier, on less, decided the same: a decision holds in every extension
+of the graph that it was made on, which is what the protocols prove, and a defunct member's missing vote is a legal extension.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class Agreed(Ordering[VectorReport, AgreedCut]):
         bit = 1 << origin
         followed = [candidate for candidate in self._candidates if candidate.followed_by(node)]
         if not followed:
-            return  # such a packet votes for nobody, now and later
+            return  # this packet votes for no candidate, now or later
         self._nodes[origin].append(node)
         for candidate in followed:
             candidate.tail |= bit

@@ -11,12 +11,13 @@ I1  vector[origin] = messages that this origin cast before the batch; only casts
 I2  a batch is delivered when vector[k] <= delivered[k] for every k (for its origin that is equality, by FIFO).
 I3  delivered sets are causally closed at every instant.
 
-Recipients. Those who are not addressed get a placeholder that carries the vector. It is held back and takes its turn like any
+Recipients. Members that are not addressed get a placeholder that carries the vector. It is held back and takes its turn like any
 batch, so every member's counts stay whole, and causality holds transitively *through* messages that a member never sees.
 
-View change. The union of what survivors delivered is causally closed (I3); `merge` adds every held-back batch whose past is in
-the union and drops the rest, which follow a batch that no survivor holds: nobody could ever deliver them. `close` feeds what is
-missing through the ordinary rule, so the order is causal; all of it becomes deliverable because the set is closed.
+View change. The union of what survivors delivered is causally closed (I3); `merge` adds every held-back batch whose past is
+in the union and drops the rest: each of those follows a batch that no survivor holds, so it could never be delivered. `close`
+feeds what is missing through the ordinary rule, so the order is causal; all of it becomes deliverable because the set is
+closed.
 
 Deviations: 001 adds 1 to every entry on receipt, which makes members wait for messages that were never cast; vectors
 count casts alone. 001 leaves members outside a list of recipients without the message; they hold a placeholder instead.
@@ -72,10 +73,15 @@ class Causal(Ordering[VectorReport, CausalCut]):
         self._held = [0] * len(view)  # by origin: batches received
         self._holdback = VectorHoldback(len(view))  # in messages
 
+    @property
+    def vector(self) -> tuple[int, ...]:
+        """By origin: messages that were delivered here. The next own batch carries this."""
+        return tuple(self._holdback.taken)
+
     def submit(self, batch: Batch, out: Outbox) -> None:
         number = self._held[self._rank] + 1
         self._held[self._rank] = number
-        out.to_all.append(Data(number, tuple(self._holdback.taken), batch))
+        out.to_all.append(Data(number, self.vector, batch))
         self._holdback.advance(self._rank, batch.count)
         out.deliver.append(batch)
 

@@ -15,7 +15,7 @@ from unisono.core.types import Packet, Rank
 from unisono.core.wire import ALL, RANK, ROW, SLOT, U64, VECTOR, Layout
 
 FORGET_MIN = 4_096
-"""So many batches are forgotten at once, by an order that keeps some of what everyone has delivered."""
+"""Minimum number of batches to forget at once, for an order that keeps some of what everyone has delivered."""
 
 AHEAD_MAX = 2**32
 """Windows keep members together: a counter that lies further beyond all that is known here is not a correct member's. Taking it
@@ -23,7 +23,7 @@ over would use up the numbers that counters can have."""
 
 
 def reach_max(config: Config) -> int:
-    """In a view change nobody is so many batches of one origin ahead of another: both have windows. What says so is forged."""
+    """How many batches of one origin a member can be ahead of another: both have windows. A report of more is forged."""
     return max(2**20, 8 * config.window_messages)
 
 
@@ -108,7 +108,7 @@ class VectorHoldback:
     def advance(self, rank: Rank, weight: int) -> None:
         """Count an own packet, which needs no holding back: its past is by definition here."""
         self.taken[rank] += weight
-        assert not self._awaiting[rank], "nobody can wait for a packet that was not cast yet"
+        assert not self._awaiting[rank], "no packet can wait for one that was not cast yet"
 
     def _blocker(self, held: Held) -> Rank | None:
         taken = self.taken
@@ -155,7 +155,7 @@ def causally_closed(reports: Mapping[Rank, VectorReport]) -> tuple[int, ...]:
     """By origin: the last slot of the largest causally closed set that the survivors hold together.
 
     What any survivor has taken in is causally closed, and so is the union of such sets. To it come the packets in holdback
-    queues whose past is in the set. The rest follows a packet that nobody holds, and is dropped by all; with it, by FIFO,
+    queues whose past is in the set. The rest follows a packet that no survivor holds: all drop it, and with it, by FIFO,
     everything later of the same origin.
     """
     _demand_sound(reports)

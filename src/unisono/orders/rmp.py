@@ -13,15 +13,15 @@ then the transmitter commits, and everyone delivers. Three services share the ca
 | Vote     | unicast | to the transmitter: yes, I hold everything below `position` (one a turn)                             |
 | Commit   | cast    | from the transmitter: everything below `position` is committed (one a turn; a Data carries it too)  |
 | Semi     | cast    | semi-reliable batch `number` of this origin                                                         |
-| Datagram | cast    | a batch that nobody keeps, numbers or hands on                                                      |
+| Datagram | cast    | a batch without a number, not kept, not handed on                                                    |
 
-I1  everyone holds a prefix of the positions, and receives them in order, whoever transmits: a holder releases the lock only
-    when all have voted for all of its batches, and by then all hold them.
-I2  committed <= position of every member's vote: nobody delivers what some member may lack.
-I3  whoever takes the lock holds everything that was transmitted, and knows that it is committed (L3 and I1).
+I1  every member holds a prefix of the positions and receives them in order, also across transmitters: a holder releases the
+    lock only when all have voted for all of its batches, and by then all hold them.
+I2  committed <= position of every member's vote: no member delivers what another may lack.
+I3  a member that takes the lock holds everything that was transmitted, and knows that it is committed (L3 and I1).
 I4  a transmitter sends at most `hold_batches_max` batches in a hold once another waits for the lock.
-I5  who plans a view change that no failure forces takes the lock for it, ends the hold with the batch that it is in, and keeps
-    the lock. So a member joins or leaves between two messages, after one that all hold (`approach`).
+I5  a member that plans a view change which no failure forces takes the lock for it, ends the hold with the current batch, and
+    keeps the lock. So a member joins or leaves between two messages, after one that all hold (`approach`).
 
 Votes and commits are counters that only grow, so one packet stands for any number of batches. The commit of the last hold may
 reach C after the first Data of the next one, from another member; that Data says the same, and the late commit changes nothing.
@@ -30,12 +30,12 @@ The order is total and FIFO, and uniform: by I2 what a member delivered is held 
 also if that member is gone. A cast waits for the lock, and is transmitted after all that its caster had delivered,
 so reliable messages are causal among themselves; semi-reliable ones in the same stream are not, so it is not promised.
 
-What a member has voted for, and what it knows the outcome of, it hands out as a `Pledge`: whoever keeps a journal writes it down
-before the vote leaves. Nothing here reads it again; it is for those who must judge when all members have failed.
+A member hands out what it has voted for, and the outcomes that it knows, as a `Pledge`; its journal, if it has one, writes that
+down before the vote leaves. Nothing here reads it again: it is the evidence that is left when all members have failed.
 
-What waits for the lock is on no stream, and in none of their windows. While C sleeps and does not accept, A's streams are
-all but empty and take more; and with the lock all of it leaves in one turn, perhaps more than they may keep. So it is counted
-(`unsent_bytes`), and the member takes casts only while that is less than a window.
+Batches that wait for the lock are on no stream, so no window limits them. While C sleeps and does not accept, A's streams are
+all but empty and would take more; and with the lock all batches leave in one turn, perhaps more than the streams may keep. So
+their bytes are counted (`unsent_bytes`), and the member takes casts only while they are fewer than a window.
 
 Deviations: requests are stamped, and stamps decide (the paper is silent); the lock stays with its holder until another asks, and
 a hold is bounded then; positions are numbered, so that commits are cumulative across transmitters; every receiver

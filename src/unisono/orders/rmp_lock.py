@@ -2,17 +2,17 @@
 
 The paper says that "the n-way connection set-up described here serves as an exclusive lock on the group", and not what happens
 when two members set up at once. Ours answers as Ricart and Agrawala do: a request carries a stamp from a Lamport counter,
-and of two requests the one with the lower (stamp, rank) is served first. Who has the better request, or the lock itself,
-lets the other wait, and accepts it on release. The lock is taken when all have accepted.
+and of two requests the one with the lower (stamp, rank) is served first. A member that has the better request, or the lock
+itself, lets the other wait, and accepts its request on release. The lock is taken when all have accepted.
 
 L1  at most one member has the lock. Say A and B both had everyone's acceptance, A's request being the better one. Then A
     accepted B's request either before it asked itself, and then A's stamp is higher and A's the worse one; or after it
     released.
-L2  nobody starves. A new request is stamped above every request that its member has met, so only finitely many requests
+L2  no request starves. A new one is stamped above every request that its member has met, so only finitely many requests
     come before a given one, and a hold ends (`Rmp` bounds it while others wait).
 L3  to have the lock is to come after everything that was transmitted before: the last holder accepted after its release.
 
-Whoever has the lock keeps it until another asks, so a lone transmitter connects once. A holder that dies is not
+The holder keeps the lock until another member asks, so a lone transmitter connects once. A holder that dies is not
 asked any more: the view change ends the lock with the view.
 """
 

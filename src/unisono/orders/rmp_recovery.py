@@ -4,20 +4,20 @@
 operational members will deliver the message as well." The paper does not say how. The reports of the survivors say it:
 
 - a position that a survivor knows to be committed is committed everywhere;
-- otherwise, if every survivor holds the message, it is committed: one that is gone may have delivered it;
-- otherwise nobody, gone or not, ever committed it, since one who lacks it never voted. If its transmitter survives, it is
-  completed: the transmitter hands it to those who lack it. If not, it is aborted by all.
+- otherwise, if every survivor holds the message, it is committed: a member that is gone may have delivered it;
+- otherwise no member, gone or not, ever committed it, since the survivor that lacks it never voted. If its transmitter survives,
+  the message is completed: the transmitter hands it to the members that lack it. If not, all abort it.
 
 Why this is one sequence that everyone can follow. Positions are dense, and each member holds a prefix of them (I1 of `rmp`). Let
 `common` be the shortest prefix among the survivors, `top` the longest. What anyone has delivered lies below `common`, because a
 commit takes every vote: so what is committed here begins with what each has delivered, the crashed ones included, and the order
 is uniform. The positions from `common` to `top` were transmitted in one hold: the next holder would have needed the vote
 of the member that lacks them. So they have one transmitter, and are completed or aborted as one. An aborted message is therefore
-never followed by a committed one of its origin (FIFO), and nobody can have delivered it and cast something because of it.
+never followed by a committed one of its origin (FIFO), and no member can have delivered it and cast something because of it.
 
-After these come the batches that survivors had submitted and not yet transmitted, by (rank, number). Nobody else has seen
-them, so any order is legal that keeps each member's own, and validity asks for all of them. Semi-reliable messages are not part of
-this: whatever one survivor holds of them all get, as in `fifo`.
+After these come the batches that survivors had submitted and not yet transmitted, by (rank, number). No other member has seen
+them, so any order is legal that keeps each member's own; validity asks for all of them. Semi-reliable messages are not part
+of this: all get what any survivor holds of them, as in `fifo`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from unisono.orders.holdback import longest_held
 
 class RmpReport(NamedTuple):
     held: tuple[int, ...]  # my own batches that wait for the lock included
-    committed: int  # so many positions are known to be committed, and delivered here
+    committed: int  # number of positions that are known to be committed, and delivered here
     withheld: tuple[Slot, ...]  # the positions after them, as far as they are here
-    unsent: int  # so many of my own slots, the last ones, were never transmitted
+    unsent: int  # number of my own slots, the last ones, that were never transmitted
 
 
 class RmpCut(NamedTuple):
     wanted: tuple[int, ...]
     first: int  # the position of order[0]
     order: tuple[Slot, ...]  # committed
-    aborted: tuple[Slot, ...]  # held by some, delivered by nobody
+    aborted: tuple[Slot, ...]  # held by some, delivered by no member
 
 
 REPORT_WIRE = Layout(0x24, RmpReport, (VECTOR, U64, SLOTS, U64))

@@ -213,7 +213,7 @@ class Stamped(Ordering[StampReport, StampCut]):
         return tuple(self._delivered) if sum(self._delivered) - sum(self._forgotten) >= FORGET_MIN else None
 
     def forget(self, mark: tuple[int, ...]) -> None:
-        """Whoever has not delivered up to the mark knows these finals as well, and does not forget them: it has marked less."""
+        """Forget finals up to the mark. A member that has delivered less has them too, and keeps them: its own mark is lower."""
         for origin, delivered in enumerate(mark):
             last = max(self._forgotten[origin], delivered - 1)  # the last one is a floor for what comes next
             for number in range(self._forgotten[origin] + 1, last + 1):

@@ -1,9 +1,9 @@
 """TOMP, ABCAST that lets final messages overtake those that will end later anyway. Paper 000, section 3.
 
-Idea: an acknowledgement also tells which message of each origin its sender expects next. From all of them the origin learns, for
-every k, a message of k that somebody had not received when it stamped ours, so that this one will be stamped later there. With
-the final stamp it tells everyone, and members raise the provisional stamps of such waiting messages; a final message
-that only waited for them is delivered at once. Orders and final stamps are ABCAST's; only t2 falls.
+Idea: an acknowledgement also tells which message of each origin its sender expects next. From all of them the origin learns,
+for every k, a message of k that some member had not received when it stamped ours, so that this member will stamp it later.
+The origin tells everyone with the final stamp, and members raise the provisional stamps of such waiting messages; a final
+message that only waited for them is delivered at once. Orders and final stamps are ABCAST's; only t2 falls.
 
 | packet      | stream  | meaning                                                                                           |
 |-------------|---------|---------------------------------------------------------------------------------------------------|
@@ -72,7 +72,7 @@ WIRE = (
 
 
 ROWS_MAX = 512
-"""So many rows share a packet: a row grows with the group, and even a thousand members' must travel."""
+"""Maximum number of rows per packet. A row grows with the group, and a packet must travel among a thousand members, too."""
 RowT = TypeVar("RowT", AckRow, FinalRow)
 
 

@@ -39,7 +39,7 @@ class Toto(Agreed):
     def _choose(self) -> list[Candidate]:
         """Criterion DEL: the sources, if they are settled."""
         if self._tail.bit_count() <= self._phi:
-            return []  # nobody can have more than phi votes, and (b) is far
+            return []  # no candidate can have more than phi votes, and (b) is far
         sources = [m for m in self._candidates if not self._may_lose(m)]
         if not sources or not self._externally_stable(sources):
             return []

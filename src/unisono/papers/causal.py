@@ -264,7 +264,7 @@ class Program:
         if any(isinstance(event, Batch) for event in events):
             ordering = member.engine.ordering
             if isinstance(ordering, Causal):
-                self._keyboard.say(f"[causal] vector here {self._vector(ordering._holdback.taken)}")
+                self._keyboard.say(f"[causal] vector here {self._vector(ordering.vector)}")
             waits = [
                 f"{self._people.name_of(member.engine.view.members[one.batch.origin])}:{one.batch.first}"
                 for one in ordering.waits()

@@ -144,7 +144,7 @@ def _turn(event: Event) -> tuple[int, int]:
 
 
 def _read(file: Location, runs: set[str]) -> Iterator[Event | dict[str, Any]]:
-    """Every row of these runs, as an event; one that cannot be used, of any run, as it is, with its `problem`."""
+    """Yield the rows of these runs as events, and the unusable rows of all runs as they are, with their `problem`."""
     for batch in read_file(file, runs):
         for row in batch.to_pylist():
             if row["problem"] is None:

@@ -376,7 +376,7 @@ class Lake:
         return self._series.number
 
     def _require_silver(self, batches: int) -> None:
-        """An empty table in place of one that was deleted would pass for one that never had rows."""
+        """Refuse to go on without these tables: an empty one in place of a deleted one would look as if it never had rows."""
         for name in SILVER:
             if not is_table(self.out / name):
                 raise PipelineError(

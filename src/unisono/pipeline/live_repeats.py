@@ -53,8 +53,8 @@ class Repeats:
     2. a micro-batch begins after every row of the one before is stable in the group and its casters have left. What comes
        of an earlier micro-batch later is a repeat from an attempt that was given up.
 
-    A receiver that joins in the middle begins with the rows that it is given. Beyond `queries_max` queries, the one that was heard
-    of least recently is forgotten, and its repeats would count as new. For a replicated state, put `snapshot` into it.
+    A receiver that joins in the middle begins with the rows that it is given. Beyond `queries_max` queries, the least
+    recently used one is forgotten, and its repeats would count as new. For a replicated state, put `snapshot` into it.
     """
 
     def __init__(self, queries_max: int = QUERIES_MAX) -> None:

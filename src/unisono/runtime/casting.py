@@ -27,7 +27,7 @@ UNREAD_BYTES_MAX = 256 << 20
 """With more than this unread by its own application, a member casts nothing more."""
 
 
-class Casting:
+class CastAdmission:
     """Casts for one member, and makes the receipts."""
 
     def __init__(

@@ -88,7 +88,7 @@ def _usual_folders(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _random_folders() -> Iterator[Path]:
-    """Folders that took the place of one that others had made. Only this user's count."""
+    """Folders of this user that were made in place of an unusable usual one."""
     return filter(_is_ours_alone, sorted(Path(tempfile.gettempdir()).glob(f"unisono-{os.getuid()}-*")))
 
 
@@ -274,7 +274,7 @@ def find_members(folder: Path | None = None, wait_s: float = ANSWER_WAIT_S) -> l
 
 
 def choose(members: list[Found], group: str | None, member: str | None) -> Found:
-    """The one that is meant; if that is not clear, the sentence lists who there is."""
+    """The member that is meant. If that is not clear, the error lists the members that run here."""
     if not members:
         raise Misuse("no member runs here: start one with `unisono node GROUP`, or join(..., control=True).")
     fitting = [

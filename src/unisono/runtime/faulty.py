@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from unisono.core.departure import Cause
 from unisono.core.events import Effects
 from unisono.core.member import Member
-from unisono.core.types import MemberId
+from unisono.core.types import MemberId, View
+from unisono.core.wire import Codec, view_tag
 from unisono.core.wire.envelope import BODY, CAST, FRAGMENT, HEAD, NAK, ROW, SEND, extend, take_plain, unmark_header
 from unisono.core.wire.frame import HEAD_BYTES, STREAM
 
@@ -116,7 +117,10 @@ class FaultyMember:
         self._place_of = place_of or (lambda one: member.engine.view.members.index(one))
         self._splits = bool(faults.ack_delay_ns) or ask is not None
         self._later = Later()
-        self._view = 0
+        self._view: View | None = None
+        self._tag = 0  # of that view
+        self._codec = Codec((), member.settings.config)  # of its ordering's packets
+        self._has_suspected = False  # in this turn, after membership had its part in it
         self._resent: dict[tuple[str, int], tuple[int, int]] = {}  # by address and stream: number, how often
         self._acked: dict[int, int] = {}  # by rank: how much of mine it has acknowledged
         self._claimed: tuple[int, int] | None = None  # by the datagram that is looked at: whose it is, and its count
@@ -138,14 +142,10 @@ class FaultyMember:
             self._tell_acked()
 
     def _look_in(self, frame: bytes) -> bytes:
-        parts = take_apart(frame)
-        if (
-            parts is None
-            or parts.head[4] != self._member._tag
-            or parts.head[2] >= len(self._member.engine.view.members)
-        ):
-            return frame
         self._follow_view()
+        parts = take_apart(frame)
+        if parts is None or parts.head[4] != self._tag or parts.head[2] >= len(self._member.engine.view.members):
+            return frame
         sender = parts.head[2]
         if parts.body:
             kind, origin, seq = BODY.unpack_from(parts.body)[:3]
@@ -189,13 +189,14 @@ class FaultyMember:
             if plain is not None and place in plain.marks:  # to some only: its addressees come first
                 unmarked = unmark_header(data, len(members))
                 data = b"" if unmarked is None else unmarked[0]
-            packet = self._member._codec.decode(data, origin, len(members))
+            packet = self._codec.decode(data, origin, len(members))
             if packet is not None:
                 self._tell_packet(members[origin], packet)
 
     # Out.
 
     def act(self, now: int) -> Effects:
+        self._has_suspected = False
         effects = self._member.act(now)
         self._follow_view()
         out: list[Sending] = []
@@ -210,11 +211,13 @@ class FaultyMember:
 
     def settle(self) -> int | None:
         deadline = earlier(self._member.settle(), self._later.deadline)
-        return self._member.now if self._member._is_planning else deadline  # a peer has just failed
+        return self._member.now if self._has_suspected else deadline
 
     def _follow_view(self) -> None:
-        if self._view != self._member._tag:
-            self._view = self._member._tag
+        view = self._member.view
+        if view is not None and view != self._view:
+            self._view, self._tag = view, view_tag(view)
+            self._codec = Codec(self._member.engine.ordering.wire, self._member.settings.config)
             self._resent, self._acked, self._told = {}, {}, {}
 
     def _look_out(self, sending: Sending, now: int) -> list[Sending]:
@@ -259,6 +262,7 @@ class FaultyMember:
             return True
         self._tell(f"{self._name_of(peer)} did not acknowledge {seq} after {times} sends: it counts as failed")
         self._member.suspect(peer, Cause.SPENT)
+        self._has_suspected = True
         return False
 
     def _last_address(self) -> str:

@@ -25,7 +25,7 @@ from unisono.runtime.running import RunningMember
 class Group:
     """One member of a group. `unisono.join` makes it.
 
-    It is made of three parts, which do the work: casting (`Casting`), reading (`Inbox`) and the member's life (`RunningMember`).
+    Three parts do the work: casting (`CastAdmission`), reading (`Inbox`) and the member's life (`RunningMember`).
 
     Which call to cast with: `cast` in coroutines, `cast_many` for several messages with one receipt, `try_cast` and `room` in
     plain functions, such as those given to `each`.
@@ -200,9 +200,9 @@ class Group:
     async def until(self, predicate: Callable[[View], bool], timeout: float | None = None) -> View:
         """Wait until `predicate(view)` holds of the installed view, and return that view.
 
-        It is asked now and after each turn of the member, and whenever the reader takes something. This does not read: any task may
-        wait here, the one that reads too, because the installed view does not wait to be read (`view` does). Raises `TimedOut`
-        with what `explain` says, `Closed` once the group is left, and what `predicate` raises.
+        It is asked now and after each turn of the member, and whenever the reader takes something. This does not read the
+        stream: any task may wait here, the reader too, because the installed view does not wait to be read (`view` does).
+        Raises `TimedOut` with what `explain` says, `Closed` once the group is left, and what `predicate` raises.
         """
         check_seconds(timeout, "timeout", 0)
         if not callable(predicate) or iscoroutinefunction(predicate):

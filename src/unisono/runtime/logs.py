@@ -225,7 +225,7 @@ class Reporter:
         That a peer is silent that was a member before is no warning: the view that it left was a line.
         """
         peers, now = self._member.peers, self._member.now
-        reports = [one for one in peers.reports() if one.trouble is not Trouble.SILENT or not one.was_met]
+        reports = [one for one in peers.missed() if one.trouble is not Trouble.SILENT or not one.was_met]
         due = [report for report in reports if self._is_due(report.peer, report.trouble, now)]
         remarks = peers.remarks()
         told = [report.sentence for report in due]

@@ -129,7 +129,7 @@ class Metrics:
             "How long a named peer outside of the view has not answered, and what keeps it away.",
             labels=[*names, "peer", "reason"],
         )
-        for report in self._member.peers.reports():
+        for report in self._member.peers.missed():
             missing.add_metric([*values, report.peer, report.trouble.value], report.silent_ns / 1e9)
         yield missing
         drops = CounterMetricFamily("unisono_drops", "What was refused or lost, by reason.", labels=[*names, "reason"])

@@ -28,9 +28,9 @@ from unisono.trace.sanitize import cut, sanitize
 PATIENCE_NS = 1 * SECOND
 """A peer that has never answered is missed after this."""
 SILENCE_NS = 15 * SECOND
-"""A peer that has answered before is missed after this. One that a group refuses speaks every ten seconds."""
+"""A peer that has answered before is missed after this. A peer that a group refuses speaks every ten seconds."""
 RECENT_NS = 30 * SECOND
-"""Refused datagrams explain a peer's silence, or are worth a line about a stranger, for so long."""
+"""Refused datagrams explain a peer's silence, or are worth a line about a stranger, for this long."""
 HINT_NS = 10 * SECOND
 """A peer in another group is told so at most this often …"""
 HINTS_MAX = 8
@@ -88,7 +88,7 @@ class PeerAddress:
         return self.trouble is not None and now - self.refused_at <= RECENT_NS
 
 
-class Report(NamedTuple):
+class MissedPeer(NamedTuple):
     """A named peer that is missed."""
 
     peer: str
@@ -280,14 +280,14 @@ class NamedPeers:
         """The peers as they were written, without names that stand for this member alone."""
         return [sanitize(text) for text, entry in self._entries.items() if self._places[text] or entry.problem]
 
-    def reports(self) -> list[Report]:
+    def missed(self) -> list[MissedPeer]:
         """Every named peer that is missed now, in the order of their names as given."""
         now, found = self._clock(), []
         for text, entry in self._entries.items():
             places = self._places[text]
             if not places and entry.problem:
                 sentence = f"{sanitize(text)} has no address: {entry.problem}; it is looked up again and again."
-                found.append(Report(sanitize(text), Trouble.UNRESOLVED, now - entry.since, False, sentence))
+                found.append(MissedPeer(sanitize(text), Trouble.UNRESOLVED, now - entry.since, False, sentence))
             for place in places.values():
                 name = text if len(places) == 1 else f"{place.address} (of {text})"
                 report = self._report(sanitize(name), place, now)
@@ -295,7 +295,7 @@ class NamedPeers:
                     found.append(report)
         return found
 
-    def _report(self, name: str, place: PeerAddress, now: int) -> Report | None:
+    def _report(self, name: str, place: PeerAddress, now: int) -> MissedPeer | None:
         if place.address in self._inside:
             return None
         was_met = place.heard_at is not None
@@ -304,14 +304,14 @@ class NamedPeers:
             return None
         if place.is_refused(now):
             assert place.trouble is not None
-            return Report(name, place.trouble, silent_ns, was_met, self._say(name, place))
+            return MissedPeer(name, place.trouble, silent_ns, was_met, self._say(name, place))
         if not was_met and not self._silence_is_news:
             return None
         seconds = f"{silent_ns // SECOND} s" if silent_ns >= 10 * SECOND else f"{silent_ns / SECOND:.1f} s"
         sentence = f"no answer from {name} for {seconds}"
         if place.departure:
             sentence += f"; it was in the group before ({sanitize(cut(place.departure))})"
-        return Report(name, Trouble.SILENT, silent_ns, was_met, sentence + ".")
+        return MissedPeer(name, Trouble.SILENT, silent_ns, was_met, sentence + ".")
 
     def _say(self, name: str, place: PeerAddress) -> str:
         match place.trouble:
@@ -337,7 +337,7 @@ class NamedPeers:
 
     def sentences(self) -> list[str]:
         """What keeps named peers away."""
-        return [report.sentence for report in self.reports()] + self.remarks()
+        return [report.sentence for report in self.missed()] + self.remarks()
 
     def strangers(self) -> list[str]:
         """Who else has sent something lately that was refused, a sentence each."""

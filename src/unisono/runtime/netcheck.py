@@ -53,7 +53,7 @@ class Heard:
     rtt_ns: int = 0
 
     def count(self, number: int) -> None:
-        """A small probe has come. One that comes twice, or late, was not lost for that."""
+        """Count a small probe. A probe that comes twice or late was not lost."""
         self.first = min(self.first or number, number)
         self.highest = max(self.highest, number)
         self.received = min(self.received + 1, self.rounds)
@@ -125,6 +125,11 @@ class Prober:
             peer: [self.life, self._rounds, one.first, one.highest, one.received, one.largest, one.rtt_ns]
             for peer, one in self._heard.items()
         }
+
+    def known_rows(self) -> Rows:
+        """All rows that are known here; the own one says what was heard up to now."""
+        self._write_row()
+        return self.rows
 
     def _some_rows(self) -> Rows:
         """What a small probe has room for: of the own row, and in every other round of the rows that others have told."""
@@ -207,10 +212,9 @@ class Prober:
     @property
     def has_heard_all(self) -> bool:
         """Whether every address was heard here, and says that it has heard every other."""
-        self._write_row()
+        rows = self.known_rows()
         return all(
-            name in self.rows and all(peer in self.rows[name] for peer in self.peers if peer != name)
-            for name in self.peers
+            name in rows and all(peer in rows[name] for peer in self.peers if peer != name) for name in self.peers
         )
 
 
@@ -231,8 +235,7 @@ def judge(probers: Sequence[Prober]) -> list[Pair]:
     peers = probers[0].peers
     rows: Rows = {}
     for prober in probers:
-        prober._write_row()
-        learn(rows, prober.rows, peers)
+        learn(rows, prober.known_rows(), peers)
     return [_judge_pair(source, target, rows) for source in peers for target in peers if source != target]
 
 

@@ -90,9 +90,9 @@ class OwnMessages:
     # Leaving.
 
     def raise_not_flushed(self, group: str, end: int) -> None:
-        """If a message below `end` is not known to be everywhere: of the last view, or of one that ended during `leave`.
+        """Raise `NotFlushed` if a message below `end`, of the last view or of one that ended in `leave`, may not be everywhere.
 
-        For those of earlier views the application was told by their receipts, if it asked.
+        Receipts have told the application about messages of earlier views, if it asked.
         """
         me, first = self._receipts.member, self._receipts.settled_to
         missing = [(range(doubt.first, doubt.end), lacking) for doubt, lacking in self._unflushed]

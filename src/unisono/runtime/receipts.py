@@ -40,7 +40,7 @@ _UP_TO = {stage: tuple(Stage)[: place + 1] for place, stage in enumerate(Stage)}
 _FROM = {stage: tuple(Stage)[place:] for place, stage in enumerate(Stage)}
 
 
-class Reader(Protocol):
+class EventReader(Protocol):
     """The application's place in its stream of events."""
 
     def note_done(self) -> None:
@@ -77,7 +77,7 @@ class Receipts:
         """Whether a task waits for a message to be applied."""
         self.urge: Callable[[], None] = lambda: None
         """Called when a task begins to wait for a message to be stable."""
-        self.reader: Reader | None = None
+        self.reader: EventReader | None = None
 
     @property
     def delivered_to(self) -> int:
@@ -188,7 +188,7 @@ class Receipts:
 
     # Waiting.
 
-    async def wait(self, index: int, stage: Stage, timeout: float | None, reader: Reader | None = None) -> None:
+    async def wait(self, index: int, stage: Stage, timeout: float | None, reader: EventReader | None = None) -> None:
         """Until a message has reached a stage. `reader` stands for the caller's way of reading, if not the group's own."""
         if self.check(index, stage):
             return
@@ -221,8 +221,10 @@ class Receipts:
             self._waiting[stage] = [entry for entry in self._waiting[stage] if not entry[2].done()]
             heapify(self._waiting[stage])
 
-    def _guard(self, index: int, future: asyncio.Future[None], reader: Reader | None) -> asyncio.TimerHandle | None:
-        """Refuse a wait that would never end, because the caller is the one that reads."""
+    def _guard(
+        self, index: int, future: asyncio.Future[None], reader: EventReader | None
+    ) -> asyncio.TimerHandle | None:
+        """Refuse a wait that would never end, because the caller itself reads the stream."""
         if reader is None:
             return None
         if reader.is_inside():
@@ -382,7 +384,7 @@ class Receipt:
         """Whether the message has reached a stage; raises `Uncertain` if that will never be confirmed."""
         return self._receipts.check(self._index, stage)
 
-    async def wait(self, stage: Stage, timeout: float | None, reader: Reader | None = None) -> None:
+    async def wait(self, stage: Stage, timeout: float | None, reader: EventReader | None = None) -> None:
         """Wait for a stage. `reader` stands for the caller's way of reading, if not the group's own."""
         try:
             await self._receipts.wait(self._index, stage, timeout, reader)
@@ -421,6 +423,6 @@ class DatagramReceipt(Receipt):
             )
         return super().check(stage)
 
-    async def wait(self, stage: Stage, timeout: float | None, reader: Reader | None = None) -> None:
+    async def wait(self, stage: Stage, timeout: float | None, reader: EventReader | None = None) -> None:
         self.check(stage)
         await super().wait(stage, timeout, reader)

@@ -16,7 +16,7 @@ from unisono.core.member import Check, Checking, Member
 from unisono.core.types import Batch, Key, MemberId, ViewId
 from unisono.core.types import View as CoreView
 from unisono.environment import Port
-from unisono.runtime.casting import Casting
+from unisono.runtime.casting import CastAdmission
 from unisono.runtime.clients import Answer, Desk
 from unisono.runtime.driver import Driver
 from unisono.runtime.errors import Closed, Outdated, TimedOut
@@ -90,7 +90,7 @@ class RunningMember:
             inbox.expand = desk.deliveries
         if hooks is not None:
             self._transfer = self._carry(hooks, desk)
-        self.casting = Casting(loop, self.home, driver, inbox, receipts, self._transfer)
+        self.casting = CastAdmission(loop, self.home, driver, inbox, receipts, self._transfer)
         driver.turned = self.casting.turned
         inbox.tell_room = self._tell_room
         disown_in_children(self)

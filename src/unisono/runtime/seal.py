@@ -14,10 +14,10 @@ two lives share a key even if clock and incarnation file fail together. A datagr
 2. The counter must be new in that salt's replay window (65,536 back).
 3. The box must open.
 
-Of the `LIVES_MAX` lives that were heard last the windows are kept, so many clients do not push out a member that speaks. A box
-of a life that is forgotten, or one that was meant for another receiver or an earlier life of this one, opens here once more: no
-window can know better. What it holds must bear that: streams name their view, membership the lives, point-to-point links the life
-that they speak to, and clients what their contact gave them (`services/client_desk.py`).
+The windows of the `LIVES_MAX` lives that were heard last are kept; a crowd of clients does not push out a member that speaks.
+A box of a life that is forgotten, or one that was meant for another receiver or an earlier life of this one, opens here once
+more: no window can know better. What it holds must bear that: streams name their view, membership the lives, point-to-point
+links the life that they speak to, and clients what their contact gave them (`services/client_desk.py`).
 
 A member takes a new salt (`resalt`) after `BOXES_MAX` boxes, and after a pause of its process, which may have been copied
 meanwhile. Salts of one life are numbered. The windows of the `SALTS_MAX` latest are kept; an unknown salt that is not newer

@@ -30,7 +30,7 @@ BUFFERS = 48
 """Maximum number of receiving calls per turn, so that one busy socket does not shut out everything else in the process."""
 SOCKET_BUFFER_BYTES = 4 << 20
 LARGE_BYTES = 4_096
-"""So large a datagram is put together by the kernel alone, and one that follows one of that size arrives in memory of its own."""
+"""A datagram of this size is put together by the kernel alone, and the datagram after it arrives in memory of its own."""
 _SIZE = Struct("=H")
 _GRO_SIZE = Struct("=i")
 

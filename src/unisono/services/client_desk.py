@@ -25,12 +25,13 @@ answers with a **token**, and casts the request when it comes again with that to
 
     token   a keyed hash of the client, under a secret of this life of this member, plus how many clients it has forgotten so far
 
-A token is valid until `clients_max` more clients are forgotten, or the client itself is; the desk knows for as long which ones
-were. So what is cast for a client that is not remembered was sent to this life of this member after it last forgot the client, and
-therefore after every request of it that it has served: an earlier capture holds an older token, another member's, or none, and
-without the key nobody can put the right one in. This needs no clock, and nothing is kept of strangers. It costs a client that is
-not remembered a round trip. The secret and the client in the hash are for groups without a key: only a client that receives at the
-address that it names can know its token, so nothing longer than what came is sent to a forged address.
+A token is valid until `clients_max` more clients are forgotten, or the client itself is; until then the desk knows which
+clients it has forgotten. So what is cast for a client that is not remembered was sent to this life of this member after it
+last forgot the client, and therefore after every request of it that it has served: an earlier capture holds an older token,
+another member's, or none, and only a holder of the key can put the right one in. This needs no clock, and nothing is kept of
+strangers. It costs a client that is not remembered a round trip. The secret and the client in the hash are for groups without
+a key: only a client that receives at the address that it names can know its token, so nothing longer than what came is sent
+to a forged address.
 
 **Bounds.** The last `answers_max` answers are kept of each of the `clients_max` clients that were served last.
 A client that is forgotten and then itself retries a request is served again: that needs `clients_max` other clients between the

@@ -7,7 +7,7 @@
 | exponential:1ms            | exponential with that mean                                                      |
 | lognormal:1ms:0.5          | log-normal with that median and sigma                                           |
 | bimodal:1ms:20ms:0.1       | the first, or with that probability the second, each exponential about its value |
-| wan or wan:3               | by a built-in matrix between regions, 5 % jitter; members go round so many of them |
+| wan or wan:3               | by a built-in matrix between regions, 5 % jitter; `wan:3` uses three regions    |
 | file:PATH                  | drawn from measured delays, a duration a line                                   |
 
 A model is made once a run with its own random stream, and asked for one delay at a time.

@@ -10,7 +10,7 @@ from unisono.trace import files
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody ever sees half of it."""
+    """Write a file so that a reader finds all of it or nothing."""
     try:
         files.write_whole(path, text)
     except OSError as error:

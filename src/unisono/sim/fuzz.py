@@ -62,7 +62,7 @@ def fuzz(
     progress: Callable[[int], None] | None = None,
     members: int = MEMBERS,
 ) -> FuzzReport:
-    """Feed so many inputs to the codec, made from samples: valid packets of a view of so many members."""
+    """Feed `inputs` inputs to the codec, made from samples: valid packets of a view of `members` members."""
     if not samples:
         raise Misuse("there is nothing to damage: give at least one sample, or use make_samples().")
     random = Random(seed)
@@ -199,7 +199,7 @@ _DAMAGES = (_noise, _flip, _cut, _extend, _splice, _tamper, _tamper)
 
 
 def make_samples(codec: Codec, seed: int, each: int = 8, members: int = MEMBERS) -> list[Packet]:
-    """Small valid packets, `each` of every layout of the codec, for a view of so many members."""
+    """Small valid packets, `each` of every layout of the codec, for a view of `members` members."""
     random = Random(seed)
     return [_sample(Row(layout.fields, layout.type), random, members) for layout in codec.layouts for _ in range(each)]
 

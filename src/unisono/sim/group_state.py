@@ -18,7 +18,7 @@ from unisono.core.events import Entered, Happening, Replaced
 from unisono.core.member import Settings
 from unisono.core.types import Batch, MemberId, Service, View
 from unisono.services.transfer import Transfer, TransferSettings
-from unisono.sim.group_world import Process
+from unisono.sim.group_world import SimulatedProcess
 
 if TYPE_CHECKING:
     from unisono.sim.group_world import GroupWorld
@@ -111,7 +111,7 @@ def entries(view: View, batch: Batch) -> list[Entry]:
     ]
 
 
-class StatefulProcess(Process):
+class StatefulProcess(SimulatedProcess):
     """A process with such an application, and state transfer between it and the member."""
 
     def __init__(

@@ -26,7 +26,7 @@ from unisono.core.ordering import AnyOrdering
 from unisono.core.types import CastOptions, MemberId, Service
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_state import StatefulProcess, differences
-from unisono.sim.group_world import QUICK, GroupWorld, Process
+from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 from unisono.trace.sinks import Sink
 
 NAMES = "abcdefgh"
@@ -78,7 +78,7 @@ class StatefulWorld(GroupWorld):
 
     can_merge = True
 
-    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> Process:
+    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> SimulatedProcess:
         return StatefulProcess(self, id, settings, record, can_merge=self.can_merge)
 
     def is_at_rest(self) -> bool:

@@ -62,7 +62,7 @@ BOUND_NS = 8 * SECOND
 """P22: within this after the last fault there is one view a component, and everything is delivered, under `QUICK`."""
 
 
-class Process:
+class SimulatedProcess:
     """One life of one process: its member, its recorder, and what the simulator does to it."""
 
     def __init__(self, world: GroupWorld, id: MemberId, settings: Settings, record: bytes | None) -> None:
@@ -93,7 +93,7 @@ class Process:
         self.unsent: dict[int, int] = {}  # by error: datagrams that the system refused to send
         self.awaited: set[int] = set()  # own messages that the application waits for, until they are stable or in doubt
         self._armed: int | None = None
-        self.on_event: Callable[[Process, Any], None] | None = None
+        self.on_event: Callable[[SimulatedProcess, Any], None] | None = None
 
     def clock(self) -> int:
         """This process's own clock, which may drift."""
@@ -271,8 +271,8 @@ class GroupWorld:
         self.network = DatagramNetwork(self.stream, delay)
         self.ask(owed)
         self._sinks = sinks
-        self.processes: dict[str, Process] = {}  # the latest life at each address
-        self.lives: list[Process] = []
+        self.processes: dict[str, SimulatedProcess] = {}  # the latest life at each address
+        self.lives: list[SimulatedProcess] = []
         self.deliveries = self.casts = 0
         self.faults: dict[str, int] = {}
         self._tie = 0
@@ -299,7 +299,7 @@ class GroupWorld:
         self.at(self.now + delay, action)
 
     def run(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
-        """Let so much time pass, or less if something holds; whether it holds."""
+        """Let time pass, until `until` holds if it is given. Returns whether it holds."""
         end = self.now + int(seconds * SECOND)
         heap = self._heap
         while heap and heap[0][0] <= end:
@@ -328,7 +328,7 @@ class GroupWorld:
         settings: Settings | None = None,
         record: bytes | None = None,
         incarnation: int | None = None,
-    ) -> list[Process]:
+    ) -> list[SimulatedProcess]:
         """Start processes that look for the group at `seeds`. One at an address that was used before is a new life there."""
         started = []
         for name in names:
@@ -342,11 +342,11 @@ class GroupWorld:
             started.append(process)
         return started
 
-    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> Process:
+    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> SimulatedProcess:
         """One life of one process; a world of other processes says here which."""
-        return Process(self, id, settings, record)
+        return SimulatedProcess(self, id, settings, record)
 
-    def gather(self, names: Sequence[str], seconds: float = 30) -> list[Process]:
+    def gather(self, names: Sequence[str], seconds: float = 30) -> list[SimulatedProcess]:
         """Start members and wait until they have one view."""
         processes = self.start(*names, seeds=names)
         assert self.run(seconds, lambda: self.is_one(names)), self.story()
@@ -392,7 +392,7 @@ class GroupWorld:
     # Questions.
 
     @property
-    def up(self) -> list[Process]:
+    def up(self) -> list[SimulatedProcess]:
         return [process for process in self.processes.values() if process.is_up]
 
     def is_one(self, names: Iterable[str]) -> bool:
@@ -409,7 +409,7 @@ class GroupWorld:
         )
 
     def is_at_rest(self) -> bool:
-        """Whether all that are up have one view, suspect nobody and wait for nothing."""
+        """Whether all members that are up have one view, no suspicions and nothing to wait for."""
         names = [process.id.address for process in self.up]
         return self.is_one(names) and all(process.member.is_at_rest for process in self.up) if names else True
 

@@ -32,7 +32,7 @@ from unisono.core.wire import group_tag
 from unisono.core.wire.frame import HEAD_BYTES
 from unisono.environment import Address, Environment, Resident, within
 from unisono.sim.group_network import DatagramNetwork
-from unisono.sim.process import Crashed, Guarded, Life, Process, life_of
+from unisono.sim.process import Crashed, Guarded, Process, ProcessLife, life_of
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -235,7 +235,7 @@ class Network(DatagramNetwork):
         self._ports: dict[str, SimulatedPort] = {}
         self._thaws: dict[Resident, asyncio.TimerHandle] = {}  # of members that stand still
         self._outside = Context()  # of no process
-        self._owners: dict[str, tuple[Life, Context]] = {}  # by address, of ports of processes
+        self._owners: dict[str, tuple[ProcessLife, Context]] = {}  # by address, of ports of processes
         self._processes: list[Process] = []
 
     # Processes.
@@ -253,7 +253,7 @@ class Network(DatagramNetwork):
         self._processes.append(made)
         return made
 
-    def close_ports_of(self, life: Life) -> None:
+    def close_ports_of(self, life: ProcessLife) -> None:
         """A process is gone: its addresses are free again."""
         for address in [address for address, (owner, _) in self._owners.items() if owner is life]:
             del self._owners[address]
@@ -296,7 +296,7 @@ class Network(DatagramNetwork):
         return self._ports[address]
 
     def crash(self, group: JoinedGroup) -> None:
-        """End the member here and now, without a word. Its application goes on: `process` runs one that ends with it."""
+        """End the member here and now, without a word. Its application goes on; `process` runs applications that end with it."""
         self.crash_member(self._loop.residents.find(group))
 
     def crash_member(self, member: Resident) -> None:

@@ -165,7 +165,7 @@ def packets_in_theory(order: str, n: int) -> tuple[str, float]:
     """Packets on the wire a message without batching: the formula as people write it, and its value.
 
     all-ack and ToTo need no packets of their own while everyone casts; explicit acknowledgements of idle members come on top.
-    RMP needs request, accept, data, vote and commit; whoever still has the lock needs the last three alone.
+    RMP needs request, accept, data, vote and commit; a member that still has the lock needs only the last three.
     """
     factor = {"fifo": 1, "causal": 1, "abcast": 3, "tomp": 3, "all-ack": 1, "toto": 1, "rmp": 5}.get(order, 2)
     suffix = "+acks" if order in ("all-ack", "toto") else ""

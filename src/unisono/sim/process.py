@@ -35,7 +35,7 @@ class State(Enum):
     BURIED = "buried"  # runs them: its tasks are being cancelled, and are cut off from the network
 
 
-class Life:
+class ProcessLife:
     """One run of a process, and everything that it started."""
 
     def __init__(self, name: str) -> None:
@@ -63,7 +63,7 @@ class Guarded:
     """A callback of a life, which decides when it runs."""
 
     def __init__(
-        self, life: Life, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context
+        self, life: ProcessLife, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context
     ) -> None:
         self._life = life
         self._callback = callback
@@ -80,10 +80,10 @@ class Guarded:
             self._callback(*self._arguments)
 
 
-_LIFE: ContextVar[Life | None] = ContextVar("unisono_life", default=None)
+_LIFE: ContextVar[ProcessLife | None] = ContextVar("unisono_life", default=None)
 
 
-def life_of(context: Context | None) -> Life | None:
+def life_of(context: Context | None) -> ProcessLife | None:
     """To which life a callback with this context belongs; None: the current one."""
     return _LIFE.get() if context is None else context.get(_LIFE)
 
@@ -98,7 +98,7 @@ class Process:
         self._network = network
         self._loop = loop
         self._main = main
-        self._lives: list[Life] = []
+        self._lives: list[ProcessLife] = []
         self._over = asyncio.Event()
         self._result: object = None
         self._error: BaseException | None = None
@@ -110,7 +110,7 @@ class Process:
         return f"<{self.name}, {self._life.state.value}>"
 
     @property
-    def _life(self) -> Life:
+    def _life(self) -> ProcessLife:
         return self._lives[-1]
 
     @property
@@ -177,13 +177,13 @@ class Process:
     # One life.
 
     def _start(self) -> None:
-        self._lives.append(Life(self.name))
+        self._lives.append(ProcessLife(self.name))
         self._over, self._result, self._error = asyncio.Event(), None, None
         context = copy_context()
         context.run(_LIFE.set, self._life)
         self._loop.create_task(self._live(self._life), name=self.name, context=context)
 
-    async def _live(self, life: Life) -> None:
+    async def _live(self, life: ProcessLife) -> None:
         error: BaseException | None = None
         try:
             self._result = await self._main()
@@ -208,10 +208,10 @@ class Process:
         self._network.close_ports_of(life)
         self._over.set()
 
-    def _open_members(self, life: Life) -> list[Resident]:
+    def _open_members(self, life: ProcessLife) -> list[Resident]:
         return [member for member in life.members if self._loop.residents.is_open(member)]
 
-    def _release(self, life: Life, state: State) -> None:
+    def _release(self, life: ProcessLife, state: State) -> None:
         life.state = state
         held, life.held = life.held, []
         for guarded in held:

@@ -35,9 +35,9 @@ class Source:
     messages: int = 1_000
     """How many the whole group casts; then the run ends when everything under way has settled."""
     burst: int = 10
-    """`bursts`: so many at once; the bursts themselves come as a Poisson process."""
+    """`bursts`: messages per burst; bursts come as a Poisson process."""
     depth: int = 8
-    """`saturating`: every member keeps so many own messages under way, and casts no faster than once a mean delay."""
+    """`saturating`: own messages that each member keeps under way, cast no faster than one per mean delay."""
     size_bytes_min: int = 64
     size_bytes_max: int = 64
     causal_share: float = 0.0

@@ -1,4 +1,4 @@
-"""The shrinker: from a scenario that fails to the smallest one that still does.
+"""The shrinker: from a failing scenario to the smallest one that still fails.
 
 Greedy: try the changes below, most radical first; keep a change if the scenario still fails; start again until none helps. What
 counts as "still fails" is the caller's, so the same shrinker serves any property.
@@ -20,7 +20,7 @@ SIMPLEST_DELAY = "constant:1ms"
 def shrink(
     scenario: Scenario, sentence: str, failure_of: Callable[[Scenario], str | None], runs_max: int = RUNS_MAX
 ) -> tuple[Scenario, str]:
-    """Return the smallest failing scenario found within so many runs, and what fails in it."""
+    """Return the smallest failing scenario found within `runs_max` runs, and what fails in it."""
     runs = 0
     progress = True
     while progress and runs < runs_max:

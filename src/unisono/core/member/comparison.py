@@ -13,7 +13,7 @@ All of them travel beside the order (`Member.send`), reliably while a view lasts
 **At a view change.** The *companions* of a closed view are the members that have come along from it together ever since. The one
 with the lowest rank is the *examiner*: each of the others sends it one `Closing`. If all are equal, nothing more happens. The next
 view may end before they have arrived, so they are sent again in the one after it, and to another examiner if this one is gone; all
-companions agree on which one that is.
+companions agree on it.
 
 **On demand.** The asker casts a *marker* in each service: a batch to no recipient, which has its place in the order and is shown
 to no application. In services other than `total` every member has a lane of its own, so every member that is shown such a marker
@@ -38,7 +38,7 @@ from typing import NamedTuple, TypeAlias
 from unisono.core.config import Config
 from unisono.core.events import Diverged
 from unisono.core.types import Batch, Marker, MemberId, Service, View, ViewId
-from unisono.core.views import TOTAL_LANE, Delivered, Lane, Mark, Place, differing_lanes, first_difference
+from unisono.core.views import TOTAL_LANE, DeliveredLanes, Lane, LaneMark, Place, differing_lanes, first_difference
 from unisono.core.wire import ALL, ROW, TEXT, U8, U16, U64, Codec, Layout, Reason
 from unisono.core.wire.fields import Bound, Many
 
@@ -104,7 +104,7 @@ class Marks(NamedTuple):
     view: ViewId
     service: int
     origin: int
-    marks: tuple[Mark, ...]
+    marks: tuple[LaneMark, ...]
 
 
 class Differs(NamedTuple):
@@ -127,7 +127,7 @@ WIRE = (
     Layout(0x90, Closing, (_VIEW, ALL(_PLACE))),
     Layout(0x91, Passed, (_VIEW, U64, U16, _PLACE)),
     Layout(0x92, Show, (_VIEW, U8, U16)),
-    Layout(0x93, Marks, (_VIEW, U8, U16, ALL(ROW(U64, U64, U64, type=Mark)))),
+    Layout(0x93, Marks, (_VIEW, U8, U16, ALL(ROW(U64, U64, U64, type=LaneMark)))),
     Layout(0x94, Differs, (_VIEW, Many(_MEMBERS, Bound.MEMBERS), U8, U16, U64, U64)),
 )
 
@@ -187,7 +187,9 @@ class Comparison:
         self._asked = other, lanes[0]
         return self._asked
 
-    def shown(self, sender: MemberId, lane: Lane, mine: Sequence[Mark], theirs: Sequence[Mark]) -> Differs | None:
+    def shown(
+        self, sender: MemberId, lane: Lane, mine: Sequence[LaneMark], theirs: Sequence[LaneMark]
+    ) -> Differs | None:
         """A member shows its marks. Returns the message for all members concerned."""
         if self.is_over or self._asked != (sender, lane):
             return None
@@ -199,7 +201,7 @@ class Comparison:
 class ClosedView(Comparison):
     """The comparison of a view that has ended here."""
 
-    def __init__(self, view: View, delivered: Delivered, companions: Iterable[MemberId]) -> None:
+    def __init__(self, view: View, delivered: DeliveredLanes, companions: Iterable[MemberId]) -> None:
         super().__init__(view, companions)
         self.delivered = delivered
         self.places: dict[MemberId, dict[Lane, Place]] = {}
@@ -264,7 +266,7 @@ class Comparer:
         self._codec = Codec(WIRE, config)
         self._members_max = config.members_max
         self._view: View | None = None  # that was shown last
-        self.delivered = Delivered()
+        self.delivered = DeliveredLanes()
         """What was shown in the current view, except for what waits to be counted."""
         self.waiting: list[Batch] = []
         """Batches shown and not yet counted: counting many at once takes less time."""
@@ -319,7 +321,7 @@ class Comparer:
             closed.ask_again()
         if self._view is not None:
             self._closed.append(ClosedView(self._view, self.delivered, together))
-        self._view, self.delivered = view, Delivered()
+        self._view, self.delivered = view, DeliveredLanes()
         for closed in self._closed:
             if len(closed.expected) < 2 or closed.examiner == self._me:
                 continue
@@ -414,7 +416,7 @@ class Comparer:
     def _closed_view(self, view: ViewId, sender: MemberId) -> ClosedView | None:
         return next((one for one in self._closed if one.view.id == view and sender in one.expected), None)
 
-    def _delivered_in(self, view: ViewId) -> tuple[View, Delivered] | None:
+    def _delivered_in(self, view: ViewId) -> tuple[View, DeliveredLanes] | None:
         if self._view is not None and self._view.id == view:
             return self._view, self.delivered
         return next(((one.view, one.delivered) for one in self._closed if one.view.id == view), None)

@@ -36,13 +36,13 @@ from unisono.core.member.comparison import Checking, Comparer
 from unisono.core.member.counters import MemberCounters, Totals, by_layer
 from unisono.core.member.next_view_buffer import NextViewBuffer
 from unisono.core.member.settings import Settings as Settings
-from unisono.core.member.shown import Shown
+from unisono.core.member.shown import EventCompleter
 from unisono.core.member.stability import Stability
 from unisono.core.member.suspicions import NEVER, Suspicions
 from unisono.core.member.watchdog import Culprit, Watchdog
 from unisono.core.membership import SECRET_BYTES, Installed, Membership, Policy, Tickets
 from unisono.core.ordering import AnyOrdering, Cut, Report
-from unisono.core.outbox import Fault
+from unisono.core.outbox import RefusedPacket
 from unisono.core.streams import Streams
 from unisono.core.types import (
     DEFAULT,
@@ -57,7 +57,7 @@ from unisono.core.types import (
     ViewId,
 )
 from unisono.core.views import Doubt, Phase, ViewEngine
-from unisono.core.wire import Codec, ControlCodec, Frames, Held, ReplayWindow, view_tag
+from unisono.core.wire import Codec, ControlCodec, Frames, HeldState, ReplayWindow, view_tag
 from unisono.core.wire.envelope import HEAD, ROUTE
 from unisono.core.wire.envelope import VERSION as STREAM_VERSION
 from unisono.core.wire.frame import HEAD_BYTES
@@ -129,7 +129,7 @@ class Member:
         self._suspicions = Suspicions(settings.detector, settings.config.members_max, self._membership, noting, now)
         self._stability = Stability(self.engine)
         self._comparer = Comparer(member, settings.config)
-        self._shown = Shown(member, self._comparer, self.is_partitionable)
+        self._completer = EventCompleter(member, self._comparer, self.is_partitionable)
         self._watchdog = Watchdog(self, settings.flow, self._membership, self._evict)
         self._totals = Totals()
         self._views = 0
@@ -163,7 +163,7 @@ class Member:
         self._membership.switch(order)
         self._is_planning = True
 
-    def hold(self, state: Held | None) -> None:
+    def hold(self, state: HeldState | None) -> None:
         """Tell membership which primary's state the application has and can carry on; None: none."""
         self._membership.hold(state)
         self._is_planning = True
@@ -362,7 +362,7 @@ class Member:
                 effects.datagrams.append(((address,), self._frames.control(written)))
         for event in out.events:
             if isinstance(event, Installed):
-                self._shown.learn(event.charter)
+                self._completer.learn(event.charter)
             else:
                 self._events.append(event)
 
@@ -433,7 +433,7 @@ class Member:
             for sender in streams.broken - engine.faulty:
                 self._distrust(sender, streams)
 
-    def _refuse(self, faults: Sequence[Fault], streams: Streams) -> None:
+    def _refuse(self, faults: Sequence[RefusedPacket], streams: Streams) -> None:
         """Distrust the senders of packets that the ordering has refused, because no correct member sends them at that point."""
         for fault in faults:
             self.lie = f"{self.engine.view.members[fault.sender]}: {fault.reason}"
@@ -460,7 +460,7 @@ class Member:
         if turn.faults:
             self._refuse(turn.faults, streams)
         if turn.events:
-            effects.events += self._shown.complete(turn.events)
+            effects.events += self._completer.complete(turn.events)
         effects.notes = turn.notes
         effects.pledge = turn.pledge
         self._quiet_at = turn.deadline
@@ -481,7 +481,7 @@ class Member:
             streams.hurry()  # everyone gates it, and waits for everyone
             engine.release(streams.held(), streams.taken_by_all)
             released = engine.shown()
-            effects.events += self._shown.complete(released.events)
+            effects.events += self._completer.complete(released.events)
             effects.notes += released.notes
         if engine.own_shown:
             self._stability.deliver_own(streams)

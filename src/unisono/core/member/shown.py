@@ -10,7 +10,7 @@ from unisono.core.types import Batch, Marker, MemberId, Transition, View, ViewId
 from unisono.core.wire import Charter
 
 
-class Shown:
+class EventCompleter:
     """Completes the engine's events. All of them are compared with what other members deliver."""
 
     def __init__(self, me: MemberId, comparer: Comparer, is_partitionable: bool) -> None:

@@ -20,7 +20,7 @@ from itertools import compress
 from unisono.core.config import describe_numbers
 from unisono.core.membership.context import Context
 from unisono.core.types import MemberId, View
-from unisono.core.wire import HookSet, Settings
+from unisono.core.wire import GroupSettings, HookSet
 from unisono.core.wire.control import Hello
 
 TEXT_LETTERS_MAX = 40
@@ -32,19 +32,19 @@ class Agreement:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._own: Settings = context.settings.agreed(context.order, context.config)
-        self._told: dict[MemberId, Settings] = {}  # an observer's: by whom, in this view or since
+        self._own: GroupSettings = context.settings.agreed(context.order, context.config)
+        self._told: dict[MemberId, GroupSettings] = {}  # an observer's: by whom, in this view or since
         self._hooks: HookSet | None = self._own.hooks  # of the group
         self._is_told = not self._own.is_observer  # by a member of the view; else they are what was last known
         self._awaited: HookSet | None = None  # an observer's: of a joiner that will perhaps be the first member …
         self._awaited_until = 0  # … until then
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> GroupSettings:
         """What a greeting says."""
         return self._own._replace(hooks=self._hooks)
 
-    def difference(self, theirs: Settings) -> str:
+    def difference(self, theirs: GroupSettings) -> str:
         """Why a greeting with these settings is refused; "": it is not."""
         mine = self.settings
         if mine.hooks is None and self._context.now < self._awaited_until:
@@ -86,7 +86,7 @@ class Agreement:
         return [member for member in view.members if member != self._context.id and member not in self._told]
 
 
-def describe_difference(group: Settings, joiner: Settings) -> str:
+def describe_difference(group: GroupSettings, joiner: GroupSettings) -> str:
     """What a joiner must change to be taken in, in sentences; "": nothing."""
     if group.version != joiner.version:
         return (
@@ -103,11 +103,11 @@ def describe_difference(group: Settings, joiner: Settings) -> str:
     return " ".join(one if i == 0 else one[0].upper() + one[1:] for i, one in enumerate(said))
 
 
-def _values_of(settings: Settings) -> tuple[object, ...]:
+def _values_of(settings: GroupSettings) -> tuple[object, ...]:
     return (settings.order, settings.policy, *settings.config)
 
 
-def _words_of(settings: Settings) -> list[str]:
+def _words_of(settings: GroupSettings) -> list[str]:
     order, policy = settings.order[:TEXT_LETTERS_MAX], settings.policy[:TEXT_LETTERS_MAX]
     return [f"order={order!r}", f"policy={policy!r}", *describe_numbers(settings.config)]
 

@@ -2,22 +2,23 @@
 
 | state      | waits for                                  | then                                                              |
 |------------|--------------------------------------------|-------------------------------------------------------------------|
-| COLLECTING | an answer of every participant             | group the answers and merge each group                            |
-| FETCHING   | packets that some member of a group lacks  | write the charter, send each its cut and exactly what it lacks    |
+| COLLECTING | an answer of every participant             | form the parts, and merge the reports of each                     |
+| FETCHING   | packets that some member of a part lacks   | write the charter, send each its cut and exactly what it lacks    |
 | CLOSING    | a confirmation of every participant        | the view is installed                                             |
 
-**Groups.** Answers are grouped by previous view *and* by the cut that closed it. One that has not closed yet joins a group
-whose cut *covers* it, which means that its report was counted when that cut was merged: its report has not changed since
-(I1), so the cut is as legal for it as for those who closed. All that are covered by none make up one new group, whose cut is
-merged now and named after this ballot. So a cut's name stands for one cut, and who closes with it was counted in it.
+**Parts.** A part is the members with the same previous view *and* the same cut that closed it. A member that has not closed yet
+joins a part whose cut *covers* it, which means that its report was counted when that cut was merged: its report has not changed
+since (I1), so the cut is as legal for it as for the members that closed. Members that no cut covers form one new part, whose cut is
+merged now and named after this ballot. So a cut's name stands for one cut, and every member that closes with it was counted in it.
 
-**Payloads.** A payload that no participant holds is void: its addressees get a placeholder. Where the cut is new, all that it
-counts are here, so it is void for all of them. Where a cut is adopted, one who holds the payload may have closed with that cut
-and be elsewhere. Story: 1. C casts m to A and B; A has it, B lacks it, E has a placeholder. 2. A's cut reaches A and E alone, and
-A delivers m. 3. D, who hears neither A nor C, proposes to B and E: with A's cut B would take m for void, and then meet A as one
-who came along (P5). So an addressee adopts a void payload only if one who *closed* with the cut is an addressee too: that one
-was asked, and has only the placeholder itself. Else it stays **apart**, as if no cut covered it, which is always legal, for it
-has not closed. The groups are made again in the same ballot: no participant has been told of them yet.
+**Payloads.** A payload that no participant holds is void: its addressees get a placeholder. Where the cut is new, all that
+it counts are here, so it is void for all of them. Where a cut is adopted, a holder of the payload may have closed with that
+cut and be elsewhere. Story: 1. C casts m to A and B; A has it, B lacks it, E has a placeholder. 2. A's cut reaches A and E
+alone, and A delivers m. 3. D, which hears neither A nor C, proposes to B and E: with A's cut B would take m for void, and
+then meet A as a member that came along (P5). So an addressee adopts a void payload only if another addressee *closed* with
+the cut: that one was asked, and has only the placeholder itself. Else the addressee stays **apart**, as if no cut covered
+it, which is always legal, for it has not closed. The parts are formed again in the same ballot: no participant has been
+told of them yet.
 
 The charter never changes in a ballot: whatever changes, another ballot is needed.
 
@@ -39,13 +40,13 @@ from unisono.core.membership.chunks import IncomingChunks, chunks_of
 from unisono.core.membership.collection import Collection, Star
 from unisono.core.membership.context import Context
 from unisono.core.membership.departures import Departures
-from unisono.core.membership.merge import Group
+from unisono.core.membership.merge import MergingPart
 from unisono.core.membership.participant import lacking, lacking_count
 from unisono.core.membership.states import BALLOT, BallotState, BallotStep, advance
 from unisono.core.ordering import Report
 from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View, ViewId
 from unisono.core.views import packet_for
-from unisono.core.wire import Charter, Closed, Part
+from unisono.core.wire import Charter, ClosingCut, Part
 from unisono.core.wire.control import (
     ANSWER,
     CUT,
@@ -65,10 +66,10 @@ ASKED_MIN = 8
 """A participant that does not answer is asked again this many times before it is given up."""
 
 
-class Request(NamedTuple):
+class PendingFetch(NamedTuple):
     """A fetch under way."""
 
-    group: Group
+    part: MergingPart
     holder: MemberId
     slots: tuple[Slot, ...]
     message: Fetch
@@ -103,8 +104,8 @@ class Ballot:
         self._hearsay: set[MemberId] = set()  # whose answers came with a token, through the hands of others
         self._has_nonsense = False  # a member has failed because of what it said
         self._incoming: dict[tuple[MemberId, int], IncomingChunks] = {}
-        self._requests: dict[int, Request] = {}
-        self._groups: list[Group] = []
+        self._requests: dict[int, PendingFetch] = {}
+        self._parts: list[MergingPart] = []
         self._apart: set[MemberId] = set()  # who adopts no cut, because payloads for it are not here
         self._topic = FETCHED
         self._flushes: dict[MemberId, bytes] = {}
@@ -146,7 +147,7 @@ class Ballot:
             self._collection.end_round()
         else:
             self._collection.begin_round()
-            lackers = {member for group in self._groups for member, slots in group.lacks.items() if slots}
+            lackers = {member for part in self._parts for member, slots in part.lacks.items() if slots}
             for member in self.participants:
                 if self._collection.is_direct(member) or member in lackers:
                     self._push(member)
@@ -154,7 +155,7 @@ class Ballot:
 
     def _decree(self) -> Decree:
         assert self.charter is not None
-        cuts = tuple((group.view.id, group.cut, tuple(sorted(group.lacks))) for group in self._groups)
+        cuts = tuple((part.view.id, part.cut, tuple(sorted(part.lacks))) for part in self._parts)
         return Decree(self.charter, cuts)
 
     def come_around(self, sender: MemberId, token: RollCall | Decree) -> None:
@@ -328,12 +329,13 @@ class Ballot:
         if len(self._answers) == 1 and sender == self._context.id:
             self._collection.call_roll(answer)
         if len(self._answers) == len(self.participants):
-            self._group()
+            self._form_parts()
 
-    def _group(self) -> None:
-        self._groups = []
+    def _form_parts(self) -> None:
+        """Form the parts of the next view from the answers, and fetch what their members lack."""
+        self._parts = []
         for members in self._by_view().values():
-            self._make_groups(members)
+            self._form_parts_of_view(members)
         if not self.failed:
             self._fetch()
 
@@ -344,8 +346,8 @@ class Ballot:
                 result.setdefault(answer.view, {})[member] = answer
         return result
 
-    def _make_groups(self, answers: Mapping[MemberId, Answer]) -> None:
-        """The groups of one view: one for each cut that a member closed with, and one for members that no cut covers."""
+    def _form_parts_of_view(self, answers: Mapping[MemberId, Answer]) -> None:
+        """Form the parts of one view: one for each cut that a member closed with, and one for members that no cut covers."""
         some = answers.get(self._context.id) or next(iter(answers.values()))
         view, order = View(some.view, some.members), some.order  # type: ignore[arg-type]
         reports = self._reports(view, order, answers)
@@ -354,34 +356,34 @@ class Ballot:
                 self._fail(member, "report")
         if self.failed:
             return
-        groups: dict[ViewId, Group] = {}
+        parts: dict[ViewId, MergingPart] = {}
         rest: dict[MemberId, Answer] = {}
         for member, answer in answers.items():
             if answer.closed is None:
                 rest[member] = answer
                 continue
-            group = groups.get(answer.closed.id)
-            if group is None:
+            part = parts.get(answer.closed.id)
+            if part is None:
                 wanted = self._context.order_codec(order).decode(answer.closed.cut, view.rank_of(member), len(view))
                 if type(wanted) is not self._context.orders[order].cut_wire.type:
                     self._fail(member, "cut")
                     return
-                group = groups[answer.closed.id] = Group(view, order, answer.closed, wanted)  # type: ignore[arg-type]
-                most = max(lacking_count(report.held, group.wanted) for report in reports.values())
+                part = parts[answer.closed.id] = MergingPart(view, order, answer.closed, wanted)  # type: ignore[arg-type]
+                most = max(lacking_count(report.held, part.wanted) for report in reports.values())
                 if most > self._context.settings.missing_max:
                     self._fail(member, "cut")
                     return
-            group.lacks[member] = []
-        uncovered = {member for member in rest if not self._adopt(view.rank_of(member), member, groups, reports)}
-        self._groups += groups.values()
+            part.lacks[member] = []
+        uncovered = {member for member in rest if not self._adopt(view.rank_of(member), member, parts, reports)}
+        self._parts += parts.values()
         if uncovered:
             merged = self._merge(view, order, {m: reports[m] for m in sorted(uncovered)})
             if merged is None:
                 return
-            self._groups.append(merged)
-        for group in self._groups:
-            if group.view.id == view.id:
-                merging.find_holders(group, self._context.id)
+            self._parts.append(merged)
+        for part in self._parts:
+            if part.view.id == view.id:
+                merging.find_holders(part, self._context.id)
 
     def _reports(self, view: View, order: str, answers: Mapping[MemberId, Answer]) -> dict[MemberId, Report]:
         reports: dict[MemberId, Report] = {}
@@ -397,17 +399,17 @@ class Ballot:
         return reports
 
     def _adopt(
-        self, rank: Rank, member: MemberId, groups: Mapping[ViewId, Group], reports: Mapping[MemberId, Report]
+        self, rank: Rank, member: MemberId, parts: Mapping[ViewId, MergingPart], reports: Mapping[MemberId, Report]
     ) -> bool:
-        """Put one that has not closed into the group of the latest cut that covers it."""
+        """Put a member that has not closed into the part of the latest cut that covers it."""
         if member in self._apart:
             return False
-        covering = [group for _, group in sorted(groups.items()) if rank in group.cut.covered]
+        covering = [part for _, part in sorted(parts.items()) if rank in part.cut.covered]
         if covering:
             covering[-1].lacks[member] = lacking(reports[member].held, covering[-1].wanted)
         return bool(covering)
 
-    def _merge(self, view: View, order: str, reports: Mapping[MemberId, Report]) -> Group | None:
+    def _merge(self, view: View, order: str, reports: Mapping[MemberId, Report]) -> MergingPart | None:
         by_rank = {view.rank_of(member): report for member, report in reports.items()}
         cut = merging.try_merge(self._context, view, order, by_rank)
         if cut is None:
@@ -415,27 +417,27 @@ class Ballot:
                 self._fail(view.members[rank], "report")
             return None
         data = self._context.order_codec(order).encode(cut)  # type: ignore[arg-type]
-        group = Group(view, order, Closed(self.id, tuple(sorted(by_rank)), data), cut)
-        group.lacks = {member: lacking(report.held, cut) for member, report in reports.items()}
-        return group
+        part = MergingPart(view, order, ClosingCut(self.id, tuple(sorted(by_rank)), data), cut)
+        part.lacks = {member: lacking(report.held, cut) for member, report in reports.items()}
+        return part
 
     # Fetch.
 
     def _fetch(self) -> None:
-        """Ask for all that is still missing; when nothing is, send the cuts, or make the groups again if one must stay apart."""
+        """Ask for what is missing. When nothing is, write the charter, or form the parts again if a member must stay apart."""
         if self._state is not BallotState.FETCHING:
             self._step(BallotStep.MERGE)
             self._begin()
-        for group in self._groups:
+        for part in self._parts:
             busy = {request.holder for request in self._requests.values()}  # each is asked for one thing at a time
             by_holder: dict[MemberId, list[Slot]] = {}
-            for slot, holders in group.asking.items():
+            for slot, holders in part.asking.items():
                 if holders[0] not in busy:
                     by_holder.setdefault(holders[0], []).append(slot)
             for holder, slots in sorted(by_holder.items()):
                 some, asked = merging.first_ranges(slots)  # the rest follows when these are here
-                message = Fetch(self.id, self._topic, group.view.id, asked)
-                self._requests[self._topic] = Request(group, holder, some, message)
+                message = Fetch(self.id, self._topic, part.view.id, asked)
+                self._requests[self._topic] = PendingFetch(part, holder, some, message)
                 self._topic += 1
                 self._heard[holder] = self._context.now
                 self._context.send(holder, message)
@@ -444,45 +446,43 @@ class Ballot:
         bereft = self._find_bereft()
         if bereft:
             self._apart |= bereft
-            self._group()
+            self._form_parts()
         else:
             self._write()
 
     def _find_bereft(self) -> set[MemberId]:
         closed = {member for member, answer in self._answers.items() if answer.closed is not None}
-        return {member for group in self._groups for member in merging.find_bereft(group, closed)}
+        return {member for part in self._parts for member in merging.find_bereft(part, closed)}
 
     def _take_packets(self, sender: MemberId, topic: int, body: Packets) -> None:
-        group, holder, slots, _ = self._requests.pop(topic)
-        codec, size = self._context.order_codec(group.order), len(group.view)
+        part, holder, slots, _ = self._requests.pop(topic)
+        codec, size = self._context.order_codec(part.order), len(part.view)
         came: dict[Slot, Packet | None] = {
             (origin, number): codec.decode(data, origin, size) for origin, number, data in body.packets if origin < size
         }
-        numbered = self._context.orders[group.order].numbered
+        numbered = self._context.orders[part.order].numbered
         if any(type(packet) not in numbered or packet.number != slot[1] for slot, packet in came.items()):  # type: ignore[union-attr]
             self._fail(holder, "packets")  # what a correct member retains is of its slot
             return
         for slot in slots:
             packet = came.get(slot)
-            others = group.asking[slot][1:]
+            others = part.asking[slot][1:]
             if packet is not None:
                 batch: Batch | None = getattr(packet, "batch", None)
-                if slot not in group.packets or (batch is not None and batch.payloads is not None):
-                    group.packets[slot] = packet
+                if slot not in part.packets or (batch is not None and batch.payloads is not None):
+                    part.packets[slot] = packet
                 if batch is not None and batch.payloads is None and batch.to is not None:
                     # A placeholder: ask those whom it is addressed to. If none of them holds it, the payload is void.
-                    others = [
-                        m for m in others if group.view.rank_of(m) in batch.to or group.view.rank_of(m) == slot[0]
-                    ]
+                    others = [m for m in others if part.view.rank_of(m) in batch.to or part.view.rank_of(m) == slot[0]]
                 else:
                     others = []
             elif came:
                 continue  # it did not fit into one answer: ask the same holder again
             if others:
-                group.asking[slot] = others
+                part.asking[slot] = others
             else:
-                del group.asking[slot]
-                if slot not in group.packets:
+                del part.asking[slot]
+                if slot not in part.packets:
                     self._fail(holder, "packets")
         if not self.failed:
             self._fetch()
@@ -493,13 +493,13 @@ class Ballot:
         """Everything is here: say what the view will be, and send each participant what it needs to get there."""
         members = tuple(member for member in self.participants if member not in self.leavers)
         parts = []
-        for group in self._groups:
-            along = tuple(member for member in sorted(group.lacks) if member not in self.leavers)
+        for part in self._parts:
+            along = tuple(member for member in sorted(part.lacks) if member not in self.leavers)
             if along:
-                leavers = tuple(member for member in sorted(group.lacks) if member in self.leavers)
-                parts.append(Part(group.view.id, group.cut.id, along, leavers))
+                leavers = tuple(member for member in sorted(part.lacks) if member in self.leavers)
+                parts.append(Part(part.view.id, part.cut.id, along, leavers))
         judged = self._judge(members, parts)
-        order, views = self._choose_order(), [group.view for group in self._groups]
+        order, views = self._choose_order(), [part.view for part in self._parts]
         gone = self._departures.write(views, self.participants, self.leavers)
         self.charter = Charter(
             self.id,
@@ -528,12 +528,12 @@ class Ballot:
 
     def _flush_for(self, member: MemberId) -> Flush:
         assert self.charter is not None
-        group = next((group for group in self._groups if member in group.lacks), None)
-        if group is None:
+        part = next((part for part in self._parts if member in part.lacks), None)
+        if part is None:
             return Flush(self.charter, None, None, ())
-        rank, codec = group.view.rank_of(member), self._context.order_codec(group.order)
-        missing = tuple((*slot, codec.encode(packet_for(group.packets[slot], rank))) for slot in group.lacks[member])
-        return Flush(self.charter, group.view.id, group.cut, missing)
+        rank, codec = part.view.rank_of(member), self._context.order_codec(part.order)
+        missing = tuple((*slot, codec.encode(packet_for(part.packets[slot], rank))) for slot in part.lacks[member])
+        return Flush(self.charter, part.view.id, part.cut, missing)
 
     def _choose_order(self) -> str:
         """The larger part's, then the lowest member's; but a switch that was asked for wins."""

@@ -71,16 +71,18 @@ class Beliefs:
         return member in self.leavers or (member == self._id and self._participant.is_leaving)
 
     def shun(self, member: MemberId) -> None:
-        """One that did not answer is not asked for a while, longer each time."""
+        """Do not ask a member that did not answer for a while, longer each time."""
         times = min(self._shunned.pop(member, (0, 0))[1], 4)
         self._shunned[member] = (self._context.now + (self._context.settings.shun_ns << times), times + 1)
-        while len(self._shunned) > self._context.config.members_max:  # who failed longest ago is asked again sooner
+        while (
+            len(self._shunned) > self._context.config.members_max
+        ):  # the member that failed longest ago is asked again sooner
             del self._shunned[next(iter(self._shunned))]
         self._departures.note(member, Cause.UNANSWERING)
         self._contacts.forget(member)
 
     def mistrust(self, member: MemberId) -> None:
-        """One whose cuts cannot be: whether it lies or believes one that does, others are to propose for a while."""
+        """Let others propose for a while: this member's cuts cannot be, whether it lies or believes a member that does."""
         if not self.is_mistrusted(member):
             self._mistrusted[member] = None
             self.shun(member)
@@ -138,8 +140,10 @@ class Beliefs:
         return sorted(active, key=self.is_leaving)
 
     def compatible(self, members: Iterable[MemberId]) -> list[MemberId]:
-        """Leave out as few as possible so that no member suspects another; of two, the one in more conflicts, then the one that has
-        sent the other what no correct member sends, then the higher."""
+        """Leave out as few members as possible so that none suspects another.
+
+        Of two in conflict, the one in more conflicts goes; else the one that sent what no correct member sends; else the higher.
+        """
         chosen = list(members)
         while True:
             charged = {one for accuser in chosen for one in self.charges.get(accuser, ())}

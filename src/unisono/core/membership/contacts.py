@@ -59,7 +59,7 @@ class Contacts:
         return True
 
     def _forget_a_life(self) -> None:
-        """The oldest outside of the view: should an old life of it speak again, it fails as one that does not answer."""
+        """Forget the oldest address outside of the view. If an old life speaks from there again, it will not answer a ballot."""
         oldest = next((address for address in self._newest if address not in self.inside), None)
         if oldest is not None:
             del self._newest[oldest]

@@ -1,12 +1,12 @@
-"""Who must go and why, and how one that was evicted stays away for a while.
+"""Which members must go and why, and how an evicted member stays away for a while.
 
 A member notes each reason that it sees: the failure detector's, its own or another's (by Notice), and what a ballot shows. The
 proposer writes what is known of each member that its view loses into the charter, so all name the same reason.
 
 **Eviction.** A member that finds another too slow tells its coordinator. Unlike a suspicion, which may be mistaken on either
 side of a link, this points one way: the accused goes, never the accuser. When the view is installed, every member of it turns the
-evicted one away for `rest_ns`, twice as long each further time, and tells it so (Dismiss), again whenever it greets. The evicted
-one goes on alone, shows that it was evicted and why, and is mute until its rest is over and its application has drained, or
+evicted member away for `rest_ns`, twice as long each further time, and tells it so (Dismiss), again whenever it greets. The evicted
+member goes on alone, shows that it was evicted and why, and is mute until its rest is over and its application has drained, or
 `drain_wait_ns` have passed. So join and evict cannot follow each other faster than the rests allow, even if one side errs.
 """
 
@@ -25,7 +25,7 @@ _DOUBLINGS_MAX = 16
 
 
 class EvictedMember:
-    """One that this group turns away."""
+    """An evicted member, as the group that turns it away remembers it."""
 
     __slots__ = ("dismissal", "times", "until")
 

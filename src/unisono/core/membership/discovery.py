@@ -94,7 +94,7 @@ class Discovery:
     # Greetings.
 
     def hello(self, nonce: int | None = None) -> Hello:
-        """A greeting, or the answer to the one that had this nonce."""
+        """A greeting, or the answer to the greeting with this nonce."""
         view, limit = self._participant.view, self._context.settings.probe_addresses_max
         return Hello(
             self.agreement.settings,
@@ -172,14 +172,14 @@ class Discovery:
 
     def _turn_away(self, sender: MemberId, reason: str) -> None:
         if self._participant.view is None:
-            return  # I am the one that is not taken in
+            return  # it is I that is not taken in
         self.turned_away.pop(sender.address, None)
         self.turned_away[sender.address] = reason
         if len(self.turned_away) > self._context.settings.probe_addresses_max:
             del self.turned_away[next(iter(self.turned_away))]
 
     def _show_refusal(self, refusal: Refused) -> None:
-        """Only to one that is alone: in a group, it is the other that is not taken."""
+        """Show the refusal only to a member that is alone. In a group, the other member is the one refused."""
         view = self._participant.view
         if view is None or len(view) == 1:
             self._show_once(refusal)

@@ -6,8 +6,8 @@ member's ballots never repeat, and a restarted process is another member, so a b
 1. The lowest active member of a view proposes; unless a failure forces it, at a boundary between messages (`Ordering.approach`).
    Participants **promise** the ballot (refuse lower ones from then on), **block** their view, and **answer** with the report
    of their view and the cut that they closed it with, if they did.
-2. The proposer groups the answers by view and closed cut, merges those that no cut covers, fetches what a member lacks, and
-   sends each its cut with exactly the packets that it misses (`ballot`).
+2. The proposer forms a part for each view and closed cut, merges the reports of members that no cut covers, fetches what a member
+   lacks, and sends each its cut with exactly the packets that it misses (`ballot`).
 3. Participants **close**, once a view, and **confirm**.
 4. When *all* have confirmed, the proposer **installs** and says so. A participant that waits repeats its confirmation until a
    member that has the view answers, or until it starts a higher ballot. If a participant is suspected, silent or elsewhere, the
@@ -17,10 +17,10 @@ What never breaks (docs/properties.md lists the properties):
 
 I1  A member reports once a view and takes nothing of that view in afterwards. So every proposer gets the same report of it.
 I2  A member closes a view once, with a cut that counted its report; a cut's name stands for one cut. A later ballot brings
-    it the same cut or none, and a payload is void for all who close with a cut or for none of them (`ballot`).
+    it the same cut or none, and a payload is void for all members that close with one cut or for none of them (`ballot`).
     So members that closed a view with the same cut delivered the same set (P14, P5, P9).
-I3  A view is installed only if every participant had confirmed its ballot, that is, closed as the charter says. The parts
-    of the charter are groups of one view and one cut. So every member that ever installs it names the same transitional set, and
+I3  A view is installed only if every participant had confirmed its ballot, that is, closed as the charter says. A part
+    of the charter comes from one view with one cut. So every member that ever installs it names the same transitional set, and
     everyone in that set has closed with that cut, whether it gets to installing or not (P15, P16).
 I4  A member installs only what it confirmed itself and has not left behind; it forgets its confirmations when it installs. What it
     answered to a ballot before that is void: the ballot's cut names another view than the one it is in, and is refused.
@@ -39,8 +39,8 @@ members that never install it; P's transitional set is still true (I3), and noth
 members of V' that came along with P further. P may take B for alive, even for the next proposer, because B greets it: so a member
 that is greeted from a view that it has left behind, or told of one, says *Moved*, and that view goes on without it.
 
-A partition in mid-flush can close one view with two cuts. Groups keep them apart, in the merge too: each group is its own
-transitional set, and one that has not closed joins only a cut that counted its report.
+A partition in mid-flush can close one view with two cuts. Parts keep them apart, in the merge too: each part is its own
+transitional set, and a member that has not closed joins only a part whose cut counted its report.
 
 Safety needs no clock and no failure detector. Liveness needs that for a while messages arrive in `answer_wait_ns` and
 suspicions are right: then the lowest coordinator's ballot, or the first after a back-off, is finished.
@@ -74,7 +74,7 @@ from unisono.core.membership.timing import ProposalTiming
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.waiting import Waiting
-from unisono.core.wire import Charter, Closed, Codec, ControlCodec, Held
+from unisono.core.wire import Charter, ClosingCut, Codec, ControlCodec, HeldState
 from unisono.core.wire.control import (
     CUT,
     DECREE,
@@ -188,7 +188,7 @@ class Membership:
         return self._participant.promised
 
     @property
-    def closed(self) -> Closed | None:
+    def closed(self) -> ClosingCut | None:
         """The cut that closed the view, if it is closed."""
         return self._participant.closed
 
@@ -198,7 +198,7 @@ class Membership:
         return self._participant.latest
 
     @property
-    def holds(self) -> Held | None:
+    def holds(self) -> HeldState | None:
         """The state of a primary that the application has."""
         return self._participant.holds
 
@@ -320,7 +320,7 @@ class Membership:
             raise Misuse(f"there is no order {order!r}: choose among {', '.join(self._context.orders)}.")
         self._discovery.wish = order
 
-    def hold(self, state: Held | None) -> None:
+    def hold(self, state: HeldState | None) -> None:
         """The application has this state of a primary; None: it has none."""
         self._participant.holds = state
 
@@ -355,7 +355,7 @@ class Membership:
         self._departures.evict(member, lasted_ns)
 
     def drained(self, is_drained: bool) -> None:
-        """Whether the application has room again: one that was evicted comes back no sooner."""
+        """Say whether the application has room again: an evicted member comes back no sooner."""
         self._departures.is_drained = is_drained
 
     def unsuspect(self, member: MemberId) -> None:
@@ -583,7 +583,7 @@ class Membership:
         self._discovery.installed()
 
     def _notice_view(self, member: MemberId, theirs: ViewId | None) -> None:
-        """A member is in that view: perhaps one that I confirmed, perhaps one without me."""
+        """A member is in that view, which I may have confirmed, or which may be without me."""
         if self._participant.knows_installed(theirs):
             self._entered()
         self._participant.notice(member, theirs)

@@ -13,13 +13,13 @@ from unisono.core.errors import Misuse, PeerFault
 from unisono.core.membership.context import Context
 from unisono.core.ordering import Cut, Report
 from unisono.core.types import Batch, MemberId, Packet, Rank, Slot, View
-from unisono.core.wire import Closed
+from unisono.core.wire import ClosingCut
 
 
-class Group:
-    """Members that come from one view with one cut."""
+class MergingPart:
+    """Members that come from one view with one cut: a `Part` of the next view, with what its members still lack."""
 
-    def __init__(self, view: View, order: str, cut: Closed, wanted: Cut) -> None:
+    def __init__(self, view: View, order: str, cut: ClosingCut, wanted: Cut) -> None:
         self.view = view
         self.order = order
         self.cut = cut
@@ -90,26 +90,26 @@ def find_culprits(context: Context, view: View, order: str, reports: Mapping[Ran
     return [rank for rank in found or reports if view.members[rank] != context.id] or list(reports)
 
 
-def find_holders(group: Group, me: MemberId) -> None:
+def find_holders(part: MergingPart, me: MemberId) -> None:
     """Who can hand over the slots that someone lacks: the proposer itself first, then the origin, then the others."""
-    lacks = {member: set(slots) for member, slots in group.lacks.items()}
+    lacks = {member: set(slots) for member, slots in part.lacks.items()}
     for slot in sorted(set().union(*lacks.values())):
         holders = [member for member, slots in lacks.items() if slot not in slots]
-        source = group.view.members[slot[0]]
+        source = part.view.members[slot[0]]
         holders.sort(key=lambda member, source=source: (member != me, member != source, member))  # type: ignore[misc]
-        group.asking[slot] = holders
+        part.asking[slot] = holders
 
 
-def find_bereft(group: Group, closed: Collection[MemberId]) -> list[MemberId]:
-    """Who would adopt the group's cut and take for void what one who closed with it may have delivered: see `ballot`."""
-    rank_of = group.view.rank_of
-    told = {rank_of(member) for member in group.lacks if member in closed}  # they know what is void
+def find_bereft(part: MergingPart, closed: Collection[MemberId]) -> list[MemberId]:
+    """Members that would adopt the part's cut and take for void what another may have delivered with it: see `ballot`."""
+    rank_of = part.view.rank_of
+    told = {rank_of(member) for member in part.lacks if member in closed}  # they know what is void
     found = []
-    for slot, packet in group.packets.items():
+    for slot, packet in part.packets.items():
         batch: Batch | None = getattr(packet, "batch", None)
         to = batch.to if batch is not None and batch.payloads is None else None
         if told and to is not None and told.isdisjoint(to):
-            found += [member for member, slots in group.lacks.items() if rank_of(member) in to and slot in slots]
+            found += [member for member, slots in part.lacks.items() if rank_of(member) in to and slot in slots]
     return found
 
 

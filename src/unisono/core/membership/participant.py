@@ -16,7 +16,7 @@ from unisono.core.membership.ring import Ring, after, before, ring_of
 from unisono.core.membership.states import PARTICIPANT, ParticipantState, ParticipantStep, advance
 from unisono.core.ordering import Cut
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
-from unisono.core.wire import Charter, Closed, Held, Standing, part_of
+from unisono.core.wire import Charter, ClosingCut, HeldState, Standing, part_of
 from unisono.core.wire.control import (
     ANSWER,
     CUT,
@@ -61,10 +61,10 @@ class Participant:
         self.progress_at = 0  # when the promised ballot moved last
         self.repeat_at = 0  # when to ask again
         self._repeats = 0
-        self.closed: Closed | None = None  # the cut that closed the view: one, and for good (I2)
+        self.closed: ClosingCut | None = None  # the cut that closed the view: one, and for good (I2)
         self.confirmed: dict[ViewId, Charter] = {}  # since the view was installed
         self.standing = standing
-        self.holds: Held | None = None
+        self.holds: HeldState | None = None
         """The state of the latest primary that the application has, as the service that carries it says. What it becomes with a
         view is known here first, and a ballot may ask for it in the same turn."""
         self.is_torn = False
@@ -214,9 +214,11 @@ class Participant:
             self._held_states(),
         )
 
-    def _held_states(self) -> tuple[Held, ...]:
+    def _held_states(self) -> tuple[HeldState, ...]:
         """The states of primaries that the application has here: of installed ones, and of those confirmed as a holder."""
-        states = [Held(one.id) for one in self.confirmed.values() if one.primary and self._context.id in one.holders]
+        states = [
+            HeldState(one.id) for one in self.confirmed.values() if one.primary and self._context.id in one.holders
+        ]
         return tuple(states) if self.holds is None else (self.holds, *states)
 
     def pull(self, sender: MemberId, message: Pull) -> None:

@@ -5,9 +5,10 @@ installed it and goes on. Two primaries that follow the same one would each need
 that member confirmed the lower one first, says so in its answer, and the higher one then needs a majority of the lower one
 too. So primaries form a chain (P20).
 
-Members are counted by address: a process that restarts with its record is as good a witness as before. That is why
-the record is persisted before the confirmation leaves. A life that confirms no primary writes nothing, so the record is the
-last that *any* life at the address wrote, not the last life's. One that lost its record must come back under a new address.
+Members are counted by address: a process that restarts with its record is as good a witness as before. That is why the
+record is persisted before the confirmation leaves. A life that confirms no primary writes nothing, so the record is the
+last that *any* life at the address wrote, not the last life's. A process that lost its record must come back under a new
+address.
 
 **Holders.** A witness remembers that a view existed, not what was in it. Where applications carry a state, a primary also needs
 a **holder**: a member whose application has the complete state of the latest primary that the respondents know of. It came with
@@ -21,7 +22,7 @@ Story: 1. A and C are primary, and B joins: A proposes P for all three. 2. B con
 3. B and C know of P by B's record. A may have installed it and delivered something, but nothing safe; so C carries on.
 
 Exactly one state is carried on: holders of the latest primary may come through different views, or have closed it with
-different cuts (`Held`). Each of them has every safe message that anyone delivered in it before the Transition, so any will do;
+different cuts (`HeldState`). Each of them has every safe message that anyone delivered in it before the Transition, so any will do;
 one that comes from that primary itself goes first, then the one with more holders. All others take it over, those too that
 come along with a holder and have another one: views that are not primary reconcile nothing.
 
@@ -40,7 +41,7 @@ from typing import NamedTuple
 
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId, ViewId
-from unisono.core.wire import Charter, ControlCodec, Held, Part, Standing, part_of
+from unisono.core.wire import Charter, ControlCodec, HeldState, Part, Standing, part_of
 from unisono.core.wire.codec import VERSION
 from unisono.core.wire.control import Answer, EarlierStanding, Quorum
 
@@ -57,7 +58,7 @@ class Judgement(NamedTuple):
     """The primaries that it comes after, the latest first."""
     has_state: bool = False
     """Whether some member's application has a state, here or in a primary before."""
-    state: Held | None = None
+    state: HeldState | None = None
     """The state that it begins with; None: it is the first, or the application has no state."""
     holders: tuple[MemberId, ...] = ()
     """Who carries that state into it."""
@@ -109,7 +110,7 @@ def _find_state(answers: Mapping[MemberId, Answer], parts: Sequence[Part], known
         one.view
         for member, answer in answers.items()
         for one in answer.standing.attempts
-        if member.address in _addresses(one.members)  # one that left with it has not installed it either
+        if member.address in _addresses(one.members)  # a member that left with it has not installed it either
     }
     held = {state.view for part in parts for member in part.members for state in answers[member].holds}
     state: ViewId | None = known[0].view
@@ -130,11 +131,11 @@ def _find_state(answers: Mapping[MemberId, Answer], parts: Sequence[Part], known
 
 def _choose(
     view: ViewId, answers: Mapping[MemberId, Answer], parts: Sequence[Part]
-) -> tuple[Held, tuple[MemberId, ...]]:
+) -> tuple[HeldState, tuple[MemberId, ...]]:
     """One state of a primary, and its holders that come from one view with one cut."""
     candidates = []
     for part in parts:
-        holders: dict[Held, list[MemberId]] = {}
+        holders: dict[HeldState, list[MemberId]] = {}
         for member in part.members:
             for state in answers[member].holds:
                 if state.view == view:
@@ -146,7 +147,7 @@ def _choose(
     return state, tuple(some)
 
 
-def is_carried(charter: Charter, member: MemberId, held: Held | None) -> bool:
+def is_carried(charter: Charter, member: MemberId, held: HeldState | None) -> bool:
     """Whether a member whose application has this state takes it along into a view."""
     if not charter.primary:
         return True
@@ -156,25 +157,25 @@ def is_carried(charter: Charter, member: MemberId, held: Held | None) -> bool:
     return member in charter.holders or (is_along and held == charter.state)
 
 
-def carry(charter: Charter, member: MemberId, held: Held | None) -> Held | None:
+def carry(charter: Charter, member: MemberId, held: HeldState | None) -> HeldState | None:
     """What a state becomes with a view that its member takes it along into."""
     if charter.primary:
-        return Held(charter.id)
+        return HeldState(charter.id)
     part = part_of(charter, member)
     if held is None or held.cut is not None or part is None:
         return held
-    return Held(held.view, part.cut)
+    return HeldState(held.view, part.cut)
 
 
 def confirmed(standing: Standing, quorum: Quorum) -> Standing:
-    """The record of one that is about to confirm a primary view."""
+    """The record of a member that is about to confirm a primary view."""
     if quorum in standing.attempts:
         return standing
     return standing._replace(attempts=(*standing.attempts, quorum))
 
 
 def installed(standing: Standing, quorum: Quorum) -> Standing:
-    """The record of one that installs a primary view: what came before it is settled."""
+    """The record of a member that installs a primary view: what came before it is settled."""
     return Standing(quorum, tuple(one for one in standing.attempts if one.view > quorum.view))
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import ConfigError
-from unisono.core.wire import HookSet, Settings
+from unisono.core.wire import GroupSettings, HookSet
 from unisono.core.wire.codec import VERSION
 
 
@@ -120,10 +120,10 @@ class MembershipSettings:
         if len(set(self.peers)) != len(self.peers):
             raise ConfigError("peers names an address twice: name each once.")
 
-    def agreed(self, order: str, config: Config) -> Settings:
+    def agreed(self, order: str, config: Config) -> GroupSettings:
         """What all members of a group must have in common, as a greeting says it."""
         hooks = None if self.is_observer else HookSet(self.has_state, self.has_merge, self.has_answer)
-        return Settings(VERSION, order, self.policy.value, hooks, self.is_observer, config.as_numbers())
+        return GroupSettings(VERSION, order, self.policy.value, hooks, self.is_observer, config.as_numbers())
 
 
 _RANGES: tuple[tuple[str, int, int], ...] = (

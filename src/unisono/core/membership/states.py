@@ -34,7 +34,7 @@ class BallotState(Enum):
     """How far a proposer is with its ballot."""
 
     COLLECTING = "waits for an answer of every participant"
-    FETCHING = "waits for packets that some member of a group lacks"
+    FETCHING = "waits for packets that some member of a part lacks"
     CLOSING = "has sent each its cut; waits for a confirmation of every participant"
     DONE = "everyone has confirmed: the view is installed"
     FAILED = "a participant is silent or sent what cannot be: another ballot goes on without it"
@@ -77,7 +77,7 @@ PARTICIPANT: Table[ParticipantState, ParticipantStep] = {
     },
     ParticipantState.GONE: {},
 }
-"""A view is installed only by one that confirmed it (I4), so only from CONFIRMED, or late from CLOSED."""
+"""A view is installed only by a member that confirmed it (I4), so only from CONFIRMED, or late from CLOSED."""
 
 BALLOT: Table[BallotState, BallotStep] = {
     BallotState.COLLECTING: {

@@ -2,9 +2,9 @@
 
 from unisono.core.views.contiguous import Prefix as Prefix
 from unisono.core.views.delivered import TOTAL_LANE as TOTAL_LANE
-from unisono.core.views.delivered import Delivered as Delivered
+from unisono.core.views.delivered import DeliveredLanes as DeliveredLanes
 from unisono.core.views.delivered import Lane as Lane
-from unisono.core.views.delivered import Mark as Mark
+from unisono.core.views.delivered import LaneMark as LaneMark
 from unisono.core.views.delivered import Place as Place
 from unisono.core.views.delivered import differing_lanes as differing_lanes
 from unisono.core.views.delivered import first_difference as first_difference
@@ -16,10 +16,10 @@ from unisono.core.views.own_casts import OwnCasts as OwnCasts
 from unisono.core.views.own_casts import Span as Span
 
 __all__ = [
-    "Delivered",
+    "DeliveredLanes",
     "Doubt",
     "Lane",
-    "Mark",
+    "LaneMark",
     "OwnCasts",
     "Phase",
     "Place",

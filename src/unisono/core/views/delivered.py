@@ -39,7 +39,7 @@ _MARK_EVERY = 8  # batches
 _MARKS_A_LEVEL = 8
 
 
-class Mark(NamedTuple):
+class LaneMark(NamedTuple):
     """The state of a lane behind one of its batches."""
 
     batches: int
@@ -72,13 +72,13 @@ class LaneHash:
             number >>= 1
             level += 1
 
-    def marks(self) -> tuple[Mark, ...]:
+    def marks(self) -> tuple[LaneMark, ...]:
         """What is remembered of the way, and the present place, in order."""
         here = (self.batches, self.messages, self.value)
-        return tuple(map(Mark._make, sorted({here, *(mark for level in self._levels for mark in level)})))
+        return tuple(map(LaneMark._make, sorted({here, *(mark for level in self._levels for mark in level)})))
 
 
-class Delivered:
+class DeliveredLanes:
     """Adds up what is delivered in one view."""
 
     __slots__ = ("_lanes", "_total")
@@ -121,7 +121,7 @@ class Delivered:
         found = self._lanes.get(lane)
         return START if found is None else found.place
 
-    def marks(self, lane: Lane) -> tuple[Mark, ...]:
+    def marks(self, lane: Lane) -> tuple[LaneMark, ...]:
         found = self._lanes.get(lane)
         return () if found is None else found.marks()
 
@@ -141,7 +141,7 @@ def differing_lanes(mine: dict[Lane, Place], theirs: dict[Lane, Place]) -> list[
     return [lane for lane in lanes if mine.get(lane, START) != theirs.get(lane, START)]
 
 
-def first_difference(mine: Sequence[Mark], theirs: Sequence[Mark]) -> tuple[int, int]:
+def first_difference(mine: Sequence[LaneMark], theirs: Sequence[LaneMark]) -> tuple[int, int]:
     """Of one lane: how many messages are certainly the same at both, and by which one they differ."""
     known = {mark.batches: mark for mark in theirs}
     alike = 0

@@ -23,7 +23,7 @@ from operator import attrgetter
 from unisono.core.config import Config
 from unisono.core.errors import Contradiction, Misuse, PeerFault
 from unisono.core.ordering import PACKET_HEAD_BYTES, AnyOrdering, Cut, Report, Wait
-from unisono.core.outbox import EngineEffects, Fault, Note, NoteKind, Outbox
+from unisono.core.outbox import EngineEffects, Note, NoteKind, Outbox, RefusedPacket
 from unisono.core.types import (
     DEFAULT,
     MARKER_PAYLOADS,
@@ -89,7 +89,7 @@ class ViewEngine:
             Batch | Marker | Transition | View
         ] = []  # shown with the next effects, before that turn's deliveries
         self.faulty: set[Rank] = set()  # of whom nothing more is taken in: what came in its name cannot be
-        self._faults: list[Fault] = []
+        self._faults: list[RefusedPacket] = []
         self.delivered = 0
         """Messages that the ordering has delivered here, in all views; placeholders too."""
         self.given = 0
@@ -415,7 +415,7 @@ class ViewEngine:
                 receive(sender, packet, out)
             except PeerFault as fault:
                 self.faulty.add(sender)
-                self._faults.append(Fault(sender, str(fault), not isinstance(fault, Contradiction)))
+                self._faults.append(RefusedPacket(sender, str(fault), not isinstance(fault, Contradiction)))
                 continue
             if batch is not None:
                 self._indexed[sender][batch.service] = batch.first + batch.count

@@ -33,12 +33,12 @@ from unisono.core.wire.codec import BatchField as BatchField
 from unisono.core.wire.codec import Codec as Codec
 from unisono.core.wire.codec import Layout as Layout
 from unisono.core.wire.control import Charter as Charter
-from unisono.core.wire.control import Closed as Closed
+from unisono.core.wire.control import ClosingCut as ClosingCut
 from unisono.core.wire.control import ControlCodec as ControlCodec
-from unisono.core.wire.control import Held as Held
+from unisono.core.wire.control import GroupSettings as GroupSettings
+from unisono.core.wire.control import HeldState as HeldState
 from unisono.core.wire.control import HookSet as HookSet
 from unisono.core.wire.control import Part as Part
-from unisono.core.wire.control import Settings as Settings
 from unisono.core.wire.control import Standing as Standing
 from unisono.core.wire.control import part_of as part_of
 from unisono.core.wire.envelope import Octets as Octets
@@ -72,11 +72,11 @@ __all__ = [
     "VECTOR",
     "BatchField",
     "Charter",
-    "Closed",
+    "ClosingCut",
     "Codec",
     "ControlCodec",
     "Frames",
-    "Held",
+    "HeldState",
     "HookSet",
     "Layout",
     "Octets",
@@ -84,7 +84,7 @@ __all__ = [
     "Reason",
     "Refusal",
     "ReplayWindow",
-    "Settings",
+    "GroupSettings",
     "Standing",
     "group_tag",
     "part_of",

@@ -43,7 +43,7 @@ from unisono.core.wire.fields import (
     Flag,
     Many,
     Optional,
-    Reader,
+    PacketReader,
     Reason,
     Row,
     Scalar,
@@ -182,7 +182,7 @@ class BatchField(Field):
         out.append(array_of(count, "I").pack(*lengths))
         out.extend(payloads)
 
-    def take(self, reader: Reader) -> Batch | None:
+    def take(self, reader: PacketReader) -> Batch | None:
         at = reader.step(self._HEAD.size)
         if at < 0:
             return None
@@ -206,7 +206,7 @@ class BatchField(Field):
         return Batch(reader.sender, first, None, service, to, count, self._DIGEST.unpack_from(reader.data, at)[0], safe)
 
     @staticmethod
-    def _take_payloads(reader: Reader, count: int) -> tuple[bytes, ...]:
+    def _take_payloads(reader: PacketReader, count: int) -> tuple[bytes, ...]:
         at = reader.step(4 * count)
         if at < 0:
             return ()
@@ -284,7 +284,7 @@ class Codec:
 
         The packet shares no memory with `data`. The caller cuts datagrams into packets and knows the sender.
         """
-        reader = Reader(data, sender, members, self._config)
+        reader = PacketReader(data, sender, members, self._config)
         packet: Packet | None = None
         at = reader.step(2)
         if at < 0:

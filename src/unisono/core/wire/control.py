@@ -43,7 +43,7 @@ class HookSet(NamedTuple):
     answer: bool
 
 
-class Settings(NamedTuple):
+class GroupSettings(NamedTuple):
     """What all members of a group must have in common."""
 
     version: int
@@ -55,7 +55,7 @@ class Settings(NamedTuple):
 
 
 class Hello(NamedTuple):
-    settings: Settings
+    settings: GroupSettings
     view: ViewId | None
     order: str  # of that view
     members: tuple[MemberId, ...]
@@ -68,7 +68,7 @@ class Hello(NamedTuple):
 
 class Refuse(NamedTuple):
     reason: str
-    view: ViewId | None = None  # of the one that refuses; None: it has none, so no group speaks
+    view: ViewId | None = None  # of the member that refuses; None: it has none, so no group speaks
     nonce: int = 0  # of the greeting that it answers
 
 
@@ -162,7 +162,7 @@ class Part(NamedTuple):
     """Members that closed that view with that cut too, and leave with it."""
 
 
-class Held(NamedTuple):
+class HeldState(NamedTuple):
     """The state of an application that has everything of a primary view. Equal names, equal states.
 
     Members that left the primary with different cuts have different remainders, so the name says with which one.
@@ -184,7 +184,7 @@ class Charter(NamedTuple):
     supersedes: tuple[ViewId, ...]  # primary policy: what it comes after, the latest first
     departures: tuple[Departure, ...] = ()  # why members of the previous views are not in this one
     has_state: bool = False  # some member's application has a state
-    state: Held | None = None  # primary policy: the state that it begins with …
+    state: HeldState | None = None  # primary policy: the state that it begins with …
     holders: tuple[MemberId, ...] = ()  # … and who carries that state into it; the others take it over
     lost: Quorum | None = (
         None  # the primary whose state this view lacks to be primary; if it is, whose state was given up
@@ -227,7 +227,7 @@ class EarlierStanding(NamedTuple):
     attempts: tuple[EarlierQuorum, ...]
 
 
-class Closed(NamedTuple):
+class ClosingCut(NamedTuple):
     """The cut that a member closed its view with."""
 
     id: ViewId  # the ballot in which it was merged
@@ -240,18 +240,18 @@ class Answer(NamedTuple):
     members: tuple[MemberId, ...]
     order: str
     report: bytes
-    closed: Closed | None
+    closed: ClosingCut | None
     leaving: bool
     bootstrap: bool
     standing: Standing
     has_state: bool = False  # its application has hooks that carry a state
-    holds: tuple[Held, ...] = ()  # the states of primaries that it has
+    holds: tuple[HeldState, ...] = ()  # the states of primaries that it has
 
 
 class Flush(NamedTuple):
     charter: Charter
     view: ViewId | None  # which the cut closes
-    cut: Closed | None
+    cut: ClosingCut | None
     missing: tuple[tuple[Rank, int, bytes], ...]  # origin, number, packet
 
 
@@ -271,7 +271,7 @@ class Decree(NamedTuple):
     """The token's second round."""
 
     charter: Charter
-    cuts: tuple[tuple[ViewId, Closed, tuple[MemberId, ...]], ...]  # which view each closes, and for whom
+    cuts: tuple[tuple[ViewId, ClosingCut, tuple[MemberId, ...]], ...]  # which view each closes, and for whom
 
 
 _MEMBER = ROW(TEXT, U64, type=MemberId)
@@ -280,11 +280,11 @@ _MEMBERS = Many(_MEMBER, Bound.MEMBERS)
 _ADDRESSES = ALL(TEXT)
 _HOOKS = ROW(FLAG, FLAG, FLAG, type=HookSet)
 _CONFIG = ROW(*(U64 for _ in CONFIG_NAMES))
-_SETTINGS = ROW(U8, TEXT, TEXT, MAYBE(_HOOKS), FLAG, _CONFIG, type=Settings)
+_SETTINGS = ROW(U8, TEXT, TEXT, MAYBE(_HOOKS), FLAG, _CONFIG, type=GroupSettings)
 _PART = ROW(_VIEW, _VIEW, _MEMBERS, _MEMBERS, type=Part)
 _DEPARTURES = Many(ROW(_MEMBER, U8, _MEMBER, U64, U64, type=Departure), Bound.MEMBERS)
 _QUORUM = ROW(_VIEW, _MEMBERS, MAYBE(_VIEW), MAYBE(FLAG), type=Quorum)
-_HELD = ROW(_VIEW, MAYBE(_VIEW), type=Held)
+_HELD = ROW(_VIEW, MAYBE(_VIEW), type=HeldState)
 _EARLIER_QUORUM = ROW(_VIEW, _MEMBERS, type=EarlierQuorum)
 _CHARTER = ROW(
     _VIEW,
@@ -302,7 +302,7 @@ _CHARTER = ROW(
     type=Charter,
 )
 _STANDING = ROW(MAYBE(_QUORUM), ALL(_QUORUM), MAYBE(_VIEW), type=Standing)
-_CLOSED = ROW(_VIEW, Many(U16, Bound.MEMBERS), BLOB, type=Closed)
+_CLOSED = ROW(_VIEW, Many(U16, Bound.MEMBERS), BLOB, type=ClosingCut)
 _PACKETS = ALL(ROW(U16, SLOT, BLOB))
 
 CONTROL_WIRE = (

@@ -35,7 +35,7 @@ class Reason(StrEnum):
     VALUE = "value"  # a number, service or flag that has no meaning here
 
 
-class Reader:
+class PacketReader:
     """A place in the bytes of one packet, and why they were refused if they were."""
 
     __slots__ = ("at", "config", "data", "end", "members", "reason", "sender")
@@ -75,7 +75,7 @@ class Field(ABC):
         """Append the encoded value in pieces."""
 
     @abstractmethod
-    def take(self, reader: Reader) -> Any:
+    def take(self, reader: PacketReader) -> Any:
         """Read one value. After a refusal, `reader.reason` is set and the result means nothing."""
 
     # Many values in a row; a field whose values are all of one size does better than one by one.
@@ -87,7 +87,7 @@ class Field(ABC):
         for value in values:
             self.put(value, out, config)
 
-    def take_many(self, reader: Reader, count: int) -> tuple[Any, ...]:
+    def take_many(self, reader: PacketReader, count: int) -> tuple[Any, ...]:
         values: list[Any] = []
         for _ in range(count):
             values.append(self.take(reader))
@@ -119,7 +119,7 @@ class Scalar(Field):
     def put(self, value: int, out: list[bytes], config: Config) -> None:
         self.put_many((value,), out, config)
 
-    def take(self, reader: Reader) -> int:
+    def take(self, reader: PacketReader) -> int:
         values = self.take_many(reader, 1)
         return values[0] if values else 0
 
@@ -131,7 +131,7 @@ class Scalar(Field):
             self.demand(values)
         out.append(array_of(len(values), self.code).pack(*values))
 
-    def take_many(self, reader: Reader, count: int) -> tuple[int, ...]:
+    def take_many(self, reader: PacketReader, count: int) -> tuple[int, ...]:
         at = reader.step(self.least * count)
         if at < 0:
             return ()
@@ -140,7 +140,7 @@ class Scalar(Field):
             self.check(values, reader)
         return values
 
-    def check(self, values: Sequence[int], reader: Reader) -> None:
+    def check(self, values: Sequence[int], reader: PacketReader) -> None:
         """Refuse values that fit their bytes and yet have no meaning."""
         if self.low and values and min(values) < self.low:
             reader.reason = Reason.VALUE
@@ -192,7 +192,7 @@ class Row(Field):
         for i, field in self._rest:
             field.put(value[i], out, config)
 
-    def take(self, reader: Reader) -> Any:
+    def take(self, reader: PacketReader) -> Any:
         at = reader.step(self._head.size)
         if at < 0:
             return None
@@ -212,7 +212,7 @@ class Row(Field):
     def size_many(self, values: Sequence[tuple[Any, ...]]) -> int:
         return sum(map(self.size, values)) if self._rest else self._head.size * len(values)
 
-    def take_many(self, reader: Reader, count: int) -> tuple[Any, ...]:
+    def take_many(self, reader: PacketReader, count: int) -> tuple[Any, ...]:
         if self._rest or not count:
             return super().take_many(reader, count)
         at = reader.step(self._head.size * count)
@@ -270,7 +270,7 @@ class Many(Field):
         out.append(self._count.pack(count))
         self.item.put_many(value, out, config)
 
-    def take(self, reader: Reader) -> tuple[Any, ...]:
+    def take(self, reader: PacketReader) -> tuple[Any, ...]:
         at = reader.step(self._count.size)
         if at < 0:
             return ()
@@ -301,7 +301,7 @@ class Text(Field):
         out.append(self._LENGTH.pack(len(data)))
         out.append(data)
 
-    def take(self, reader: Reader) -> str:
+    def take(self, reader: PacketReader) -> str:
         at = reader.step(self._LENGTH.size)
         if at < 0:
             return ""
@@ -332,7 +332,7 @@ class Blob(Field):
         out.append(self._LENGTH.pack(len(value)))
         out.append(value)
 
-    def take(self, reader: Reader) -> bytes:
+    def take(self, reader: PacketReader) -> bytes:
         at = reader.step(self._LENGTH.size)
         if at < 0:
             return b""
@@ -358,7 +358,7 @@ class Optional(Field):
         if value is not None:
             self.item.put(value, out, config)
 
-    def take(self, reader: Reader) -> Any:
+    def take(self, reader: PacketReader) -> Any:
         at = reader.step(1)
         if at < 0:
             return None
@@ -382,7 +382,7 @@ class Flag(Field):
     def put(self, value: bool, out: list[bytes], config: Config) -> None:
         out.append(b"\1" if value else b"\0")
 
-    def take(self, reader: Reader) -> bool:
+    def take(self, reader: PacketReader) -> bool:
         at = reader.step(1)
         if at >= 0 and reader.data[at] > 1:
             reader.reason = Reason.VALUE

@@ -1,4 +1,4 @@
-"""P3 in-view: whoever delivers a message, and its origin, are members of the view in which it is delivered."""
+"""P3 in-view: the deliverer and the origin of a message are members of the view in which it is delivered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P15 transitional set: the transitional set of a VIEW row names exactly those who came along.
+"""P15 transitional set: the transitional set of a VIEW row names exactly the members that came along.
 
 Let p install V' with `previous_view` V. Its transitional set is the set of all members q of V' whose own VIEW row for V' has
 the same `previous_view` and the same `attributes.cut`, or the same set; a member that came from nowhere has none, or itself alone.

@@ -1,5 +1,5 @@
 """P22 bounded liveness: after the last HEAL one view a component, and everything delivered, within the bound;
-nobody BLOCKed longer.
+no member is BLOCKed longer.
 
 HEAL is written at every member that lives, with `attributes.bound_ns` and, where parts stay apart, `attributes.component`. A
 component's start is its latest HEAL, or the last CRASH, LEAVE, JOIN or PAUSE of the run if one came later; its bound is the

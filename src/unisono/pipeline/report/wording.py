@@ -19,7 +19,7 @@ PROPERTIES: dict[str, PropertyText] = {
         "well-formed", "Each member's rows are numbered without gaps, begin with a view, and stop at its end."
     ),
     "P1": PropertyText("no creation", "Whatever is delivered was cast, with the same content, and to this receiver."),
-    "P2": PropertyText("no duplication", "Nobody delivers a message twice."),
+    "P2": PropertyText("no duplication", "No member delivers a message twice."),
     "P3": PropertyText("in view", "Deliverer and origin are both members of the view in which a message is delivered."),
     "P4": PropertyText("validity", "A member that does not crash delivers what it cast itself."),
     "P5": PropertyText(
@@ -27,7 +27,7 @@ PROPERTIES: dict[str, PropertyText] = {
     ),
     "P6": PropertyText("FIFO", "Messages of one origin are delivered in the order in which it cast them."),
     "P7": PropertyText("FIFO without gaps", "… and none of them is left out within a view."),
-    "P8": PropertyText("causal", "Nobody delivers an answer before the question: all of a message's past comes first."),
+    "P8": PropertyText("causal", "No answer is delivered before its question: all of a message's past comes first."),
     "P8c": PropertyText("own clocks", "The vectors that the protocol stamps say what the trace says."),
     "P9a": PropertyText("total, pairwise", "Two members that deliver the same two messages agree which comes first."),
     "P9b": PropertyText("total, acyclic", "All members' orders of delivery together contain no circle."),
@@ -36,7 +36,7 @@ PROPERTIES: dict[str, PropertyText] = {
         "uniform total", "… even at members that crash: what they delivered is the beginning of everyone's sequence."
     ),
     "P11": PropertyText(
-        "view agreement", "A view has one list of members, the same for all, and whoever installs it is on the list."
+        "view agreement", "A view has one list of members, the same for all, and each member that installs it is on it."
     ),
     "P12": PropertyText("views go forward", "View numbers only grow, and no view holds two lives of one address."),
     "P13": PropertyText("sending view", "A message is delivered in the view in which it was cast."),

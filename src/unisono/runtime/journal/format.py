@@ -114,7 +114,7 @@ class Missing(NamedTuple):
 Row: TypeAlias = Delivered | Viewed | Missing
 
 
-class Mark(NamedTuple):
+class FrameMark(NamedTuple):
     """The end of a frame in the members' terms: the view and the ordinal of its last delivery (-1: the view itself)."""
 
     view: str
@@ -249,9 +249,9 @@ def rows_in(body: Bytes) -> tuple[int, int]:
     return unpack_from("<Q", body, 1)[0], 1
 
 
-def mark_of(body: Bytes) -> Mark:
+def mark_of(body: Bytes) -> FrameMark:
     view, ordinal = end_of(body)
-    return Mark(str(view), ordinal if body[0] == GAP else ordinal - 1)
+    return FrameMark(str(view), ordinal if body[0] == GAP else ordinal - 1)
 
 
 def end_of(body: Bytes) -> tuple[ViewId, int]:

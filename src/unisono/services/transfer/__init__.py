@@ -6,9 +6,9 @@
 from unisono.services.transfer.observer import Decliner as Decliner
 from unisono.services.transfer.settings import Application as Application
 from unisono.services.transfer.settings import Ledger as Ledger
-from unisono.services.transfer.settings import Port as Port
+from unisono.services.transfer.settings import MemberPort as MemberPort
 from unisono.services.transfer.settings import TransferSettings as TransferSettings
 from unisono.services.transfer.transfer import Status as Status
 from unisono.services.transfer.transfer import Transfer as Transfer
 
-__all__ = ["Application", "Decliner", "Ledger", "Port", "Status", "Transfer", "TransferSettings"]
+__all__ = ["Application", "Decliner", "Ledger", "MemberPort", "Status", "Transfer", "TransferSettings"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from unisono.core.types import MemberId, ViewId
-from unisono.services.transfer.messages import Chunk, Gone, Pull
+from unisono.services.transfer.messages import Gone, StateChunk, StatePull
 from unisono.services.transfer.settings import TransferSettings
 
 
@@ -53,7 +53,7 @@ class Donor:
         self._held[self._number] = Snapshot(asker, data, is_base, now + self._settings.hold_ns)
         return self._number
 
-    def pulled(self, asker: MemberId, pull: Pull, now: int) -> Chunk | Gone | None:
+    def pulled(self, asker: MemberId, pull: StatePull, now: int) -> StateChunk | Gone | None:
         """The chunk asked for; None: it was sent already."""
         held = self._held.get(pull.number)
         if held is None or held.asker != asker or pull.offset >= len(held.data):
@@ -66,7 +66,7 @@ class Donor:
         held.next = pull.offset + len(data)
         held.due_ns = now + self._settings.hold_ns
         self.bytes_given += len(data)
-        return Chunk(pull.view, pull.number, pull.offset, data)
+        return StateChunk(pull.view, pull.number, pull.offset, data)
 
     def done(self, asker: MemberId, number: int) -> None:
         """Drop a snapshot that its asker does not need any more."""

@@ -16,13 +16,13 @@ from unisono.core.types import MemberId, ViewId
 from unisono.services.transfer.messages import (
     DIGEST_BYTES,
     Ask,
-    Chunk,
     Decline,
     Done,
     Gone,
     Message,
     Offer,
-    Pull,
+    StateChunk,
+    StatePull,
     Want,
     Why,
 )  # fmt: skip
@@ -33,7 +33,7 @@ def digest_of_state(data: bytes | bytearray) -> bytes:
     return blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-class Progress(NamedTuple):
+class FetchProgress(NamedTuple):
     """How far a fetch is."""
 
     donor: MemberId | None
@@ -45,7 +45,7 @@ class Progress(NamedTuple):
     """How many members have offered it so far."""
 
 
-class Fetch:
+class StateFetch:
     """Fetches one state. `out` holds the messages to send."""
 
     def __init__(self, settings: TransferSettings, want: Want | None, serial: int, now: int) -> None:
@@ -84,7 +84,7 @@ class Fetch:
         else:
             self.donor = self.offer = None
 
-    def take(self, sender: MemberId, message: Offer | Decline | Chunk | Gone, now: int) -> bool:
+    def take(self, sender: MemberId, message: Offer | Decline | StateChunk | Gone, now: int) -> bool:
         """Take an answer. True: the state is complete, in `data`."""
         if isinstance(message, Offer):
             return self._take_offer(sender, message, now)
@@ -117,7 +117,7 @@ class Fetch:
             return
         ahead = len(self.data) + self._settings.chunks_ahead * offer.chunk_bytes
         while self._pulled < min(offer.total, ahead):
-            self.out.append((self.donor, Pull(self._view, offer.number, self._pulled)))
+            self.out.append((self.donor, StatePull(self._view, offer.number, self._pulled)))
             self._pulled += offer.chunk_bytes
 
     def abandon(self) -> None:
@@ -133,9 +133,9 @@ class Fetch:
         return self._serial
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> FetchProgress:
         total = None if self.offer is None else self.offer.total
-        return Progress(self.donor, len(self.data), total, self._donors)
+        return FetchProgress(self.donor, len(self.data), total, self._donors)
 
     @property
     def deadline(self) -> int:
@@ -203,7 +203,7 @@ class Fetch:
         self._donors += 1
         return self._is_whole(offer)
 
-    def _take_chunk(self, chunk: Chunk, offer: Offer, now: int) -> bool:
+    def _take_chunk(self, chunk: StateChunk, offer: Offer, now: int) -> bool:
         if chunk.offset != len(self.data) or not 0 < len(chunk.data) <= offer.total - chunk.offset:
             self.refused += 1
             return False

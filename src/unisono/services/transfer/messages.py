@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 
 from unisono.core.config import Config
 from unisono.core.types import MemberId, Rank, ViewId
-from unisono.core.wire import ALL, BLOB, FLAG, MAYBE, ROW, TEXT, U8, U16, U32, U64, Codec, Held, Layout
+from unisono.core.wire import ALL, BLOB, FLAG, MAYBE, ROW, TEXT, U8, U16, U32, U64, Codec, HeldState, Layout
 
 TAG = b"T"
 """The first byte of these messages; other services may send asides too."""
@@ -76,7 +76,7 @@ class Offer(NamedTuple):
     chunk_bytes: int
     digest: bytes
     values: Values
-    holds: Held | None = None  # primary policy: the state of a primary that this is
+    holds: HeldState | None = None  # primary policy: the state of a primary that this is
 
 
 class Decline(NamedTuple):
@@ -86,13 +86,13 @@ class Decline(NamedTuple):
     initial: bool  # the sender could begin with a state of its own
 
 
-class Pull(NamedTuple):
+class StatePull(NamedTuple):
     view: ViewId
     number: int
     offset: int
 
 
-class Chunk(NamedTuple):
+class StateChunk(NamedTuple):
     view: ViewId
     number: int
     offset: int
@@ -108,12 +108,12 @@ class Done(NamedTuple):
     number: int
 
 
-Message: TypeAlias = Ask | Offer | Decline | Pull | Chunk | Gone | Done
+Message: TypeAlias = Ask | Offer | Decline | StatePull | StateChunk | Gone | Done
 
 _MEMBER = ROW(TEXT, U64, type=MemberId)
 _VIEW = ROW(U64, _MEMBER, type=ViewId)
 _WANT = ROW(_VIEW, ROW(_VIEW, _VIEW, type=PartKey), type=Want)
-_HELD = ROW(_VIEW, MAYBE(_VIEW), type=Held)
+_HELD = ROW(_VIEW, MAYBE(_VIEW), type=HeldState)
 _FRONTIER = ALL(ROW(U16, U8, U64, U64))
 _VALUES = ALL(ROW(TEXT, U64, TEXT))
 
@@ -121,8 +121,8 @@ WIRE = (
     Layout(0x78, Ask, (_VIEW, U32, MAYBE(_WANT), FLAG)),
     Layout(0x79, Offer, (_VIEW, U32, U64, FLAG, _VIEW, _FRONTIER, U64, U32, BLOB, _VALUES, MAYBE(_HELD))),
     Layout(0x7A, Decline, (_VIEW, U32, U8, FLAG)),
-    Layout(0x7B, Pull, (_VIEW, U64, U64)),
-    Layout(0x7C, Chunk, (_VIEW, U64, U64, BLOB)),
+    Layout(0x7B, StatePull, (_VIEW, U64, U64)),
+    Layout(0x7C, StateChunk, (_VIEW, U64, U64, BLOB)),
     Layout(0x7D, Gone, (_VIEW, U64)),
     Layout(0x7E, Done, (U64,)),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unisono.core.events import Entered, Happening, Replaced
 from unisono.core.membership import carry, is_carried
 from unisono.core.types import Batch, MemberId, Transition, View, ViewId
-from unisono.core.wire import Charter, Held, part_of
+from unisono.core.wire import Charter, HeldState, part_of
 from unisono.services.transfer.backlog import Reach, raise_reach
 from unisono.services.transfer.merge import has_primary_policy
 from unisono.services.transfer.messages import Frontier
@@ -22,7 +22,7 @@ class Position:
         """How far the messages of the view at this point go."""
         self.view: View | None = None
         """The last view that was shown."""
-        self.holds: Held | None = None
+        self.holds: HeldState | None = None
         """Primary policy: the state of a primary that the application has."""
         self.is_original = True
         """Primary policy: the application has nothing but what it began with."""
@@ -60,7 +60,9 @@ class Position:
         """The last view ends with this Transition, which is not shown yet: another state may be taken over."""
         self._along = transition.together
 
-    def replace(self, entered: Entered, state: bytes, frontier: Frontier, holds: Held | None, is_merged: bool) -> None:
+    def replace(
+        self, entered: Entered, state: bytes, frontier: Frontier, holds: HeldState | None, is_merged: bool
+    ) -> None:
         """Restore a state at a point of a view, and show that view. `is_merged`: the state includes what the application had."""
         self.show_transition(entered)
         if self.view is not None and not is_merged and not self.is_original:

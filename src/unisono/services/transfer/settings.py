@@ -10,7 +10,7 @@ from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError
 from unisono.core.events import Happening
 from unisono.core.types import Batch, MemberId, ViewId
-from unisono.core.wire import Held
+from unisono.core.wire import HeldState
 from unisono.services.transfer.messages import Values
 
 MIB = 1024 * 1024
@@ -71,7 +71,7 @@ class Application(Protocol):
         """Learn that a batch is not shown: the restored state includes it, or it belongs to a state that is not here."""
 
 
-class Port(Protocol):
+class MemberPort(Protocol):
     """What state transfer needs of a `Member`."""
 
     @property
@@ -81,7 +81,7 @@ class Port(Protocol):
 
     def set_free_room(self, packets: int | None) -> None: ...
 
-    def hold(self, state: Held | None) -> None: ...
+    def hold(self, state: HeldState | None) -> None: ...
 
 
 class Ledger(Protocol):

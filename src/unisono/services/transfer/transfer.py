@@ -5,8 +5,8 @@
        └──── send (asides) ──┘
 
 A `Transfer` is made of parts that know nothing of each other: the application's **position** in the member's stream of events
-(`Position`), the **backlog** of events beyond it (`Backlog`), the state that is being **fetched** (`Fetch`), the snapshots that
-are **given** (`Donor`), and a **merge** under way (`Merge`). A member
+(`Position`), the **backlog** of events beyond it (`Backlog`), the state that is being **fetched** (`StateFetch`), the snapshots
+that are **given** (`Donor`), and a **merge** under way (`Merge`). A member
 
 - **waits**: it has no state. It holds everything back from its first view on, and asks for a state;
 - **merges**: its state is that of the beginning of a view that joins several parts. It holds that view back, and asks for the
@@ -92,14 +92,14 @@ from itertools import islice
 from unisono.core.events import Aside, Entered, Happening
 from unisono.core.membership import Left, carry, is_carried
 from unisono.core.types import Batch, MemberId, Transition, View, ViewId
-from unisono.core.wire import Charter, Held, part_of
+from unisono.core.wire import Charter, HeldState, part_of
 from unisono.services.transfer import messages as wire
 from unisono.services.transfer.backlog import Backlog, Reach
 from unisono.services.transfer.donor import Donor
-from unisono.services.transfer.fetch import Fetch, Progress, digest_of_state
+from unisono.services.transfer.fetch import FetchProgress, StateFetch, digest_of_state
 from unisono.services.transfer.merge import Merge, has_primary_policy, is_merge, key_of
 from unisono.services.transfer.position import Position
-from unisono.services.transfer.settings import Application, Ledger, Port, TransferSettings
+from unisono.services.transfer.settings import Application, Ledger, MemberPort, TransferSettings
 
 
 class Status(Enum):
@@ -111,12 +111,12 @@ class Status(Enum):
 class Transfer:
     """The state transfer of one member; the module's docstring specifies it."""
 
-    fetch_type = Fetch
+    fetch_type = StateFetch
     donor_type = Donor
 
     def __init__(
         self,
-        member: Port,
+        member: MemberPort,
         application: Application,
         settings: TransferSettings | None = None,
         *,
@@ -151,14 +151,14 @@ class Transfer:
         # A complete state that waits for the messages in it (T5), and who gave it.
         self._ready: tuple[MemberId, wire.Offer, bytes] | None = None
         self._donor = self.donor_type(self.settings)
-        self._fetch: Fetch | None = None
+        self._fetch: StateFetch | None = None
         self._serial = 0
         self._merge: Merge | None = None
         self._merged: Merge | None = None  # the last one, for members that are behind
         self._merged_until = 0
         self._is_stopped = False
         self._is_over = False
-        self._told: Held | None = None  # what the member below was told of it …
+        self._told: HeldState | None = None  # what the member below was told of it …
         self._is_told = False  # … since its latest view, with which it changes that by itself
         self._founded: ViewId | None = None  # the first primary, while this member has all that it needs to begin
         self._unserved: dict[MemberId, None] = {}  # members that asked for the state while the application was busy
@@ -192,7 +192,7 @@ class Transfer:
         return self._donor.bytes_given
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> FetchProgress | None:
         """How far the state is that is fetched now; None: nothing is."""
         return None if self._fetch is None else self._fetch.progress
 
@@ -361,12 +361,12 @@ class Transfer:
             self._told, self._is_told = holds, True
             self._member.hold(holds)
 
-    def _complete_state(self) -> Held | None:
+    def _complete_state(self) -> HeldState | None:
         """The primary's state that is complete here, counting what is held back."""
         holds = self._position.holds if self.status is Status.LIVE else None
         for entered in self._backlog.views():
             if entered.view.id == self._founded:
-                holds = Held(entered.view.id)
+                holds = HeldState(entered.view.id)
             elif not is_carried(entered.charter, self.id, holds):
                 holds = None
             elif holds is not None:
@@ -428,7 +428,7 @@ class Transfer:
         ordered += sorted(self._view.members)
         return [member for member in dict.fromkeys(ordered) if member != self.id]
 
-    def _may_begin(self, fetch: Fetch) -> bool:
+    def _may_begin(self, fetch: StateFetch) -> bool:
         """Whether no member has a state, so that this one goes on with its application's own."""
         assert self._charter is not None
         if self._can_begin:
@@ -478,7 +478,7 @@ class Transfer:
             self._position.show(batch)
         self._position.holds = None
 
-    def _complete(self, fetch: Fetch, offer: wire.Offer) -> None:
+    def _complete(self, fetch: StateFetch, offer: wire.Offer) -> None:
         """All chunks are here."""
         data, donor = bytes(fetch.data), fetch.donor
         self._drop_fetch()
@@ -601,11 +601,11 @@ class Transfer:
             self.refused += 1
         elif isinstance(message, wire.Ask):
             self._send(sender, self._answer(sender, message))
-        elif isinstance(message, wire.Pull):
+        elif isinstance(message, wire.StatePull):
             answer = self._donor.pulled(sender, message, self._now)
             if answer is not None:
                 self._send(sender, answer)
-        elif isinstance(message, wire.Offer | wire.Decline | wire.Chunk | wire.Gone):
+        elif isinstance(message, wire.Offer | wire.Decline | wire.StateChunk | wire.Gone):
             fetch = self._fetch
             if fetch is not None:
                 if fetch.take(sender, message, self._now) and fetch.offer is not None:
@@ -706,7 +706,7 @@ class Transfer:
         holds = self._complete_state()
         return wire.Offer(ask.view, ask.serial, number, base, at, frontier, len(data), chunk, digest, values, holds)
 
-    def _send_out(self, fetch: Fetch) -> None:
+    def _send_out(self, fetch: StateFetch) -> None:
         out, fetch.out = fetch.out, []
         for to, message in out:
             self._send(to, message)

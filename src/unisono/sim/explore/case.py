@@ -22,7 +22,7 @@ from unisono.core.types import MemberId, Rank, Service, View, ViewId
 from unisono.trace.files import read_json
 
 NAMES = "abcdefgh"
-"""The members' names by rank. Eight are far more than anyone can search exhaustively."""
+"""The members' names by rank. Eight are far more than can be searched exhaustively."""
 KIND = "explore"
 
 
@@ -56,7 +56,7 @@ class Case:
 
     @classmethod
     def of(cls, *counts: int, config: Config | None = None, turn_inputs_max: int = 1) -> Case:
-        """So many ordinary messages of each member: `Case.of(2, 1, 0)`."""
+        """A case of ordinary messages, counted by member: in `Case.of(2, 1, 0)` the first casts two, the second one."""
         if any(count < 0 for count in counts):
             raise Misuse("a member cannot cast fewer than no messages.")
         return cls(tuple((Message(),) * count for count in counts), config or Config(), turn_inputs_max)
@@ -75,7 +75,7 @@ class Case:
 
 
 def distributions(members: int, total: int, config: Config | None = None, turn_inputs_max: int = 1) -> Iterator[Case]:
-    """Every way in which so many members can cast so many messages together. Ranks differ, so none stands for another."""
+    """Every way to divide `total` messages among the members. Ranks differ, so no way stands for another."""
 
     def split(parts: int, rest: int) -> Iterator[tuple[int, ...]]:
         if parts == 1:
@@ -110,7 +110,7 @@ class Turn(NamedTuple):
     quiet: bool = False
 
 
-class Flush(NamedTuple):
+class FlushStep(NamedTuple):
     """Some members crash (or none, as when one joins), and all others close the view."""
 
     crashed: tuple[Rank, ...]
@@ -120,7 +120,7 @@ class End(NamedTuple):
     """Nothing more can happen: everything was cast, received and acknowledged."""
 
 
-Step: TypeAlias = Turn | Flush | End
+Step: TypeAlias = Turn | FlushStep | End
 ENDED = "nothing more can happen"
 QUIET = "is quiet for long enough"
 
@@ -129,7 +129,7 @@ def write_step(step: Step, members: int, shown: Sequence[str] = (), first: int =
     """The step as a sentence. `shown` describes the received packets, `first` is the index of the next message to cast."""
     if isinstance(step, End):
         return ENDED
-    if isinstance(step, Flush):
+    if isinstance(step, FlushStep):
         survivors = ", ".join(NAMES[rank] for rank in range(members) if rank not in step.crashed)
         if not step.crashed:
             return f"{survivors} flush"
@@ -159,7 +159,7 @@ def parse_step(text: str, members: int) -> Step:
         survivors = tuple(NAMES.index(name) for name in found[2].split(", "))
         if sorted(crashed + survivors) != list(range(members)):
             raise Misuse(f"the step {text!r} does not say of each of the {members} members whether it survives.")
-        return Flush(crashed)
+        return FlushStep(crashed)
     if found := _TURN.fullmatch(text):
         member = NAMES.index(found[1])
         casts, receives, quiet = 0, [], False

@@ -35,7 +35,7 @@ class Judge:
         self._setup = setup
         # Taken from the class, so that an order that is in no registry is judged too. Without P8c: histories have no clocks.
         self.owed = promises.ALWAYS.union(*(OWED[kind] for kind in setup.order.guarantees))
-        # Without explicit acknowledgements an order that needs them may end with messages that nobody can deliver yet.
+        # Without explicit acknowledgements an order that needs them may end with messages that cannot be delivered yet.
         self._ending = schema.CUT if setup.order.acknowledges and not setup.acknowledges else None
 
     def end(self, histories: Sequence[Sequence[Act]]) -> str | None:

@@ -15,7 +15,7 @@ from unisono.sim.explore.case import (
     NAMES,
     Case,
     Counterexample,
-    Flush,
+    FlushStep,
     Step,
     Stream,
     Turn,
@@ -25,7 +25,7 @@ from unisono.sim.explore.case import (
     write_step,
 )
 from unisono.sim.explore.judge import Judge, clash, sequence_of
-from unisono.sim.explore.state import Local, Setup, blame, merge, missing
+from unisono.sim.explore.state import CaseMember, Setup, blame, merge, missing
 
 
 class Run:
@@ -34,7 +34,7 @@ class Run:
     def __init__(self, case: Case, order: type[AnyOrdering]) -> None:
         self.setup = Setup(case, order)
         self.judge = Judge(self.setup)
-        self.locals = [Local(self.setup, rank) for rank in self.setup.ranks]
+        self.locals = [CaseMember(self.setup, rank) for rank in self.setup.ranks]
         self.streams: dict[tuple[Rank, Rank, Stream], deque[Packet]] = {
             (sender, receiver, stream): deque()
             for sender in self.setup.ranks
@@ -54,7 +54,7 @@ class Run:
                 self._turn(step)
             else:
                 self._over = True
-                self.sentence = self._flush(step.crashed) if isinstance(step, Flush) else self._end()
+                self.sentence = self._flush(step.crashed) if isinstance(step, FlushStep) else self._end()
         except Misuse:
             raise
         except Exception as error:
@@ -114,7 +114,7 @@ class Run:
             raise Misuse(f"this is not the end: {NAMES[min(casting + waiting)]} can still take a turn.")
         return self.judge.end([local.history for local in self.locals])
 
-    def _would_acknowledge(self, local: Local) -> bool:
+    def _would_acknowledge(self, local: CaseMember) -> bool:
         out = local.take_turn(0, (), quiet=True) if self.setup.acknowledges else None
         return out is not None and bool(out.to_all or out.to_one)
 

@@ -23,7 +23,7 @@ them. The same holds for several that crash, and for none, as when a member join
 
 **What is asked.** In every state: sequences of a total order agree so far; the flush of each set of survivors keeps the
 promises; `merge` does not care in which order the reports came. At an end, where no step is possible: all promises, so also that
-nothing waits for ever. An exception inside an ordering is a violation. See `explore_judge`.
+nothing waits for ever. An exception inside an ordering is a violation. See `judge`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import NamedTuple, TypeAlias
 from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import Property, Rank
-from unisono.sim.explore.case import Case, Counterexample, End, Flush, Step, Turn
+from unisono.sim.explore.case import Case, Counterexample, End, FlushStep, Step, Turn
 from unisono.sim.explore.flush import Flushes
 from unisono.sim.explore.judge import Judge, clash, sequence_of
 from unisono.sim.explore.replay import tell
@@ -69,7 +69,7 @@ class ExploreReport:
     """Whether every state was visited. False after a violation, or at the limit of states."""
 
 
-class Progress(NamedTuple):
+class SearchProgress(NamedTuple):
     """How far a search is."""
 
     states: int
@@ -83,9 +83,9 @@ def explore(
     order: type[AnyOrdering],
     crashes: int = 0,
     limit_states: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[SearchProgress], None] | None = None,
 ) -> ExploreReport:
-    """Visit every state of the case. With `crashes`, also flush in each: with no crash, and with up to so many at once."""
+    """Visit every state of the case. With `crashes`, also flush in each: with no member crashed, and with up to `crashes`."""
     if not 0 <= crashes < case.members:
         raise Misuse(f"of {case.members} members at most {case.members - 1} can crash, not {crashes}.")
     return Search(case, order, crashes, limit_states, progress).run()
@@ -108,7 +108,7 @@ class Search:
         order: type[AnyOrdering],
         crashes: int,
         limit_states: int | None,
-        progress: Callable[[Progress], None] | None,
+        progress: Callable[[SearchProgress], None] | None,
     ) -> None:
         self.setup = Setup(case, order)
         self.limit_states = limit_states
@@ -184,7 +184,7 @@ class Search:
                         if finding is not None:
                             return finding, found
                         if len(parents) % PROGRESS_EVERY == 0 and self.progress is not None:
-                            self.progress(Progress(len(parents), self.depth, len(frontier) + len(found)))
+                            self.progress(SearchProgress(len(parents), self.depth, len(frontier) + len(found)))
             if ended and (sentence := self._check_end(state)) is not None:
                 return _Finding(state, End(), sentence), found
             if len(parents) >= limit:
@@ -202,7 +202,7 @@ class Search:
             if turn is None or turn.casts or self.uniform or turn.member not in flushes.crashed:
                 sentence = flushes.check(locals_)
                 if sentence is not None:
-                    return _Finding(state, Flush(flushes.crashed), sentence)
+                    return _Finding(state, FlushStep(flushes.crashed), sentence)
         return None
 
     def _check_sequences(self, locals_: list[int], mover: Rank) -> str | None:

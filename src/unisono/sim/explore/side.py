@@ -15,10 +15,10 @@ from unisono.core.outbox import Outbox
 from unisono.core.types import Packet, Rank, Slot
 from unisono.core.views import packet_for
 from unisono.sim.explore.case import Stream, Turn
-from unisono.sim.explore.state import Act, Local, Received, Setup, blame, freeze
+from unisono.sim.explore.state import Act, CaseMember, Received, Setup, blame, freeze
 
 BITS = 24
-"""So many bits number the situations of one member: 16 million, more than memory has room for."""
+"""Bits of the number of a situation: one member has at most 16 million, more than memory has room for."""
 MASK = (1 << BITS) - 1
 
 K = TypeVar("K", bound=Hashable)
@@ -138,17 +138,17 @@ class Side:
 
     def start(self) -> int:
         """The situation before the first step."""
-        first = self._number_local(Local(self.setup, self.rank), -1, Input(0, (), False))
+        first = self._number_local(CaseMember(self.setup, self.rank), -1, Input(0, (), False))
         return self._number_situation(first, ((),) * (2 * len(self.setup.ranks)))
 
-    def local(self, number: int) -> Local:
+    def local(self, number: int) -> CaseMember:
         """The member in this local state, made anew."""
         inputs = []
         while number:
             state = self.locals.values[number]
             inputs.append(state.input)
             number = state.before
-        local = Local(self.setup, self.rank)
+        local = CaseMember(self.setup, self.rank)
         for taken in reversed(inputs):
             local.take_turn(taken.casts, self._packets(taken), taken.quiet)
         return local
@@ -219,7 +219,7 @@ class Side:
     def _heads(
         self, streams: Streams, most: int
     ) -> Iterator[tuple[tuple[tuple[Rank, Stream], ...], tuple[tuple[Rank, int], ...], Streams]]:
-        """Every sequence of at most so many packets that can be received next."""
+        """Every sequence of at most `most` packets that can be received next."""
         yield (), (), streams
         if not most:
             return
@@ -258,7 +258,7 @@ class Side:
                 letter = Letter(self.rank, casts, unicasts)
                 yield receiver, self.shared.letters.number(letter, letter)
 
-    def _number_local(self, local: Local, before: int, taken: Input) -> int:
+    def _number_local(self, local: CaseMember, before: int, taken: Input) -> int:
         history = tuple(local.history)
         last = max((place for place, act in enumerate(history, 1) if not act.delivered), default=0)
         numbers = self.shared.history(history), self.shared.history(history[:last])

@@ -1,6 +1,6 @@
 """One member as the explorer drives it, and its state as a value.
 
-`Local` drives the ordering object of production through the turns of `core.member`, and keeps beside it what a member keeps for
+`CaseMember` drives the ordering that ships through the turns of `core.member`, and keeps beside it what a member keeps for
 a view change. `freeze` turns whatever an ordering holds into a value that can be compared and hashed. Two members with equal
 values behave alike for ever, so the explorer needs to follow only one of them. Hence the rule here: to tell apart too much is
 merely slow, to take two different states for one would overlook bugs. So nothing is known about any protocol, and nothing is
@@ -29,7 +29,7 @@ Frozen: TypeAlias = Any
 Received: TypeAlias = tuple[tuple[Rank, Packet], ...]
 
 
-class Fault(Exception):
+class ContractViolation(Exception):
     """An ordering broke its contract. The text says how, in one sentence."""
 
 
@@ -63,7 +63,7 @@ class Setup:
         self._batches: dict[tuple[Rank, int, int], tuple[Batch, ...]] = {}
 
     def batches(self, rank: Rank, first: int, count: int) -> tuple[Batch, ...]:
-        """What so many messages of one turn are cast as: a batch closes where options change. Each is made once, and shared."""
+        """The batches for `count` messages of one turn: a batch closes where options change. Each is made once, and shared."""
         key = (rank, first, count)
         if key not in self._batches:
             made = []
@@ -77,7 +77,7 @@ class Setup:
         return self._batches[key]
 
 
-class Local:
+class CaseMember:
     """One member of a case: its ordering, what it retains for a view change, and what the application saw of it."""
 
     __slots__ = ("armed", "cast", "history", "ordering", "rank", "retained", "setup")
@@ -92,7 +92,7 @@ class Local:
         self.armed = False  # something was received since the last own cast: patience can end
 
     def take_turn(self, casts: int, received: Received, quiet: bool) -> Outbox:
-        """One turn as `Seat.drain` takes it: casts, packets, patience, and the end of the turn. Returns what leaves."""
+        """One turn as `ViewEngine.drain` takes it: casts, packets, patience, and the end of the turn. Returns what leaves."""
         out, ordering, numbered = Outbox(), self.ordering, self.setup.numbered
         if casts:
             for batch in self.setup.batches(self.rank, self.cast, casts):
@@ -154,18 +154,20 @@ def merge(setup: Setup, reports: Mapping[Rank, Report]) -> Cut:
     cut: Cut = setup.order.merge(setup.view, setup.config, dict(items))
     backwards: Cut = setup.order.merge(setup.view, setup.config, dict(items[::-1]))
     if cut != backwards:
-        raise Fault(f"the merge depends on the order of the reports: it gives {cut}, or backwards {backwards}.")
+        raise ContractViolation(
+            f"the merge depends on the order of the reports: it gives {cut}, or backwards {backwards}."
+        )
     return cut
 
 
 def missing(rank: Rank, report: Report, cut: Cut, holders: Sequence[Sequence[Sequence[Packet]]]) -> dict[Slot, Packet]:
-    """What one survivor lacks of the cut, from whoever of the survivors retained it; a payload only for an addressee."""
+    """What one survivor lacks of the cut, as any survivor retained it; a payload only for an addressee."""
     result: dict[Slot, Packet] = {}
     for origin, last in enumerate(cut.wanted):
         for number in range(report.held[origin] + 1, last + 1):
             copies = [held[origin][number - 1] for held in holders if number <= len(held[origin])]
             if not copies:
-                raise Fault(f"the cut wants packet {number} of {NAMES[origin]}, which no survivor holds.")
+                raise ContractViolation(f"the cut wants packet {number} of {NAMES[origin]}, which no survivor holds.")
             whole = [packet for packet in copies if _has_payload(packet)]
             result[origin, number] = packet_for((whole or copies)[0], rank)
     return result
@@ -178,7 +180,7 @@ def _has_payload(packet: Packet) -> bool:
 
 def blame(error: Exception) -> str:
     """An exception inside an ordering as a sentence: what, and where it was raised."""
-    if isinstance(error, Fault):
+    if isinstance(error, ContractViolation):
         return str(error)
     frame = extract_tb(error.__traceback__)[-1]
     text = f": {error}" if str(error) else ""
@@ -212,10 +214,10 @@ def _freeze(thing: Any, seen: dict[int, int]) -> Frozen:
         return (kind, *[_freeze(item, seen) for item in thing])
     if kind is dict:
         return (kind, *[(_freeze(key, seen), _freeze(value, seen)) for key, value in thing.items()])
-    return (kind, *[(name, _freeze(value, seen)) for name, value in _attributes(thing)])
+    return (kind, *[(name, _freeze(value, seen)) for name, value in attributes_of(thing)])
 
 
-def _attributes(thing: object) -> Iterator[tuple[str, object]]:
+def attributes_of(thing: object) -> Iterator[tuple[str, object]]:
     """What a slotted or plain object holds. What keeps its state elsewhere cannot be looked into, and is refused."""
     kind = type(thing)
     slots = _SLOTS.get(kind)

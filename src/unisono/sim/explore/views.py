@@ -1,12 +1,13 @@
 """The explorer of views: every way in which a small group can change its view, with the real membership over real orders.
 
-A **scope** (`explore_views_post.Scope`) says who there is and how often what may happen: casts, crashes, joins, wrong
-suspicions, ticks, and what the network does. The members begin in one view, with nothing under way. Then everything that can happen
-happens at every point, to every member; the search is breadth first, over states that are compared by value. In every state
-the histories are judged (`explore_views_judge`). Where nothing is left to happen but faults and time, there must be a **way to
-rest**: suspicions become right, what is under way arrives, time passes when nothing is. As every run without further faults
-ends in such a state, every one comes to rest. At rest the living are in one view of exactly them, nobody takes part in a
-change, and the histories, as a trace, keep every promise of the order, of virtual synchrony and of merges (P15, P16).
+A **scope** (`views_member.Scope`) says which members there are and how often each thing may happen: casts, crashes, joins,
+wrong suspicions, ticks, and what the network does. The members begin in one view, with nothing under way. Then everything
+that can happen happens at every point, to every member; the search is breadth first, over states that are compared by value.
+In every state the histories are judged (`views_judge`). Where nothing is left to happen but faults and time, there must be a
+**way to rest**: suspicions become right, what is under way arrives, time passes when nothing is. As every run without further
+faults ends in such a state, every one comes to rest. At rest the living members are in one view of exactly them, no view
+change is under way, and the histories, as a trace, keep every promise of the order, of virtual synchrony and of merges (P15,
+P16).
 
 What is covered, within the numbers of a scope:
 
@@ -14,24 +15,24 @@ What is covered, within the numbers of a scope:
   sender to one receiver arrive as they were sent, except for `detours`, in which one overtakes all before it.
 - *Delay* without bound: nothing makes a message arrive, and neither ticks nor suspicions wait for it. So safety is seen under every
   delay. *Loss*: `losses`, one by one, and from there on to rest; with `blackout`, all that is under way is lost in every state
-  at once, and from there on to rest. *Repetition*: `repeats`; besides, who asks again sends again. Of equal messages
-  of one sender under way, one is kept.
+  at once, and from there on to rest. *Repetition*: `repeats`, besides what members themselves send again. Of equal
+  messages of one sender under way, one is kept.
 - *Crashes* at every point, and with them the loss of any suffix of what the victim sent: that may arrive, or never.
 - *Suspicions* at every point: of the dead by anyone and without limit, of the living as often as the scope says.
 - *Time*: a tick brings one member to its next deadline. Clocks of two members are not related, so timeouts happen here
   that no two real clocks would show. Safety must not need clocks.
 
-- *Cuts*: one member's links are down, from any point to any later one, or until all is to come to rest. Control messages between
-  the two sides are lost, packets wait; each side may suspect the other, and suspects nobody whom it hears.
-- *Second lives*: a process crashes and starts again in one step, with its record and without a state. Who meets newcomers may
-  propose without a tick then.
+- *Cuts*: one member's links are down, from any point to any later one, or until all is to come to rest. Control messages
+  between the two sides are lost, packets wait; each side may suspect the other, and no member suspects one that it hears.
+- *Second lives*: a process crashes and starts again in one step, with its record and without a state. A member that meets
+  newcomers may then propose without a tick.
 - *Safe messages*, with acknowledgements that arrive at any time or never; the *primary policy*; and a *state* that is copied in one
-  step (`explore_views_app`).
+  step (`views_app`).
 
-What is not covered: leaving, switching the order, parcels of several pieces, messages to some, the content of states, a merge after
-a cut in more than one schedule for each state, and control messages that a cut delays. Streams between the living are in order and
-reliable, and only the view change forwards what the dead have cast. These are left to the swarms, and so is everything
-beyond the numbers of a scope.
+What is not covered: leaving, switching the order, answers and cuts of several chunks, messages to some, the content of
+states, a merge after a cut in more than one schedule for each state, and control messages that a cut delays. Streams between
+the living are in order and reliable, and only the view change forwards what the dead have cast. These are left to the swarms,
+and so is everything beyond the numbers of a scope.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from time import monotonic
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.types import View
-from unisono.core.wire import Held
-from unisono.sim.explore.views_judge import Judge
-from unisono.sim.explore.views_post import Do, Facts, Scope, Start
-from unisono.sim.explore.views_side import Broken, Chance, Cost, Move, Side, Step, Tables
+from unisono.core.wire import HeldState
+from unisono.sim.explore.views_judge import HistoryJudge
+from unisono.sim.explore.views_member import Do, Facts, Scope, Start
+from unisono.sim.explore.views_side import Action, Cost, Step, StepFailed, StepOutcome, Tables, ViewsSide
 
 State: TypeAlias = tuple[int, ...]
 """By member, the number of its situation; at the end what is left of the budget."""
@@ -64,13 +65,13 @@ BUDGET = (
     "cuts",
     "restarts",
 )
-"""The numbers of a scope, in the order of `Cost`. Behind them a budget says whom a cut keeps apart."""
-NOBODY = -1
+"""The numbers of a scope, in the order of `Cost`. At its end a budget names the member that is cut off."""
+NO_CUT = -1
 REST_TICKS = 200
-"""So many ticks a group may need to come to rest: many times what it takes."""
+"""Maximum number of ticks on a way to rest: many times what a group needs."""
 
 
-class Progress(NamedTuple):
+class ViewsProgress(NamedTuple):
     """How far a search is."""
 
     states: int
@@ -80,7 +81,7 @@ class Progress(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Counterexample:
+class ViewsCounterexample:
     """A shortest way to something wrong."""
 
     steps: tuple[str, ...]
@@ -104,7 +105,7 @@ class ViewsReport:
     ends: int
     """Different traces that were judged."""
     depth: int
-    violation: Counterexample | None
+    violation: ViewsCounterexample | None
     complete: bool
     """Whether every state was visited. False after a violation, or at a limit."""
 
@@ -113,10 +114,10 @@ def explore_views(
     scope: Scope,
     states_max: int | None = None,
     seconds_max: float | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[ViewsProgress], None] | None = None,
 ) -> ViewsReport:
     """Visit every state of the scope, and judge each."""
-    return Search(scope, states_max, seconds_max, progress).run()
+    return ViewsSearch(scope, states_max, seconds_max, progress).run()
 
 
 class _Wrong(Exception):
@@ -128,7 +129,7 @@ class _Wrong(Exception):
         self.steps = tuple(steps)
 
 
-class Search:
+class ViewsSearch:
     """One search. `explore_views` is the way to run it."""
 
     def __init__(
@@ -136,12 +137,12 @@ class Search:
         scope: Scope,
         states_max: int | None = None,
         seconds_max: float | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[ViewsProgress], None] | None = None,
     ) -> None:
         self.scope = scope
         self.tables = Tables(scope)
-        self.sides = [Side(self.tables, number) for number in range(len(scope.ids))]
-        self.judge = Judge(scope, self.tables)
+        self.sides = [ViewsSide(self.tables, number) for number in range(len(scope.ids))]
+        self.judge = HistoryJudge(scope, self.tables)
         self.parents: dict[State, tuple[State, Step | None]] = {}
         self.settled: set[State] = set()  # without their budgets: from here there is a way to rest
         self.transitions = 0
@@ -149,7 +150,7 @@ class Search:
         self._states_max = states_max
         self._ends_at = None if seconds_max is None else monotonic() + seconds_max
         self._progress = progress
-        start: tuple[int, ...] = (*(getattr(scope, name) for name in BUDGET), NOBODY)
+        start: tuple[int, ...] = (*(getattr(scope, name) for name in BUDGET), NO_CUT)
         self._budgets: list[tuple[int, ...]] = [start]
         self._budget_numbers = {start: 0}
         self._spent: dict[tuple[int, Cost], int] = {}
@@ -160,7 +161,7 @@ class Search:
         try:
             complete = self._search()
         except _Wrong as wrong:
-            violation = Counterexample((*self._way_to(wrong.state), *wrong.steps), str(wrong))
+            violation = ViewsCounterexample((*self._way_to(wrong.state), *wrong.steps), str(wrong))
         return ViewsReport(
             len(self.parents),
             self.transitions,
@@ -200,10 +201,10 @@ class Search:
             situation, sends = sides[number].start(Start(self._seeds))
             state = self._put(state, number, situation, sends)
         for _ in range(REST_TICKS * 10):
-            move = self._way(state)
-            if move is None:
+            outcome = self._way(state)
+            if outcome is None:
                 break
-            state = self._put(state, move.step.member, move.situation, move.sends)
+            state = self._put(state, outcome.step.member, outcome.situation, outcome.sends)
         assert self._rests_in(state) is not None, "the first members find each other"
         return state
 
@@ -216,23 +217,23 @@ class Search:
         is_end = True  # nothing more can happen, unless a fault does or time passes
         for number, side in enumerate(sides):
             situation = state[number]
-            for chance in side.chances[situation] or side.find_chances(situation):
+            for action in side.actions[situation] or side.find_actions(situation):
                 left = budget
-                if chance.cost is not FREE or chance.other >= 0:
-                    left = self._pay(state, budget, chance)
+                if action.cost is not FREE or action.other >= 0:
+                    left = self._pay(state, budget, action)
                     if left < 0:
                         continue
-                move = chance.move
-                if move is None:
+                outcome = action.outcome
+                if outcome is None:
                     try:
-                        move = side.seize(situation, chance)
-                    except Broken as broken:
+                        outcome = side.perform(situation, action)
+                    except StepFailed as broken:
                         raise _Wrong(state, [broken.step.tell(self.tables)], str(broken)) from broken
                 self.transitions += 1
                 is_end = is_end and left != budget
                 after = list(state)
-                after[number] = move.situation
-                for to, letter in move.sends:
+                after[number] = outcome.situation
+                for to, letter in outcome.sends:
                     if apart >= 0 and (to == apart) != (number == apart) and self.tables.is_mail(letter):
                         continue
                     other = sides[to]
@@ -242,14 +243,14 @@ class Search:
                 reached = tuple(after)
                 if reached in parents:
                     continue
-                parents[reached] = (state, move.step)
+                parents[reached] = (state, outcome.step)
                 found.append(reached)
-                if move.acted:
-                    self._check(reached, move)
+                if outcome.acted:
+                    self._check(reached, outcome)
                 if blackout:
                     self._lose_all(reached)
                 if len(parents) % PROGRESS_EVERY == 0 and self._progress is not None:
-                    self._progress(Progress(len(parents), self.transitions, self.depth, len(found)))
+                    self._progress(ViewsProgress(len(parents), self.transitions, self.depth, len(found)))
         if self.scope.cuts or self.scope.restarts:
             for reached, step in self._strike(state):
                 self.transitions += 1
@@ -263,7 +264,7 @@ class Search:
         """What happens to a member from outside: a cut and its end, a second life."""
         *amounts, apart = self._budgets[state[-1]]
         if apart >= 0 and self.scope.heals:
-            yield (*state[:-1], self._number_budget((*amounts, NOBODY))), Step(apart, Do.HEAL)
+            yield (*state[:-1], self._number_budget((*amounts, NO_CUT))), Step(apart, Do.HEAL)
         for number in range(self.scope.members) if apart < 0 and amounts[Cost.CUT] else ():
             if self.scope.names[number] not in self.scope.cut_off or self.sides[number].local(state[number]).crashed:
                 continue
@@ -292,15 +293,15 @@ class Search:
             result[to] = self.sides[to].arrive(result[to], letter)
         return tuple(result)
 
-    def _pay(self, state: State, budget: int, chance: Chance) -> int:
-        """What is left of a budget; -1 if the move is not to be had."""
-        cost, do, me = chance.cost, chance.step.do, chance.step.member
-        if chance.other >= 0:
+    def _pay(self, state: State, budget: int, action: Action) -> int:
+        """What is left of a budget; -1 if it does not allow this action."""
+        cost, do, me = action.cost, action.step.do, action.step.member
+        if action.other >= 0:
             apart = self._budgets[budget][-1]
-            is_apart = apart >= 0 and (me == apart) != (chance.other == apart)
-            has_crashed = self.sides[chance.other].local(state[chance.other]).crashed
+            is_apart = apart >= 0 and (me == apart) != (action.other == apart)
+            has_crashed = self.sides[action.other].local(state[action.other]).crashed
             if do is Do.SUSPECT:
-                if has_crashed and self._has_successor(state, chance.other):
+                if has_crashed and self._has_successor(state, action.other):
                     return -1  # its second life speaks for itself
                 if has_crashed or (is_apart and cost is Cost.SUSPICION):
                     cost = Cost.FREE
@@ -313,9 +314,9 @@ class Search:
                 return -1
         if cost is Cost.FREE:
             return budget
-        if cost is Cost.JOIN and not all(  # those who may join are alike: they come in the order of their names
+        if cost is Cost.JOIN and not all(  # members that may join are alike: they come in the order of their names
             self.sides[one].local(state[one]).stored or self.sides[one].local(state[one]).crashed
-            for one in range(chance.step.member)
+            for one in range(action.step.member)
         ):
             return -1
         key = (budget, cost)
@@ -339,7 +340,7 @@ class Search:
         for other, side in enumerate(self.sides):
             facts = side.local(state[other]).facts
             is_near = apart < 0 or (other == apart) == (number == apart)
-            if is_near and facts is not None and facts.holds == Held(mine.view.id) and facts.view == mine.view:
+            if is_near and facts is not None and facts.holds == HeldState(mine.view.id) and facts.view == mine.view:
                 return True
         return False
 
@@ -357,14 +358,14 @@ class Search:
     def _histories(self, state: State) -> list[int]:
         return [side.local(state[number]).history for number, side in enumerate(self.sides)]
 
-    def _check(self, state: State, move: Move) -> None:
-        sentence = self._judge_move(state, move)
+    def _check(self, state: State, outcome: StepOutcome) -> None:
+        sentence = self._judge_step(state, outcome)
         if sentence is not None:
             raise _Wrong(state, (), sentence)
 
-    def _judge_move(self, state: State, move: Move) -> str | None:
-        who = move.step.member
-        for charter in move.installed:
+    def _judge_step(self, state: State, outcome: StepOutcome) -> str | None:
+        who = outcome.step.member
+        for charter in outcome.installed:
             sentence = self.judge.installed(who, charter, self._locals(state)) or self.judge.begins(who, charter)
             if sentence is not None:
                 return sentence
@@ -389,25 +390,25 @@ class Search:
         while state not in self.settled:
             way.append(state)
             try:
-                move = self._way(state)
-            except Broken as broken:
+                outcome = self._way(state)
+            except StepFailed as broken:
                 steps.append(broken.step)
                 raise wrong(str(broken)) from broken
-            if move is None:
+            if outcome is None:
                 sentence = self._judge_rest(state)
                 if sentence is not None:
                     raise wrong(sentence)
                 break
-            steps.append(move.step)
-            ticks += move.step.do is Do.TICK
-            state = self._put(state, move.step.member, move.situation, move.sends)
-            if move.acted and (sentence := self._judge_move(state, move)) is not None:
+            steps.append(outcome.step)
+            ticks += outcome.step.do is Do.TICK
+            state = self._put(state, outcome.step.member, outcome.situation, outcome.sends)
+            if outcome.acted and (sentence := self._judge_step(state, outcome)) is not None:
                 raise wrong(sentence)
             if ticks > REST_TICKS or len(way) > REST_TICKS * 20:
                 raise wrong(f"P22: after {ticks} ticks without a fault there is still no common view.")
         self.settled.update(way)
 
-    def _way(self, state: State) -> Move | None:
+    def _way(self, state: State) -> StepOutcome | None:
         """The next step towards rest; None: this is rest. It depends on nothing but the state."""
         living = [(number, side, side.local(state[number])) for number, side in enumerate(self.sides)]
         here = [(number, side, local.facts) for number, side, local in living if local.facts is not None]
@@ -429,7 +430,7 @@ class Search:
         for number, side, facts in here:
             if facts.quiet:
                 return side.move(state[number], Do.QUIET)
-            if facts.is_waiting and facts.is_primary and self._has_donor(state, number, NOBODY):
+            if facts.is_waiting and facts.is_primary and self._has_donor(state, number, NO_CUT):
                 return side.move(state[number], Do.ADOPT)
         if self._rests_in(state) is not None:
             return None

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from unisono.core.events import Entered
 from unisono.core.membership import carry, is_carried
 from unisono.core.types import Batch, Marker, MemberId, Transition, View, ViewId
-from unisono.core.wire import Charter, Held
+from unisono.core.wire import Charter, HeldState
 
 
 class ShownBatch(NamedTuple):
@@ -38,15 +38,15 @@ class TookState(NamedTuple):
 ShownAct: TypeAlias = ShownBatch | Transition | ShownView | TookState
 
 
-class Application:
-    """See the module's text."""
+class ModelApplication:
+    """One application of the model: what it is shown, and which state it holds."""
 
     def __init__(self, member: MemberId, has_state: bool, is_partitionable: bool) -> None:
         self._id = member
         self._has_state = has_state
         self._is_partitionable = is_partitionable
         self.is_waiting = has_state
-        self.holds: Held | None = None
+        self.holds: HeldState | None = None
         """The state of a primary that it has."""
         self._shown: View | None = None
         self._along: tuple[MemberId, ...] = ()

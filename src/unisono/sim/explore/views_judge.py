@@ -1,14 +1,14 @@
 """What the explorer of views asks of every state and of every end.
 
-In every state, of every two members whose histories have not been compared before: whoever installed one view lists the same
-members and merged parts, and whoever came into it from one view with one cut names the same transitional set and
-has delivered the same set there (P11, P14, P15). Of each member alone: it is in its views, their numbers rise, nothing is
-delivered twice, and what is delivered is of that view (P2, P3, P11, P12). And, when somebody installs a view: whoever it
-says came along has closed with that cut, or is further (I3 of `core.membership`); a primary that follows another begins with
-the state of one, if there are states (P29).
+In every state, each two histories that were not compared before. Two members that installed one view list the same members
+and merged parts; if they came into it from one view with one cut, they name the same transitional set and have delivered the
+same set there (P11, P14, P15). Of each member alone: it is in its views, their numbers rise, nothing is delivered twice, and
+what is delivered is of that view (P2, P3, P11, P12). When a member installs a view, each member that the view's parts name
+has closed with that part's cut, or is further (I3 of `core.membership`); a primary that follows another begins with a state,
+if there are states (P29).
 
-The same is asked of what applications are shown: a Transition before every view but the first, behind everything that was delivered
-before the member blocked; sets that follow from `together`; and whoever name each other there were shown the same (P25).
+The same is asked of what applications are shown: a Transition before every view but the first, after everything that was delivered
+before the member blocked; sets that follow from `together`; and two members that name each other there were shown the same (P25).
 
 An end is a state from which everything healed. There the histories are written down as a trace and judged by the checkers of
 `trace.checks`, as any run is.
@@ -23,7 +23,7 @@ from unisono.core.outbox import NoteKind
 from unisono.core.types import MemberId, Transition, View, ViewId
 from unisono.core.wire import Charter
 from unisono.sim.explore.views_app import ShownBatch, ShownView, TookState
-from unisono.sim.explore.views_post import Act, Facts, HistoryAct, Scope
+from unisono.sim.explore.views_member import Facts, HistoryAct, MemberAct, Scope
 from unisono.sim.explore.views_side import Tables
 from unisono.trace.checks import judge
 from unisono.trace.promises import promises
@@ -31,8 +31,8 @@ from unisono.trace.recorder import Recorder
 from unisono.trace.sinks import MemorySink
 
 
-class Stay(NamedTuple):
-    """A member's time in one view, as far as its history goes."""
+class Installation(NamedTuple):
+    """One member installs one view: which view, and what it brings along from the last one."""
 
     view: ViewId
     members: tuple[MemberId, ...]
@@ -50,14 +50,14 @@ class Passage(NamedTuple):
     is_complete: bool  # none of that came inside a state
 
 
-class Judge:
+class HistoryJudge:
     """Judges the histories of one scope; each, each pair and each end once."""
 
     def __init__(self, scope: Scope, tables: Tables) -> None:
         self._scope = scope
         self._names = scope.names
         self._tables = tables
-        self._stays: dict[tuple[int, int], list[Stay]] = {}
+        self._installations: dict[tuple[int, int], list[Installation]] = {}
         self._passages: dict[tuple[int, int], dict[tuple[ViewId, ViewId], Passage]] = {}
         self._agreeing: set[tuple[int, int, int, int]] = set()
         self._ends: dict[tuple[tuple[int, bool], ...], str | None] = {}
@@ -72,7 +72,7 @@ class Judge:
     def compare(self, mover: int, histories: Sequence[int]) -> str | None:
         """What is wrong between one member, whose history has grown, and the others."""
         key = (mover, histories[mover])
-        if key not in self._stays:
+        if key not in self._installations:
             acts = self._tables.acts(histories[mover])
             sentence = self._look(mover, histories[mover], acts) or self._look_shown(mover, histories[mover], acts)
             if sentence is not None:
@@ -80,7 +80,9 @@ class Judge:
         for other, history in enumerate(histories):
             pair = (*key, other, history)
             if other != mover and pair not in self._agreeing:
-                sentence = self._clash(mover, self._stays[key], other, self._stays.get((other, history), []))
+                sentence = self._clash(
+                    mover, self._installations[key], other, self._installations.get((other, history), [])
+                )
                 theirs = self._passages.get((other, history), {})
                 sentence = sentence or self._clash_shown(mover, self._passages[key], other, theirs)
                 if sentence is not None:
@@ -89,25 +91,25 @@ class Judge:
         return None
 
     def _look(self, number: int, history: int, acts: Sequence[HistoryAct]) -> str | None:
-        """Check one history alone, and remember its stays."""
+        """Check one history alone, and remember its installations."""
         me, who = self._scope.ids[number], self._names[number]
-        stays: list[Stay] = []
+        installations: list[Installation] = []
         ever: set[tuple[MemberId, int]] = set()
         here: set[tuple[MemberId, int]] = set()
         members: tuple[MemberId, ...] = ()
         for act in acts:
-            if not isinstance(act, Act):
+            if not isinstance(act, MemberAct):
                 continue
             if act.view is not None:
                 rest = dict(act.attributes)
                 members, view = act.view.members, act.view.id
                 if me not in members:
                     return f"P11: {who} installed view {view}, which it is not in."
-                if stays and stays[-1].view.number >= view.number:
-                    return f"P12: {who} installed view {view} after {stays[-1].view}."
+                if installations and installations[-1].view.number >= view.number:
+                    return f"P12: {who} installed view {view} after {installations[-1].view}."
                 came = (rest.get("previous_view"), rest.get("cut"))
                 parts, along = rest.get("parts", ()), rest.get("transitional", ())
-                stays.append(Stay(view, members, parts, came, along, frozenset(here)))
+                installations.append(Installation(view, members, parts, came, along, frozenset(here)))
                 here = set()
             elif act.batch is not None and act.kind is NoteKind.DELIVER:
                 for index in range(act.batch.first, act.batch.first + act.batch.count):
@@ -116,7 +118,7 @@ class Judge:
                         return f"P2: {who} delivered {name[0]}:{index} twice."
                     ever.add(name)
                     here.add(name)
-        self._stays[number, history] = stays
+        self._installations[number, history] = installations
         return None
 
     def _look_shown(self, number: int, history: int, acts: Sequence[HistoryAct]) -> str | None:
@@ -130,7 +132,7 @@ class Judge:
         return None
 
     def installed(self, who: int, charter: Charter, facts: Sequence[Facts | None]) -> str | None:
-        """I3: whoever is named as coming along has closed with that cut, or is further."""
+        """I3: each member that a part names has closed with the part's cut, or is further."""
         for part in charter.parts:
             for number, fact in enumerate(facts):
                 if fact is None or fact.view is None or fact.view.id != part.view or number == who:
@@ -145,10 +147,10 @@ class Judge:
         return None
 
     def begins(self, who: int, charter: Charter) -> str | None:
-        """P29: a primary that follows another begins with somebody's state."""
+        """P29: a primary that follows another begins with a state that some member carries into it."""
         if not self._scope.has_state or not charter.primary or not charter.supersedes or charter.holders:
             return None
-        return f"P29: {self._names[who]} installed primary {charter.id}, into which nobody carries a state."
+        return f"P29: {self._names[who]} installed primary {charter.id}, into which no member carries a state."
 
     # At an end.
 
@@ -180,23 +182,23 @@ class Judge:
         worst = [violation for violation in verdict.violations if violation.property in verdict.weakest]
         return str(worst[0]) if worst else None
 
-    def _clash(self, one: int, ones: Sequence[Stay], other: int, others: Sequence[Stay]) -> str | None:
-        theirs = {stay.view: stay for stay in others}
+    def _clash(self, one: int, ones: Sequence[Installation], other: int, others: Sequence[Installation]) -> str | None:
+        theirs = {yours.view: yours for yours in others}
         for mine in ones:
-            stay = theirs.get(mine.view)
-            if stay is None:
+            yours = theirs.get(mine.view)
+            if yours is None:
                 continue
             who = f"{self._names[one]} and {self._names[other]}"
-            if (mine.members, mine.parts) != (stay.members, stay.parts):
+            if (mine.members, mine.parts) != (yours.members, yours.parts):
                 return f"P11: {who} installed view {mine.view} with different members or parts."
-            if mine.came[0] is None or mine.came != stay.came:
+            if mine.came[0] is None or mine.came != yours.came:
                 continue
-            if mine.along != stay.along:
+            if mine.along != yours.along:
                 return (
                     f"P15: {who} came from {mine.came[0]} into view {mine.view}, and name different transitional sets."
                 )
-            if mine.before != stay.before:
-                odd = min(mine.before ^ stay.before)
+            if mine.before != yours.before:
+                odd = min(mine.before ^ yours.before)
                 has = self._names[one] if odd in mine.before else self._names[other]
                 return (
                     f"P14: {who} came from {mine.came[0]} into view {mine.view} together, "
@@ -240,7 +242,7 @@ class _Shown:
         self._is_restored = False  # it has taken a state over, and the view that this is of comes next
 
     def take(self, act: HistoryAct) -> str | None:
-        if isinstance(act, Act):
+        if isinstance(act, MemberAct):
             self._note(act)
         elif isinstance(act, ShownBatch):
             assert self._view is not None
@@ -254,7 +256,7 @@ class _Shown:
             return self._take_view(act)
         return None
 
-    def _note(self, act: Act) -> None:
+    def _note(self, act: MemberAct) -> None:
         if act.view is not None:
             self._installed, self._is_blocked = act.view, False
         elif act.kind is NoteKind.BLOCK:
@@ -296,7 +298,7 @@ class _Shown:
 
 
 def _record(recorder: Recorder, act: HistoryAct) -> None:
-    if isinstance(act, Act):
+    if isinstance(act, MemberAct):
         recorder.turn(0, [act.note()])
     elif isinstance(act, ShownBatch):
         recorder.show_batch(act.batch)

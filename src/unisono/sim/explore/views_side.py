@@ -1,8 +1,8 @@
-"""Everything that can become of one member of a scope: its local states, its situations, and the moves between them.
+"""Everything that can become of one member of a scope: its local states, its situations, and the steps between them.
 
-A **local state** is a post with its history. A **situation** is a local state and what is on its way to that member: control
-messages, in no order and each once, and streams of packets, in order. Both are numbered as they are met, and a turn is
-run once for each local state and input.
+A **local state** is a model member with its history. A **situation** is a local state and what is on its way to that member:
+control messages, in no order and each once, and streams of packets, in order. Both are numbered as they are met, and a turn
+is run once for each local state and input.
 
 What can have no effect any more is not kept on its way: anything to a member that has crashed or not joined yet, and
 packets of a view that their receiver has left behind or blocked.
@@ -16,9 +16,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.types import Packet, ViewId
 from unisono.core.wire import Charter
+from unisono.core.wire.control import ANSWER, CUT, Chunk
 from unisono.sim.explore.side import Table
 from unisono.sim.explore.state import blame, freeze
-from unisono.sim.explore.views_post import (
+from unisono.sim.explore.views_member import (
     ACKS,
     SEEDS,
     Do,
@@ -26,16 +27,16 @@ from unisono.sim.explore.views_post import (
     HistoryAct,
     Letter,
     Mail,
+    ModelMember,
     Parcel,
-    Post,
     Scope,
-    Shelf,
+    Snapshots,
     Start,
 )
 
 
 class Cost(IntEnum):
-    """What a move takes from the budget of a scope; FREE takes nothing."""
+    """Which number of the scope's budget an action uses up; FREE uses none."""
 
     FREE = -1
     CAST = 0
@@ -84,8 +85,8 @@ _PLAIN_STEPS = {
 }
 
 
-class Move(NamedTuple):
-    """A step from a situation: where it leads, and what it sends to whom."""
+class StepOutcome(NamedTuple):
+    """What a step leads to: the situation after it, and what it sends to whom."""
 
     situation: int
     sends: tuple[tuple[int, int], ...]
@@ -94,26 +95,26 @@ class Move(NamedTuple):
     acted: bool  # the history grew
 
 
-class Chance:
-    """A move that may be possible in a situation. It is made only if somebody can pay for it."""
+class Action:
+    """A step that may be possible in a situation. It is performed only if the budget of the state allows it."""
 
-    __slots__ = ("cost", "move", "other", "step")
+    __slots__ = ("cost", "other", "outcome", "step")
 
     def __init__(self, cost: Cost, step: Step, other: int = -1) -> None:
         self.cost = cost
         self.step = step
         self.other = other  # whether it is possible depends on this member, or on all if it is this one; -1: on none
-        self.move: Move | None = None
+        self.outcome: StepOutcome | None = None
 
 
-class Local(NamedTuple):
+class ModelState(NamedTuple):
     """What is remembered of a local state."""
 
-    stored: Post | None  # None: not there, before joining or after a crash
+    stored: ModelMember | None  # None: not there, before joining or after a crash
     facts: Facts | None
     history: int
     crashed: bool
-    record: bytes | None = None  # of one that has crashed, for its second life
+    record: bytes | None = None  # of a member that has crashed, for its second life
 
 
 Links: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]
@@ -122,8 +123,8 @@ Streams: TypeAlias = tuple[tuple[tuple[int, ViewId, int], tuple[int, ...]], ...]
 """By sender, view and kind of stream: the letters in it, in order."""
 
 
-class Locals(Table[tuple[bytes | None, int, bool], Local]):
-    """Local states by digest (of one that has crashed: its record), history, and whether it has."""
+class ModelStates(Table[tuple[bytes | None, int, bool], ModelState]):
+    """Local states by digest (of a crashed member: its record), history, and whether it has crashed."""
 
     __slots__ = ()
 
@@ -137,7 +138,7 @@ class Situation(NamedTuple):
     streams: Streams
 
 
-class Broken(Exception):
+class StepFailed(Exception):
     """A member raised an exception in this step. The text is the sentence on it."""
 
     def __init__(self, step: Step, sentence: str) -> None:
@@ -150,7 +151,7 @@ class Tables:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.shelf = Shelf(scope)
+        self.snapshots = Snapshots(scope)
         self.letters: Table[Any, Letter] = Table()
         self.histories: Table[tuple[int, Any], tuple[int, HistoryAct | None]] = Table()
         self.nothing = self.histories.number((-1, None), (-1, None))
@@ -179,51 +180,51 @@ class Tables:
         return result[::-1]
 
 
-class Side:
+class ViewsSide:
     """One member's side of the search."""
 
     def __init__(self, tables: Tables, number: int) -> None:
         self.tables = tables
         self.number = number
-        self.locals: Locals = Locals()
+        self.locals: ModelStates = ModelStates()
         self.situations: Table[Situation, Situation] = Table()
-        self.chances: list[list[Chance] | None] = []
+        self.actions: list[list[Action] | None] = []
         self.arrivals: dict[tuple[int, int], int] = {}  # by situation and letter
         self._bare: dict[int, int] = {}  # by situation: the one without mail
         self._results: dict[
             tuple[int, Do, Any], tuple[int, tuple[tuple[int, int], ...], tuple[Charter, ...], bool]
         ] = {}
-        absent = self.locals.number((None, tables.nothing, False), Local(None, None, tables.nothing, False))
+        absent = self.locals.number((None, tables.nothing, False), ModelState(None, None, tables.nothing, False))
         self.absent = self._situate(absent, (), ())
 
     # Asked by the search.
 
-    def local(self, situation: int) -> Local:
+    def local(self, situation: int) -> ModelState:
         return self.locals.values[self.situations.values[situation].local]
 
-    def find_chances(self, number: int) -> list[Chance]:
+    def find_actions(self, number: int) -> list[Action]:
         """All that may happen to this member in a situation, found once."""
-        chances = self.chances[number]
-        if chances is None:
-            chances = self.chances[number] = list(self._chances(number))
-        return chances
+        actions = self.actions[number]
+        if actions is None:
+            actions = self.actions[number] = list(self._actions(number))
+        return actions
 
-    def seize(self, situation: int, chance: Chance) -> Move:
-        """The move that a chance stands for, made once."""
-        if chance.move is None:
-            step = chance.step
+    def perform(self, situation: int, action: Action) -> StepOutcome:
+        """What an action leads to; it is performed once."""
+        if action.outcome is None:
+            step = action.step
             if step.do is None:
-                chance.move = self.crash(situation)
+                action.outcome = self.crash(situation)
             elif step.do is Do.LOSE:
                 assert step.what is not None
-                chance.move = Move(self.lose(situation, step.what), (), step, (), False)
+                action.outcome = StepOutcome(self.lose(situation, step.what), (), step, (), False)
             else:
-                chance.move = self.move(situation, step.do, step.what)
-                if chance.cost is Cost.REPEAT:
+                action.outcome = self.move(situation, step.do, step.what)
+                if action.cost is Cost.REPEAT:
                     assert step.what is not None
-                    kept = self.arrive(chance.move.situation, step.what)
-                    chance.move = chance.move._replace(situation=kept)
-        return chance.move
+                    kept = self.arrive(action.outcome.situation, step.what)
+                    action.outcome = action.outcome._replace(situation=kept)
+        return action.outcome
 
     def arrive(self, situation: int, letter: int) -> int:
         """The situation after something was sent to this member."""
@@ -244,7 +245,7 @@ class Side:
         return reached
 
     def start(self, start: Start) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """The situation of one that has just joined, and what it sends."""
+        """The situation of a member that has just joined, and what it sends."""
         local, sends, _, _ = self._take(self.situations.values[self.absent].local, Do.JOIN, start, start)
         return self._situate(local, (), ()), sends
 
@@ -266,8 +267,8 @@ class Side:
             bare = self._bare[situation] = self._situate(local, (), streams)
         return bare
 
-    def move(self, situation: int, do: Do, what: int | None = None) -> Move:
-        """One move, whatever the budget says."""
+    def move(self, situation: int, do: Do, what: int | None = None) -> StepOutcome:
+        """Take one step, whatever the budget says."""
         local, mail, streams = self.situations.values[situation]
         argument: Any = what
         if do is Do.RECEIVE:
@@ -287,49 +288,49 @@ class Side:
         try:
             reached, sends, installed, acted = self._take(local, do, argument, what)
         except Exception as error:
-            raise Broken(step, blame(error)) from error
-        return Move(self._situate(reached, mail, streams), sends, step, installed, acted)
+            raise StepFailed(step, blame(error)) from error
+        return StepOutcome(self._situate(reached, mail, streams), sends, step, installed, acted)
 
-    def crash(self, situation: int) -> Move:
+    def crash(self, situation: int) -> StepOutcome:
         local = self.local(situation)
         history, record = local.history, None if local.stored is None else local.stored.record
-        dead = self.locals.number((record, history, True), Local(None, None, history, True, record))
-        return Move(self._situate(dead, (), ()), (), Step(self.number, None), (), False)
+        dead = self.locals.number((record, history, True), ModelState(None, None, history, True, record))
+        return StepOutcome(self._situate(dead, (), ()), (), Step(self.number, None), (), False)
 
     # What may happen in one situation.
 
-    def _chances(self, number: int) -> Iterator[Chance]:
+    def _actions(self, number: int) -> Iterator[Action]:
         situation, me = self.situations.values[number], self.number
         local = self.locals.values[situation.local]
         facts, scope = local.facts, self.tables.scope
         if facts is None:
             if not local.crashed and scope.former_life(me) is None:
-                yield Chance(Cost.JOIN, Step(me, Do.JOIN))
+                yield Action(Cost.JOIN, Step(me, Do.JOIN))
             return
         for _, letters in situation.mail:
             for letter in letters:
-                yield Chance(Cost.FREE if letter == letters[0] else Cost.DETOUR, Step(me, Do.RECEIVE, letter))
-            yield Chance(Cost.LOSS, Step(me, Do.LOSE, letters[0]))
-            yield Chance(Cost.REPEAT, Step(me, Do.RECEIVE, letters[0]))
+                yield Action(Cost.FREE if letter == letters[0] else Cost.DETOUR, Step(me, Do.RECEIVE, letter))
+            yield Action(Cost.LOSS, Step(me, Do.LOSE, letters[0]))
+            yield Action(Cost.REPEAT, Step(me, Do.RECEIVE, letters[0]))
         for letter in self.heads(number):
             sender = self.tables.letters.values[letter].sender if scope.cuts else -1
-            yield Chance(Cost.FREE, Step(me, Do.TAKE, letter), sender)
+            yield Action(Cost.FREE, Step(me, Do.TAKE, letter), sender)
         if facts.quiet:
-            yield Chance(Cost.FREE, Step(me, Do.QUIET))
+            yield Action(Cost.FREE, Step(me, Do.QUIET))
         if facts.view is not None and facts.is_primary:
-            yield Chance(Cost.CAST, Step(me, Do.CAST))
+            yield Action(Cost.CAST, Step(me, Do.CAST))
         for other, member in enumerate(scope.ids):
             if member.address != scope.ids[me].address and other not in facts.suspects:
                 known = facts.view is not None and member in facts.view.members
-                yield Chance(Cost.SUSPICION if known else Cost.FREE, Step(me, Do.SUSPECT, other), other)
+                yield Action(Cost.SUSPICION if known else Cost.FREE, Step(me, Do.SUSPECT, other), other)
         if facts.is_waiting and facts.is_primary and not facts.blocked:
-            yield Chance(Cost.FREE, Step(me, Do.ADOPT), me)
+            yield Action(Cost.FREE, Step(me, Do.ADOPT), me)
         if facts.is_due:
             is_free = (
                 scope.restarts and facts.is_gathering
             )  # a second life is to come to a view while others are cut off
-            yield Chance(Cost.FREE if is_free else Cost.TICK, Step(me, Do.TICK))
-        yield Chance(Cost.CRASH, Step(me, None))
+            yield Action(Cost.FREE if is_free else Cost.TICK, Step(me, Do.TICK))
+        yield Action(Cost.CRASH, Step(me, None))
 
     def heads(self, situation: int) -> list[int]:
         """The packets that can be taken in now: the first of each stream of the view that is installed."""
@@ -346,19 +347,19 @@ class Side:
         known = self._results.get((number, do, key))
         if known is not None:
             return known
-        tables, shelf = self.tables, self.tables.shelf
+        tables, snapshots = self.tables, self.tables.snapshots
         local = self.locals.values[number]
         if local.stored is None:
-            post = Post(tables.scope, self.number, argument.record)
-            shelf.admit(post)
+            member = ModelMember(tables.scope, self.number, argument.record)
+            snapshots.admit(member)
         else:
-            post = shelf.copy(local.stored)
-        turn = post.take(do, argument)
+            member = snapshots.copy(local.stored)
+        turn = member.take(do, argument)
         history = tables.history(local.history, turn.acts)
-        name = (shelf.digest(post), history, False)
+        name = (snapshots.digest(member), history, False)
         after = self.locals.find(name)
         if after is None:
-            after = self.locals.number(name, Local(post, post.facts(), history, False))
+            after = self.locals.number(name, ModelState(member, member.facts(), history, False))
         sends = tuple((to, tables.letter(letter)) for to, letter in turn.sends)
         result = (after, sends, turn.installed, bool(turn.acts))
         self._results[number, do, key] = result
@@ -378,8 +379,8 @@ class Side:
             streams = tuple(one for one in streams if one[0][1] > current or (one[0][1] == current and not blocked))
         situation = Situation(local, mail, streams)
         number = self.situations.number(situation, situation)
-        if number == len(self.chances):
-            self.chances.append(None)
+        if number == len(self.actions):
+            self.actions.append(None)
         return number
 
 
@@ -405,8 +406,8 @@ def _in_words(letter: Letter, names: tuple[str, ...]) -> str:
     message = letter.message
     ballot = getattr(message, "ballot", None)
     name = type(message).__name__
-    if name == "Piece":
-        name = {0: "the answer", 1: "the cut"}.get(message.topic, "packets")  # type: ignore[union-attr]
+    if isinstance(message, Chunk):
+        name = {ANSWER: "the answer", CUT: "the cut"}.get(message.topic, "packets")
     return f"{name}{f' of {ballot}' if ballot else ''} from {sender}"
 
 

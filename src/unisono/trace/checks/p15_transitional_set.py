@@ -2,7 +2,7 @@
 
 Let p install V' with `previous_view` V. Its transitional set is the set of all members q of V' whose own VIEW row for V' has
 the same `previous_view` and the same `attributes.cut`. The cut is the id of the cut that closed V: a partition in mid-flush
-can close one view twice, and then each part is its own transitional set; where it is absent, all who came from V came
+can close one view twice, and then each part is its own transitional set; where it is absent, all that came from V came
 together, and so did members that name the same set. Who came from nowhere (no previous view) has no transitional set, or
 itself alone. Besides, `previous_view` is the view that p installed last.
 

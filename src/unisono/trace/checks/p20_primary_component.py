@@ -7,7 +7,7 @@ by a member without a trace, or by none. The **predecessor** is the first of the
 installed as primary. A primary whose superseded views were all confirmed and never installed is a beginning of the chain, like one
 that supersedes nothing: the first primary of all may be confirmed by some and then come to nothing.
 
-- All who install a view say the same: primary or not, and after which.
+- All members that install a view say the same: primary or not, and after which.
 - At most one primary has no predecessor. (Where a life of the run is not whole, its views may be missing, so one that
   supersedes something is not asked for its predecessor.)
 - Every other one's predecessor has a lower number.

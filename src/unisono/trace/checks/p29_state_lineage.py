@@ -4,7 +4,7 @@ The VIEW row of a primary names in `attributes.state` the part that carries the 
 that came from that view with that cut); there is none if the state is the first. `attributes.holds` says whether this member
 has that state.
 
-- All who install a primary name the same `state`.
+- All members that install a primary name the same `state`.
 - Let P be the predecessor: the first of `previous_primary` that any life in the trace installed as primary. The named part comes
   from P, or a member in it has the state of P; and a member of it holds the state. If a member of P never installed it, nothing
   safe was delivered in P before its Transition: then the predecessor of P will do, and if P was the first, none is needed.

@@ -1,6 +1,6 @@
 """One member as the explorer of views drives it: a real membership over a real engine, and its state as a value.
 
-Time is taken out. A **post** has a clock of its own, which stands still until a tick moves it to that membership's next
+Time is taken out. A model member has a clock of its own, which stands still until a tick moves it to that membership's next
 deadline; so between two inputs any or no time may have passed, and no two clocks are related. Settings count waits in units so
 small that a few ticks lead through all of them (`PATIENCE`).
 """
@@ -21,15 +21,15 @@ from unisono.core.config import Config
 from unisono.core.errors import Misuse, PeerFault
 from unisono.core.membership import Installed, Membership, MembershipSettings, Policy
 from unisono.core.ordering import AnyOrdering
-from unisono.core.outbox import EngineEffects, Note, NoteKind
+from unisono.core.outbox import Note, NoteKind
 from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Packet, View, ViewId
 from unisono.core.views import Phase, ViewEngine, packet_for
-from unisono.core.wire import Charter, Codec, ControlCodec, Held
+from unisono.core.wire import Charter, Codec, ControlCodec, HeldState
 from unisono.core.wire.control import Control
 from unisono.orders.registry import ORDERS
 from unisono.sim.explore.case import NAMES
-from unisono.sim.explore.state import _attributes
-from unisono.sim.explore.views_app import Application, ShownAct
+from unisono.sim.explore.state import attributes_of
+from unisono.sim.explore.views_app import ModelApplication, ShownAct
 from unisono.trace.promises import promises
 
 PATIENCE = MembershipSettings(
@@ -52,32 +52,32 @@ SOON_NS = 100
 """What is due sooner belongs to a view change; later than that, members only greet strangers once more."""
 
 SEEDS = ("a",)
-"""Whom a joiner knows. If that one has crashed, it hears of the others before all comes to rest."""
+"""The addresses that a joiner knows. If the member there has crashed, the joiner hears of the others before all comes to rest."""
 
 
-class Shared(dict[str, Any]):
-    """A dict that all posts share."""
+class SharedDict(dict[str, Any]):
+    """A dict that all members of one search share; copies and digests leave it out."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What is explored: who there is, and how often each thing may happen, at any point, to any member."""
+    """What is explored: which members there are, and how often each thing may happen, at any point, to any member."""
 
     order: str = "fifo"
     members: int = 3
-    """Who are in the first view."""
+    """Number of members in the first view."""
     casts: int = 1
     crashes: int = 1
     joins: int = 1
-    """How many others join, one after the other."""
+    """Number of other members that join, one after the other."""
     suspicions: int = 0
-    """How often a member suspects another that lives. Whoever has crashed may be suspected besides, by anyone."""
+    """How often a member suspects another that lives. A crashed member may be suspected besides, by any other."""
     ticks: int = 1
     """How often time passes for some member, up to its next deadline, while other things can still happen."""
     detours: int = 0
     """How often a control message overtakes an earlier one of the same sender to the same member."""
     losses: int = 0
-    """How many control messages are lost, one by one."""
+    """Number of control messages that are lost, one by one."""
     blackout: bool = False
     """Whether in every state, besides, all control messages that are under way are lost at once."""
     repeats: int = 0
@@ -87,7 +87,7 @@ class Scope:
     restarts: int = 0
     """How often a process crashes and starts again at once, with its record and without a state."""
     cut_off: str = NAMES
-    """Who may be cut off."""
+    """Names of the members that may be cut off."""
     heals: bool = True
     """Whether a cut ends at any point; otherwise only when all is to come to rest."""
     safe: bool = False
@@ -95,13 +95,13 @@ class Scope:
     primary: bool = False
     """Whether the primary policy holds."""
     has_state: bool = False
-    """Whether applications have a state, as simple as `explore_views_app` makes it."""
+    """Whether applications have a state, as simple as `views_app` makes it."""
     kind: type[Membership] = Membership
     engine: type[ViewEngine] = ViewEngine
-    orders: Mapping[str, type[AnyOrdering]] = field(default_factory=lambda: Shared(ORDERS))
+    orders: Mapping[str, type[AnyOrdering]] = field(default_factory=lambda: SharedDict(ORDERS))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "orders", Shared(self.orders))
+        object.__setattr__(self, "orders", SharedDict(self.orders))
         if self.order not in self.orders:
             raise Misuse(f"there is no order {self.order!r}: choose among {', '.join(self.orders)}.")
         if not 2 <= self.members <= 4 or not 0 <= self.joins <= 2:
@@ -153,7 +153,7 @@ def _settings(members: int, primary: bool, has_state: bool) -> MembershipSetting
     return replace(PATIENCE, policy=Policy.PRIMARY, peers=peers, has_state=has_state)
 
 
-class Act(NamedTuple):
+class MemberAct(NamedTuple):
     """What a member's history consists of: it cast a batch, delivered one, blocked, or installed a view."""
 
     kind: NoteKind
@@ -165,7 +165,7 @@ class Act(NamedTuple):
         return Note(self.kind, self.batch, None, self.view, dict(self.attributes) or None)
 
 
-HistoryAct: TypeAlias = Act | ShownAct
+HistoryAct: TypeAlias = MemberAct | ShownAct
 """What happened in a member, or what its application was shown."""
 KEPT = frozenset({NoteKind.CAST, NoteKind.DELIVER, NoteKind.BLOCK, NoteKind.VIEW, NoteKind.VOTE, NoteKind.DECIDE})
 
@@ -180,7 +180,7 @@ def kept(order: str, safe: bool) -> frozenset[NoteKind]:
 
 
 class Do(StrEnum):
-    """The inputs of a post."""
+    """The inputs of a model member, and what happens to it from outside."""
 
     RECEIVE = "receive"
     TAKE = "take"
@@ -233,8 +233,8 @@ class Taken(NamedTuple):
 Letter: TypeAlias = Mail | Parcel
 
 
-class Turn(NamedTuple):
-    """What one turn of a post brought about."""
+class TurnResult(NamedTuple):
+    """What one turn of a model member brought about."""
 
     sends: tuple[tuple[int, Letter], ...]
     acts: tuple[HistoryAct, ...]
@@ -256,11 +256,11 @@ class Facts(NamedTuple):
     is_gathering: bool  # it has met newcomers, and is about to propose a view with them
     is_primary: bool
     is_waiting: bool  # its application has no state
-    holds: Held | None  # the state of a primary that it has
+    holds: HeldState | None  # the state of a primary that it has
 
 
-class Post:
-    """One member of a scope."""
+class ModelMember:
+    """One member of a scope: what it ships with, under a clock that stands still."""
 
     def __init__(self, scope: Scope, number: int, record: bytes | None = None) -> None:
         self.scope = scope
@@ -270,13 +270,13 @@ class Post:
         self.membership = scope.kind(
             scope.ids[number], self.engine, scope.orders, scope.order, scope.config, scope.settings, record
         )
-        self.application = Application(scope.ids[number], scope.has_state, not scope.primary)
+        self.application = ModelApplication(scope.ids[number], scope.has_state, not scope.primary)
         self.taken: list[list[int]] = []  # by rank: how many packets of each origin it is known to have taken in
         self.told = Taken(())  # to the others, of that
         self.casts = 0
         self.knows_all = number < scope.members
 
-    def take(self, do: Do, what: Any = None) -> Turn:
+    def take(self, do: Do, what: Any = None) -> TurnResult:
         """One turn: an input, and all that follows from it."""
         membership, engine = self.membership, self.engine
         now = membership.now
@@ -323,7 +323,7 @@ class Post:
             self.taken[rank][rank] = max(self.taken[rank][rank], self.taken[engine.rank][rank])
         engine.receive(rank, parcel.packet)
 
-    def _end_turn(self, engine_now: int, told: list[ShownAct]) -> Turn:
+    def _end_turn(self, engine_now: int, told: list[ShownAct]) -> TurnResult:
         out = self.membership.drain()
         self.membership.refused.clear()  # counters tell apart what behaves alike
         if out.records and self.scope.restarts:
@@ -352,13 +352,13 @@ class Post:
                     engine.release(self.taken[engine.rank], [min(counts) for counts in zip(*self.taken, strict=True)])
                     released = engine.shown()
                     notes, events = notes + released.notes, events + released.events
-            engine._effects = EngineEffects()
+            effects.reset()  # what the engine holds on to would tell states apart that are alike
             wanted = kept(self.scope.order, self.scope.safe)
             acts = [_act(note) for note in notes if note.kind in wanted]
             told += self.application.take(events, charters)
             if self.scope.has_state:
                 self.membership.hold(self.application.holds)
-        return Turn(tuple(sends), (*acts, *told), charters)
+        return TurnResult(tuple(sends), (*acts, *told), charters)
 
     def _acknowledge(self, engine: ViewEngine, is_new_view: bool, casts: int) -> list[tuple[int, Letter]]:
         """Tell the others how many packets were taken in here, if they do not know."""
@@ -378,7 +378,7 @@ class Post:
         return self.scope.ids.index(member)
 
     def _numbers_at(self, address: str) -> list[int]:
-        """All lives at an address: nothing arrives at one that is over or has not begun."""
+        """All lives at an address: nothing arrives at a life that is over or has not begun."""
         return [
             number for number, one in enumerate(self.scope.ids) if one.address == address != self.membership.id.address
         ]
@@ -407,37 +407,39 @@ class Post:
         )
 
 
-def _act(note: Note) -> Act:
+def _act(note: Note) -> MemberAct:
     attributes = {name: tuple(v) if isinstance(v, list) else v for name, v in (note.attributes or {}).items()}
-    return Act(note.kind, note.batch, note.view, tuple(attributes.items()))
+    return MemberAct(note.kind, note.batch, note.view, tuple(attributes.items()))
 
 
-# Copies of a post, to go on from, and its digest, to be compared. What all posts share is in neither.
+# Copies of a member, to go on from, and its digest, to be compared. What all members share is in neither.
 
 
-class Shelf:
-    """Keeps posts."""
+class Snapshots:
+    """Copies model members, and says which of them are alike."""
 
     def __init__(self, scope: Scope) -> None:
-        codecs = Shared((n, Codec((*k.wire, k.report_wire, k.cut_wire), scope.config)) for n, k in scope.orders.items())
+        codecs = SharedDict(
+            (n, Codec((*k.wire, k.report_wire, k.cut_wire), scope.config)) for n, k in scope.orders.items()
+        )
         shared: dict[str, Any] = {"codec": ControlCodec(scope.config), "codecs": codecs, "settings": scope.settings}
         shared |= {"scope": scope, "config": scope.config, "orders": scope.orders}
         self._shared = shared
         self._names = {id(thing): name for name, thing in shared.items()}
 
-    def admit(self, post: Post) -> None:
-        """Let a new post use what all share."""
-        post.membership.use_codecs(self._shared["codec"], self._shared["codecs"])
+    def admit(self, member: ModelMember) -> None:
+        """Give a new member the codecs that all share."""
+        member.membership.use_codecs(self._shared["codec"], self._shared["codecs"])
 
-    def copy(self, post: Post) -> Post:
-        """A post that can go on by itself. What is immutable or shared is not copied."""
-        copied = _copy(post, self._names, {})
-        assert isinstance(copied, Post)
+    def copy(self, member: ModelMember) -> ModelMember:
+        """A member that can go on by itself. What is immutable or shared is not copied."""
+        copied = _copy(member, self._names, {})
+        assert isinstance(copied, ModelMember)
         return copied
 
-    def digest(self, post: Post) -> bytes:
-        """Equal for posts that behave alike for ever. To tell apart too much would be merely slow."""
-        text = repr(_value(post, self._names, {}))
+    def digest(self, member: ModelMember) -> bytes:
+        """Equal for members that behave alike for ever. To tell apart too much would be merely slow."""
+        text = repr(_value(member, self._names, {}))
         return blake2b(text.encode(), digest_size=16).digest()
 
 
@@ -468,7 +470,7 @@ def _value(thing: Any, shared: Mapping[int, str], seen: dict[int, int]) -> Any:
         return [_value(item, shared, seen) for item in thing]
     if kind is dict:
         return (kind.__name__, *[(_value(key, shared, seen), _value(v, shared, seen)) for key, v in thing.items()])
-    return (kind.__name__, *[(name, _value(value, shared, seen)) for name, value in _attributes(thing)])
+    return (kind.__name__, *[(name, _value(value, shared, seen)) for name, value in attributes_of(thing)])
 
 
 def _copy(thing: Any, shared: Mapping[int, str], seen: dict[int, Any]) -> Any:
@@ -501,6 +503,6 @@ def _copy(thing: Any, shared: Mapping[int, str], seen: dict[int, Any]) -> Any:
             copied[_copy(key, shared, seen)] = _copy(value, shared, seen)
         return copied
     twin = seen[id(thing)] = object.__new__(kind)
-    for name, value in _attributes(thing):
+    for name, value in attributes_of(thing):
         object.__setattr__(twin, name, _copy(value, shared, seen))
     return twin
