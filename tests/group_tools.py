@@ -52,7 +52,9 @@ def texts(process: Process) -> list[bytes]:
 def retained_packets(member: Member) -> list[Packet]:
     """What a member keeps of the packets of its view, for others that may miss them."""
     engine = member.engine
-    slots = [(origin, number) for origin in range(len(engine.view)) for number in range(1, engine.slots(origin) + 1)]
+    slots = [
+        (origin, number) for origin in range(len(engine.view)) for number in range(1, engine.kept.slots(origin) + 1)
+    ]
     return [packet for slot in slots if (packet := engine.retained(slot)) is not None]
 
 

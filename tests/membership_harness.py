@@ -19,7 +19,7 @@ from unisono.core.membership.membership import Membership
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import CastOptions, MemberId, Packet, View, ViewId
-from unisono.core.views.engine import ViewEngine, packet_for
+from unisono.core.views import ViewEngine, packet_for
 from unisono.core.wire.control import Charter, Control, ControlCodec
 from unisono.orders.registry import ORDERS
 from unisono.trace.checks import Observer, Verdict

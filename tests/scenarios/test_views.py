@@ -414,9 +414,9 @@ class ViewFirst(ViewEngine):
     """Shows the next view, and then the rest of the old one."""
 
     def install(self, view: View, *rest: Any, **more: Any) -> None:
-        events, notes = len(self._events), len(self._out.notes)
+        events, notes = len(self.showing.events), len(self._out.notes)
         super().install(view, *rest, **more)
-        for shown, before in ((self._events, events), (self._out.notes, notes)):
+        for shown, before in ((self.showing.events, events), (self._out.notes, notes)):
             shown.insert(before, shown.pop())  # type: ignore[arg-type]
 
 

@@ -123,4 +123,4 @@ def test_much_that_is_missing_is_asked_for_in_messages_that_fit_a_datagram(
     assert world.run(20, lambda: world.is_one("abc")), world.story()
     assert asked
     assert max(asked) <= 2
-    assert nodes[1].engine.delivered == 12
+    assert nodes[1].engine.showing.delivered == 12

@@ -226,16 +226,6 @@ class Batch:
         return f"Batch({what}{'' if self.payloads is not None else ', placeholder'})"
 
 
-class Marker(NamedTuple):
-    """A place in the order that is shown to no application: where members compare what they have delivered so far."""
-
-    origin: Rank
-    index: int  # type: ignore[assignment]  # hides tuple.index, which no code calls on a marker
-    service: Service
-    asks: bool
-    """Its caster compares; otherwise it answers another member's marker."""
-
-
 def digest_of(payloads: Sequence[bytes]) -> int:
     """Hash payloads together with their lengths, so that moving a boundary changes the digest."""
     state = blake2b(digest_size=8)
@@ -243,9 +233,3 @@ def digest_of(payloads: Sequence[bytes]) -> int:
         state.update(len(payload).to_bytes(8, "little"))
         state.update(payload)
     return int.from_bytes(state.digest(), "little")
-
-
-MARKER_PAYLOADS = {True: b"unisono: compare here", False: b"unisono: and here"}
-"""What a marker holds, by whether it asks. It is for no recipient: all members see its digest, and none its payload."""
-MARKERS = {digest_of((payload,)): asks for asks, payload in MARKER_PAYLOADS.items()}
-"""The digests of markers, and whether each asks."""

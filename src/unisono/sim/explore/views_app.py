@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.events import Entered
+from unisono.core.markers import Marker
 from unisono.core.membership import carry, is_carried
-from unisono.core.types import Batch, Marker, MemberId, Transition, View, ViewId
+from unisono.core.types import Batch, MemberId, Transition, View, ViewId
 from unisono.core.wire import Charter, Held
 
 

@@ -348,9 +348,9 @@ class Post:
                 sends.append((self._number_of(engine.view.members[rank]), self._parcel(SENDS, packet)))
             if self.scope.safe:
                 sends += self._acknowledge(engine, bool(charters), len(effects.casts))
-                if engine.is_gated and engine.phase is Phase.RUNNING:
-                    engine.release(self.taken[engine.rank], [min(counts) for counts in zip(*self.taken, strict=True)])
-                    released = engine.shown()
+                if engine.showing.gate.waiting and engine.phase is Phase.RUNNING:
+                    taken_by_all = [min(counts) for counts in zip(*self.taken, strict=True)]
+                    released = engine.showing.release(self.taken[engine.rank], taken_by_all)
                     notes, events = notes + released.notes, events + released.events
             engine._effects = EngineEffects()
             wanted = kept(self.scope.order, self.scope.safe)
