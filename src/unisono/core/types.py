@@ -10,23 +10,18 @@ A newcomer reads this file first. Inside a view everything is a small dense inte
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
-from unisono.core.errors import Misuse
-from unisono.core.text import short_life, shorten
+from unisono.core.text import read_name, short_life, shorten
 
 Rank: TypeAlias = int
 Slot: TypeAlias = tuple[Rank, int]
 Packet: TypeAlias = tuple[Any, ...]
 """A protocol unit: a NamedTuple of the ordering that made it. Immutable, so that a simulator may share it."""
-
-
-_INCARNATION = re.compile("[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
 
 
 class MemberId(NamedTuple):
@@ -49,14 +44,7 @@ class MemberId(NamedTuple):
 
         An address alone has incarnation 0. A shortened incarnation is for people: it cannot be read back.
         """
-        address, _, life = text.rpartition("#") if "#" in text else (text, "", "0")
-        is_number = _INCARNATION.fullmatch(life) is not None
-        incarnation = int(life, 16 if life.startswith("0x") else 10) if is_number else -1
-        if not address or not 0 <= incarnation < 2**64:
-            raise Misuse(
-                f"{text!r} names no member: give ADDRESS#INCARNATION with the whole incarnation, as in 127.0.0.1:7400#1763317223."
-            )
-        return cls(address, incarnation)
+        return cls(*read_name(text))
 
 
 class ViewId(NamedTuple):
@@ -144,31 +132,8 @@ class CastOptions(NamedTuple):
     service: Service | None = None
     safe: bool | None = None
 
-    @classmethod
-    def of(
-        cls, to: MemberId | Iterable[MemberId] | None, safe: bool | None, service: Service | str | None
-    ) -> CastOptions:
-        """As people give them."""
-        if isinstance(service, str):
-            try:
-                service = Service[service.upper()]
-            except KeyError:
-                names = ", ".join(one.name.lower() for one in Service)
-                raise Misuse(f"there is no service {service!r}: choose {names}.") from None
-        return cls(addressees(to), service, safe)
-
 
 DEFAULT = CastOptions()
-
-
-def addressees(to: MemberId | Iterable[MemberId] | None) -> tuple[MemberId, ...] | None:
-    """One member, or several, or None: everyone."""
-    if to is None or isinstance(to, MemberId):
-        return None if to is None else (to,)
-    named = () if isinstance(to, str | bytes) else tuple(to)
-    if isinstance(to, str | bytes) or not all(isinstance(one, MemberId) for one in named):
-        raise Misuse(f"to = {to!r} names no members: give a MemberId, as in `group.members`, or several.")
-    return named
 
 
 class Batch:
