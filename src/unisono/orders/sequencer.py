@@ -55,9 +55,6 @@ class Order(NamedTuple):
     origins: tuple[Rank, ...]
 
 
-WIRE = (Layout(0x12, Data, (SLOT, U64, BATCH)), Layout(0x13, Order, (U64, RANKS)))
-
-
 class SequencerReport(NamedTuple):
     held: tuple[int, ...]
     order: tuple[Rank, ...]  # all that is known of the order, from `base` on
@@ -73,16 +70,14 @@ class SequencerCut(NamedTuple):
     base: int = 0  # where it begins
 
 
-REPORT_WIRE = Layout(0x22, SequencerReport, (VECTOR, ALL(RANK), U64, ALL(ROW(RANK, SLOT, U64)), U64, VECTOR))
-CUT_WIRE = Layout(0x32, SequencerCut, (VECTOR, SLOTS, U64))
-
-
 class Sequencer(Ordering[SequencerReport, SequencerCut]):
     guarantees = frozenset({Property.TOTAL})
     service = Service.TOTAL
     services = frozenset({Service.TOTAL})
     numbered = (Data,)
-    wire, report_wire, cut_wire = WIRE, REPORT_WIRE, CUT_WIRE
+    wire = (Layout(0x12, Data, (SLOT, U64, BATCH)), Layout(0x13, Order, (U64, RANKS)))
+    report_wire = Layout(0x22, SequencerReport, (VECTOR, ALL(RANK), U64, ALL(ROW(RANK, SLOT, U64)), U64, VECTOR))
+    cut_wire = Layout(0x32, SequencerCut, (VECTOR, SLOTS, U64))
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank
@@ -114,8 +109,8 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
                 self._sequence(packet, out)
                 return
             self._waiting[sender].append(packet)
-            if out.noting:
-                self._note_batch(sender, packet, out)
+            if (position := self._early.pop((sender, packet.number), None)) is not None:
+                out.ordered(packet.batch, position)
         else:
             assert isinstance(packet, Order)
             self._demand_order(sender, packet)
@@ -233,20 +228,13 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
             self._next += 1
             out.deliver.append(queue.popleft().batch)
 
-    # ORDERED marks the instant at which both a batch and its position are known here.
-
     def _note_position(self, origin: Rank, position: int, out: Outbox) -> None:
-        queue = self._waiting[origin]
-        ahead = self._numbered[origin] - 1 - (self._held[origin] - len(queue))
-        if ahead < len(queue):
-            out.ordered(queue[ahead].batch, position)
+        """ORDERED marks the instant at which both a batch and its position are known here."""
+        number, queue = self._numbered[origin], self._waiting[origin]
+        if number <= self._held[origin]:
+            out.ordered(queue[number - queue[0].number].batch, position)
         else:
-            self._early[origin, self._numbered[origin]] = position
-
-    def _note_batch(self, sender: Rank, packet: Data, out: Outbox) -> None:
-        position = self._early.pop((sender, packet.number), None)
-        if position is not None:
-            out.ordered(packet.batch, position)
+            self._early[origin, number] = position
 
 
 class FifoTotal(Sequencer):

@@ -121,8 +121,6 @@ class StampCut(NamedTuple):
 
 
 _STAMPED = ALL(ROW(RANK, SLOT, U64, RANK))
-REPORT_WIRE = Layout(0x23, StampReport, (VECTOR, U64, VECTOR, _STAMPED, _STAMPED))
-CUT_WIRE = Layout(0x33, StampCut, (VECTOR, SLOTS))
 
 
 def merge_stamps(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
@@ -196,7 +194,8 @@ class Stamped(Ordering[StampReport, StampCut]):
     guarantees = frozenset({Property.TOTAL, Property.FIFO})
     service = Service.TOTAL
     services = frozenset({Service.TOTAL})
-    report_wire, cut_wire = REPORT_WIRE, CUT_WIRE
+    report_wire = Layout(0x23, StampReport, (VECTOR, U64, VECTOR, _STAMPED, _STAMPED))
+    cut_wire = Layout(0x33, StampCut, (VECTOR, SLOTS))
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank

@@ -25,7 +25,8 @@ from unisono.core.config import Config
 from unisono.core.errors import Misuse, PeerFault
 from unisono.core.ordering import AnyOrdering, Cut, Report, Wait
 from unisono.core.outbox import EngineEffects, Note, NoteKind, Outbox
-from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Packet, Rank, Slot, Transition, View, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Packet, Rank, Slot, View, ViewId
 from unisono.core.views.admission import Admission
 from unisono.core.views.casting import Casting
 from unisono.core.views.notes import note_cast, note_received, note_view
