@@ -101,18 +101,6 @@ class Property(StrEnum):
     UNIFORM = "uniform"  # whoever crashed had delivered a prefix of the total order too
 
 
-class CastOptions(NamedTuple):
-    """How one message is cast. ``to`` names the addressees (None: everyone); the others hold a placeholder. ``safe``: deliver it
-    only when every member has taken it in (None: as the group is configured)."""
-
-    to: tuple[MemberId, ...] | None = None
-    service: Service | None = None
-    safe: bool | None = None
-
-
-DEFAULT = CastOptions()
-
-
 class Batch:
     """Consecutive messages of one origin, cast with the same options: the unit that is ordered and delivered.
 

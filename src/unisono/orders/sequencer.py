@@ -38,7 +38,7 @@ from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.wire import ALL, BATCH, RANK, RANKS, ROW, SLOT, SLOTS, U64, VECTOR, Layout
-from unisono.orders.holdback import AHEAD_MAX, FORGET_MIN, longest_held
+from unisono.orders.holdback import AHEAD_MAX, FORGET_MIN, demand_rest, longest_held
 from unisono.orders.known_order import KnownOrder, longest_known
 
 SEQUENCER: Rank = 0
@@ -187,8 +187,12 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         return SequencerCut(tuple(wanted), tuple(order), known.base)
 
     def close(self, cut: SequencerCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
-        self._demand_cut(cut, missing)
-        for position, (origin, number) in enumerate(cut.order[self._next - cut.base :], self._next):
+        start = self._next - cut.base
+        if not 0 <= start <= len(cut.order):
+            raise PeerFault("the cut ends before what was delivered here, or begins behind it")
+        delivered = [held - len(queue) for held, queue in zip(self._held, self._waiting, strict=True)]
+        demand_rest(cut.order[start:], delivered, self._held, missing, cut.wanted)
+        for position, (origin, number) in enumerate(cut.order[start:], self._next):
             queue = self._waiting[origin]
             packet: Packet = queue.popleft() if queue else missing[origin, number]
             assert isinstance(packet, Data)
@@ -197,17 +201,6 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
                 out.ordered(packet.batch, position)
             self._next += 1
             out.deliver.append(packet.batch)
-
-    def _demand_cut(self, cut: SequencerCut, missing: Mapping[Slot, Packet]) -> None:
-        if not 0 <= self._next - cut.base <= len(cut.order):
-            raise PeerFault("the cut ends before what was delivered here, or begins behind it")
-        ends = [held - len(queue) for held, queue in zip(self._held, self._waiting, strict=True)]
-        for origin, number in cut.order[self._next - cut.base :]:
-            ends[origin] += 1
-            if number != ends[origin] or (number > self._held[origin] and (origin, number) not in missing):
-                raise PeerFault("the cut has a position for a batch that cannot be there (I2)")
-        if tuple(ends) != cut.wanted:
-            raise PeerFault("the cut does not deliver what it wants")
 
     def _sequence(self, packet: Data, out: Outbox) -> None:
         """At the sequencer: a batch is numbered the moment it is met, and so deliverable at once."""
