@@ -77,7 +77,7 @@ def test_who_chats_hears_of_those_that_read_other_lines() -> None:
 
 
 def test_the_log_warns_of_those_that_delivered_other_messages(caplog: pytest.LogCaptureFixture) -> None:
-    peers = SimpleNamespace(reports=list, remarks=list)
+    peers = SimpleNamespace(missed=list, remarks=list)
     member: Any = SimpleNamespace(name="g", id=A, now=0, peers=peers, count_drops=dict)
     with caplog.at_level(logging.INFO, LOGGER.name):
         Reporter(member).tell([Transition((A,), True, FIRST.id), entered()], 0)
