@@ -15,7 +15,7 @@ from unisono.core.streams.settings import NEVER, StreamSettings
 from unisono.core.streams.timing import DOUBLINGS_MAX, Timing
 from unisono.core.streams.transmitter import Datagrams, Transmitter
 from unisono.core.types import Rank
-from unisono.core.wire.envelope import AWAIT, POLL, PUSH, ROW, SEND, mark_full, mark_header
+from unisono.core.wire.envelope import AWAIT, POLL, PUSH, SEND, mark_full, mark_header
 
 
 class Slowness(StrEnum):
@@ -224,12 +224,7 @@ class Outbound:
         if body is None:
             return
         transmit = self._transmitter.transmit
-        rows = acks.changed_rows(now)
-        if len(rows) * ROW.size + len(body) <= self._space:
-            transmit(out, None, now, body, rows=rows, flags=self._flags(stream))
-            acks.told()
-        else:  # the acknowledgements of a large view go alone
-            transmit(out, None, now, body, flags=self._flags(stream))
+        transmit(out, None, now, body, rows=acks.take_rows(now, self._space - len(body)), flags=self._flags(stream))
         while stream.sent != stream.end and (body := stream.admit(window, now)) is not None:
             transmit(out, None, now, body, flags=self._flags(stream))
         self.has_cast = True
@@ -279,14 +274,14 @@ class Outbound:
     def _arm(self, peer: Rank, now: int) -> None:
         self.due[peer] = now + self._timing.timeout(peer, self._doublings[peer])
 
-    def acknowledged(self, peer: Rank, cast: int, send: int, now: int) -> None:
-        """`peer` has so far `cast` and `send` bodies of my streams."""
+    def acknowledged(self, peer: Rank, cast: int, send: int, shown: int, taken: int, now: int) -> None:
+        """`peer` has so far `cast` and `send` bodies of my streams; of my casts it could show, and has taken in, these packets."""
         progress, own, stream = self._progress, self._rank, self._sends[peer]
         cast_moves, send_moves = cast > progress.acked[own][peer], send > stream.base
+        if progress.hear(own, peer, cast, shown, taken):
+            self.window.grow(self._cast.release(progress.acked_by_all[own]))
         if not cast_moves and not send_moves:
             return
-        if cast_moves and progress.acknowledge(own, peer, cast):
-            self.window.grow(self._cast.release(progress.acked_by_all[own]))
         if send_moves:
             size = stream.release(send)
             self._sends_bytes -= size

@@ -78,7 +78,6 @@ class Streams:
         "_answering",
         "_gaps",
         "_inbound",
-        "_intake",
         "_outbound",
         "_peers",
         "_progress",
@@ -94,6 +93,7 @@ class Streams:
         "counters",
         "deadline",
         "memory",
+        "receive",
         "relayed",
         "stable",
         "taken_by_all",
@@ -156,7 +156,7 @@ class Streams:
         self._gaps = gaps
         self._inbound = inbound
         self._watch = StabilityWatch(peers, progress, timing, transmitter, acks, counters)
-        self._intake = Intake(
+        intake = Intake(
             tag,
             rank,
             replay,
@@ -181,6 +181,7 @@ class Streams:
 
         # What is called for each packet, or looked at in each turn, is the part's own: no call in between.
         self.cast: Callable[[bytes], None] = outbound.cast
+        self.receive: Callable[[Rank, bytes | memoryview, int], None] = intake.take
         self.writable: Callable[[], bool] = outbound.writable
         self.arrived: Callable[[], list[tuple[Rank, Octets]]] = inbound.arrived
         self.arrivals = inbound.arrivals
@@ -198,12 +199,6 @@ class Streams:
     def send(self, to: Rank, packet: bytes) -> None:
         """One encoded packet for one member."""
         self._outbound.send(to, packet)
-
-    def receive(self, sender: Rank, datagram: bytes | memoryview, now: int) -> None:
-        """Take a datagram that the driver has from `sender`. What is wrong with it is counted in `counters.refused`."""
-        refusal = self._intake.take(sender, datagram, now)
-        if refusal is not None:
-            self.counters.refused[refusal] += 1
 
     def take_all(self, untrusted: Collection[Rank] = ()) -> None:
         """The ordering here has taken in all that has arrived, but for untrusted origins: others must keep their packets for it.
