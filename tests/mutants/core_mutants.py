@@ -27,7 +27,7 @@ class CountsDepartedAsStable(Progress):
         self._forget(self.shown, self.stable, origin)
         return risen
 
-    def take_all(self, untrusted: Collection[Rank]) -> None:
+    def take_all(self, untrusted: Collection[Rank] = ()) -> None:
         super().take_all(untrusted)
         for origin in range(len(self.taken)):
             self._forget(self.taken, self.taken_by_all, origin)

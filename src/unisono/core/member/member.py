@@ -485,7 +485,8 @@ class Member:
             streams.send(rank, encode(packet))
         if engine.phase is not Phase.RUNNING:
             return
-        streams.take_all(engine.admission.faulty)
+        if streams.untaken:
+            streams.take_all(engine.admission.faulty)
         if engine.showing.gate.waiting:
             streams.hurry()  # everyone gates it, and waits for everyone
             released = engine.showing.release(streams.held(), streams.taken_by_all)

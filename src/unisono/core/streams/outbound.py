@@ -116,6 +116,8 @@ class Outbound:
             stream.waiting.append(packet)
             stream.waiting_bytes += size
             stream.kept_bytes += size
+        else:
+            self._progress.cast_alone(self.packets_cast)
 
     def cast_parts(self, header: bytes, full: bytes, to: Collection[Rank]) -> None:
         """One packet whose addressees get `full`, and everyone else gets `header`, at the same place of the cast stream."""
@@ -128,6 +130,8 @@ class Outbound:
         self.packets_cast += 1
         if self._peers:
             self._cast.put_marked(mark_header(header, addressees))
+        else:
+            self._progress.cast_alone(self.packets_cast)
         for rank in addressees:
             if rank != self._rank:
                 self._sends[rank].put_marked(half)

@@ -96,8 +96,17 @@ class Progress:
         self.acked_by_all[origin] = least = min(row)
         return least > old
 
-    def take_all(self, untrusted: Collection[Rank]) -> None:
-        """The ordering has taken in everything that was shown, except from untrusted origins."""
+    def cast_alone(self, packets: int) -> None:
+        """In a view of one member, everyone has taken in what it has cast so far."""
+        self.taken_by_all[self._rank] = packets
+
+    def take_all(self, untrusted: Collection[Rank] = ()) -> None:
+        """The ordering here has taken in all that has arrived, but for untrusted origins: others must keep their packets for it.
+
+        Own packets it takes in when they are cast.
+        """
+        if not self.untaken:
+            return
         self.has_taken = True
         own = self._rank
         for origin in self.untaken:

@@ -96,7 +96,9 @@ class Streams:
         "receive",
         "relayed",
         "stable",
+        "take_all",
         "taken_by_all",
+        "untaken",
         "writable",
     )
 
@@ -189,6 +191,8 @@ class Streams:
         self.broken = inbound.broken
         self.stable = progress.stable
         self.taken_by_all = progress.taken_by_all
+        self.take_all = progress.take_all
+        self.untaken = progress.untaken
 
     # Inputs.
 
@@ -199,16 +203,6 @@ class Streams:
     def send(self, to: Rank, packet: bytes) -> None:
         """One encoded packet for one member."""
         self._outbound.send(to, packet)
-
-    def take_all(self, untrusted: Collection[Rank] = ()) -> None:
-        """The ordering here has taken in all that has arrived, but for untrusted origins: others must keep their packets for it.
-
-        Own packets it takes in when they are cast."""
-        progress = self._progress
-        if progress.untaken:
-            progress.take_all(untrusted)
-        if not self._peers:
-            self.taken_by_all[self._rank] = self._outbound.packets_cast
 
     def set_free_room(self, packets: int | None) -> None:
         """How many packets of *each* origin the holdback and the application can still take; None: any number.
