@@ -11,8 +11,8 @@ import pytest
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.types import Batch, Packet, Service
-from unisono.core.wire.codec import BATCH, SLOT, U32, Codec, Layout
 from unisono.core.wire import codec as codec_module
+from unisono.core.wire.codec import BATCH, SLOT, U32, Codec, Layout
 from unisono.core.wire.fields import Bound, Field, Many, Reader
 from unisono.orders.registry import make_codec
 from unisono.sim.fuzz import FAILURES_KEPT, MEMBERS, examine, fuzz, make_samples, overwrite
