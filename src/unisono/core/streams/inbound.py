@@ -23,7 +23,6 @@ class Inbound:
 
     __slots__ = (
         "_acks",
-        "_casts",
         "_counters",
         "_gaps",
         "_joins",
@@ -31,11 +30,12 @@ class Inbound:
         "_piece_max",
         "_progress",
         "_rank",
-        "_receives",
         "_settings",
         "_timing",
         "arrivals",
         "broken",
+        "casts",
+        "receives",
         "relayed",
     )
 
@@ -56,8 +56,10 @@ class Inbound:
         self._rank = rank
         self._members = members
         self._piece_max = settings.packet_bytes_max + 2 + 2 * members  # with the addressees of a marked packet
-        self._casts = casts
-        self._receives = receives
+        self.casts = casts
+        """By origin: its cast stream."""
+        self.receives = receives
+        """By origin: its unicast stream to this member."""
         self._joins = [Join(rank, members, settings.ahead_bytes_max, settings.numbering_first) for _ in range(members)]
         self._progress = progress
         self._timing = timing
@@ -76,10 +78,6 @@ class Inbound:
         arrived = self.arrivals.copy()
         self.arrivals.clear()  # the list stays the same: `Streams` shows it
         return arrived
-
-    def cast(self, origin: Rank) -> Inflow:
-        """The cast stream of an origin."""
-        return self._casts[origin]
 
     def waiting_for_halves(self, origin: Rank) -> int:
         """How many bytes of an origin's packets wait for their other half."""
@@ -101,7 +99,7 @@ class Inbound:
     def offer(self, sender: Rank, body: Octets, parsed: Plain | Piece, tries: int, now: int) -> Refusal | None:
         """Put a well-formed body where it belongs: next in its stream, behind a gap, or nowhere."""
         kind, origin, low, _, _ = BODY.unpack_from(body)
-        inflow = self._receives[origin] if kind & SEND else self._casts[origin]
+        inflow = self.receives[origin] if kind & SEND else self.casts[origin]
         number = inflow.next
         seq = number if low == number & LOW else extend(low, number)
         if seq < number or (seq in inflow.ahead and seq > number):
@@ -128,9 +126,6 @@ class Inbound:
             return refusal
         if inflow.ahead:
             self._take_ahead(inflow)
-        if inflow.known < inflow.next:
-            inflow.known = inflow.next
-        inflow.asks = 0
         self._acks.owe_next(kind, origin, len(body), tries, now)
         return None
 
@@ -153,9 +148,8 @@ class Inbound:
         if not join.idle and not (_admits_sent(join, parsed) if sending else join.admits_cast()):
             return Refusal.MEMORY
 
-        if not sending and self._members > 2 and not inflow.keep(body):
+        if not inflow.take(body, is_for_others=not sending and self._members > 2):
             self._counters.unkept += 1
-        inflow.next += 1
         whole = self._reassemble(inflow, parsed) if inflow.got or isinstance(parsed, Piece) else parsed
         if whole is not None:
             packets, faults = self._join_sent(join, whole) if sending else join.cast(whole.packets, whole.marks)
@@ -164,7 +158,7 @@ class Inbound:
                 self.broken.add(origin)
             self.arrivals.extend(zip(repeat(origin), packets))
             self._counters.packets_received += len(packets)
-        casts = self._casts[origin]
+        casts = self.casts[origin]
         if self._progress.advance(origin, casts.next, join.shown):
             casts.release(self._progress.acked_by_all[origin])
         return None

@@ -9,9 +9,7 @@ from unisono.core.streams.answering import Answering, Request
 from unisono.core.streams.counters import StreamCounters
 from unisono.core.streams.gaps import Gaps
 from unisono.core.streams.inbound import Inbound
-from unisono.core.streams.inflow import Inflow
 from unisono.core.streams.outbound import Outbound
-from unisono.core.streams.outflow import Outflow
 from unisono.core.streams.progress import Progress
 from unisono.core.streams.timing import Timing
 from unisono.core.types import Rank
@@ -64,10 +62,6 @@ class Intake:
         view: int,
         rank: Rank,
         replay: Sequence[ReplayWindow],
-        cast: Outflow,
-        sends: Sequence[Outflow],
-        casts: Sequence[Inflow],
-        receives: Sequence[Inflow],
         progress: Progress,
         timing: Timing,
         acks: Acknowledging,
@@ -79,12 +73,12 @@ class Intake:
     ) -> None:
         self._view = view
         self._rank = rank
-        self._members = len(casts)
+        self._members = len(inbound.casts)
         self._replay = replay
-        self._cast = cast
-        self._sends = sends
-        self._casts = casts
-        self._receives = receives
+        self._cast = outbound.to_all
+        self._sends = outbound.to_one
+        self._casts = inbound.casts
+        self._receives = inbound.receives
         self._progress = progress
         self._timing = timing
         self._acks = acks

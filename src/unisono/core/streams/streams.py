@@ -158,23 +158,7 @@ class Streams:
         self._gaps = gaps
         self._inbound = inbound
         self._watch = StabilityWatch(peers, progress, timing, transmitter, acks, counters)
-        intake = Intake(
-            tag,
-            rank,
-            replay,
-            cast,
-            sends,
-            casts,
-            receives,
-            progress,
-            timing,
-            acks,
-            outbound,
-            answering,
-            gaps,
-            inbound,
-            counters,
-        )
+        intake = Intake(tag, rank, replay, progress, timing, acks, outbound, answering, gaps, inbound, counters)
         self.counters = counters
         self.deadline: int | None = None
         """Call `drain` by then; None: nothing is owed. Valid after each drain."""
@@ -297,15 +281,15 @@ class Streams:
     @property
     def bodies_cast(self) -> int:
         """How many bodies of the own cast stream have left."""
-        return self._outbound.stream(CAST, self._rank).sent
+        return self._outbound.to_all.sent
 
     def bodies_of(self, origin: Rank) -> int:
         """How many bodies of an origin's cast stream are here without a gap."""
-        return self._inbound.cast(origin).next
+        return self._inbound.casts[origin].next
 
     def kept_of(self, origin: Rank) -> list[Octets]:
         """Bodies of an origin's cast stream that are kept for peers that may lack them."""
-        return self._inbound.cast(origin).kept
+        return self._inbound.casts[origin].kept
 
     def waiting_for_halves(self, origin: Rank) -> int:
         """How many bytes of an origin's packets wait for the other half of a cast to some members only."""
