@@ -22,19 +22,21 @@ class CountsDepartedAsStable(Progress):
         row = sorted(table[origin])
         floors[origin] = max(floors[origin], row[1] if len(row) > 2 else row[0])
 
-    def show(self, origin: Rank, count: int) -> None:
-        super().show(origin, count)
+    def advance(self, origin: Rank, bodies: int, packets: int) -> bool:
+        risen = super().advance(origin, bodies, packets)
         self._forget(self.shown, self.stable, origin)
+        return risen
 
-    def take_all(self, untrusted: Collection[Rank]) -> None:
+    def take_all(self, untrusted: Collection[Rank] = ()) -> None:
         super().take_all(untrusted)
         for origin in range(len(self.taken)):
             self._forget(self.taken, self.taken_by_all, origin)
 
-    def hear(self, origin: Rank, peer: Rank, shown: int, taken: int) -> None:
-        super().hear(origin, peer, shown, taken)
+    def hear(self, origin: Rank, peer: Rank, bodies: int, shown: int, taken: int) -> bool:
+        risen = super().hear(origin, peer, bodies, shown, taken)
         self._forget(self.shown, self.stable, origin)
         self._forget(self.taken, self.taken_by_all, origin)
+        return risen
 
 
 class LeakyEngine(ViewEngine):

@@ -63,8 +63,8 @@ class PollsOnlyInSilence(StabilityWatch):
 class PutsOff(Outbound):
     """Starts the timer anew when anything is acknowledged, though another stream stands still."""
 
-    def acknowledged(self, peer: Rank, cast: int, send: int, now: int) -> None:
-        super().acknowledged(peer, cast, send, now)
+    def acknowledged(self, peer: Rank, cast: int, send: int, shown: int, taken: int, now: int) -> None:
+        super().acknowledged(peer, cast, send, shown, taken, now)
         if self.due[peer] != NEVER:
             self._arm(peer, now)
 
@@ -85,7 +85,7 @@ class TakesDuplicates(Inbound):
         duplicates = self._counters.duplicates
         result = super().offer(sender, body, parsed, tries, now)
         if self._counters.duplicates > duplicates and isinstance(parsed, Plain):
-            self._show(sender, parsed.packets)
+            self.arrivals += [(sender, packet) for packet in parsed.packets]
         return result
 
 
@@ -233,10 +233,10 @@ class Greedy(Inflow):
 
 
 class NoReplayWindow(Intake):
-    def take(self, sender: Rank, datagram: bytes | memoryview, now: int) -> Refusal | None:
+    def take(self, sender: Rank, datagram: bytes | memoryview, now: int) -> None:
         assert isinstance(self._replay, list)
         self._replay[sender] = type(self._replay[sender])()
-        return super().take(sender, datagram, now)
+        super().take(sender, datagram, now)
 
 
 class TrustsForwards(Inbound):

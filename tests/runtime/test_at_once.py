@@ -11,7 +11,7 @@ import pytest
 import unisono
 from unisono.runtime import driver
 from unisono.runtime.casting import CastAdmission
-from unisono.runtime.driver import CALM_NS, Driver
+from unisono.runtime.driver import CALM_NS, NEVER, Driver
 from unisono.runtime.inbox import Inbox
 from unisono.sim import Network, in_virtual_time
 
@@ -36,6 +36,12 @@ def tell(story: Story) -> None:
     in_virtual_time(main, 1)
 
 
+def compute(group: unisono.Group) -> None:
+    """For a while: no time passes otherwise."""
+    group.running.driver._turned_at -= CALM_NS
+    group.running.driver.calm_at -= CALM_NS
+
+
 async def first_alone(network: Network, groups: list[unisono.Group]) -> None:
     group = groups[1]
     sent, turns = network.sent, group.running.driver.turns
@@ -54,12 +60,12 @@ async def once_a_pass(network: Network, groups: list[unisono.Group]) -> None:
     group = groups[1]
     turns = group.running.driver.turns
     for _ in range(10):
-        group.running.driver._turned_at -= CALM_NS  # it has computed for a while
+        compute(group)
         group.try_cast(b"x")
     assert group.running.driver.turns == turns + 1
     await asyncio.sleep(QUIET_S)
     turns = group.running.driver.turns
-    group.running.driver._turned_at -= CALM_NS
+    compute(group)
     group.try_cast(b"y")
     assert group.running.driver.turns == turns + 1, "the loop has run"
 
@@ -85,7 +91,7 @@ async def no_turn_in_a_turn(network: Network, groups: list[unisono.Group]) -> No
         assert depth[0] == 1
         turns = group.running.driver.turns
         if payload == b"question":
-            group.running.driver._turned_at -= CALM_NS  # it has thought for a while
+            compute(group)
             group.try_cast(b"answer")
         assert group.running.driver.turns == turns, "it is in the middle of one"
         log.append(payload)
@@ -127,12 +133,16 @@ def test_after_a_quiet_moment_a_message_leaves_at_once(story: Story) -> None:
     tell(story)
 
 
-def never(one: Driver) -> bool:
-    return False
+def never(one: Driver) -> int:
+    return NEVER
 
 
-def even_in_a_turn(one: Driver) -> bool:
-    return one.clock() - one._turned_at >= CALM_NS
+def even_in_a_turn(one: Driver) -> int:
+    return one._turned_at + CALM_NS
+
+
+def set_nothing(one: object, value: object) -> None:
+    """Whatever is set, the planted answer stays."""
 
 
 def at_once(one: Driver) -> None:
@@ -142,10 +152,10 @@ def at_once(one: Driver) -> None:
 @pytest.mark.parametrize(
     ("story", "owner", "name", "fault"),
     [
-        (first_alone, Driver, "is_calm", never),
+        (first_alone, Driver, "calm_at", property(never, set_nothing)),
         (once_a_pass, CastAdmission, "_is_ahead", property(lambda casting: False, lambda casting, is_ahead: None)),
         (nobody_called, Inbox, "is_held", property(lambda inbox: False, lambda inbox, is_held: None)),
-        (no_turn_in_a_turn, Driver, "is_calm", even_in_a_turn),
+        (no_turn_in_a_turn, Driver, "calm_at", property(even_in_a_turn, set_nothing)),
         (others_first, Driver, "_settle_last", at_once),
         (others_first, driver, "CALM_NS", 0),
     ],

@@ -156,7 +156,10 @@ Happening: TypeAlias = (
 
 
 class Effects:
-    """What a driver must perform after a turn, strictly top to bottom."""
+    """What a driver must perform after a turn, strictly top to bottom.
+
+    The lists are the driver's to keep; the object itself is used again for the member's next turn.
+    """
 
     __slots__ = ("datagrams", "deadline", "events", "notes", "pledge", "records")
 

@@ -139,7 +139,7 @@ class CastAdmission:
         There is one such turn per iteration, because turns without reading would make the other members look silent.
         """
         driver, inbox = self._driver, self._inbox
-        if self._is_ahead or self._transfer is not None or not driver.is_calm():
+        if self._is_ahead or self._transfer is not None or driver.clock() < driver.calm_at:
             driver.wake()
             return
         self._is_ahead = inbox.is_held = True

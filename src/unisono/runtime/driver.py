@@ -2,7 +2,7 @@
 
 Everything that was cast or received since the last turn is the input of the next one. `cast` calls `wake`, which schedules at most
 one turn at the end of the current loop iteration. Datagrams from the socket cause a turn at once, and so does a cast after a quiet
-moment (`is_calm`).
+moment (`calm_at`).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ Clock = Callable[[], int]
 
 CALM_NS = 3 * MILLISECOND
 """After this long without a turn, a message does not wait for others to share a turn with; under load it should."""
+NEVER = 1 << 63
 give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 """Let other processes run first on this core, if there are any."""
 
@@ -80,8 +81,9 @@ class Driver:
         self._pause_ns = max(CALM_NS, pause_ns)
         self._is_due = False  # a turn, at the end of this pass of the loop
         self._is_unsettled = False  # the last turn has left something to do
-        self._is_busy = False  # with a turn
         self._turned_at = clock()
+        self.calm_at = self._turned_at + CALM_NS
+        """From when on a cast may take a turn at once: after a while without any. Never while a turn is under way."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0  # by the member's clock
         self._deadline: int | None = None  # of the member, as the last turn left it
@@ -125,7 +127,7 @@ class Driver:
         if self.is_stopped:
             return
         if self._frozen is not None:
-            self._is_busy = True
+            self.calm_at = NEVER
             self._frozen += map(bytes, datagrams)
             return
         seal, peers = self.seal, self.peers
@@ -146,7 +148,7 @@ class Driver:
                 peers.refused(one, seal.reason)
         if not taken:
             return
-        self._is_busy = True
+        self.calm_at = NEVER
         if self._is_unsettled:
             self._settle()
         if self.casting:
@@ -178,10 +180,6 @@ class Driver:
         if self._is_due:
             self.turn()
 
-    def is_calm(self) -> bool:
-        """Whether a cast may take a turn at once: no turn is under way, and there was none for a while."""
-        return not self._is_busy and self.clock() - self._turned_at >= CALM_NS
-
     # A turn.
 
     def turn(self) -> None:
@@ -192,7 +190,7 @@ class Driver:
         if self._is_unsettled:
             self._settle()
         self.turns += 1
-        self._is_busy = True
+        self.calm_at = NEVER
         if self.casting:
             casting, self.casting = self.casting, []
             self.member.cast_many(casting)
@@ -227,7 +225,7 @@ class Driver:
             self._show(events, now)
         for look in self.observers.turn:
             look(events, now)
-        self._is_busy = False
+        self.calm_at = now + CALM_NS
         if events:  # the application comes first
             self._loop.call_soon(self._settle)
         elif is_alone and effects.datagrams:

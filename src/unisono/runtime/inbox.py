@@ -96,7 +96,7 @@ class Inbox:
         observers = self._observers.shown
         for happened in events:
             if isinstance(happened, Batch):
-                size = 0 if is_taken_now else size_of(happened)
+                size = 0 if is_taken_now else BATCH_BYTES + sum(map(len, happened.payloads or ()))
                 self._sizes.append(size)
                 self.bytes += size
             elif isinstance(happened, Aside | Left | Outlived) or (
@@ -418,8 +418,3 @@ def takes_key(deliver: Deliver) -> bool:
         return False
     positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     return sum(one.kind in positional and one.default is Parameter.empty for one in parameters) == 3
-
-
-def size_of(batch: Batch) -> int:
-    """What a queued batch costs, about."""
-    return BATCH_BYTES + sum(map(len, batch.payloads or ()))

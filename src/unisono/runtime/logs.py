@@ -345,15 +345,11 @@ class _Pulse:
         self._member, self._tell = member, tell
         self._patience_ns = member.member.settings.detector.suspicion_ns_min
         self._ran_at = member.now
-        member.observers.turn.append(self._turned)
-        self._timer = _Every(loop, self._patience_ns / PULSES / 1e9, lambda: self._beat(member.now))
+        self._timer = _Every(loop, self._patience_ns / PULSES / 1e9, self._beat)
 
-    def _turned(self, events: list[Happening], now: int) -> None:
-        self._beat(now)
-
-    def _beat(self, now: int) -> None:
+    def _beat(self) -> None:
+        now, entered = self._member.now, self._member.entered
         blocked_ns, self._ran_at = now - self._ran_at, now
-        entered = self._member.entered
         if blocked_ns > self._patience_ns and entered is not None and len(entered.view) > 1:
             self._tell(blocked_ns, self._patience_ns)
 

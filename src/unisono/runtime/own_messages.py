@@ -28,17 +28,19 @@ class OwnMessages:
         self.entered: Entered | None = None
         """The latest view that was installed."""
         self.on_entered: Callable[[Entered], None] = lambda entered: None
+        self.on_left: Callable[[], None] = lambda: None
+        self.on_outlived: Callable[[Outlived], None] = lambda outlived: None
+        """Called when the group takes this member for a ghost."""
         self.is_leaving = False
-        self.outlived: Outlived | None = None
-        """The group takes this member for a ghost."""
 
     def follow_transfer(self) -> None:
         """From now on `shown` or `skipped` tells what becomes of each batch."""
         self._held = {}
 
-    def note(self, events: Sequence[Happening]) -> bool:
-        """What a turn shows. True: this member has left."""
-        receipts, rank, is_over = self._receipts, self._rank, False
+    def note(self, events: Sequence[Happening]) -> None:
+        """What a turn shows. If it is the end of this member, that is told last."""
+        receipts, rank = self._receipts, self._rank
+        end: Left | Outlived | None = None
         for event in events:
             if isinstance(event, Batch):
                 if event.origin == rank:
@@ -56,11 +58,12 @@ class OwnMessages:
                 self.entered = event
                 self.on_entered(event)
                 self._outgoing = None
-            elif isinstance(event, Left):
-                is_over = True
-            elif isinstance(event, Outlived):
-                self.outlived = event
-        return is_over
+            elif isinstance(event, Left | Outlived):
+                end = event
+        if isinstance(end, Left):
+            self.on_left()
+        elif end is not None:
+            self.on_outlived(end)
 
     def _note_doubts(self) -> None:
         """The view has ended: tell what is not known to be everywhere."""

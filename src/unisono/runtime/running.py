@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.events import Entered, Happening, Replaced
 from unisono.core.member import Check, Checking, Member
+from unisono.core.membership import Outlived
 from unisono.core.types import Batch, Key, MemberId, ViewId
 from unisono.core.types import View as CoreView
 from unisono.environment import Port
@@ -75,6 +76,8 @@ class RunningMember:
         self._own = OwnMessages(receipts)
         self._own.take_doubts = member.take_doubts
         self._own.on_entered = lambda entered: peers.entered(entered.view.members, entered.left)
+        self._own.on_left = self._left
+        self._own.on_outlived = self._outlived
         self._watchers = Watchers(loop)
         self._is_replaced = False  # the application was told that its state is thrown away, and has no other one yet
         pause_ns = member.settings.detector.pause_ns
@@ -257,7 +260,7 @@ class RunningMember:
             elif events:
                 if self._journal is not None:
                     self._journal.deliver(events)
-                self._note_own(events)
+                self._own.note(events)
                 self.inbox.put(events)
         except Exception as error:  # a hook of the application, or its journal
             self.fail(error)
@@ -265,7 +268,7 @@ class RunningMember:
     def _transfer_turn(self, transfer: Transfer, events: list[Happening], now: int) -> None:
         sent = transfer.sent
         if events:
-            self._note_own(events)
+            self._own.note(events)
             transfer.take(events, now)
         else:
             transfer.tick(now)
@@ -307,12 +310,11 @@ class RunningMember:
             self._recording.take_state()
         self._is_replaced = False
 
-    def _note_own(self, events: list[Happening]) -> None:
-        """What a turn's events say about this member: its own deliveries, its view, its end."""
-        if self._own.note(events):
-            self.inbox.is_over = True
-        if (outlived := self._own.outlived) is not None:
-            self.fail(Outdated(self.id, self.name, outlived.by, outlived.newest))
+    def _left(self) -> None:
+        self.inbox.is_over = True
+
+    def _outlived(self, outlived: Outlived) -> None:
+        self.fail(Outdated(self.id, self.name, outlived.by, outlived.newest))
 
     def _look_after_turn(self) -> None:
         """Let tasks go on whose condition holds; without any, stop looking."""

@@ -84,6 +84,11 @@ class Member:
         """The time of the last turn."""
         self.engine = _make_engine(member, orders, settings, noting)
         """Casts, orders and delivers in the current view."""
+        self.cast_many = self.engine.casting.accept_many
+        """Accept messages without options: at most `room_messages`, and none too large.
+
+        For a driver that has asked at the end of the last turn: nothing but a turn changes the answer.
+        """
         self.streams: Streams | None = None
         """The streams of the current view; None: there was no view yet."""
         self.dropped: dict[str, int] = {}
@@ -115,6 +120,7 @@ class Member:
         self._room_most = 1  # that it ever had
         self._quiet_at: int | None = None  # when the ordering may owe an acknowledgement
         self._events: list[Happening] = []  # shown after the engine's
+        self._effects = Effects()
         # Parts that look at the others.
         self._suspicions = Suspicions(settings.detector, settings.config.members_max, self._membership, noting, now)
         self._stability = Stability(self.engine)
@@ -188,13 +194,6 @@ class Member:
     def room_messages(self) -> int:
         """How many messages without options `cast_many` takes now, whatever their size: the room in the window."""
         return self.engine.casting.room_messages if self.is_writable and self.is_primary else 0
-
-    def cast_many(self, payloads: list[bytes]) -> None:
-        """Accept messages without options: at most `room_messages`, and none too large.
-
-        For a driver that has asked at the end of the last turn: nothing but a turn changes the answer.
-        """
-        self.engine.casting.accept_many(payloads)
 
     def check(self) -> Checking | None:
         """Begin to compare what the members of the view have delivered. None: not now, because a window is full, or a view change
@@ -291,11 +290,13 @@ class Member:
     def act(self, now: int) -> Effects:
         """The urgent half of `drain`: all its effects but the deadline."""
         self.tick(now)
-        effects = Effects()
+        effects = self._effects
+        effects.records, effects.pledge, effects.datagrams, effects.events, effects.notes = [], None, [], [], []
         if self._is_planning:
             self._plan(effects)  # may block, close and install
-        for address, written in self.tickets.drain():
-            effects.datagrams.append(((address,), self._frames.control(written)))
+        if self.tickets.owes:
+            for address, written in self.tickets.drain():
+                effects.datagrams.append(((address,), self._frames.control(written)))
         streams = self.streams
         if streams is not None:
             if streams.arrivals:
@@ -303,7 +304,15 @@ class Member:
             self._take_engine_turn(streams, effects)
             if self._comparer.has_work:
                 self._compare()
-            self._drain_streams(streams, effects)
+            if self._suspicions.due <= self.now and self._suspicions.wants_heartbeat(self.now):  # never earlier
+                streams.announce()
+            for to, datagram in streams.act(self.now):
+                if to is None:
+                    self._suspicions.has_told_all = True
+                    effects.datagrams.append((self._others, datagram))
+                else:
+                    effects.datagrams.append(((self._peers[to],), datagram))
+            self._counter = streams.counter
         if self._suspicions.notes:
             effects.notes = self._suspicions.take_notes() + effects.notes
         if self._events:
@@ -467,7 +476,8 @@ class Member:
             streams.send(rank, encode(packet))
         if engine.phase is not Phase.RUNNING:
             return
-        streams.take_all(engine.admission.faulty)
+        if streams.untaken:
+            streams.take_all(engine.admission.faulty)
         if engine.showing.gate.waiting:
             streams.hurry()  # everyone gates it, and waits for everyone
             released = engine.showing.release(streams.held(), streams.taken_by_all)
@@ -485,17 +495,6 @@ class Member:
             self.send(to, data)
         self._events += comparer.found
         comparer.found = []
-
-    def _drain_streams(self, streams: Streams, effects: Effects) -> None:
-        if self._suspicions.due <= self.now and self._suspicions.wants_heartbeat(self.now):  # never earlier
-            streams.announce()
-        for to, datagram in streams.act(self.now):
-            if to is None:
-                self._suspicions.has_told_all = True
-                effects.datagrams.append((self._others, datagram))
-            else:
-                effects.datagrams.append(((self._peers[to],), datagram))
-        self._counter = streams.counter
 
     def _deadline(self) -> int | None:
         due = min(self._plan_at, self._suspicions.due)

@@ -61,6 +61,8 @@ class Tickets:
         self._asked: dict[int, str] = {}  # by my ticket for it: each address in `_waiting`
         self._questions: dict[str, None] = {}  # addresses to ask in this turn
         self._out: list[tuple[str, bytes]] = []
+        self.owes = False
+        """Whether `drain` has anything."""
         self.questions = 0
         """How many questions came."""
 
@@ -90,6 +92,7 @@ class Tickets:
         if len(self._waiting) > WAITING_ADDRESSES_MAX:
             self._take_waiting(next(iter(self._waiting)))
         self._questions[address] = None
+        self.owes = True
         return None
 
     def read(self, sender: MemberId, data: memoryview, now: int) -> memoryview | str:
@@ -105,6 +108,7 @@ class Tickets:
         if shown == NONE or rest:
             if 2 * self._own_bytes <= 2 * len(sender.address.encode()) + len(rest):  # never more than came, sealed too
                 self._out.append((sender.address, PAIR.pack(own, given)))
+                self.owes = True
             self.questions += shown == NONE
             return "" if shown == NONE else "unproven"
         asked = self._asked.get(shown)
@@ -116,7 +120,7 @@ class Tickets:
 
     def drain(self) -> list[tuple[str, bytes]]:
         """What is to be sent in control frames of their own: questions, answers, and messages that have waited."""
-        out, self._out = self._out, []
+        out, self._out, self.owes = self._out, [], False
         for address in self._questions:
             out.append((address, PAIR.pack(self.ticket(address), NONE) + QUESTION_PADDING))
         self._questions.clear()
@@ -137,6 +141,7 @@ class Tickets:
     def _send_waiting(self, asked: str, address: str, now: int) -> None:
         if asked in self._waiting:
             head = PAIR.pack(self.ticket(address), self._given[address])
+            self.owes = True
             for message, wait in self._take_waiting(asked).items():
                 if now - wait.since <= WAITING_NS and (asked == address or wait.is_for_anyone):
                     self._out.append((address, head + message))

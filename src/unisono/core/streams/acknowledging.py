@@ -75,7 +75,7 @@ class Acknowledging:
     def owe(self, kind: int, origin: Rank, due: int) -> None:
         """A body of `origin` came. By `due` all must hear how far I am with its casts, only the origin with what it sent to me."""
         if not kind & SEND:
-            self._progress.changed[origin] = None
+            self._progress.owe((origin,))
             if due < self.at:
                 self.at = due
         elif due < self.alone.get(origin, NEVER):
@@ -88,8 +88,7 @@ class Acknowledging:
         self._unacked_bytes += size
         late = tries or self._unacked >= settings.ack_datagrams_max or self._unacked_bytes >= settings.ack_bytes_max
         due = now if late else now + settings.ack_delay_ns
-        if not kind & SEND:  # `owe`, written out
-            self._progress.changed[origin] = None
+        if not kind & SEND:  # `owe`, written out; that it has changed is known
             if due < self.at:
                 self.at = due
         elif due < self.alone.get(origin, NEVER):
@@ -114,7 +113,7 @@ class Acknowledging:
     # What others carry.
 
     def rows(self, origins: Iterable[Rank], now: int, to: Rank | None = None) -> list[bytes]:
-        """How far I am with each of these origins. With `to`, they are about to leave for that peer, which is among them."""
+        """How far I am with each of these origins. They are about to leave for a peer that is among them; None: for all."""
         pack = ROW.pack
         progress, timing = self._progress, self._timing
         if to is not None:
@@ -133,27 +132,25 @@ class Acknowledging:
                     min((now - timing.echo_at[origin]) // DELAY_UNIT_NS, DELAY_MAX) if echo else DELAY_MAX,
                 )
             )
+        if to is None:
+            progress.told()
+            self.alone.clear()
+            self._unacked = self._unacked_bytes = 0
+            self.at = NEVER
+            self._room_told = self._transmitter.room
+            self._announce = False
         return rows
 
     def all_rows(self, peer: Rank, now: int) -> list[bytes]:
         """As many rows as one datagram to `peer` holds, its own among them."""
         return self.rows(dict.fromkeys((peer, *self._peers)), now, peer)[: self._rows_max]
 
-    def changed_rows(self, now: int) -> list[bytes]:
-        """What all must be told."""
-        changed = self._progress.changed
+    def take_rows(self, now: int, space: int = NEVER) -> list[bytes]:
+        """What all must be told, if it fits into this space: the acknowledgements of a large view go alone."""
+        progress = self._progress
         if self.alone:
-            changed.update(dict.fromkeys(self.alone))
-        return self.rows(changed, now) if changed else []
-
-    def told(self) -> None:
-        """All have been told."""
-        self._progress.told()
-        self.alone.clear()
-        self._unacked = self._unacked_bytes = 0
-        self.at = NEVER
-        self._room_told = self._transmitter.room
-        self._announce = False
+            progress.owe(self.alone)
+        return self.rows(progress.changed, now) if len(progress.changed) * ROW.size <= space else []
 
     # What leaves alone.
 
@@ -186,10 +183,9 @@ class Acknowledging:
     def _tell_all(self, now: int, out: Datagrams) -> None:
         """The changed rows to all; for a heartbeat, every row. They leave before data."""
         first: Datagrams = []
-        self._transmit(self.rows(self._peers, now) if self._announce else self.changed_rows(now), None, now, first)
+        self._transmit(self.rows(self._peers, now) if self._announce else self.take_rows(now), None, now, first)
         self._counters.acks_alone += len(first)
         out[:0] = first
-        self.told()
 
     def _tell_prompted(self, now: int, out: Datagrams) -> None:
         """Tell peers that asked a moment ago what was taken in since: it may be what they wait for to be stable."""

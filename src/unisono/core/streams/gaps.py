@@ -64,23 +64,16 @@ class Gaps:
 
     def learn(self, inflow: Inflow, end: int, now: int) -> None:
         """The stream has bodies up to `end`. What of them is not here is a gap, and is asked for."""
-        inflow.learn(end)
-        if inflow.next < inflow.known:
+        if inflow.learn(end, now):
             self.inflows[inflow] = None
-            if inflow.fresh_at == NEVER:
-                inflow.fresh_at = now + self._settings.nak_delay_ns + inflow.patience
-                inflow.fresh_to = inflow.known
 
     def hear_rumour(self, inflow: Inflow, end: int, now: int) -> None:
         """Another member says that it has more of a stream than is here."""
         if end > inflow.known and end > inflow.rumour:
-            inflow.rumour = end
-            if inflow.rumour_at == NEVER:
-                inflow.rumour_at = now + self._timing.timeout(inflow.origin, 0)
-                self.inflows[inflow] = None
-        elif inflow.ask_at == NEVER and inflow.asks >= self._settings.nak_tries_max:
-            inflow.asks -= 1  # asking had ended: try once more
-            inflow.ask_at = now + self._timing.timeout(inflow.origin, 0)
+            inflow.hear_rumour(end, now + self._timing.timeout(inflow.origin, 0))
+            self.inflows[inflow] = None
+        elif inflow.has_given_up:
+            inflow.ask_once_more(now + self._timing.timeout(inflow.origin, 0))
 
     # Questions.
 
@@ -90,7 +83,7 @@ class Gaps:
 
     def at(self) -> int:
         """When something must be asked for."""
-        return min((min(inflow.ask_at, inflow.fresh_at, inflow.rumour_at) for inflow in self.inflows), default=NEVER)
+        return min((inflow.due for inflow in self.inflows), default=NEVER)
 
     # Asking.
 
@@ -98,30 +91,18 @@ class Gaps:
         """Ask for new gaps at once (or after `patience`), and again when the answer is overdue, `nak_tries_max` times in all."""
         for inflow in list(self.inflows):
             if inflow.rumour_at <= now:
-                inflow.rumour_at = NEVER
-                self.learn(inflow, inflow.rumour, now)
+                inflow.believe_rumour(now)
             if inflow.next >= inflow.known:
-                inflow.asks, inflow.fresh_at, inflow.ask_at = 0, NEVER, NEVER
-                if inflow.rumour <= inflow.next:
-                    inflow.rumour_at = NEVER
-                if inflow.rumour_at == NEVER:
+                if inflow.is_complete():
                     del self.inflows[inflow]
                 continue
             target = self._holder(inflow)
             if inflow.ask_at <= now:
-                self._request(inflow, inflow.next, inflow.asked, target, now, out)
-                inflow.asks += 1
-                inflow.turn += 1
-                inflow.ask_at = NEVER
+                self._request(inflow, *inflow.ask_again(), target, now, out)
             if inflow.fresh_at <= now:
-                delay = self._settings.nak_delay_ns + inflow.patience
-                stop = inflow.fresh_to if delay else inflow.known
-                self._request(inflow, inflow.asked, stop, target, now, out)
-                inflow.asked = max(inflow.asked, stop)
-                inflow.fresh_to = inflow.known  # younger gaps get their own time
-                inflow.fresh_at = now + delay if inflow.asked < inflow.known else NEVER
-            if inflow.ask_at == NEVER and inflow.asked > inflow.next and inflow.asks < self._settings.nak_tries_max:
-                inflow.ask_at = now + self._timing.timeout(target, inflow.asks)
+                self._request(inflow, *inflow.ask_fresh(now), target, now, out)
+            if inflow.awaits_answer:
+                inflow.await_answer(now + self._timing.timeout(target, inflow.asks))
 
     def _holder(self, inflow: Inflow) -> Rank:
         """Whom to ask: the origin, after that in turn the peers that say that they have what comes next, unless silent."""

@@ -23,7 +23,6 @@ class Inbound:
 
     __slots__ = (
         "_acks",
-        "_casts",
         "_counters",
         "_gaps",
         "_joins",
@@ -31,11 +30,12 @@ class Inbound:
         "_piece_max",
         "_progress",
         "_rank",
-        "_receives",
         "_settings",
         "_timing",
         "arrivals",
         "broken",
+        "casts",
+        "receives",
         "relayed",
     )
 
@@ -56,8 +56,10 @@ class Inbound:
         self._rank = rank
         self._members = members
         self._piece_max = settings.packet_bytes_max + 2 + 2 * members  # with the addressees of a marked packet
-        self._casts = casts
-        self._receives = receives
+        self.casts = casts
+        """By origin: its cast stream."""
+        self.receives = receives
+        """By origin: its unicast stream to this member."""
         self._joins = [Join(rank, members, settings.ahead_bytes_max, settings.numbering_first) for _ in range(members)]
         self._progress = progress
         self._timing = timing
@@ -76,10 +78,6 @@ class Inbound:
         arrived = self.arrivals.copy()
         self.arrivals.clear()  # the list stays the same: `Streams` shows it
         return arrived
-
-    def cast(self, origin: Rank) -> Inflow:
-        """The cast stream of an origin."""
-        return self._casts[origin]
 
     def waiting_for_halves(self, origin: Rank) -> int:
         """How many bytes of an origin's packets wait for their other half."""
@@ -101,7 +99,7 @@ class Inbound:
     def offer(self, sender: Rank, body: Octets, parsed: Plain | Piece, tries: int, now: int) -> Refusal | None:
         """Put a well-formed body where it belongs: next in its stream, behind a gap, or nowhere."""
         kind, origin, low, _, _ = BODY.unpack_from(body)
-        inflow = self._receives[origin] if kind & SEND else self._casts[origin]
+        inflow = self.receives[origin] if kind & SEND else self.casts[origin]
         number = inflow.next
         seq = number if low == number & LOW else extend(low, number)
         if seq < number or (seq in inflow.ahead and seq > number):
@@ -128,9 +126,6 @@ class Inbound:
             return refusal
         if inflow.ahead:
             self._take_ahead(inflow)
-        if inflow.known < inflow.next:
-            inflow.known = inflow.next
-        inflow.asks = 0
         self._acks.owe_next(kind, origin, len(body), tries, now)
         return None
 
@@ -148,65 +143,63 @@ class Inbound:
         """The next body of a stream: keep it for others, show its packets."""
         origin, sending = inflow.origin, inflow.kind == SEND
         join = self._joins[origin]
-        if isinstance(parsed, Piece):
-            marked = parsed.marked and not parsed.offset
-            if not inflow.admits(parsed):
-                return Refusal.MEMORY
-        else:
-            marked = bool(parsed.marks)
-        is_idle = join.idle
-        if not is_idle and ((marked and not join.admits_full()) if sending else not join.admits_cast()):
+        if isinstance(parsed, Piece) and not inflow.admits(parsed):
+            return Refusal.MEMORY
+        if not join.idle and not (_admits_sent(join, parsed) if sending else join.admits_cast()):
             return Refusal.MEMORY
 
-        if not sending and self._members > 2 and not inflow.keep(body):
+        if not inflow.take(body, is_for_others=not sending and self._members > 2):
             self._counters.unkept += 1
-        inflow.next += 1
-        if not sending and self._progress.acknowledge(origin, self._rank, inflow.next):
-            inflow.release(self._progress.acked_by_all[origin])
-        if isinstance(parsed, Piece):
-            whole = inflow.assemble(parsed)
-            if whole is None:
-                return None
-            if isinstance(whole, Refusal):
-                self._counters.refused[whole] += 1
+        whole = self._reassemble(inflow, parsed) if inflow.got or isinstance(parsed, Piece) else parsed
+        if whole is not None:
+            packets, faults = self._join_sent(join, whole) if sending else join.cast(whole.packets, whole.marks)
+            if faults:
+                self._counters.refused[Refusal.PART] += faults
                 self.broken.add(origin)
-                return None
-            parsed = whole
-        elif inflow.got and inflow.abandon():
-            self._counters.refused[Refusal.FRAGMENT] += 1
-            self.broken.add(origin)
-        if sending:
-            self._show_sent(origin, parsed)
-        elif parsed.marks or not is_idle:
-            self._show_joined(origin, join.cast(parsed.packets, parsed.marks))
-        else:
-            join.pass_by(len(parsed.packets))
-            self._show(origin, parsed.packets)
+            self.arrivals.extend(zip(repeat(origin), packets))
+            self._counters.packets_received += len(packets)
+        casts = self.casts[origin]
+        if self._progress.advance(origin, casts.next, join.shown):
+            casts.release(self._progress.acked_by_all[origin])
         return None
 
-    def _show_sent(self, origin: Rank, plain: Plain) -> None:
-        packets, marks = plain
-        if not marks:
-            self._show(origin, packets)
-            return
-        marked = frozenset(marks)
+    def _reassemble(self, inflow: Inflow, parsed: Plain | Piece) -> Plain | None:
+        """A packet in pieces is whole with the last one. What interrupts it, or does not continue it, is no correct member's."""
+        if isinstance(parsed, Piece):
+            whole = inflow.assemble(parsed)
+        else:
+            if inflow.abandon():
+                self._break(inflow.origin, Refusal.FRAGMENT)
+            whole = parsed
+        if isinstance(whole, Refusal):
+            self._break(inflow.origin, whole)
+            return None
+        return whole
+
+    def _break(self, origin: Rank, why: Refusal) -> None:
+        self._counters.refused[why] += 1
+        self.broken.add(origin)
+
+    @staticmethod
+    def _join_sent(join: Join, plain: Plain) -> tuple[Sequence[Octets], int]:
+        """Packets of a unicast stream: as they are, or what a full half lets the cast stream show. And how many made no sense."""
+        packets = plain.packets
+        if not plain.marks:
+            return packets, 0
+        marked = frozenset(plain.marks)
+        shown: list[Octets] = []
+        faults = 0
         for i, packet in enumerate(packets):
             if i in marked:
-                self._show_joined(origin, self._joins[origin].full(packet))
+                joined, wrong = join.full(packet)
+                shown += joined
+                faults += wrong
             else:
-                self._show(origin, (packet,))
+                shown.append(packet)
+        return shown, faults
 
-    def _show_joined(self, origin: Rank, shown: tuple[list[Octets], int]) -> None:
-        packets, faults = shown
-        if faults:
-            self._counters.refused[Refusal.PART] += faults
-            self.broken.add(origin)
-        if packets:
-            self._show(origin, packets)
 
-    def _show(self, origin: Rank, packets: Sequence[Octets]) -> None:
-        self.arrivals.extend(zip(repeat(origin), packets))
-        self._counters.packets_received += len(packets)
-        shown = self._joins[origin].shown
-        if shown > self._progress.own_shown[origin]:
-            self._progress.show(origin, shown)
+def _admits_sent(join: Join, parsed: Plain | Piece) -> bool:
+    """Whether there is room for the full halves that a body of a unicast stream begins with."""
+    marked = parsed.marked and not parsed.offset if isinstance(parsed, Piece) else bool(parsed.marks)
+    return not marked or join.admits_full()

@@ -94,11 +94,30 @@ class Inflow:
         if body is not None:
             self._memory.ahead -= len(body)
 
-    def learn(self, end: int) -> None:
-        """A member says that the stream has bodies up to `end`. No more is believed than could be held."""
+    def learn(self, end: int, now: int) -> bool:
+        """A member says that the stream has bodies up to `end`. No more is believed than could be held.
+
+        Returns whether any is missing here.
+        """
         end = min(end, self.next + self._settings.ahead_datagrams_max)
         if end > self.known:
             self.known = end
+        if self.next >= self.known:
+            return False
+        if self.fresh_at == NEVER:
+            self.fresh_at = now + self._settings.nak_delay_ns + self.patience
+            self.fresh_to = self.known
+        return True
+
+    def hear_rumour(self, end: int, at: int) -> None:
+        """Another member has bodies up to `end`. They may be on their way here; from `at` on, they count as missing."""
+        self.rumour = end
+        if self.rumour_at == NEVER:
+            self.rumour_at = at
+
+    def believe_rumour(self, now: int) -> None:
+        self.rumour_at = NEVER
+        self.learn(self.rumour, now)
 
     def gaps(self, start: int, stop: int) -> list[tuple[int, int]]:
         """What is missing between two numbers, as (first, count)."""
@@ -112,6 +131,55 @@ class Inflow:
             result.append((at, stop - at))
         return result
 
+    # Asking for what is missing.
+
+    @property
+    def due(self) -> int:
+        """When something must be asked for, or believed."""
+        return min(self.ask_at, self.fresh_at, self.rumour_at)
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether it was asked in vain, and is not asked any more."""
+        return self.ask_at == NEVER and self.asks >= self._settings.nak_tries_max
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether what was asked for should come, and nothing is set to ask again."""
+        return self.ask_at == NEVER and self.asked > self.next and self.asks < self._settings.nak_tries_max
+
+    def ask_once_more(self, at: int) -> None:
+        """Asking had ended: try once more."""
+        self.asks -= 1
+        self.ask_at = at
+
+    def ask_again(self) -> tuple[int, int]:
+        """From where to where the answer is overdue, and is now asked for again."""
+        self.asks += 1
+        self.turn += 1
+        self.ask_at = NEVER
+        return self.next, self.asked
+
+    def ask_fresh(self, now: int) -> tuple[int, int]:
+        """From where to where there may be gaps that are now asked for, for the first time. Younger ones get their own time."""
+        delay = self._settings.nak_delay_ns + self.patience
+        start, stop = self.asked, self.fresh_to if delay else self.known
+        self.asked = max(start, stop)
+        self.fresh_to = self.known
+        self.fresh_at = now + delay if self.asked < self.known else NEVER
+        return start, stop
+
+    def await_answer(self, until: int) -> None:
+        """What was asked for should be here by then, or is asked for again."""
+        self.ask_at = until
+
+    def is_complete(self) -> bool:
+        """Nothing known is missing, so stop asking. Returns whether no rumour says that there is more."""
+        self.asks, self.fresh_at, self.ask_at = 0, NEVER, NEVER
+        if self.rumour <= self.next:
+            self.rumour_at = NEVER
+        return self.rumour_at == NEVER
+
     def came_late(self, longest: int) -> None:
         """A body came in its first transmission after it was asked for: it was late, not lost. Ask later from now on."""
         self.patience = min(2 * self.patience + _PATIENCE_NS, longest)
@@ -120,11 +188,21 @@ class Inflow:
         """A body came because it was asked for: forget a little patience."""
         self.patience -= self.patience >> 5
 
-    # What is kept for others.
+    # What is here, and what of it is kept for others.
 
-    def keep(self, body: Octets) -> bool:
-        """Keep the next body until all have it. At the limit nothing more is kept, so that a prefix stays contiguous."""
-        if self.kept_base + len(self.kept) != self.next:
+    def take(self, body: Octets, is_for_others: bool) -> bool:
+        """The next body is here, so asking for it has helped. Others may lack it: then keep it until all have it.
+
+        Returns False where it is not kept: at the limit nothing more is, so that a prefix stays contiguous.
+        """
+        seq = self.next
+        self.next = seq + 1
+        if self.known <= seq:
+            self.known = seq + 1
+        self.asks = 0
+        if not is_for_others:
+            return True
+        if self.kept_base + len(self.kept) != seq:
             return False
         if self._memory.kept + len(body) > self._settings.kept_bytes_max:
             return False

@@ -9,9 +9,7 @@ from unisono.core.streams.answering import Answering, Request
 from unisono.core.streams.counters import StreamCounters
 from unisono.core.streams.gaps import Gaps
 from unisono.core.streams.inbound import Inbound
-from unisono.core.streams.inflow import Inflow
 from unisono.core.streams.outbound import Outbound
-from unisono.core.streams.outflow import Outflow
 from unisono.core.streams.progress import Progress
 from unisono.core.streams.timing import Timing
 from unisono.core.types import Rank
@@ -64,10 +62,6 @@ class Intake:
         view: int,
         rank: Rank,
         replay: Sequence[ReplayWindow],
-        cast: Outflow,
-        sends: Sequence[Outflow],
-        casts: Sequence[Inflow],
-        receives: Sequence[Inflow],
         progress: Progress,
         timing: Timing,
         acks: Acknowledging,
@@ -79,12 +73,12 @@ class Intake:
     ) -> None:
         self._view = view
         self._rank = rank
-        self._members = len(casts)
+        self._members = len(inbound.casts)
         self._replay = replay
-        self._cast = cast
-        self._sends = sends
-        self._casts = casts
-        self._receives = receives
+        self._cast = outbound.to_all
+        self._sends = outbound.to_one
+        self._casts = inbound.casts
+        self._receives = inbound.receives
         self._progress = progress
         self._timing = timing
         self._acks = acks
@@ -94,30 +88,33 @@ class Intake:
         self._inbound = inbound
         self._counters = counters
 
-    def take(self, sender: Rank, datagram: bytes | memoryview, now: int) -> Refusal | None:
-        """Take a datagram that the driver has from `sender`. If only its body is refused, its envelope still counts."""
+    def take(self, sender: Rank, datagram: bytes | memoryview, now: int) -> None:
+        """Take a datagram that the driver has from `sender`. What is wrong with it is counted in `refused`.
+
+        If only its body is refused, its envelope still counts.
+        """
         size = len(datagram)
         if size < HEAD.size:
-            return Refusal.SHORT
+            return self._refuse(Refusal.SHORT)
         (version, flags, origin, to, view, counter, tries, naks, rows, body_bytes, room, cast_end, send_end) = (
             HEAD.unpack_from(datagram)
         )
         if version != VERSION or flags > FLAGS_MAX:
-            return Refusal.VERSION
+            return self._refuse(Refusal.VERSION)
         if origin != sender or sender == self._rank or sender >= self._members:
-            return Refusal.SENDER
+            return self._refuse(Refusal.SENDER)
         if view != self._view:
-            return Refusal.VIEW
+            return self._refuse(Refusal.VIEW)
         if to != TO_ALL and to != self._rank:
-            return Refusal.ADDRESSEE
+            return self._refuse(Refusal.ADDRESSEE)
         rows_end = HEAD.size + rows * ROW.size
         naks_end = rows_end + naks * NAK.size
         if size != naks_end + body_bytes:
-            return Refusal.LENGTH
+            return self._refuse(Refusal.LENGTH)
         replay = self._replay[sender]
         is_next = 0 < counter - replay.highest <= replay.LEAP_MAX  # as it mostly is
         if not is_next and not replay.fresh(counter):
-            return Refusal.REPLAYED
+            return self._refuse(Refusal.REPLAYED)
 
         # Check every part before using any.
         acknowledged: list[Row] = []
@@ -127,12 +124,12 @@ class Intake:
         if rows:
             checked = self._check_rows(sender, datagram[HEAD.size : rows_end])
             if isinstance(checked, Refusal):
-                return checked
+                return self._refuse(checked)
             acknowledged = checked
         if naks:
             asked = self._check_naks(sender, datagram[rows_end:naks_end])
             if isinstance(asked, Refusal):
-                return asked
+                return self._refuse(asked)
             requested = asked
         if body_bytes:
             body = datagram[naks_end:]
@@ -140,7 +137,7 @@ class Intake:
                 body = bytes(body)
             taken_apart = self._inbound.take_apart(sender, body)
             if isinstance(taken_apart, Refusal):
-                return taken_apart
+                return self._refuse(taken_apart)
             parsed = taken_apart
 
         # It is authentic and well-formed.
@@ -164,7 +161,11 @@ class Intake:
             self._gaps.hear_end(inflow, cast_end, now)
         if to != TO_ALL:
             self._gaps.hear_end(self._receives[sender], send_end, now)
-        return refusal
+        if refusal is not None:
+            self._refuse(refusal)
+
+    def _refuse(self, why: Refusal) -> None:
+        self._counters.refused[why] += 1
 
     def _check_rows(self, sender: Rank, table: bytes | memoryview) -> list[Row] | Refusal:
         if len(table) > ROW.size * (self._members - 1):
@@ -183,7 +184,8 @@ class Intake:
             taken = near + ((taken - near + HALF) & LOW) - HALF
             if origin == own:  # the numbers of the stream to the sender mean something to me alone
                 stream = self._sends[sender]
-                send = extend(send, stream.base)
+                near = stream.base
+                send = near + ((send - near + HALF) & LOW) - HALF
                 if send > stream.sent or cast > self._cast.sent or shown > self._outbound.packets_cast:
                     return Refusal.FORGED
             if taken > shown:
@@ -211,13 +213,12 @@ class Intake:
     def _apply_rows(self, sender: Rank, rows: Sequence[Row], now: int) -> None:
         own, progress = self._rank, self._progress
         for origin, cast, send, shown, taken, echo, delay in rows:
-            progress.hear(origin, sender, shown, taken)
             if origin == own:
                 self._timing.sample(sender, echo, delay, now)
-                self._outbound.acknowledged(sender, cast, send, now)
+                self._outbound.acknowledged(sender, cast, send, shown, taken, now)
                 continue
             inflow = self._casts[origin]
-            if progress.acknowledge(origin, sender, cast):
+            if progress.hear(origin, sender, cast, shown, taken):
                 inflow.release(progress.acked_by_all[origin])
             if cast > inflow.next:
                 self._gaps.hear_rumour(inflow, cast, now)

@@ -29,16 +29,12 @@ class Join:
         self._fulls: dict[int, Octets] = {}
         self._full_bytes = 0
         self.idle = True
-        """Nothing waits, so that packets may pass by without being looked at."""
+        """Nothing waits, so that packets without marks pass by without being looked at."""
 
     @property
     def held_bytes(self) -> int:
         """Of both kinds of halves."""
         return self._waiting_bytes + self._full_bytes
-
-    def pass_by(self, packets: int) -> None:
-        """Packets of the cast stream, none of them marked, were shown without coming here: nothing waited."""
-        self.shown += packets
 
     def admits_cast(self) -> bool:
         return self._waiting_bytes <= self._limit
@@ -46,8 +42,11 @@ class Join:
     def admits_full(self) -> bool:
         return self._full_bytes <= self._limit
 
-    def cast(self, packets: Sequence[Octets], marks: Sequence[int]) -> tuple[list[Octets], int]:
+    def cast(self, packets: Sequence[Octets], marks: Sequence[int]) -> tuple[Sequence[Octets], int]:
         """Take packets of the cast stream. Returns what can be shown now, and how many made no sense."""
+        if self.idle and not marks:
+            self.shown += len(packets)
+            return packets, 0
         faults = 0
         marked = frozenset(marks)
         for i, packet in enumerate(packets):

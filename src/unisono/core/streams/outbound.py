@@ -15,7 +15,7 @@ from unisono.core.streams.settings import NEVER, StreamSettings
 from unisono.core.streams.timing import DOUBLINGS_MAX, Timing
 from unisono.core.streams.transmitter import Datagrams, Transmitter
 from unisono.core.types import Rank
-from unisono.core.wire.envelope import AWAIT, POLL, PUSH, ROW, SEND, mark_full, mark_header
+from unisono.core.wire.envelope import AWAIT, POLL, PUSH, SEND, mark_full, mark_header
 
 
 class Slowness(StrEnum):
@@ -36,7 +36,6 @@ class Outbound:
         "_acks",
         "_are_sends_next",
         "_busy",
-        "_cast",
         "_counters",
         "_doublings",
         "_kept_max",
@@ -45,7 +44,6 @@ class Outbound:
         "_peers",
         "_progress",
         "_rank",
-        "_sends",
         "_sends_bytes",
         "_settings",
         "_space",
@@ -55,6 +53,8 @@ class Outbound:
         "has_cast",
         "is_urged",
         "packets_cast",
+        "to_all",
+        "to_one",
         "window",
     )
 
@@ -81,8 +81,10 @@ class Outbound:
         self._kept_max = settings.kept_bytes_max
         self._peers = peers
         self._space = space  # of a datagram, after its head
-        self._cast = cast
-        self._sends = sends
+        self.to_all = cast
+        """The cast stream."""
+        self.to_one = sends
+        """By peer: the unicast stream to it."""
         self._progress = progress
         self._timing = timing
         self._transmitter = transmitter
@@ -108,7 +110,7 @@ class Outbound:
 
     def cast(self, packet: bytes) -> None:
         """One encoded packet for every other member."""
-        stream, size = self._cast, len(packet)
+        stream, size = self.to_all, len(packet)
         if not 0 < size <= self._packet_max or stream.kept_bytes + self._sends_bytes + size > self._kept_max:
             self._demand(packet)
         self.packets_cast += 1
@@ -116,6 +118,8 @@ class Outbound:
             stream.waiting.append(packet)
             stream.waiting_bytes += size
             stream.kept_bytes += size
+        else:
+            self._progress.cast_alone(self.packets_cast)
 
     def cast_parts(self, header: bytes, full: bytes, to: Collection[Rank]) -> None:
         """One packet whose addressees get `full`, and everyone else gets `header`, at the same place of the cast stream."""
@@ -127,10 +131,12 @@ class Outbound:
         half = mark_full(full, self.packets_cast)
         self.packets_cast += 1
         if self._peers:
-            self._cast.put_marked(mark_header(header, addressees))
+            self.to_all.put_marked(mark_header(header, addressees))
+        else:
+            self._progress.cast_alone(self.packets_cast)
         for rank in addressees:
             if rank != self._rank:
-                self._sends[rank].put_marked(half)
+                self.to_one[rank].put_marked(half)
                 self._sends_bytes += len(half)
                 self._busy[rank] = None
 
@@ -139,7 +145,7 @@ class Outbound:
         if to == self._rank or not 0 <= to < self._members:
             raise Misuse(f"rank {to} is not another member's rank in a view of {self._members}.")
         self._demand(packet)
-        self._sends[to].put(packet)
+        self.to_one[to].put(packet)
         self._sends_bytes += len(packet)
         self._busy[to] = None
 
@@ -158,15 +164,15 @@ class Outbound:
     @property
     def kept_bytes(self) -> int:
         """Of own packets, waiting or in flight."""
-        return self._cast.kept_bytes + self._sends_bytes
+        return self.to_all.kept_bytes + self._sends_bytes
 
     def stream(self, kind: int, peer: Rank) -> Outflow:
         """The cast stream, or the unicast stream to a peer."""
-        return self._sends[peer] if kind & SEND else self._cast
+        return self.to_one[peer] if kind & SEND else self.to_all
 
     def writable(self) -> bool:
         """Whether data may be cast. An empty window takes a packet of any size."""
-        settings, kept, progress = self._settings, self._cast.kept_bytes + self._sends_bytes, self._progress
+        settings, kept, progress = self._settings, self.to_all.kept_bytes + self._sends_bytes, self._progress
         return (
             kept < min(settings.window_bytes, 2 * self.window.size)
             and self.packets_cast - progress.stable[self._rank] < settings.window_packets
@@ -183,9 +189,9 @@ class Outbound:
             return room, Slowness.ROOM
         acked, shown = progress.acked[self._rank], progress.shown[self._rank]
         last = min(self._peers, key=lambda peer: (acked[peer], shown[peer], -tries[peer]))
-        if acked[last] >= self._cast.sent and not self._cast.waiting:
-            last = max(self._peers, key=lambda peer: self._sends[peer].flight_bytes)
-            if not self._sends[last].flight_bytes:
+        if acked[last] >= self.to_all.sent and not self.to_all.waiting:
+            last = max(self._peers, key=lambda peer: self.to_one[peer].flight_bytes)
+            if not self.to_one[last].flight_bytes:
                 return None
         return last, Slowness.SILENT if tries[last] else Slowness.BEHIND
 
@@ -197,7 +203,7 @@ class Outbound:
             self.window.paced_until = NEVER
             self._transmit_in_turns(now, out)
             return
-        if self._cast.waiting or self._cast.sent != self._cast.end:
+        if self.to_all.waiting or self.to_all.sent != self.to_all.end:
             self._transmit_casts(now, out)
         if self._busy:
             self._transmit_sends(now, out)
@@ -217,26 +223,21 @@ class Outbound:
             self._are_sends_next = window.paced_until != NEVER
 
     def _transmit_casts(self, now: int, out: Datagrams) -> None:
-        stream, window, acks = self._cast, self.window, self._acks
+        stream, window, acks = self.to_all, self.window, self._acks
         if stream.waiting:
             stream.pack()
         body = stream.admit(window, now)
         if body is None:
             return
         transmit = self._transmitter.transmit
-        rows = acks.changed_rows(now)
-        if len(rows) * ROW.size + len(body) <= self._space:
-            transmit(out, None, now, body, rows=rows, flags=self._flags(stream))
-            acks.told()
-        else:  # the acknowledgements of a large view go alone
-            transmit(out, None, now, body, flags=self._flags(stream))
+        transmit(out, None, now, body, rows=acks.take_rows(now, self._space - len(body)), flags=self._flags(stream))
         while stream.sent != stream.end and (body := stream.admit(window, now)) is not None:
             transmit(out, None, now, body, flags=self._flags(stream))
         self.has_cast = True
 
     def _transmit_sends(self, now: int, out: Datagrams) -> None:
         for peer in list(self._busy):
-            stream = self._sends[peer]
+            stream = self.to_one[peer]
             if stream.waiting:
                 self._counters.packets_sent += len(stream.waiting)
                 self._sends_bytes -= stream.kept_bytes
@@ -279,20 +280,20 @@ class Outbound:
     def _arm(self, peer: Rank, now: int) -> None:
         self.due[peer] = now + self._timing.timeout(peer, self._doublings[peer])
 
-    def acknowledged(self, peer: Rank, cast: int, send: int, now: int) -> None:
-        """`peer` has so far `cast` and `send` bodies of my streams."""
-        progress, own, stream = self._progress, self._rank, self._sends[peer]
+    def acknowledged(self, peer: Rank, cast: int, send: int, shown: int, taken: int, now: int) -> None:
+        """`peer` has so far `cast` and `send` bodies of my streams; of my casts it could show, and has taken in, these packets."""
+        progress, own, stream = self._progress, self._rank, self.to_one[peer]
         cast_moves, send_moves = cast > progress.acked[own][peer], send > stream.base
+        if progress.hear(own, peer, cast, shown, taken):
+            self.window.grow(self.to_all.release(progress.acked_by_all[own]))
         if not cast_moves and not send_moves:
             return
-        if cast_moves and progress.acknowledge(own, peer, cast):
-            self.window.grow(self._cast.release(progress.acked_by_all[own]))
         if send_moves:
             size = stream.release(send)
             self._sends_bytes -= size
             self.window.grow(size)
         self._doublings[peer] = 0
-        cast_waits, send_waits = progress.acked[own][peer] < self._cast.sent, stream.base < stream.sent
+        cast_waits, send_waits = progress.acked[own][peer] < self.to_all.sent, stream.base < stream.sent
         if not cast_waits and not send_waits:
             self.due[peer] = NEVER
         elif cast_moves >= cast_waits and send_moves >= send_waits:  # a stream that stands still must not be put off
@@ -305,14 +306,14 @@ class Outbound:
                 self._resend(peer, now, out)
 
     def _resend(self, peer: Rank, now: int, out: Datagrams) -> None:
-        acked, stream = self._progress.acked[self._rank][peer], self._sends[peer]
-        if acked >= self._cast.sent and stream.base >= stream.sent:
+        acked, stream = self._progress.acked[self._rank][peer], self.to_one[peer]
+        if acked >= self.to_all.sent and stream.base >= stream.sent:
             self.due[peer] = NEVER
             return
         self._timing.tried(peer)
         self._doublings[peer] = min(self._doublings[peer] + 1, DOUBLINGS_MAX)
         self.window.shrink(now, self._timing.round_trip(peer))
-        for flow, number in ((self._cast, acked), (stream, stream.base)):
+        for flow, number in ((self.to_all, acked), (stream, stream.base)):
             if number < flow.sent:
                 self._repeat(flow, number, peer, now, out)
                 self._counters.resent += 1

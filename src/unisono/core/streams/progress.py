@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from unisono.core.streams.settings import NEVER
 from unisono.core.types import Rank
@@ -72,18 +72,41 @@ class Progress:
         if not self._peers:
             self.stable[own] = self.taken_by_all[own] = packets
 
-    def show(self, origin: Rank, count: int) -> None:
-        """So far `count` packets of the origin's cast stream could be shown here."""
-        self.own_shown[origin] = count
-        self.changed[origin] = self.untaken[origin] = None
-        row, own = self.shown[origin], self._rank
-        old = row[own]
-        row[own] = count
-        if old == self.stable[origin]:
-            self.stable[origin] = min(row)
+    def advance(self, origin: Rank, bodies: int, packets: int) -> bool:
+        """So far this many bodies of the origin's cast stream are here, and packets could be shown.
 
-    def take_all(self, untrusted: Collection[Rank]) -> None:
-        """The ordering has taken in everything that was shown, except from untrusted origins."""
+        Returns whether `acked_by_all` has risen.
+        """
+        own = self._rank
+        row = self.shown[origin]
+        old = row[own]
+        if packets > old:
+            self.own_shown[origin] = row[own] = packets
+            self.changed[origin] = self.untaken[origin] = None
+            if old == self.stable[origin]:
+                self.stable[origin] = min(row)
+        row = self.acked[origin]
+        old = row[own]
+        if bodies <= old:
+            return False
+        row[own] = bodies
+        self.changed[origin] = None
+        if old != self.acked_by_all[origin]:
+            return False
+        self.acked_by_all[origin] = least = min(row)
+        return least > old
+
+    def cast_alone(self, packets: int) -> None:
+        """In a view of one member, everyone has taken in what it has cast so far."""
+        self.taken_by_all[self._rank] = packets
+
+    def take_all(self, untrusted: Collection[Rank] = ()) -> None:
+        """The ordering here has taken in all that has arrived, but for untrusted origins: others must keep their packets for it.
+
+        Own packets it takes in when they are cast.
+        """
+        if not self.untaken:
+            return
         self.has_taken = True
         own = self._rank
         for origin in self.untaken:
@@ -97,6 +120,10 @@ class Progress:
                 self.taken_by_all[origin] = min(row)
         self.untaken.clear()
 
+    def owe(self, origins: Iterable[Rank]) -> None:
+        """Others must be told of these origins, though nothing may have changed."""
+        self.changed.update(dict.fromkeys(origins))
+
     def told(self) -> None:
         """All others have been told how far this member is."""
         self.changed.clear()
@@ -108,20 +135,8 @@ class Progress:
 
     # What others say.
 
-    def acknowledge(self, origin: Rank, peer: Rank, number: int) -> bool:
-        """`peer` has so far `number` bodies of the origin's cast stream. Returns whether `acked_by_all` has risen."""
-        row = self.acked[origin]
-        old = row[peer]
-        if number <= old:
-            return False
-        row[peer] = number
-        if old != self.acked_by_all[origin]:
-            return False
-        self.acked_by_all[origin] = least = min(row)
-        return least > old
-
-    def hear(self, origin: Rank, peer: Rank, shown: int, taken: int) -> None:
-        """`peer` says how far it is with the packets of `origin`."""
+    def hear(self, origin: Rank, peer: Rank, bodies: int, shown: int, taken: int) -> bool:
+        """`peer` says how far it is with the cast stream of `origin`. Returns whether `acked_by_all` has risen."""
         row = self.shown[origin]
         old = row[peer]
         if shown > old:
@@ -134,6 +149,15 @@ class Progress:
             row[peer] = taken
             if old == self.taken_by_all[origin]:
                 self.taken_by_all[origin] = min(row)
+        row = self.acked[origin]
+        old = row[peer]
+        if bodies <= old:
+            return False
+        row[peer] = bodies
+        if old != self.acked_by_all[origin]:
+            return False
+        self.acked_by_all[origin] = least = min(row)
+        return least > old
 
     def hear_room(self, peer: Rank, room: int) -> None:
         """`peer` says how many more packets of each origin it can take in."""

@@ -78,7 +78,6 @@ class Streams:
         "_answering",
         "_gaps",
         "_inbound",
-        "_intake",
         "_outbound",
         "_peers",
         "_progress",
@@ -94,9 +93,12 @@ class Streams:
         "counters",
         "deadline",
         "memory",
+        "receive",
         "relayed",
         "stable",
+        "take_all",
         "taken_by_all",
+        "untaken",
         "writable",
     )
 
@@ -158,23 +160,7 @@ class Streams:
         self._gaps = gaps
         self._inbound = inbound
         self._watch = StabilityWatch(peers, progress, timing, transmitter, acks, counters)
-        self._intake = Intake(
-            tag,
-            rank,
-            replay,
-            cast,
-            sends,
-            casts,
-            receives,
-            progress,
-            timing,
-            acks,
-            outbound,
-            answering,
-            gaps,
-            inbound,
-            counters,
-        )
+        intake = Intake(tag, rank, replay, progress, timing, acks, outbound, answering, gaps, inbound, counters)
         self.counters = counters
         self.deadline: int | None = None
         """Call `drain` by then; None: nothing is owed. Valid after each drain."""
@@ -183,6 +169,7 @@ class Streams:
 
         # What is called for each packet, or looked at in each turn, is the part's own: no call in between.
         self.cast: Callable[[bytes], None] = outbound.cast
+        self.receive: Callable[[Rank, bytes | memoryview, int], None] = intake.take
         self.writable: Callable[[], bool] = outbound.writable
         self.arrived: Callable[[], list[tuple[Rank, Octets]]] = inbound.arrived
         self.arrivals = inbound.arrivals
@@ -190,6 +177,8 @@ class Streams:
         self.broken = inbound.broken
         self.stable = progress.stable
         self.taken_by_all = progress.taken_by_all
+        self.take_all = progress.take_all
+        self.untaken = progress.untaken
 
     # Inputs.
 
@@ -200,22 +189,6 @@ class Streams:
     def send(self, to: Rank, packet: bytes) -> None:
         """One encoded packet for one member."""
         self._outbound.send(to, packet)
-
-    def receive(self, sender: Rank, datagram: bytes | memoryview, now: int) -> None:
-        """Take a datagram that the driver has from `sender`. What is wrong with it is counted in `counters.refused`."""
-        refusal = self._intake.take(sender, datagram, now)
-        if refusal is not None:
-            self.counters.refused[refusal] += 1
-
-    def take_all(self, untrusted: Collection[Rank] = ()) -> None:
-        """The ordering here has taken in all that has arrived, but for untrusted origins: others must keep their packets for it.
-
-        Own packets it takes in when they are cast."""
-        progress = self._progress
-        if progress.untaken:
-            progress.take_all(untrusted)
-        if not self._peers:
-            self.taken_by_all[self._rank] = self._outbound.packets_cast
 
     def set_free_room(self, packets: int | None) -> None:
         """How many packets of *each* origin the holdback and the application can still take; None: any number.
@@ -310,15 +283,15 @@ class Streams:
     @property
     def bodies_cast(self) -> int:
         """How many bodies of the own cast stream have left."""
-        return self._outbound.stream(CAST, self._rank).sent
+        return self._outbound.to_all.sent
 
     def bodies_of(self, origin: Rank) -> int:
         """How many bodies of an origin's cast stream are here without a gap."""
-        return self._inbound.cast(origin).next
+        return self._inbound.casts[origin].next
 
     def kept_of(self, origin: Rank) -> list[Octets]:
         """Bodies of an origin's cast stream that are kept for peers that may lack them."""
-        return self._inbound.cast(origin).kept
+        return self._inbound.casts[origin].kept
 
     def waiting_for_halves(self, origin: Rank) -> int:
         """How many bytes of an origin's packets wait for the other half of a cast to some members only."""

@@ -183,10 +183,9 @@ class BatchField(Field):
         out.extend(payloads)
 
     def take(self, reader: PacketReader) -> Batch | None:
-        at = reader.step(self._HEAD.size)
-        if at < 0:
-            return None
-        first, count, code, flags = self._HEAD.unpack_from(reader.data, at)
+        head, at = self._HEAD, reader.at
+        reader.at = at + head.size
+        first, count, code, flags = head.unpack_from(reader.data, at)
         service = self._SERVICES.get(code)
         if service is None or flags > self._FLAGS_MAX or first + count > self._INDEX_END:
             reader.reason = Reason.VALUE
@@ -200,17 +199,15 @@ class BatchField(Field):
         safe = bool(flags & self._SAFE)
         if not flags & self._PLACEHOLDER:
             return Batch(reader.sender, first, self._take_payloads(reader, count), service, to, safe=safe)
-        at = reader.step(self._DIGEST.size)
-        if at < 0:
-            return None
-        return Batch(reader.sender, first, None, service, to, count, self._DIGEST.unpack_from(reader.data, at)[0], safe)
+        (digest,) = self._DIGEST.unpack_from(reader.data, reader.step(self._DIGEST.size))
+        return Batch(reader.sender, first, None, service, to, count, digest, safe)
 
     @staticmethod
     def _take_payloads(reader: PacketReader, count: int) -> tuple[bytes, ...]:
-        at = reader.step(4 * count)
-        if at < 0:
-            return ()
-        table = bytes(reader.data[at : reader.at])
+        start = reader.at + 4 * count
+        table = bytes(reader.data[reader.at : start])
+        if start > reader.end:
+            raise StructError("the lengths of payloads end too soon")
         if table == table[:4] * count:
             shape = _alike(count, int.from_bytes(table[:4], "little"))
         else:
@@ -223,8 +220,8 @@ class BatchField(Field):
         ):
             reader.reason = Reason.LENGTH
             return ()
-        at = reader.step(shape.cut.size)
-        return shape.cut.unpack_from(reader.data, at) if at >= 0 else ()
+        reader.at = start + shape.cut.size
+        return shape.cut.unpack_from(reader.data, start)
 
 
 BATCH = BatchField()
@@ -286,15 +283,18 @@ class Codec:
         """
         reader = PacketReader(data, sender, members, self._config)
         packet: Packet | None = None
-        at = reader.step(2)
-        if at < 0:
-            pass
+        if reader.end < 2:
+            reader.reason = Reason.SHORT
         elif data[0] != VERSION:
             reader.reason = Reason.VERSION
         elif (row := self._rows[data[1]]) is None:
             reader.reason = Reason.KIND
         else:
-            packet = row.take(reader)
+            reader.at = 2
+            try:
+                packet = row.take(reader)
+            except StructError:
+                reader.reason = Reason.SHORT
             if reader.reason is None and reader.at != reader.end:
                 reader.reason = Reason.TRAILING
         if reader.reason is None:

@@ -4,7 +4,8 @@ A field is a description without state, shared by all codecs. Every `take` follo
 
 1. A count or a length is compared with its cap and with the bytes that are left *before* anything is made
    of it. Python's integers do not wrap, so products and sums are compared as they are.
-2. What does not hold is refused with a `Reason`, never raised: hostile input costs no more than friendly.
+2. What does not hold is refused with a `Reason`. Bytes that end too soon raise the `struct.error` of unpacking, which the codec
+   counts as `SHORT`, so no field asks how many are left. Hostile input costs no more than friendly.
 3. A value has one encoding only, so what is accepted encodes to the very bytes it came from.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, StrEnum
 from functools import lru_cache, partial
 from struct import Struct
+from struct import error as StructError
 from typing import Any
 
 from unisono.core.config import Config
@@ -50,11 +52,10 @@ class PacketReader:
         self.reason: Reason | None = None
 
     def step(self, size: int) -> int:
-        """Step over `size` bytes and return where they begin; if fewer are left, refuse and return -1."""
+        """Step over `size` bytes and return where they begin. Raises, as unpacking does, if fewer are left."""
         at = self.at
         if size > self.end - at:
-            self.reason = Reason.SHORT
-            return -1
+            raise StructError(f"{size} bytes do not follow")
         self.at = at + size
         return at
 
@@ -76,7 +77,8 @@ class Field(ABC):
 
     @abstractmethod
     def take(self, reader: PacketReader) -> Any:
-        """Read one value. After a refusal, `reader.reason` is set and the result means nothing."""
+        """Read one value. After a refusal, `reader.reason` is set and the result means nothing. Raises `struct.error` if too few
+        bytes are left."""
 
     # Many values in a row; a field whose values are all of one size does better than one by one.
 
@@ -120,8 +122,7 @@ class Scalar(Field):
         self.put_many((value,), out, config)
 
     def take(self, reader: PacketReader) -> int:
-        values = self.take_many(reader, 1)
-        return values[0] if values else 0
+        return self.take_many(reader, 1)[0]
 
     def size_many(self, values: Sequence[int]) -> int:
         return self.least * len(values)
@@ -132,10 +133,9 @@ class Scalar(Field):
         out.append(array_of(len(values), self.code).pack(*values))
 
     def take_many(self, reader: PacketReader, count: int) -> tuple[int, ...]:
-        at = reader.step(self.least * count)
-        if at < 0:
-            return ()
-        values = array_of(count, self.code).unpack_from(reader.data, at)
+        numbers, at = array_of(count, self.code), reader.at
+        reader.at = at + numbers.size
+        values = numbers.unpack_from(reader.data, at)
         if self.low or self.ranks:
             self.check(values, reader)
         return values
@@ -193,10 +193,9 @@ class Row(Field):
             field.put(value[i], out, config)
 
     def take(self, reader: PacketReader) -> Any:
-        at = reader.step(self._head.size)
-        if at < 0:
-            return None
-        values = self._head.unpack_from(reader.data, at)
+        head, at = self._head, reader.at
+        reader.at = at + head.size
+        values = head.unpack_from(reader.data, at)
         for i, scalar in self._bounded:
             if scalar.ranks or values[i] < scalar.low:
                 scalar.check(values[i : i + 1], reader)
@@ -216,8 +215,6 @@ class Row(Field):
         if self._rest or not count:
             return super().take_many(reader, count)
         at = reader.step(self._head.size * count)
-        if at < 0:
-            return ()
         rows = tuple(self._head.iter_unpack(memoryview(reader.data)[at : reader.at]))
         for i, scalar in self._bounded:
             scalar.check([row[i] for row in rows], reader)
@@ -271,10 +268,9 @@ class Many(Field):
         self.item.put_many(value, out, config)
 
     def take(self, reader: PacketReader) -> tuple[Any, ...]:
-        at = reader.step(self._count.size)
-        if at < 0:
-            return ()
-        count: int = self._count.unpack_from(reader.data, at)[0]
+        head, at = self._count, reader.at
+        reader.at = at + head.size
+        (count,) = head.unpack_from(reader.data, at)
         if not self.bound.allows(count, reader.members, reader.config):
             reader.reason = Reason.COUNT
         elif count * self.item.least > reader.end - reader.at:
@@ -302,13 +298,8 @@ class Text(Field):
         out.append(data)
 
     def take(self, reader: PacketReader) -> str:
-        at = reader.step(self._LENGTH.size)
-        if at < 0:
-            return ""
-        length: int = self._LENGTH.unpack_from(reader.data, at)[0]
+        (length,) = self._LENGTH.unpack_from(reader.data, reader.step(self._LENGTH.size))
         at = reader.step(length)
-        if at < 0:
-            return ""
         try:
             return bytes(reader.data[at : reader.at]).decode()
         except UnicodeDecodeError:
@@ -333,12 +324,9 @@ class Blob(Field):
         out.append(value)
 
     def take(self, reader: PacketReader) -> bytes:
-        at = reader.step(self._LENGTH.size)
-        if at < 0:
-            return b""
-        length: int = self._LENGTH.unpack_from(reader.data, at)[0]
+        (length,) = self._LENGTH.unpack_from(reader.data, reader.step(self._LENGTH.size))
         at = reader.step(length)
-        return bytes(reader.data[at : reader.at]) if at >= 0 else b""
+        return bytes(reader.data[at : reader.at])
 
 
 class Optional(Field):
@@ -360,8 +348,6 @@ class Optional(Field):
 
     def take(self, reader: PacketReader) -> Any:
         at = reader.step(1)
-        if at < 0:
-            return None
         if reader.data[at] > 1:
             reader.reason = Reason.VALUE
             return None
@@ -384,6 +370,6 @@ class Flag(Field):
 
     def take(self, reader: PacketReader) -> bool:
         at = reader.step(1)
-        if at >= 0 and reader.data[at] > 1:
+        if reader.data[at] > 1:
             reader.reason = Reason.VALUE
-        return at >= 0 and reader.data[at] == 1
+        return reader.data[at] == 1
