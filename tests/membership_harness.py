@@ -111,6 +111,7 @@ class Node:
             world.at(max(effects.deadline - world.now, 0), lambda: self.turn())
 
     def _arm(self) -> None:
+        self.membership.observe()
         deadline = self.membership.deadline
         if deadline is not None and deadline != self.armed:
             self.armed = deadline

@@ -262,7 +262,7 @@ async def test_a_peer_that_is_not_known_yet_is_found_when_its_name_appears(names
 async def test_one_whose_peers_are_not_known_yet_waits_for_them_as_long_as_for_others(names: Names) -> None:
     joined = await unisono.join("g", listen="127.0.0.1:0", peers=["beta:1"], timeout=20, pace=0.3)
     view = joined.running.member._membership._timing
-    assert view.has_seeds, "or it would have founded its group at once"
+    assert view._has_seeds, "or it would have founded its group at once"
     await joined.leave()
 
 

@@ -333,6 +333,7 @@ class Member:
                 self._stability.forget(streams)
             streams.settle(self.now)
         if self._membership.is_approaching:
+            self._membership.observe()
             self._plan_at = _or_never(self._membership.deadline)  # this turn may have got there
         return self._deadline()
 

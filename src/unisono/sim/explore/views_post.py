@@ -358,6 +358,7 @@ class Post:
             told += self.application.take(events, charters)
             if self.scope.has_state:
                 self.membership.hold(self.application.holds)
+        self.membership.observe()
         return Turn(tuple(sends), (*acts, *told), charters)
 
     def _acknowledge(self, engine: ViewEngine, is_new_view: bool, casts: int) -> list[tuple[int, Letter]]:
