@@ -39,7 +39,7 @@ class Node:
         self.id = member
         self.engine = ViewEngine(member, world.orders, world.config, noting=True)
         self.membership = world.kind(
-            member, self.engine, world.orders, world.order, world.config, world.settings_of(member), record
+            member, self.engine, self.engine, world.orders, world.order, world.config, world.settings_of(member), record
         )
         self.recorder = Recorder("run", "group", world.order, member, "simulated", world.observer)
         self.alive = True

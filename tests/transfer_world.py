@@ -151,6 +151,6 @@ class TransferWorld(GroupWorld):
         """Heal, come to rest, judge the trace and the states."""
         apps = [self.app(process.id.address) for process in self.up]
         verdict = self.finish(bound_ns)
-        still = [process for process in apps if not process.member.is_gone]
+        still = [process for process in apps if not process.member.state.is_gone]
         assert not (found := self.faults_found(still)), "\n".join([*found, self.story()])
         return verdict

@@ -298,9 +298,9 @@ def suspicion_without_a_view(actor: Callable[[Process], None]) -> GroupWorld:
     world.network.cut("b", "c")
     for _ in range(100):
         load(world, 1, 0.02)
-        if c.member.suspects:
+        if c.member.state.suspects:
             break
-    assert c.member.suspects == (world.processes["b"].id,)
+    assert c.member.state.suspects == (world.processes["b"].id,)
     load(world, 20, 0.02)
     world.network.heal()
     load(world, 20)
@@ -323,7 +323,7 @@ def test_b9_whoever_acts_on_a_suspicion_alone_is_caught() -> None:
         take = engine.receive
 
         def receive(sender: Rank, packet: Packet) -> None:
-            if engine.view.members[sender] not in process.member.suspects:
+            if engine.view.members[sender] not in process.member.state.suspects:
                 take(sender, packet)
 
         engine.receive = receive  # type: ignore[method-assign]
@@ -350,7 +350,7 @@ def casts_inside_deliveries(order: str) -> tuple[GroupWorld, set[bytes]]:
                 text = f"{process.id}/{len(answers)}".encode()
                 if process.member.cast(text) is not None:
                     answers.add(text)
-                    blocked += process.member.is_blocked or bool(process.member.suspects)
+                    blocked += process.member.state.is_blocked or bool(process.member.state.suspects)
 
     for process in world.gather("abcd"):
         process.on_event = answer

@@ -218,7 +218,7 @@ def test_c11_c13_casts_around_a_flush_belong_to_exactly_one_view_and_none_is_los
             world.crash("d")
         for process in world.up:
             text = f"{process.id}/{number}".encode()
-            was_blocked = process.member.is_blocked
+            was_blocked = process.member.state.is_blocked
             if process.cast(text):
                 while_blocked += was_blocked
                 if process.id.address != "d":

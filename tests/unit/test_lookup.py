@@ -355,13 +355,16 @@ async def test_the_first_quorum_counts_names_as_soon_as_they_are_known(names: Na
     names.records = {"alpha": ["127.0.0.1"]}
     options: dict[str, Any] = {"peers": peers, "policy": Policy.PRIMARY.value, "pace": 0.3}
     async with unisono.join("g", listen=f"127.0.0.1:{port}", journal=tmp_path / "a", **options) as a:
-        assert not a.running.member.is_primary
+        assert not a.running.member.state.is_primary
         # The other one finds this one, whose names are not known yet: two of three, of which one counts.
         async with unisono.join("g", listen=f"127.0.0.2:{port}", journal=tmp_path / "b", **options) as b:
             await until(lambda: len(a.status()["members"]) == 2, "two members")
-            assert not a.running.member.is_primary
+            assert not a.running.member.state.is_primary
             names.records = {"alpha": ["127.0.0.1"], "beta": ["127.0.0.2"]}
-            await until(lambda: a.running.member.is_primary and b.running.member.is_primary, "two of three are enough")
+            await until(
+                lambda: a.running.member.state.is_primary and b.running.member.state.is_primary,
+                "two of three are enough",
+            )
 
 
 @real
@@ -392,10 +395,10 @@ async def test_what_cannot_be_counted_needs_bootstrap_and_says_so(names: Names, 
     ]
     for number, (peers, words) in enumerate(cases):
         async with unisono.join("g", peers=peers, journal=tmp_path / f"{number}", **options) as a:
-            assert not a.running.member.is_primary
+            assert not a.running.member.state.is_primary
             assert any(re.match(words, one) for one in a.explain()), a.explain()
         async with unisono.join("g", peers=peers, journal=tmp_path / f"b{number}", bootstrap=True, **options) as a:
-            assert a.running.member.is_primary
+            assert a.running.member.state.is_primary
             assert "bootstrap" not in str(a.explain())
 
 

@@ -196,7 +196,7 @@ def members_of(running: RunningMember) -> list[dict[str, Any]]:
             "rank": rank,
             "member": str(one),
             "self": one == running.id,
-            "suspected": one in member.suspects,
+            "suspected": one in member.state.suspects,
             "unacknowledged": tally.window_use.get(one, 0),
         }
         for rank, one in enumerate(_members(running))

@@ -153,7 +153,7 @@ async def withdraw(member: RunningMember, timeout: float) -> None:
     try:
         with suppress(UnisonoError):
             await member.until(
-                lambda: member.entered is not None or not member.member.is_changing,
+                lambda: member.entered is not None or not member.member.state.is_changing,
                 FIRST_VIEW_S,
                 "the first view did not come",
             )
@@ -351,4 +351,4 @@ def why_it_crashed(running: RunningMember) -> str | None:
     """What a trace says of a member's end; None: it has left in order."""
     if running.failure is not None:
         return str(running.failure)
-    return None if running.member.is_gone else ALONE  # to the others it is as one that crashed
+    return None if running.member.state.is_gone else ALONE  # to the others it is as one that crashed

@@ -212,7 +212,7 @@ class Reporter:
             return
         for reason in NAMED:
             added.pop(reason, None)
-        for address, reason in self._member.member.turned_away.items():
+        for address, reason in self._member.member.state.turned_away.items():
             if self._turned_away.get(address) != reason:
                 self._turned_away[address] = reason
                 self._log(logging.WARNING, f"{_foreign(address)} is not taken in: {_foreign(reason)}", peer=address)

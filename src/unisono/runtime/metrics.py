@@ -64,7 +64,7 @@ class Metrics:
                 self._latency.observe((now - self._followed_at) / 1e9)
                 self._followed = -1
             return
-        cast = self._member.member.cast_index
+        cast = self._member.member.state.accepted
         if cast > self._followed_to:
             self._followed_to = cast
             if self._member.receipts.delivered_to >= cast:

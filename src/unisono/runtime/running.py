@@ -230,14 +230,14 @@ class RunningMember:
         return {
             "group": self.name,
             "member": str(self.id),
-            "order": member.order,
+            "order": member.state.order,
             "view": None if view is None else str(view.id),
             "members": [] if view is None else [str(one) for one in view.members],
-            "primary": member.is_primary,
-            "lost_state": None if member.lost_state is None else str(member.lost_state),
-            "changing": member.is_blocked,
-            "suspects": [str(one) for one in member.suspects],
-            "unfinished": member.unfinished,
+            "primary": member.state.is_primary,
+            "lost_state": None if member.state.lost_state is None else str(member.state.lost_state),
+            "changing": member.state.is_blocked,
+            "suspects": [str(one) for one in member.state.suspects],
+            "unfinished": member.state.unfinished,
             "queued_batches": len(self.inbox),
             "queued_bytes": self.inbox.bytes,
             "turns": self.driver.turns,
@@ -355,16 +355,16 @@ class RunningMember:
     async def switch(self, order: str, timeout: float | None) -> None:
         member = self.driver.member
         member.switch(order)
-        before = member.order
+        before = member.state.order
         self.driver.wake()
 
         def has_changed() -> bool:
-            return member.order == order or member.order != before
+            return member.state.order == order or member.state.order != before
 
         await self.until(has_changed, timeout, f"the order {order} did not take effect")
-        if member.order != order:
+        if member.state.order != order:
             raise Misuse(
-                f"{self.name!r} has the order {member.order} now, not {order}: another member asked for that one at the same "
+                f"{self.name!r} has the order {member.state.order} now, not {order}: another member asked for that one at the same "
                 "time. Switch again if it still matters."
             )
 
@@ -374,7 +374,7 @@ class RunningMember:
         try:
             async with asyncio.timeout(timeout):
                 while checking is None or not checking.is_answered:
-                    await self.until(lambda: self.driver.member.can_check, None, "")
+                    await self.until(lambda: self.driver.member.markers.have_room, None, "")
                     checking = self._begin_check()
                     if checking is not None:
                         await self.until(lambda one=checking: one.is_over, None, "")  # type: ignore[misc]
@@ -390,7 +390,7 @@ class RunningMember:
         self.casting.check_open()
         if self.driver.casting:
             self.driver.hand_in()
-        checking = self.driver.member.check()
+        checking = self.driver.member.markers.begin_check()
         self.casting.count_markers()
         return checking
 
@@ -406,7 +406,7 @@ class RunningMember:
         """Give up the state of a primary view that no member here has."""
         self.home.check_thread()
         self.check_open()
-        lost = self.driver.member.lost_state
+        lost = self.driver.member.state.lost_state
         if lost is None:
             raise Misuse(f"{self.id} lacks no state, so none can be given up: explain says what it waits for.")
         if str(state) not in (str(lost), lost.short):

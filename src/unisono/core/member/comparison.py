@@ -289,7 +289,21 @@ class Comparer:
         """Data that could not be decoded, by reason."""
         return self._codec.refused
 
+    def take_sends(self) -> list[tuple[MemberId, bytes]]:
+        """What is to be sent, to whom; each is told once."""
+        sends, self.sends = self.sends, []
+        return sends
+
+    def take_found(self) -> list[Diverged]:
+        """The differences that the application must be told; each is told once."""
+        found, self.found = self.found, []
+        return found
+
     # What happens to the member.
+
+    def markers_cast(self) -> None:
+        """The markers that other members' checks wait for are cast."""
+        self.owes_markers = False
 
     def settle(self) -> None:
         """Count what waits if it is much, in number or in bytes, so that nothing large is kept between turns."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from unisono.core.streams import StreamCounters
+from unisono.core.member.comparison import Comparer
+from unisono.core.member.suspicions import Suspicions
+from unisono.core.member.watchdog import Watchdog
+from unisono.core.streams import StreamCounters, Streams
 from unisono.core.types import MemberId
+from unisono.core.views import ViewEngine
 from unisono.core.wire import Refusal
 
 
@@ -34,6 +38,66 @@ class MemberCounters(NamedTuple):
     """Of own packets, for resending."""
     divergences: int
     """How often members were found to have delivered different messages in a view (`Diverged`)."""
+
+
+class Refuses(Protocol):
+    """A layer that counts what it has refused."""
+
+    @property
+    def refused(self) -> Mapping[Any, int]: ...
+
+
+class Counting:
+    """Reads the counters of a member off its parts. Free until it is asked."""
+
+    def __init__(
+        self,
+        engine: ViewEngine,
+        suspicions: Suspicions,
+        comparer: Comparer,
+        watchdog: Watchdog,
+        layers: Mapping[str, Refuses],
+        dropped: Mapping[str, int],
+    ) -> None:
+        """`dropped`: what the member has discarded itself; `layers`: what counts the rest, by name."""
+        self._engine = engine
+        self._suspicions = suspicions
+        self._comparer = comparer
+        self._watchdog = watchdog
+        self._layers = layers
+        self._dropped = dropped
+        self._streams: Streams | None = None  # of the view
+        self._totals = Totals()
+        self._views = 0
+
+    def enter(self, streams: Streams) -> None:
+        """A view was installed, with these streams; those of the view before count no more."""
+        if self._streams is not None:
+            self._totals.add(self._streams.counters)
+        self._streams = streams
+        self._views += 1
+
+    def read(self) -> MemberCounters:
+        """What happened so far, in numbers."""
+        engine, streams = self._engine, self._streams
+        sums, of_streams = self._totals.with_current(None if streams is None else streams.counters)
+        refused: dict[str, Mapping[Any, int]] = {name: layer.refused for name, layer in self._layers.items()}
+        use = {} if streams is None else streams.window_use()
+        return MemberCounters(
+            views=self._views,
+            casts=engine.accepted,
+            casts_refused=self._watchdog.refused,
+            deliveries=engine.given,
+            suspicions=self._suspicions.count,
+            pauses=self._suspicions.pauses,
+            streams=sums,
+            dropped=by_layer(self._dropped, refused | {"stream": of_streams}),
+            unfinished=engine.unfinished,
+            held_back=len(engine.waits()) + len(engine.gated()),
+            window_use={engine.view.members[rank]: count for rank, count in use.items()},
+            kept_bytes=0 if streams is None else streams.kept_bytes,
+            divergences=self._comparer.divergences,
+        )
 
 
 class Totals:

@@ -7,6 +7,7 @@ Beside it stand what tells it whom to suspect (`Detector`), and what proves that
 from unisono.core.membership.context import Engine as Engine
 from unisono.core.membership.context import Evicted as Evicted
 from unisono.core.membership.context import Installed as Installed
+from unisono.core.membership.context import Installer as Installer
 from unisono.core.membership.context import Left as Left
 from unisono.core.membership.context import MembershipOut as MembershipOut
 from unisono.core.membership.context import Outlived as Outlived
@@ -28,6 +29,7 @@ __all__ = [
     "Engine",
     "Evicted",
     "Installed",
+    "Installer",
     "Left",
     "Membership",
     "MembershipOut",

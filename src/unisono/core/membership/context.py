@@ -19,7 +19,7 @@ NONCE_PERIODS = 2
 
 
 class Engine(Protocol):
-    """What runs the current view below membership: it blocks it, closes it, and starts the next one."""
+    """What runs the current view below membership: it blocks it and closes it."""
 
     def approach(self, wanted: bool) -> bool:
         """A new view is wanted, or not any more. True: the current view is at a boundary between messages."""
@@ -32,6 +32,10 @@ class Engine(Protocol):
 
     def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
         """Take the agreed remainder of the current view."""
+
+
+class Installer(Protocol):
+    """What starts each view that was agreed on. A `ViewEngine` that stands alone does it itself."""
 
     def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
         """Show the remainder: this member leaves, and these come into the next view with the same one."""
@@ -123,6 +127,7 @@ class Context:
         self,
         member: MemberId,
         engine: Engine,
+        installer: Installer,
         orders: Mapping[str, type[AnyOrdering]],
         order: str,
         config: Config,
@@ -131,6 +136,7 @@ class Context:
     ) -> None:
         self.id = member
         self.engine = engine
+        self.installer = installer
         self.orders = orders
         self.order = order  # as configured
         self.config = config

@@ -61,7 +61,7 @@ from unisono.core.membership.ballot import Ballot
 from unisono.core.membership.beliefs import Beliefs
 from unisono.core.membership.collection import Collection, Star, TokenRound
 from unisono.core.membership.contacts import Contacts
-from unisono.core.membership.context import Context, Engine, Evicted, MembershipOut, Refused
+from unisono.core.membership.context import Context, Engine, Evicted, Installer, MembershipOut, Refused
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.discovery import Discovery
 from unisono.core.membership.explain import explain_change, explain_read_only, explain_standing
@@ -111,6 +111,7 @@ class Membership:
         self,
         member: MemberId,
         engine: Engine,
+        installer: Installer,
         orders: Mapping[str, type[AnyOrdering]],
         order: str,
         config: Config,
@@ -122,7 +123,7 @@ class Membership:
             raise Misuse(f"there is no order {order!r}: choose among {', '.join(orders)}.")
         self.id = member
         self._settings = settings or MembershipSettings()
-        self._context = Context(member, engine, orders, order, config, self._settings, secret)
+        self._context = Context(member, engine, installer, orders, order, config, self._settings, secret)
         self._contacts = Contacts(member, self._settings)
         self._ring = Ring(self._context)
         self._departures = Departures(self._context, self._contacts)
@@ -146,6 +147,11 @@ class Membership:
     @property
     def view(self) -> View | None:
         return self._participant.view
+
+    @property
+    def order(self) -> str:
+        """The order of the installed view; before there is one, as configured."""
+        return self._participant.order
 
     @property
     def charter(self) -> Charter | None:

@@ -486,7 +486,7 @@ class Participant:
         if is_leaver:
             along = next((part.members for part in charter.parts if context.id in part.leavers), ())
             if previous is not None:
-                context.engine.depart((context.id, *along), charter.primary or context.settings.policy != "primary")
+                context.installer.depart((context.id, *along), charter.primary or context.settings.policy != "primary")
             context.show(Left())
             return
         is_kept = True
@@ -521,7 +521,7 @@ class Participant:
             if charter.primary and context.settings.has_state:
                 attributes |= _state_attributes(charter, context.id) | {"carries": is_kept}
         parts = tuple(dict.fromkeys(part.view for part in charter.parts))
-        context.engine.install(self.view, previous, transitional, parts, self.order, attributes)
+        context.installer.install(self.view, previous, transitional, parts, self.order, attributes)
         context.show(Installed(charter))
 
 

@@ -268,7 +268,7 @@ class Post:
         self.record = record
         self.engine = scope.engine(scope.ids[number], scope.orders, scope.config, noting=True)
         self.membership = scope.kind(
-            scope.ids[number], self.engine, scope.orders, scope.order, scope.config, scope.settings, record
+            scope.ids[number], self.engine, self.engine, scope.orders, scope.order, scope.config, scope.settings, record
         )
         self.application = Application(scope.ids[number], scope.has_state, not scope.primary)
         self.taken: list[list[int]] = []  # by rank: how many packets of each origin it is known to have taken in
