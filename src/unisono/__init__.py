@@ -20,7 +20,7 @@ from unisono.core.types import CastOptions, Key, MemberId, Service, Transition, 
 if TYPE_CHECKING:
     from unisono import sim, sync
     from unisono.runtime.clients import Outside, Unanswered, client
-    from unisono.runtime.errors import Closed, JournalError, NotFlushed, Outdated, TimedOut, Uncertain
+    from unisono.runtime.errors import Closed, JournalError, NotFlushed, Outdated, TimedOut, Unavailable, Uncertain
     from unisono.runtime.events import Delivery, Event, View
     from unisono.runtime.group import Group
     from unisono.runtime.join import Joining, join
@@ -73,6 +73,7 @@ __all__ = [
     "NotPrimary",
     "Shed",
     "TimedOut",
+    "Unavailable",
     "Uncertain",
     "Unanswered",
     "NotFlushed",
@@ -91,6 +92,7 @@ _HOMES = {
     "NotFlushed": "runtime.errors",
     "Outdated": "runtime.errors",
     "TimedOut": "runtime.errors",
+    "Unavailable": "runtime.errors",
     "Uncertain": "runtime.errors",
     "Delivery": "runtime.events",
     "Event": "runtime.events",

@@ -21,6 +21,7 @@ from unisono.core.errors import Misuse
 from unisono.core.membership.settings import Policy
 from unisono.runtime import peer_search
 from unisono.runtime.addresses import Endpoint, outer_host
+from unisono.runtime.errors import Unavailable
 from unisono.runtime.lookup import FAILURES_MAX, NOT_YET, Lookup, Resolved
 
 getaddrinfo = socket.getaddrinfo
@@ -293,7 +294,7 @@ async def test_an_own_name_is_not_greeted_and_not_missed(names: Names) -> None:
 
 @real
 async def test_listen_must_be_known_and_without_it_so_must_a_peer(names: Names) -> None:
-    with pytest.raises(Misuse, match=r"listen 'nowhere:1': the host 'nowhere' is not known here"):
+    with pytest.raises(Unavailable, match=r"listen 'nowhere:1': the host 'nowhere' is not known here"):
         await unisono.join("g", listen="nowhere:1", peers=["127.0.0.1:1"])
     with pytest.raises(Misuse, match=r"of its peers, x:1, y:2 are not known here, or not yet. Give listen"):
         await unisono.join("g", peers=["x:1", "y:2"])
