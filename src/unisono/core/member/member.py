@@ -189,11 +189,11 @@ class Member:
 
         Under the policy `shed` a full window raises `Shed` instead.
         """
-        engine, streams = self.engine, self.streams
-        if streams is None or self.state.is_gone:
+        state = self.state
+        if not state.has_view or state.is_gone:
             return None
-        self.state.demand_primary()
-        key = engine.cast(payload, options) if engine.phase is not Phase.RUNNING or streams.writable() else None
+        state.demand_primary()
+        key = None if state.is_shut else self.engine.cast(payload, options)
         if key is None:
             self._watchdog.refuse(self.now)
         return key

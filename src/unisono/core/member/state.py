@@ -139,10 +139,7 @@ class MemberState:
     @property
     def is_writable(self) -> bool:
         """Whether a cast would be accepted now."""
-        engine, streams = self._engine, self._streams
-        if streams is None or self.is_gone:
-            return False
-        return engine.has_room and (engine.phase is not Phase.RUNNING or streams.writable())
+        return self._engine.has_room and not self.is_gone and not self.is_shut
 
     def room_messages(self) -> int:
         """How many messages without options are accepted now, whatever their size: the room in the window."""
@@ -153,9 +150,9 @@ class MemberState:
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing waits here: no view change, no suspicion, no message held back, nothing owed on a stream."""
-        engine, streams = self._engine, self._streams
+        engine = self._engine
         idle = not engine.unfinished and not engine.is_gated and not engine.waits()
-        owes = streams is not None and streams.deadline is not None
+        owes = engine.has_view and self._in_view.deadline is not None
         return idle and not owes and not engine.is_blocked and not self._suspicions.silent
 
     def standing(self) -> list[Waiting]:
@@ -180,7 +177,7 @@ class MemberState:
 
     def gaps(self) -> Sequence[tuple[Rank, int, int]]:
         """Gaps in what others cast: a datagram was lost, and has not come again. None during a view change."""
-        return [] if self._streams is None or self.is_blocked else self._streams.gaps()
+        return self._in_view.gaps() if self._is_running else []
 
     # What was delivered.
 
@@ -198,12 +195,12 @@ class MemberState:
     @property
     def is_shut(self) -> bool:
         """Whether the window takes nothing more in a view that goes on."""
-        return self._streams is not None and not self.is_blocked and not self._streams.writable()
+        return self._is_running and not self._in_view.writable()
 
     @property
     def tells_who_is_slow(self) -> bool:
         """Whether it is the others that decide how much can be cast, and not the own rate limit or a view change."""
-        return self._streams is not None and not self.is_blocked and not self._streams.is_paced
+        return self._is_running and not self._in_view.is_paced
 
     @property
     def window_start(self) -> int:
@@ -217,6 +214,11 @@ class MemberState:
     def acknowledged_by(self, peer: Rank) -> int:
         """How many datagrams a peer has acknowledged."""
         return self._in_view.acknowledged_by(peer)
+
+    @property
+    def _is_running(self) -> bool:
+        """Whether there is a view, and no change of it under way."""
+        return self._engine.phase is Phase.RUNNING
 
     @property
     def _in_view(self) -> Streams:
