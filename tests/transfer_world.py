@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from unisono.core.config import MILLISECOND
-from unisono.core.events import Entered, Happening
+from unisono.core.member import Entered, Happening
 from unisono.core.member.member import Settings
 from unisono.core.types import Batch, MemberId, Service, View
 from unisono.services.transfer.settings import TransferSettings

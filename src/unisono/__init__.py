@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unisono.core.config import Config
 from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.errors import ConfigError, Misuse, NotPrimary, PeerFault, Shed, UnisonoError
-from unisono.core.events import Diverged, Replaced, Resumed, Stalled
-from unisono.core.member import Check, Settings
+from unisono.core.member import Check, Diverged, Replaced, Resumed, Settings, Stalled
 from unisono.core.membership import Evicted, Refused
 from unisono.core.types import CastOptions, Key, MemberId, Service, Transition, ViewId
 

@@ -13,7 +13,7 @@ from tests.group_tools import body_in, load, lose_casts, lose_control, passes, s
 from tests.mutants import causal_mutants, explore_mutants, rmp_mutants, stamped_mutants
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import PeerFault
-from unisono.core.events import Entered
+from unisono.core.member import Entered
 from unisono.core.member import member as member_module
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import EngineEffects

@@ -11,7 +11,7 @@ import pytest
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.departure import Cause
 from unisono.core.errors import ConfigError, Misuse, Shed
-from unisono.core.events import Effects, Entered
+from unisono.core.member import Effects, Entered
 from unisono.core.member.member import Member, Settings
 from unisono.core.member.settings import FlowSettings, Slow
 from unisono.core.member.watchdog import Watchdog

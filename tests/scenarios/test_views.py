@@ -14,8 +14,8 @@ from tests.group_tools import is_cut, load, lose_casts, lose_control, membership
 from tests.mutants.explore_mutants import FirstReportWins
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import PeerFault
-from unisono.core.events import Entered
 from unisono.core.incarnation import begin_life
+from unisono.core.member import Entered
 from unisono.core.member import member as member_module
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import Batch, CastOptions, MemberId, View

@@ -11,7 +11,7 @@ import pytest
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.departure import Cause, Departure
-from unisono.core.events import Entered, Resumed, Stalled
+from unisono.core.member import Entered, Resumed, Stalled
 from unisono.core.member.member import Member, Settings
 from unisono.core.member.settings import FlowSettings
 from unisono.core.member.watchdog import Watchdog

@@ -10,9 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from unisono.core.errors import Misuse, UnisonoError
-from unisono.core.events import Happening
 from unisono.core.incarnation import begin_life, highest_credible
-from unisono.core.member import Member, Settings
+from unisono.core.member import Happening, Member, Settings
 from unisono.core.types import MemberId
 from unisono.environment import Environment, Port
 from unisono.orders.registry import ORDERS

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from unisono.core.config import SECOND
-from unisono.core.events import Diverged, Entered, Happening, Replaced, Resumed, Stalled
+from unisono.core.member import Diverged, Entered, Happening, Replaced, Resumed, Stalled
 from unisono.core.membership import Evicted, Left, Refused
 from unisono.core.text import shorten
 from unisono.runtime.named_peers import Trouble

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse
-from unisono.core.events import Happening
+from unisono.core.member import Happening
 from unisono.core.types import MemberId
 from unisono.runtime.addresses import split
 

@@ -11,8 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse, UnisonoError
-from unisono.core.events import Entered, Happening, Replaced
-from unisono.core.member import Check, Checking, Member
+from unisono.core.member import Check, Checking, Entered, Happening, Member, Replaced
 from unisono.core.types import Batch, Key, MemberId, ViewId
 from unisono.core.types import View as CoreView
 from unisono.environment import Port

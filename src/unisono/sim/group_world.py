@@ -14,8 +14,7 @@ from typing import Any
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import PeerFault, UnisonoError
-from unisono.core.events import Diverged, Entered
-from unisono.core.member import Checking, Member, Settings
+from unisono.core.member import Checking, Diverged, Entered, Member, Settings
 from unisono.core.membership import DetectorSettings, Left, MembershipSettings, Refused
 from unisono.core.ordering import AnyOrdering
 from unisono.core.streams import StreamSettings

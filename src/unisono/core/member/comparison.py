@@ -36,7 +36,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.config import Config
-from unisono.core.events import Diverged
+from unisono.core.member.events import Diverged
 from unisono.core.types import Batch, Marker, MemberId, Service, View, ViewId
 from unisono.core.views import TOTAL_LANE, Delivered, Lane, Mark, Place, differing_lanes, first_difference
 from unisono.core.wire import ALL, ROW, TEXT, U8, U16, U64, Codec, Layout, Reason

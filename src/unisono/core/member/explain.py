@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from unisono.core.errors import Misuse
 from unisono.core.member.state import MemberState
+from unisono.core.membership import Waiting
 from unisono.core.types import Batch, Key, MemberId, Rank
-from unisono.core.waiting import Waiting
 
 SAID_MAX = 1_000
 """Maximum number of messages explained, the first ones; most others wait for these."""

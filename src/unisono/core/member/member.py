@@ -30,11 +30,11 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from unisono.core.departure import Cause
-from unisono.core.events import Aside, Effects, Happening
 from unisono.core.incarnation import INCARNATION_MAX
 from unisono.core.member.comparison import TAG as COMPARING
 from unisono.core.member.comparison import Comparer
 from unisono.core.member.counters import Counting, MemberCounters, Refuses
+from unisono.core.member.events import Aside, Effects, Happening
 from unisono.core.member.markers import Markers
 from unisono.core.member.next_view_buffer import NextViewBuffer
 from unisono.core.member.settings import Settings as Settings

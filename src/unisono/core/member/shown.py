@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unisono.core.events import Entered, Happening
 from unisono.core.member.comparison import Comparer
+from unisono.core.member.events import Entered, Happening
 from unisono.core.types import Batch, Marker, MemberId, Transition, View, ViewId
 from unisono.core.wire import Charter
 

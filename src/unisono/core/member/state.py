@@ -11,12 +11,11 @@ from unisono.core.errors import NotPrimary
 from unisono.core.member.settings import Settings
 from unisono.core.member.stability import Stability
 from unisono.core.member.suspicions import Suspicions
-from unisono.core.membership import Membership, Policy
+from unisono.core.membership import Membership, Policy, Waiting
 from unisono.core.ordering import Wait
 from unisono.core.streams import Slowness, Streams
 from unisono.core.types import Batch, MemberId, Rank, View, ViewId
 from unisono.core.views import Phase, ViewEngine
-from unisono.core.waiting import Waiting
 
 
 class MemberState:

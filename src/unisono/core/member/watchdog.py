@@ -26,13 +26,13 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from unisono.core.errors import Shed
-from unisono.core.events import Resumed, Stalled
+from unisono.core.member.events import Resumed, Stalled
 from unisono.core.member.explain import REACHES_KEPT, SAID_MAX, Reach, explain_key, waiting_gaps, waiting_messages
 from unisono.core.member.settings import FlowSettings, Slow
 from unisono.core.member.state import MemberState
+from unisono.core.membership import Waiting
 from unisono.core.streams import Slowness
 from unisono.core.types import Key, MemberId, Rank
-from unisono.core.waiting import Waiting
 
 _FULL_LOOKS = 8  # at every eighth look the watchdog asks what the ordering holds back, even if deliveries go on
 

@@ -22,6 +22,7 @@ from unisono.core.membership.settings import Policy as Policy
 from unisono.core.membership.states import ParticipantState as ParticipantState
 from unisono.core.membership.tickets import SECRET_BYTES as SECRET_BYTES
 from unisono.core.membership.tickets import Tickets as Tickets
+from unisono.core.membership.waiting import Waiting as Waiting
 
 __all__ = [
     "Detector",
@@ -40,6 +41,7 @@ __all__ = [
     "Refused",
     "SECRET_BYTES",
     "Tickets",
+    "Waiting",
     "carry",
     "is_carried",
 ]

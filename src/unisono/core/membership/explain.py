@@ -9,7 +9,7 @@ from unisono.core.membership.context import Context, Refused
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.participant import Participant
 from unisono.core.membership.states import BallotState, ParticipantState
-from unisono.core.waiting import Waiting
+from unisono.core.membership.waiting import Waiting
 
 WAITS_FOR = {
     BallotState.COLLECTING: "the answer",

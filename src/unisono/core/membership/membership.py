@@ -71,9 +71,9 @@ from unisono.core.membership.ring import Ring
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.states import BallotState, ParticipantState
 from unisono.core.membership.timing import ProposalTiming
+from unisono.core.membership.waiting import Waiting
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, View, ViewId
-from unisono.core.waiting import Waiting
 from unisono.core.wire import Charter, Closed, Codec, ControlCodec, Held
 from unisono.core.wire.control import (
     CUT,

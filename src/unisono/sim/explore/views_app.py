@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from unisono.core.events import Entered
+from unisono.core.member import Entered
 from unisono.core.membership import carry, is_carried
 from unisono.core.types import Batch, Marker, MemberId, Transition, View, ViewId
 from unisono.core.wire import Charter, Held
