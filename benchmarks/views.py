@@ -64,7 +64,7 @@ def _crash(world: GroupWorld, names: list[str]) -> dict[str, Any]:
     world.send = count  # type: ignore[method-assign]
     world.crash(names[-1])
     begun = world.now
-    assert world.run(30, lambda: any(process.member.is_blocked for process in world.up)), world.story()
+    assert world.run(30, lambda: any(process.member.state.is_blocked for process in world.up)), world.story()
     suspected = world.now
     assert world.run(30, lambda: world.is_one(rest)), world.story()
     return {

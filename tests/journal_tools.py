@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from unisono.core.events import Entered, Happening
+from unisono.core.member import Entered, Happening
 from unisono.core.types import Batch, MemberId, Service, View, ViewId
 from unisono.core.wire.control import Charter
 from unisono.runtime.journal import Journal

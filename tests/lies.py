@@ -144,7 +144,7 @@ class Liar(Member):
         return packet
 
     def _layout(self, kind: type) -> Any:
-        order = self._orders[self._order]
+        order = self._orders[self.state.order]
         known = (*order.wire, order.report_wire, order.cut_wire, *self._control.layouts)
         return next(layout for layout in known if layout.type is kind)
 
@@ -255,4 +255,6 @@ class LyingWorld(GroupWorld):
         wanted = {process.id for process in self.correct}
         liar = self.processes[self.liar].id
         is_one = len(views) == 1 and view is not None and wanted <= set(view.members) <= wanted | {liar}
-        return is_one and not any(process.member.is_blocked or process.member._is_planning for process in self.correct)
+        return is_one and not any(
+            process.member.state.is_blocked or process.member._is_planning for process in self.correct
+        )

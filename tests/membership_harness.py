@@ -40,7 +40,7 @@ class Node:
         self.id = member
         self.engine = ViewEngine(member, world.orders, world.config, noting=True)
         self.membership = world.kind(
-            member, self.engine, world.orders, world.order, world.config, world.settings_of(member), record
+            member, self.engine, self.engine, world.orders, world.order, world.config, world.settings_of(member), record
         )
         self.recorder = Recorder("run", "group", world.order, member, "simulated", world.observer)
         self.alive = True
@@ -112,6 +112,7 @@ class Node:
             world.at(max(effects.deadline - world.now, 0), lambda: self.turn())
 
     def _arm(self) -> None:
+        self.membership.observe()
         deadline = self.membership.deadline
         if deadline is not None and deadline != self.armed:
             self.armed = deadline

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from unisono.core.config import MILLISECOND
-from unisono.core.events import Entered, Happening
+from unisono.core.member import Entered, Happening
 from unisono.core.member.member import Settings
 from unisono.core.types import Batch, MemberId, Service, View
 from unisono.services.transfer.settings import TransferSettings
@@ -151,6 +151,6 @@ class TransferWorld(GroupWorld):
         """Heal, come to rest, judge the trace and the states."""
         apps = [self.app(process.id.address) for process in self.up]
         verdict = self.finish(bound_ns)
-        still = [process for process in apps if not process.member.is_gone]
+        still = [process for process in apps if not process.member.state.is_gone]
         assert not (found := self.faults_found(still)), "\n".join([*found, self.story()])
         return verdict

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unisono.core.config import Config
 from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.errors import ConfigError, Misuse, NotPrimary, PeerFault, Shed, UnisonoError
-from unisono.core.events import Diverged, Replaced, Resumed, Stalled
-from unisono.core.member import Check, Settings
+from unisono.core.member import Check, Diverged, Replaced, Resumed, Settings, Stalled
 from unisono.core.membership import Evicted, Refused
 from unisono.core.options import CastOptions
 from unisono.core.transition import Transition
@@ -22,7 +21,7 @@ from unisono.core.types import Key, MemberId, Service, ViewId
 if TYPE_CHECKING:
     from unisono import sim, sync
     from unisono.runtime.clients import Outside, Unanswered, client
-    from unisono.runtime.errors import Closed, JournalError, NotFlushed, Outdated, TimedOut, Uncertain
+    from unisono.runtime.errors import Closed, JournalError, NotFlushed, Outdated, TimedOut, Unavailable, Uncertain
     from unisono.runtime.events import Delivery, Event, View
     from unisono.runtime.group import Group
     from unisono.runtime.join import Joining, join
@@ -75,6 +74,7 @@ __all__ = [
     "NotPrimary",
     "Shed",
     "TimedOut",
+    "Unavailable",
     "Uncertain",
     "Unanswered",
     "NotFlushed",
@@ -93,6 +93,7 @@ _HOMES = {
     "NotFlushed": "runtime.errors",
     "Outdated": "runtime.errors",
     "TimedOut": "runtime.errors",
+    "Unavailable": "runtime.errors",
     "Uncertain": "runtime.errors",
     "Delivery": "runtime.events",
     "Event": "runtime.events",

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from unisono.core.events import Entered, Happening
+from unisono.core.member import Entered, Happening
 from unisono.core.member.stability import Stability
 from unisono.core.membership.ballot import Ballot
 from unisono.core.membership.membership import Membership

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from unisono.core.events import Entered
+from unisono.core.member import Entered
 from unisono.core.member.stability import Stability
 from unisono.core.streams.streams import Streams
 from unisono.core.transition import Transition

@@ -33,7 +33,7 @@ merges without it.
 
 from __future__ import annotations
 
-from unisono.core.events import Entered
+from unisono.core.member import Entered
 from unisono.core.types import MemberId
 from unisono.core.wire.control import part_of
 from unisono.services.transfer import messages as wire

@@ -163,7 +163,7 @@ def test_an_altered_acknowledgement_deceives_nobody(seq: int) -> None:
         await asyncio.sleep(5)
         assert "ACK 0 received of beta" in a.texts()
         assert [text for _, text in b.seen].count("one") == 1
-        assert a.group.running.member.settled_index == 1
+        assert a.group.running.member.state.settled_index == 1
 
     in_virtual_time(main)
 

@@ -86,7 +86,7 @@ def play(
     assert world.run(10, lambda: world.is_one("ab")), world.story()
     if switch:
         members[0].member.switch(switch)
-        assert world.run(10, lambda: members[1].member.order == switch), world.story()
+        assert world.run(10, lambda: members[1].member.state.order == switch), world.story()
     for number in range(2):
         for process in members[:2]:
             process.cast(b"later %d" % number)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from unisono.core.config import MILLISECOND
-from unisono.core.events import Effects
+from unisono.core.member import Effects
 from unisono.core.member.member import Member
 from unisono.core.membership.detector import DetectorSettings
 from unisono.core.types import Batch, MemberId, Service

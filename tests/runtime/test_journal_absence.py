@@ -11,7 +11,7 @@ import pytest
 
 import unisono
 from tests.journal_tools import A, B, batch, entered
-from unisono.core.events import Entered
+from unisono.core.member import Entered
 from unisono.runtime.journal import read
 from unisono.runtime.journal.deliveries import Deliveries
 from unisono.runtime.journal.format import ABSENCE, BEGINNING, LOST, Delivered, Missing, Row, Viewed

@@ -16,7 +16,7 @@ import pytest
 
 import unisono
 from tests.journal_tools import A, B, FullDisk, QuickDisk, batch, entered
-from unisono.core.events import Entered
+from unisono.core.member import Entered
 from unisono.core.types import MemberId, ViewId
 from unisono.core.wire.control import Part
 from unisono.runtime.errors import JournalError

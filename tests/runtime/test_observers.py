@@ -12,7 +12,7 @@ import pytest
 
 import unisono
 from unisono.core.config import SECOND
-from unisono.core.events import Aside
+from unisono.core.member import Aside
 from unisono.core.types import MemberId, ViewId
 from unisono.services.transfer import messages as wire
 from unisono.services.transfer.fetch import StateFetch

@@ -24,6 +24,7 @@ from unisono.runtime.addresses import (
     sockaddr_of,
     split,
 )
+from unisono.runtime.errors import Unavailable
 from unisono.runtime.hub import Hub
 from unisono.runtime.udp import BUFFERS, LARGE_BYTES, SEGMENTS_MAX, UdpSocket, runs_of
 
@@ -55,7 +56,7 @@ def test_an_ipv6_address_needs_brackets() -> None:
 
 
 def test_an_unknown_host_is_named() -> None:
-    with pytest.raises(Misuse, match=r"the peer .* 'nowhere.invalid' is not known here"):
+    with pytest.raises(Unavailable, match=r"the peer .* 'nowhere.invalid' is not known here"):
         resolve("nowhere.invalid:7400", "the peer")
 
 
@@ -102,7 +103,7 @@ def test_a_taken_port_and_a_foreign_address_are_told_apart() -> None:
             bind(bound_endpoint(taken))
         with pytest.raises(NotLocal, match="advertise"):
             bind(Endpoint("192.0.2.1", 7400))
-        with pytest.raises(Misuse, match=r"taken.*not local"):
+        with pytest.raises(Unavailable, match=r"taken.*not local"):
             bind_first([bound_endpoint(taken), Endpoint("192.0.2.1", 7400)])
 
 

@@ -123,7 +123,7 @@ def test_e5_own_messages_return_their_window(order: str) -> None:
             world.crash("c")
     settles(world, "ab")
     world.run(1)
-    assert a.member.unfinished == 0
+    assert a.member.state.unfinished == 0
     assert fill_turn(a) == 10, "the whole window is free again"
     assert taken > 400
     world.run(1)
@@ -392,7 +392,7 @@ def test_e9_casts_without_end_in_one_turn_stay_within_the_window(blocked: bool) 
     a, b, _ = world.gather("abc")
     if blocked:
         world.crash("c")
-        assert world.run(3, lambda: a.member.is_blocked)
+        assert world.run(3, lambda: a.member.state.is_blocked)
     payload = bytes(4_096)
     taken = sum(a.member.cast(payload) is not None for _ in range(300_000))
     assert 0 < taken * len(payload) <= 2 * window
@@ -418,7 +418,7 @@ def fill_while_one_sleeps(world: GroupWorld, size: int) -> tuple[int, int]:
     """b naps, unsuspected, and a casts until it is refused, a message a turn. How many were taken, and the room left then."""
     a = world.processes["a"]
     world.pause("b", 80 * MILLISECOND)
-    taken, room = fill(a, 10_000, size), a.member.room_messages()
+    taken, room = fill(a, 10_000, size), a.member.state.room_messages()
     world.run(0.1)
     return taken, room
 

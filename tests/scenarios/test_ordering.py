@@ -13,7 +13,7 @@ from tests.group_tools import body_in, load, lose_casts, lose_control, passes, s
 from tests.mutants import causal_mutants, explore_mutants, rmp_mutants, stamped_mutants
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import PeerFault
-from unisono.core.events import Entered
+from unisono.core.member import Entered
 from unisono.core.member import member as member_module
 from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
@@ -299,9 +299,9 @@ def suspicion_without_a_view(actor: Callable[[SimulatedProcess], None]) -> Group
     world.network.cut("b", "c")
     for _ in range(100):
         load(world, 1, 0.02)
-        if c.member.suspects:
+        if c.member.state.suspects:
             break
-    assert c.member.suspects == (world.processes["b"].id,)
+    assert c.member.state.suspects == (world.processes["b"].id,)
     load(world, 20, 0.02)
     world.network.heal()
     load(world, 20)
@@ -324,7 +324,7 @@ def test_b9_whoever_acts_on_a_suspicion_alone_is_caught() -> None:
         take = engine.receive
 
         def receive(sender: Rank, packet: Packet) -> None:
-            if engine.view.members[sender] not in process.member.suspects:
+            if engine.view.members[sender] not in process.member.state.suspects:
                 take(sender, packet)
 
         engine.receive = receive  # type: ignore[method-assign]
@@ -351,7 +351,7 @@ def casts_inside_deliveries(order: str) -> tuple[GroupWorld, set[bytes]]:
                 text = f"{process.id}/{len(answers)}".encode()
                 if process.member.cast(text) is not None:
                     answers.add(text)
-                    blocked += process.member.is_blocked or bool(process.member.suspects)
+                    blocked += process.member.state.is_blocked or bool(process.member.state.suspects)
 
     for process in world.gather("abcd"):
         process.on_event = answer

@@ -321,7 +321,7 @@ def test_d16_primaries_five_three_two_heal(order: str) -> None:
     world.gather("abcde")
 
     def primaries() -> str:
-        return "".join(process.id.address for process in world.up if process.member.is_primary)
+        return "".join(process.id.address for process in world.up if process.member.state.is_primary)
 
     assert primaries() == "abcde"
     split(world, "abc", "de")

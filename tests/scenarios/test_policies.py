@@ -11,12 +11,12 @@ import pytest
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.departure import Cause
 from unisono.core.errors import ConfigError, Misuse, Shed
-from unisono.core.events import Effects, Entered
+from unisono.core.member import Effects, Entered
 from unisono.core.member.member import Member, Settings
 from unisono.core.member.settings import FlowSettings, Slow
 from unisono.core.member.watchdog import Watchdog
 from unisono.core.membership.contacts import Contacts
-from unisono.core.membership.context import Context, Engine, Evicted
+from unisono.core.membership.context import Context, Engine, Evicted, Installer
 from unisono.core.membership.departures import Departures
 from unisono.core.streams.outbound import Slowness
 from unisono.core.streams.settings import KIB, StreamSettings
@@ -363,7 +363,7 @@ def test_one_that_does_not_know_that_it_was_evicted_is_told_when_it_comes() -> N
     world, _, _ = one_slow_reader(Slow.EVICT, 7)
     told = evictions(world.processes["c"])
     ab = [world.processes[name] for name in "ab"]
-    assert world.run(3, lambda: any(process.member.is_blocked for process in ab)), world.story()
+    assert world.run(3, lambda: any(process.member.state.is_blocked for process in ab)), world.story()
     for name in "ab":
         world.network.cut(name, "c")
     world.run(1)
@@ -450,7 +450,7 @@ VIEW = View(ViewId(1, A), (A, B, C))
 
 def departures_of(member: MemberId) -> Departures:
     settings = QUICK.membership
-    context = Context(member, cast(Engine, None), ORDERS, "fifo", QUICK.config, settings)
+    context = Context(member, cast(Engine, None), cast(Installer, None), ORDERS, "fifo", QUICK.config, settings)
     return Departures(context, Contacts(member, settings))
 
 

@@ -15,7 +15,7 @@ class Patient(Caster):
     """Like a task that awaits room: refused once, it does not ask again before the window opens."""
 
     def _cast(self) -> None:
-        if self.process.member.is_writable or not self.waited:
+        if self.process.member.state.is_writable or not self.waited:
             self.waited = 0
             super()._cast()
         else:

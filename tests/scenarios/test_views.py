@@ -14,8 +14,8 @@ from tests.group_tools import is_cut, load, lose_casts, lose_control, membership
 from tests.mutants.explore_mutants import FirstReportWins
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import PeerFault
-from unisono.core.events import Entered
 from unisono.core.incarnation import begin_life
+from unisono.core.member import Entered
 from unisono.core.member import member as member_module
 from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
@@ -219,7 +219,7 @@ def test_c11_c13_casts_around_a_flush_belong_to_exactly_one_view_and_none_is_los
             world.crash("d")
         for process in world.up:
             text = f"{process.id}/{number}".encode()
-            was_blocked = process.member.is_blocked
+            was_blocked = process.member.state.is_blocked
             if process.cast(text):
                 while_blocked += was_blocked
                 if process.id.address != "d":

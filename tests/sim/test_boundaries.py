@@ -101,7 +101,7 @@ CHANGES = {
     "leave": Change(lambda world: world.leave("c"), lambda world: world.is_one("ab")),
     "switch": Change(
         lambda world: world.processes["c"].member.switch("sequencer"),
-        lambda world: all(process.member.order == "sequencer" for process in world.up),
+        lambda world: all(process.member.state.order == "sequencer" for process in world.up),
     ),
 }
 

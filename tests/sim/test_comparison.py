@@ -8,7 +8,7 @@ import pytest
 
 from tests.group_tools import load, passes, settles
 from tests.mutants.delivery_mutants import MUTANTS, DropsADelivery, plant
-from unisono.core.events import Diverged
+from unisono.core.member import Diverged
 from unisono.core.member.comparison import Checking
 from unisono.core.options import CastOptions
 from unisono.core.types import MemberId, Service, ViewId

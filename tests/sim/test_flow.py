@@ -38,7 +38,7 @@ def held_bytes(process: SimulatedProcess) -> int:
         + memory.ahead
         + memory.kept
         + memory.reassembly
-        + member.next_view_bytes
+        + member._next_view.bytes
     )
 
 
@@ -119,12 +119,12 @@ def test_what_is_cast_during_a_view_change_is_limited_in_bytes_too() -> None:
     world = GroupWorld("fifo", 4)
     world.gather("abc")
     world.crash("c")
-    assert world.run(2, lambda: world.processes["a"].member.is_blocked)
+    assert world.run(2, lambda: world.processes["a"].member.state.is_blocked)
     taken = fill_one_turn(world)
     assert 0 < taken <= QUICK.streams.window_bytes // 16_000 + 1
-    assert not world.processes["a"].member.is_writable
+    assert not world.processes["a"].member.state.is_writable
     world.run(3)
-    assert world.processes["a"].member.is_writable
+    assert world.processes["a"].member.state.is_writable
     assert len(world.processes["b"].delivered) == taken
 
 

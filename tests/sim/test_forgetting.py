@@ -106,7 +106,7 @@ def test_whom_messages_were_for_is_forgotten_when_they_are_stable() -> None:
         a.cast(b"%d" % number, CastOptions(to=(a.id, b.id)))
         world.run(0.005)
     world.run(1)
-    assert a.member.settled_index == 200
+    assert a.member.state.settled_index == 200
     assert not a.member.engine.showing._own_addressed
     assert world.finish().result == "PASS"
 

@@ -192,7 +192,7 @@ def test_the_order_is_switched_on_a_running_group() -> None:
     world.processes["b"].member.switch("causal")
     world.processes["b"].turn()
     taken += load(world, 40)
-    assert [process.member.order for process in world.up] == ["causal"] * 3
+    assert [process.member.state.order for process in world.up] == ["causal"] * 3
     passes(world)
     said = [sorted(texts(process)) for process in world.lives]
     assert said[0] == said[1] == said[2]
@@ -204,20 +204,20 @@ def test_d16_a_primary_partition_goes_on_and_the_others_are_read_only() -> None:
     settings = with_membership(policy=Policy.PRIMARY, peers=tuple("abcde"))
     world = GroupWorld("sequencer", seed=12, settings=settings, owed=("P20",))
     world.gather("abcde")
-    assert all(process.member.is_primary for process in world.up)
+    assert all(process.member.state.is_primary for process in world.up)
     world.partition("abc", "de")
     world.run(3)
-    assert [world.processes[name].member.is_primary for name in "abcde"] == [True, True, True, False, False]
+    assert [world.processes[name].member.state.is_primary for name in "abcde"] == [True, True, True, False, False]
     with pytest.raises(
         NotPrimary, match=r"it has 2 of the 5 members of the last primary, view \S+, and needs 3; missing: a, b, c\. "
     ):
         world.processes["d"].member.cast(b"no")
     world.partition("ab", "c", "de")
     world.run(3)
-    assert [world.processes[name].member.is_primary for name in "abcde"] == [True, True, False, False, False]
+    assert [world.processes[name].member.state.is_primary for name in "abcde"] == [True, True, False, False, False]
     world.network.partition(())
     assert world.run(10, lambda: world.is_one("abcde")), world.story()
-    assert all(process.member.is_primary for process in world.up)
+    assert all(process.member.state.is_primary for process in world.up)
     passes(world)
 
 
@@ -227,12 +227,12 @@ def test_a_cast_that_waits_for_the_next_view_waits_for_a_primary_one() -> None:
     world.gather("abcde")
     world.partition("abc", "de")
     minority = world.processes["e"]
-    assert world.run(10, lambda: minority.member.is_blocked)
-    assert minority.member.is_primary, "it does not know yet"
+    assert world.run(10, lambda: minority.member.state.is_blocked)
+    assert minority.member.state.is_primary, "it does not know yet"
     assert minority.cast(b"waits")
     assert world.run(10, lambda: world.is_one("de"))
     world.run(1)
-    assert not minority.member.is_primary
+    assert not minority.member.state.is_primary
     assert b"waits" not in texts(minority)
     world.network.heal()
     assert world.run(20, lambda: all(b"waits" in texts(process) for process in world.up)), world.story()
@@ -247,15 +247,15 @@ def test_a_record_outlives_a_life_that_wrote_none() -> None:
     world.gather("abc")
     world.partition("ab", "c")
     assert world.run(10, lambda: world.is_one("ab") and world.is_one("c")), world.story()
-    assert [world.processes[name].member.is_primary for name in "abc"] == [True, True, False]
+    assert [world.processes[name].member.state.is_primary for name in "abc"] == [True, True, False]
     world.partition("ac", "b")
     for _ in range(3):
         world.restart("a", "abc")
         assert world.run(10, lambda: world.is_one("ac")), world.story()
-        assert not world.processes["a"].member.is_primary, "one of two is no majority of the last primary"
+        assert not world.processes["a"].member.state.is_primary, "one of two is no majority of the last primary"
     world.network.heal()
     assert world.run(10, lambda: world.is_one("abc")), world.story()
-    assert all(process.member.is_primary for process in world.up)
+    assert all(process.member.state.is_primary for process in world.up)
     passes(world)
 
 
@@ -408,8 +408,8 @@ def test_under_rmp_a_message_that_waits_for_the_lock_is_not_stable_because_a_lat
     assert a.member.streams is not None
     a.member.streams.taken_by_all[:] = [2**40] * 3
     a.member.drain(a.clock())
-    assert a.member.settled_index == 0
+    assert a.member.state.settled_index == 0
     world.network.heal()
     world.run(1)
-    assert a.member.settled_index == 2
+    assert a.member.state.settled_index == 2
     passes(world)

@@ -246,7 +246,7 @@ def test_letting_the_higher_one_go_whoever_lied_is_caught(monkeypatch: pytest.Mo
     installed = Beliefs.compatible
 
     def compatible(self: Beliefs, members: Any) -> list[MemberId]:
-        self.charges.clear()
+        self._charges.clear()
         return installed(self, members)
 
     monkeypatch.setattr(Beliefs, "compatible", compatible)

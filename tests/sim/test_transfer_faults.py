@@ -158,7 +158,7 @@ def test_a_member_joins_while_a_view_change_is_under_way(order: str) -> None:
     stop = world.load("abc")
     world.run(0.2)
     world.crash("d")
-    assert world.run(5, lambda: world.app("a").member.is_blocked)
+    assert world.run(5, lambda: world.app("a").member.state.is_blocked)
     joiner = join(world, "e")
     assert world.run(10, lambda: joiner.transfer.is_live), world.story()
     stop()

@@ -11,7 +11,7 @@ import pytest
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.departure import Cause, Departure
-from unisono.core.events import Entered, Resumed, Stalled
+from unisono.core.member import Entered, Resumed, Stalled
 from unisono.core.member.member import Member, Settings
 from unisono.core.member.settings import FlowSettings
 from unisono.core.member.watchdog import Watchdog
@@ -140,10 +140,10 @@ def test_suspicions_and_evictions_of_the_long_gone_are_bounded() -> None:
         ghost = MemberId(f"ghost{number}")
         member.suspect(ghost, Cause.SUSPECTED)
         member._membership._beliefs.shun(ghost)
-    assert len(member.suspects) == 4
+    assert len(member.state.suspects) == 4
     assert len(member._membership._beliefs.suspects) == 4
     assert len(member._membership._beliefs._shunned) == 4
-    assert member.suspects[-1] == MemberId("ghost49"), "the newest stay"
+    assert member.state.suspects[-1] == MemberId("ghost49"), "the newest stay"
 
 
 # Explain.
@@ -224,7 +224,7 @@ def test_a_message_cast_during_a_view_change_says_that_it_waits_for_the_next_vie
     world = gathered("fifo", 11)
     a = world.processes["a"]
     world.crash("c")
-    assert world.run(2, lambda: a.member.is_blocked)
+    assert world.run(2, lambda: a.member.state.is_blocked)
     key = a.member.cast(b"next")
     assert key is not None
     assert "the view changes, and it belongs to the next one" in said(a, key)
@@ -301,7 +301,7 @@ def test_a_view_change_that_hangs_is_told_with_ballot_and_phase() -> None:
     world = gathered("fifo", 17, settings=settings)
     seen = events(world.processes["a"], Stalled)
     world.leave("c")
-    assert world.run(2, lambda: world.processes["a"].member.is_blocked)
+    assert world.run(2, lambda: world.processes["a"].member.state.is_blocked)
     world.network.cut("b", "a")
     world.run(0.9)
     told = [one for stalled in seen for one in stalled.sentences if "with its proposal" in one]

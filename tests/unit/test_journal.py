@@ -13,7 +13,7 @@ import pytest
 
 from tests.journal_tools import ForgetfulDisk, FullDisk, MortalDisk, PowerCut, QuickDisk
 from unisono.core.errors import Misuse
-from unisono.core.events import Effects
+from unisono.core.member import Effects
 from unisono.core.member.member import Member
 from unisono.runtime.addresses import Endpoint
 from unisono.runtime.driver import Driver

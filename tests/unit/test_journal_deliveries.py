@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.journal_tools import A, B, FullDisk, MortalDisk, batch, entered, story, told, write_journal
-from unisono.core.events import Happening
+from unisono.core.member import Happening
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal, read
 from unisono.runtime.journal.deliveries import Deliveries

@@ -9,7 +9,7 @@ import pytest
 
 from tests.journal_tools import A, B, QuickDisk, batch, entered, story, told, write_journal
 from unisono.core.errors import Misuse
-from unisono.core.events import Happening
+from unisono.core.member import Happening
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal, Retention, read
 from unisono.runtime.journal.format import Row, rows_in

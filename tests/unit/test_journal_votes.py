@@ -15,7 +15,7 @@ import pytest
 import unisono
 from tests.journal_tools import ForgetfulDisk, FullDisk, MortalDisk, QuickDisk
 from tests.unit.test_journal import Wire
-from unisono.core.events import Effects
+from unisono.core.member import Effects
 from unisono.core.member.member import Member
 from unisono.core.outbox import Pledge
 from unisono.core.types import MemberId, ViewId

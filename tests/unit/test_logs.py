@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from unisono import View, join
-from unisono.core.events import Resumed, Stalled
+from unisono.core.member import Resumed, Stalled
 from unisono.core.membership.context import Evicted, Left, Refused
 from unisono.core.types import MemberId
 from unisono.runtime import logs, options

@@ -148,8 +148,9 @@ class Followed:
     def __init__(self) -> None:
         self.name, self.id = "lab", MemberId("127.0.0.1:1")
         self.member: Any = self
+        self.state: Any = self
         self.receipts: Any = self
-        self.cast_index = self.delivered_to = 0
+        self.accepted = self.delivered_to = 0
         self.observers = Observers()
 
     def turn(self, now_ms: int) -> None:
@@ -166,9 +167,9 @@ def observed(measured: Metrics) -> tuple[int, int]:
 def test_latency_is_sampled_one_message_at_a_time() -> None:
     group = Followed()
     measured = Metrics(group)  # type: ignore[arg-type]
-    group.cast_index = 3
+    group.accepted = 3
     group.turn(10)  # message 2 is followed
-    group.cast_index = 9
+    group.accepted = 9
     group.turn(20)
     group.delivered_to = 2
     group.turn(30)
@@ -180,7 +181,7 @@ def test_latency_is_sampled_one_message_at_a_time() -> None:
     group.delivered_to = 9
     group.turn(55)
     assert observed(measured) == (2, 35_000)
-    group.cast_index = group.delivered_to = 10
+    group.accepted = group.delivered_to = 10
     group.turn(60)
     assert observed(measured) == (3, 35_000)
     group.turn(70)

@@ -11,7 +11,7 @@ import pytest
 
 from unisono.cli.chat import Conversation, write
 from unisono.cli.session import line_of, row_of
-from unisono.core.events import Entered
+from unisono.core.member import Entered
 from unisono.core.transition import Transition
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire.control import Charter, Part

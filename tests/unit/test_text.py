@@ -8,7 +8,7 @@ import pytest
 
 import unisono
 from unisono.core.departure import Arrival, Cause, Departure, Origin
-from unisono.core.events import Diverged, Replaced, Resumed, Stalled
+from unisono.core.member import Diverged, Replaced, Resumed, Stalled
 from unisono.core.membership.context import Evicted, Refused
 from unisono.core.text import one_line, shorten
 from unisono.core.transition import Transition

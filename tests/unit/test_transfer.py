@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from unisono.core.errors import ConfigError
-from unisono.core.events import Aside, Entered, Happening
+from unisono.core.member import Aside, Entered, Happening
 from unisono.core.membership.context import Left
 from unisono.core.types import Batch, MemberId, Service, View, ViewId
 from unisono.core.wire.control import Charter, HeldState, Part

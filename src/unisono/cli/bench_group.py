@@ -19,7 +19,7 @@ from unisono.cli.show import bar, out, print_json
 from unisono.core.errors import Misuse
 from unisono.orders.registry import DEFAULT_ORDER, find_order
 from unisono.runtime.addresses import Endpoint, bind, bound_endpoint
-from unisono.runtime.errors import Closed, NotFlushed
+from unisono.runtime.errors import Closed, NotFlushed, TimedOut, Unavailable
 from unisono.runtime.events import View
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
@@ -107,11 +107,11 @@ def _free_addresses(count: int) -> list[str]:
 
 def _result(pipe: Connection, seconds: float) -> dict[str, Any]:
     if not pipe.poll(JOIN_WAIT_S + 3 * seconds + 10):
-        raise Misuse("a member did not finish. The machine may be too busy; try fewer members.")
+        raise TimedOut("a member did not finish. The machine may be too busy; try fewer members.")
     try:
         result: dict[str, Any] = pipe.recv()
     except EOFError:
-        raise Misuse("a member ended early; its error message is above.") from None
+        raise Unavailable("a member ended early; its error message is above.") from None
     if "error" in result:
         raise Misuse(result["error"])
     return result

@@ -10,7 +10,7 @@ from unisono.cli.keyboard import Keyboard, ending_signals
 from unisono.cli.show import err
 from unisono.cli.streams import to_text
 from unisono.core.errors import UnisonoError
-from unisono.core.events import Diverged, Replaced, Stalled
+from unisono.core.member import Diverged, Replaced, Stalled
 from unisono.core.membership import Evicted, Refused
 from unisono.core.text import shorten
 from unisono.core.transition import Transition

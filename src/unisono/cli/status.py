@@ -15,6 +15,7 @@ from unisono.cli.show import cell, out, print_json, tell
 from unisono.core.errors import Misuse
 from unisono.core.text import shorten
 from unisono.runtime.control_socket import Found, ask, choose, find_members
+from unisono.runtime.errors import TimedOut, Unavailable
 from unisono.sim.units import parse_duration
 
 Group = Annotated[str | None, typer.Option("--group", "-g", help="Group to ask about, if members of several run here.")]
@@ -176,7 +177,7 @@ def give_up(
             return
         time.sleep(0.1)
     waits = " ".join(now["waits"][:3])
-    raise Misuse(
+    raise TimedOut(
         f"the state of view {state} is given up, but no view is primary after {timeout}: {waits or 'ask explain'}"
     )
 
@@ -185,4 +186,4 @@ def _ask(found: Found, question: dict[str, str]) -> Any:
     try:
         return ask(found.path, question)
     except (OSError, ValueError) as error:
-        raise Misuse(f"{found.name} does not answer ({error}): it may have ended, ask again.") from None
+        raise Unavailable(f"{found.name} does not answer ({error}): it may have ended, ask again.") from None

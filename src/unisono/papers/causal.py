@@ -14,8 +14,7 @@ from unisono.cli.keyboard import Keyboard
 from unisono.cli.session import attend
 from unisono.cli.streams import to_bytes, to_text
 from unisono.core.errors import Misuse
-from unisono.core.events import Happening
-from unisono.core.member import Member, Settings
+from unisono.core.member import Happening, Member, Settings
 from unisono.core.membership import DetectorSettings, MembershipSettings
 from unisono.core.streams import StreamSettings
 from unisono.core.types import Batch, MemberId

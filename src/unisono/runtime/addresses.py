@@ -8,7 +8,8 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from unisono.core.errors import Misuse
+from unisono.core.errors import Misuse, UnisonoError
+from unisono.runtime.errors import Unavailable
 
 SockAddr: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 
@@ -77,14 +78,12 @@ def resolve_records(text: str, what: str, family: int = 0) -> list[Endpoint]:
             raise Misuse(
                 f"{what} {text!r} is of another family than the other addresses: write all of them as {kind}."
             ) from error
-        kind_of_error = Unresolved if isinstance(error, socket.gaierror) else Misuse
-        raise kind_of_error(
-            f"{what} {text!r}: the host {host!r} is not known here; check the name or write its number."
-        ) from error
+        said = f"{what} {text!r}: the host {host!r} is not known here; check the name or write its number."
+        raise (Unresolved(said) if isinstance(error, socket.gaierror) else Misuse(said)) from error
     return list(dict.fromkeys(Endpoint(str(address[0]), port) for *_, address in found))
 
 
-class Unresolved(Misuse):
+class Unresolved(Unavailable):
     """A name that is not known, or not yet."""
 
 
@@ -164,12 +163,12 @@ def is_local(host: str) -> bool:
     """Whether a numeric address belongs to this machine."""
     try:
         bind(Endpoint(host, 0)).close()
-    except Misuse:
+    except UnisonoError:
         return False
     return True
 
 
-class PortTaken(Misuse):
+class PortTaken(Unavailable):
     """Another process listens there."""
 
 
@@ -179,15 +178,17 @@ class NotLocal(Misuse):
 
 def bind_first(peers: Iterable[Endpoint]) -> tuple[socket.socket, Endpoint]:
     """A socket at the first of these that is local and free."""
-    tried = []
+    tried, is_taken = [], False
     for endpoint in peers:
         try:
             return bind(endpoint), endpoint
         except (PortTaken, NotLocal) as error:
+            is_taken |= isinstance(error, PortTaken)
             tried.append(f"{endpoint} ({'taken' if isinstance(error, PortTaken) else 'not local'})")
     if not tried:
         raise Misuse("this member has no address to listen on: give listen, or peers with a local address among them.")
-    raise Misuse(f"no address of peers is local and free: {', '.join(tried)}. Give listen.")
+    said = f"no address of peers is local and free: {', '.join(tried)}. Give listen."
+    raise Unavailable(said) if is_taken else Misuse(said)
 
 
 def bound_endpoint(udp: socket.socket) -> Endpoint:

@@ -182,12 +182,12 @@ class CastAdmission:
     def turned(self) -> None:
         """A turn is over: cast the member's own markers if it owes some, and find the budget until the next turn."""
         member = self._driver.member
-        if member.owes_markers:
+        if member.markers.are_owed:
             if self._driver.casting:
                 self._driver.hand_in()
-            member.mark()
+            member.markers.cast_owed()
             self.count_markers()
-        settled_to = member.settled_index
+        settled_to = member.state.settled_index
         if settled_to > self._receipts.settled_to:
             self._receipts.settled(settled_to)
         self.is_breathless = False
@@ -195,7 +195,7 @@ class CastAdmission:
             if self._is_fast and not self.is_leaving:
                 unread = self._inbox.bytes if self._transfer is None else self._unread_bytes()
                 if unread <= UNREAD_BYTES_MAX:
-                    room = MESSAGE_COST * (member.room_messages() - len(self._driver.casting))
+                    room = MESSAGE_COST * (member.state.room_messages() - len(self._driver.casting))
                     self._budget = BREATH_BYTES if room > BREATH_BYTES else room
             return
         if not self._line:
@@ -203,14 +203,14 @@ class CastAdmission:
             self._refill()
             return
         self._budget = 0
-        if member.is_writable or self._inbox.is_over:
+        if member.state.is_writable or self._inbox.is_over:
             self._line.call()
         else:
             self._line.hold()
 
     def count_markers(self) -> None:
         """The member has cast markers: own messages that no application is shown."""
-        end = self._driver.member.cast_index
+        end = self._driver.member.state.accepted
         if end > self.index:
             self._receipts.delivered(self.index, end - self.index)
             self._receipts.applied(self.index, end - self.index)
@@ -220,7 +220,7 @@ class CastAdmission:
     def _refill(self) -> None:
         """Find how much may be cast without asking the member."""
         if not self.is_leaving and self._is_fast and self._unread_bytes() <= UNREAD_BYTES_MAX:
-            room = MESSAGE_COST * (self._driver.member.room_messages() - len(self._driver.casting))
+            room = MESSAGE_COST * (self._driver.member.state.room_messages() - len(self._driver.casting))
             self._budget = self._line.share(BREATH_BYTES, room) if self._line else min(BREATH_BYTES, room)
 
     def _unread_bytes(self) -> int:

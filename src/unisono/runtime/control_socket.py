@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.core.text import short_life, shorten
 from unisono.core.types import Key, MemberId
+from unisono.runtime.errors import Unavailable
 from unisono.runtime.logs import LOGGER
 from unisono.trace.files import parse_json
 from unisono.trace.sanitize import json_text, sanitize
@@ -142,7 +143,7 @@ class ControlSocket:
                 raise Misuse('a question is a JSON object, as in {"ask": "status"}.')
             return {"answer": self._answer(question)}
         except UnisonoError as error:
-            return {"error": str(error)}
+            return {"error": str(error), "is_misuse": isinstance(error, Misuse)}
         except ValueError as error:
             return {"error": f"this is not JSON: {error}."}
 
@@ -196,7 +197,7 @@ def members_of(running: RunningMember) -> list[dict[str, Any]]:
             "rank": rank,
             "member": str(one),
             "self": one == running.id,
-            "suspected": one in member.suspects,
+            "suspected": one in member.state.suspects,
             "unacknowledged": tally.window_use.get(one, 0),
         }
         for rank, one in enumerate(_members(running))
@@ -254,7 +255,7 @@ def ask(path: Path, question: Mapping[str, Any], wait_s: float = ANSWER_WAIT_S) 
     if not isinstance(reply, dict) or not {"answer", "error"} & reply.keys():
         raise ValueError("this is no answer")
     if "error" in reply:
-        raise Misuse(str(reply["error"]))
+        raise (Misuse if reply.get("is_misuse", True) else Unavailable)(str(reply["error"]))
     return reply["answer"]
 
 

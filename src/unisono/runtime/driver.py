@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from unisono.core.config import MILLISECOND
 from unisono.core.errors import PeerFault, UnisonoError
-from unisono.core.events import Happening
-from unisono.core.member import Member
+from unisono.core.member import Happening, Member
 from unisono.core.membership import DetectorSettings
 from unisono.core.outbox import Pledge
 from unisono.core.types import MemberId

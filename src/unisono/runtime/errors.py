@@ -13,6 +13,10 @@ class Closed(Misuse):
     """The member has left, or is leaving: it casts nothing any more."""
 
 
+class Unavailable(UnisonoError):
+    """Something that is needed is not there now: a port, a host name, another process. The caller did not cause it."""
+
+
 class TimedOut(UnisonoError, TimeoutError):
     """Something was not there in time; it may still come."""
 

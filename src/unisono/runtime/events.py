@@ -7,7 +7,7 @@ from itertools import count, repeat
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.departure import Arrival, Departure
-from unisono.core.events import Diverged, Entered, Replaced, Resumed, Stalled
+from unisono.core.member import Diverged, Entered, Replaced, Resumed, Stalled
 from unisono.core.membership import Evicted, Refused
 from unisono.core.text import one_line, shorten
 from unisono.core.transition import Transition

@@ -12,8 +12,7 @@ from itertools import count, zip_longest
 from typing import Any, NamedTuple
 
 from unisono.core.departure import Cause
-from unisono.core.events import Effects
-from unisono.core.member import Member
+from unisono.core.member import Effects, Member
 from unisono.core.types import MemberId, View
 from unisono.core.wire import Codec, view_tag
 from unisono.core.wire.envelope import BODY, CAST, FRAGMENT, HEAD, NAK, ROW, SEND, extend, take_plain, unmark_header

@@ -74,7 +74,7 @@ class Group:
     def order(self) -> str:
         """The order of the installed view; `switch` changes it."""
         self._home.check_process()
-        return self._member.member.order
+        return self._member.member.state.order
 
     def explain(self, key: Key | None = None, *, most: int | None = None) -> list[str]:
         """Why something waits, and which of the named peers are missing: a sentence each, at most `most`."""

@@ -13,7 +13,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 from unisono.core.errors import Misuse
-from unisono.core.events import Entered, Happening
+from unisono.core.member import Entered, Happening
 from unisono.core.types import Batch
 from unisono.services.transfer import Transfer
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from weakref import ref
 
 from unisono.core.errors import Misuse
-from unisono.core.events import Aside, Diverged, Entered, Happening, Replaced, Resumed, Stalled
+from unisono.core.member import Aside, Diverged, Entered, Happening, Replaced, Resumed, Stalled
 from unisono.core.membership import Evicted, Left, Outlived, Refused
 from unisono.core.transition import Transition
 from unisono.core.types import Batch, Key, MemberId

@@ -10,9 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from unisono.core.errors import Misuse, UnisonoError
-from unisono.core.events import Happening
 from unisono.core.incarnation import begin_life, highest_credible
-from unisono.core.member import Member, Settings
+from unisono.core.member import Happening, Member, Settings
 from unisono.core.types import MemberId
 from unisono.environment import Environment, Port
 from unisono.orders.registry import ORDERS
@@ -153,7 +152,7 @@ async def withdraw(member: RunningMember, timeout: float) -> None:
     try:
         with suppress(UnisonoError):
             await member.until(
-                lambda: member.entered is not None or not member.member.is_changing,
+                lambda: member.entered is not None or not member.member.state.is_changing,
                 FIRST_VIEW_S,
                 "the first view did not come",
             )
@@ -351,4 +350,4 @@ def why_it_crashed(running: RunningMember) -> str | None:
     """What a trace says of a member's end; None: it has left in order."""
     if running.failure is not None:
         return str(running.failure)
-    return None if running.member.is_gone else ALONE  # to the others it is as one that crashed
+    return None if running.member.state.is_gone else ALONE  # to the others it is as one that crashed

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from unisono.core.config import SECOND
-from unisono.core.events import Diverged, Entered, Happening, Replaced, Resumed, Stalled
+from unisono.core.member import Diverged, Entered, Happening, Replaced, Resumed, Stalled
 from unisono.core.membership import Evicted, Left, Refused
 from unisono.core.text import shorten
 from unisono.runtime.named_peers import Trouble
@@ -212,7 +212,7 @@ class Reporter:
             return
         for reason in NAMED:
             added.pop(reason, None)
-        for address, reason in self._member.member.turned_away.items():
+        for address, reason in self._member.member.state.turned_away.items():
             if self._turned_away.get(address) != reason:
                 self._turned_away[address] = reason
                 self._log(logging.WARNING, f"{_foreign(address)} is not taken in: {_foreign(reason)}", peer=address)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse
-from unisono.core.events import Happening
+from unisono.core.member import Happening
 from unisono.core.types import MemberId
 from unisono.runtime.addresses import split
 
@@ -64,7 +64,7 @@ class Metrics:
                 self._latency.observe((now - self._followed_at) / 1e9)
                 self._followed = -1
             return
-        cast = self._member.member.cast_index
+        cast = self._member.member.state.accepted
         if cast > self._followed_to:
             self._followed_to = cast
             if self._member.receipts.delivered_to >= cast:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from unisono.core.events import Happening, Replaced
+from unisono.core.member import Happening, Replaced
 from unisono.core.outbox import Note
 from unisono.core.types import MemberId
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from unisono.core.events import Entered, Happening
+from unisono.core.member import Entered, Happening
 from unisono.core.membership import Left, Outlived
 from unisono.core.transition import Transition
 from unisono.core.types import Batch, Key, MemberId

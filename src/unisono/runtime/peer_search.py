@@ -86,7 +86,7 @@ class PeerSearch:
         """Name the peers, and keep what is known of them up to date."""
         self._name(peers)
         settings = driver.member.settings.membership
-        peers.remarks = lambda: self._remarks(settings.policy, settings.bootstrap, driver.member.is_primary)
+        peers.remarks = lambda: self._remarks(settings.policy, settings.bootstrap, driver.member.state.is_primary)
         if self._lookup.can_change:
             self._task = loop.create_task(self._go_on(driver, peers))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unisono.core.events import Replaced
+from unisono.core.member import Replaced
 from unisono.core.transition import Transition
 from unisono.core.types import Batch, MemberId
 from unisono.runtime.events import View

@@ -11,8 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse, UnisonoError
-from unisono.core.events import Entered, Happening, Replaced
-from unisono.core.member import Check, Checking, Member
+from unisono.core.member import Check, Checking, Entered, Happening, Member, Replaced
 from unisono.core.membership import Outlived
 from unisono.core.types import Batch, Key, MemberId, ViewId
 from unisono.core.types import View as CoreView
@@ -233,14 +232,14 @@ class RunningMember:
         return {
             "group": self.name,
             "member": str(self.id),
-            "order": member.order,
+            "order": member.state.order,
             "view": None if view is None else str(view.id),
             "members": [] if view is None else [str(one) for one in view.members],
-            "primary": member.is_primary,
-            "lost_state": None if member.lost_state is None else str(member.lost_state),
-            "changing": member.is_blocked,
-            "suspects": [str(one) for one in member.suspects],
-            "unfinished": member.unfinished,
+            "primary": member.state.is_primary,
+            "lost_state": None if member.state.lost_state is None else str(member.state.lost_state),
+            "changing": member.state.is_blocked,
+            "suspects": [str(one) for one in member.state.suspects],
+            "unfinished": member.state.unfinished,
             "queued_batches": len(self.inbox),
             "queued_bytes": self.inbox.bytes,
             "turns": self.driver.turns,
@@ -357,16 +356,16 @@ class RunningMember:
     async def switch(self, order: str, timeout: float | None) -> None:
         member = self.driver.member
         member.switch(order)
-        before = member.order
+        before = member.state.order
         self.driver.wake()
 
         def has_changed() -> bool:
-            return member.order == order or member.order != before
+            return member.state.order == order or member.state.order != before
 
         await self.until(has_changed, timeout, f"the order {order} did not take effect")
-        if member.order != order:
+        if member.state.order != order:
             raise Misuse(
-                f"{self.name!r} has the order {member.order} now, not {order}: another member asked for that one at the same "
+                f"{self.name!r} has the order {member.state.order} now, not {order}: another member asked for that one at the same "
                 "time. Switch again if it still matters."
             )
 
@@ -376,7 +375,7 @@ class RunningMember:
         try:
             async with asyncio.timeout(timeout):
                 while checking is None or not checking.is_answered:
-                    await self.until(lambda: self.driver.member.can_check, None, "")
+                    await self.until(lambda: self.driver.member.markers.have_room, None, "")
                     checking = self._begin_check()
                     if checking is not None:
                         await self.until(lambda one=checking: one.is_over, None, "")  # type: ignore[misc]
@@ -392,7 +391,7 @@ class RunningMember:
         self.casting.check_open()
         if self.driver.casting:
             self.driver.hand_in()
-        checking = self.driver.member.check()
+        checking = self.driver.member.markers.begin_check()
         self.casting.count_markers()
         return checking
 
@@ -408,7 +407,7 @@ class RunningMember:
         """Give up the state of a primary view that no member here has."""
         self.home.check_thread()
         self.check_open()
-        lost = self.driver.member.lost_state
+        lost = self.driver.member.state.lost_state
         if lost is None:
             raise Misuse(f"{self.id} lacks no state, so none can be given up: explain says what it waits for.")
         if str(state) not in (str(lost), lost.short):

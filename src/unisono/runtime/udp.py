@@ -16,7 +16,7 @@ from contextlib import suppress
 from struct import Struct
 from typing import TypeAlias
 
-from unisono.core.errors import Misuse
+from unisono.core.errors import UnisonoError
 from unisono.runtime.addresses import Endpoint, SockAddr, sockaddr_of
 from unisono.runtime.forks import disown_in_children
 
@@ -232,7 +232,7 @@ class UdpSocket:
         try:
             found = sockaddr_of(address)
             socket.inet_pton(self._family, found[0])
-        except (ValueError, Misuse, OSError) as error:
+        except (ValueError, UnisonoError, OSError) as error:
             raise OSError(errno.EADDRNOTAVAIL, str(error)) from error
         self._sockaddrs[address] = found
         if len(self._sockaddrs) > 65_536:

@@ -14,8 +14,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.config import MILLISECOND
-from unisono.core.events import Entered, Happening, Replaced
-from unisono.core.member import Settings
+from unisono.core.member import Entered, Happening, Replaced, Settings
 from unisono.core.types import Batch, MemberId, Service, View
 from unisono.services.transfer import Transfer, TransferSettings
 from unisono.sim.group_world import SimulatedProcess

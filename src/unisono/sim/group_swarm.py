@@ -93,15 +93,15 @@ class StatefulWorld(GroupWorld):
 
     @property
     def is_read_only(self) -> bool:
-        return not all(process.member.is_primary for process in self.up)
+        return not all(process.member.state.is_primary for process in self.up)
 
     def give_up_lost_state(self) -> None:
         """If the last member that had the state is gone, do what an operator would do."""
         self.network.heal()
         self.run(20, lambda: self.is_one([process.id.address for process in self.up]))
-        waiting = [process for process in self.up if process.member.lost_state is not None]
+        waiting = [process for process in self.up if process.member.state.lost_state is not None]
         if waiting and waiting[0].paused_until <= self.now:
-            lost = waiting[0].member.lost_state
+            lost = waiting[0].member.state.lost_state
             assert lost is not None
             self.count("give up")
             waiting[0].member.give_up(lost)
@@ -111,8 +111,8 @@ class StatefulWorld(GroupWorld):
         """What is wrong with the states at the end, as sentences."""
         apps = [life for life in self.lives if isinstance(life, StatefulProcess)]
         found = [f"{life.id}: {fault}" for life in apps for fault in life.app.faults]
-        last = [life for life in apps if life.alive and not life.member.is_gone]
-        may_differ = not all(life.member.is_primary for life in last)
+        last = [life for life in apps if life.alive and not life.member.state.is_gone]
+        may_differ = not all(life.member.state.is_primary for life in last)
         return found if may_differ else found + differences(last)
 
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import PeerFault, UnisonoError
-from unisono.core.events import Diverged, Entered
-from unisono.core.member import Checking, Member, Settings
+from unisono.core.member import Checking, Diverged, Entered, Member, Settings
 from unisono.core.membership import DetectorSettings, Left, MembershipSettings, Refused
 from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.ordering import AnyOrdering
@@ -142,7 +141,7 @@ class SimulatedProcess:
         if not self.is_up or self.paused_until > self.world.now:
             return None
         try:
-            check = self.member.check()
+            check = self.member.markers.begin_check()
         except UnisonoError:  # the view is read-only
             return None
         self.turn()
@@ -164,9 +163,9 @@ class SimulatedProcess:
             self._show(event)
         if not self.ended:
             self._answer()
-        if member.owes_markers:
-            member.mark()
-            if not member.owes_markers:
+        if member.markers.are_owed:
+            member.markers.cast_owed()
+            if not member.markers.are_owed:
                 self.turn()
                 return
         if effects.deadline is not None and effects.deadline != self._armed:
@@ -221,7 +220,7 @@ class SimulatedProcess:
             for index in sorted(index for index in self.awaited if doubt.first <= index < doubt.end):
                 self.awaited.remove(index)
                 self.recorder.show_receipt(self.world.now, stage, index, 1, UNCERTAIN, doubt.known)
-        for index in sorted(index for index in self.awaited if index < self.member.settled_index):
+        for index in sorted(index for index in self.awaited if index < self.member.state.settled_index):
             self.awaited.remove(index)
             self.recorder.show_receipt(self.world.now, stage, index, 1, OK)
 
@@ -406,14 +405,14 @@ class GroupWorld:
             process.is_up
             and process.view is not None
             and sorted(process.view.members) == wanted
-            and not process.member.is_blocked
+            and not process.member.state.is_blocked
             for process in some
         )
 
     def is_at_rest(self) -> bool:
         """Whether all members that are up have one view, no suspicions and nothing to wait for."""
         names = [process.id.address for process in self.up]
-        return self.is_one(names) and all(process.member.is_at_rest for process in self.up) if names else True
+        return self.is_one(names) and all(process.member.state.is_at_rest for process in self.up) if names else True
 
     def story(self) -> str:
         """How things stand, for a person who looks for a fault."""
@@ -422,7 +421,7 @@ class GroupWorld:
             view = process.view
             seen = f"{view.id} of {', '.join(map(str, view.members))}" if view is not None else "no view"
             state = "up" if process.is_up else "ended"
-            lines.append(f"{process.id} {state}, {seen}, suspects {list(map(str, process.member.suspects))}")
+            lines.append(f"{process.id} {state}, {seen}, suspects {list(map(str, process.member.state.suspects))}")
             if process.is_up:
                 lines += [f"  {sentence}" for sentence in process.member.explain(most=6)]
         return "\n".join(lines)

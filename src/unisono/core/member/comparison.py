@@ -36,8 +36,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from unisono.core.config import Config
-from unisono.core.events import Diverged
 from unisono.core.markers import Marker
+from unisono.core.member.events import Diverged
 from unisono.core.types import Batch, MemberId, Service, View, ViewId
 from unisono.core.views import TOTAL_LANE, DeliveredLanes, Lane, LaneMark, Place, differing_lanes, first_difference
 from unisono.core.wire import ALL, ROW, TEXT, U8, U16, U64, Codec, Layout, Reason
@@ -292,7 +292,21 @@ class Comparer:
         """Data that could not be decoded, by reason."""
         return self._codec.refused
 
+    def take_sends(self) -> list[tuple[MemberId, bytes]]:
+        """What is to be sent, to whom; each is told once."""
+        sends, self.sends = self.sends, []
+        return sends
+
+    def take_found(self) -> list[Diverged]:
+        """The differences that the application must be told; each is told once."""
+        found, self.found = self.found, []
+        return found
+
     # What happens to the member.
+
+    def markers_cast(self) -> None:
+        """The markers that other members' checks wait for are cast."""
+        self.owes_markers = False
 
     def settle(self) -> None:
         """Count what waits if it is much, in number or in bytes, so that nothing large is kept between turns."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from unisono.core.errors import Misuse
 from unisono.core.member.state import MemberState
+from unisono.core.membership import Waiting
 from unisono.core.types import Batch, Key, MemberId, Rank
-from unisono.core.waiting import Waiting
 
 SAID_MAX = 1_000
 """Maximum number of messages explained, the first ones; most others wait for these."""
@@ -28,36 +28,28 @@ class Reach(NamedTuple):
 
 def waiting_messages(member: MemberState) -> Iterator[Waiting]:
     """What the ordering holds back, what is not yet safe, and what was cast and has not left; made one at a time."""
-    engine, streams = member.engine, member.streams
-    if streams is None:
-        return
-    names = engine.view.members
-    for wait in engine.waits()[:SAID_MAX]:
+    names = member.members
+    for wait in member.held_back()[:SAID_MAX]:
         whom = _names(names, wait.waits_for) or "no member in particular"
         sentence = f"{_name(names, wait.batch)} is held back at {member.id}: {wait.reason}; it waits for {whom}"
         yield Waiting(_key(names, wait.batch), sentence)
-    for batch, needed in islice(engine.showing.gate.waiting, SAID_MAX):
+    for batch, needed in islice(member.not_yet_safe(), SAID_MAX):
         lacking = dict.fromkeys(
-            rank for origin, count in enumerate(needed or ()) for rank in streams.behind(origin, count)
+            rank for origin, count in enumerate(needed or ()) for rank in member.behind(origin, count)
         )
         whom = f"{_names(names, lacking)} to take it in" if lacking else "others before it"
         yield Waiting(_key(names, batch), f"{_name(names, batch)} is not yet safe at {member.id}: it waits for {whom}")
-    if member.engine.is_blocked and engine.casting.index > engine.casting.submitted:
-        count = engine.casting.index - engine.casting.submitted
-        key = ("queue", engine.casting.submitted)
-        yield Waiting(
-            key, f"{count} messages of {member.id} wait for the next view, from {engine.casting.submitted} on"
-        )
+    if member.is_blocked and member.accepted > member.submitted:
+        count = member.accepted - member.submitted
+        key = ("queue", member.submitted)
+        yield Waiting(key, f"{count} messages of {member.id} wait for the next view, from {member.submitted} on")
 
 
 def waiting_gaps(member: MemberState) -> list[Waiting]:
     """Gaps in what others cast: a datagram was lost, and has not come again."""
-    streams = member.streams
-    if streams is None or member.engine.is_blocked:
-        return []
     return [
-        Waiting(("gap", origin, kind, number), f"{member.id} lacks a datagram of {member.engine.view.members[origin]}")
-        for origin, kind, number in streams.gaps()
+        Waiting(("gap", origin, kind, number), f"{member.id} lacks a datagram of {member.members[origin]}")
+        for origin, kind, number in member.gaps()
     ]
 
 
@@ -65,28 +57,23 @@ def explain_key(member: MemberState, key: Key, reaches: Sequence[Reach], now: in
     """Why one message is not delivered here: something that waits, or a whole sentence."""
     if not isinstance(key, Key):
         raise Misuse(f"{key!r} is not the key of a message: pass the key of its receipt, as in `explain(receipt.key)`.")
-    engine = member.engine
-    name, here = f"{key.origin}:{key.index}", member.id
-    if not engine.has_view:
+    view, name, here = member.view, f"{key.origin}:{key.index}", member.id
+    if view is None:
         return f"{name} is not known at {here}, which has no view yet."
     for batch, one in _waiting_batches(member):
-        if engine.view.members[batch.origin] == key.origin and batch.first <= key.index < batch.first + batch.count:
+        if view.members[batch.origin] == key.origin and batch.first <= key.index < batch.first + batch.count:
             return one
-    if key.origin == here and key.index >= engine.casting.index:
-        return f"{name} is not known at {here}: the next message cast here gets the number {engine.casting.index}."
-    if key.origin == here and key.index >= engine.casting.submitted:
-        what = (
-            "the view changes, and it belongs to the next one"
-            if member.engine.is_blocked
-            else "it leaves with this turn"
-        )
-        return Waiting(("queue", engine.casting.submitted), f"{name} waits in the queue of {here}: {what}")
-    if key.index < engine.showing.reaches().get(key.origin, 0):
+    if key.origin == here and key.index >= member.accepted:
+        return f"{name} is not known at {here}: the next message cast here gets the number {member.accepted}."
+    if key.origin == here and key.index >= member.submitted:
+        what = "the view changes, and it belongs to the next one" if member.is_blocked else "it leaves with this turn"
+        return Waiting(("queue", member.submitted), f"{name} waits in the queue of {here}: {what}")
+    if key.index < member.reaches().get(key.origin, 0):
         return f"{name} is delivered at {here}{_when(key, reaches, now)}.{_elsewhere(member, key)}"
-    if key.origin not in engine.view.members:
-        return f"{name} is not known at {here}, and {key.origin} is not in view {engine.view.id}."
+    if key.origin not in view.members:
+        return f"{name} is not known at {here}, and {key.origin} is not in view {view.id}."
     for one in waiting_gaps(member):
-        if member.engine.view.members[one.key[1]] == key.origin:  # type: ignore[call-overload]
+        if view.members[one.key[1]] == key.origin:  # type: ignore[call-overload]
             return one._replace(sentence=f"{name} is not known at {here}: {one.sentence}")
     if key.origin == here:
         return f"{name} is cast, and not yet delivered at {here}: nothing is known to hold it back."
@@ -94,8 +81,8 @@ def explain_key(member: MemberState, key: Key, reaches: Sequence[Reach], now: in
 
 
 def _waiting_batches(member: MemberState) -> Iterable[tuple[Batch, Waiting]]:
-    batches = [wait.batch for wait in member.engine.waits()[:SAID_MAX]]
-    batches += [batch for batch, _ in member.engine.showing.gate.waiting[:SAID_MAX]]
+    batches = [wait.batch for wait in member.held_back()[:SAID_MAX]]
+    batches += [batch for batch, _ in member.not_yet_safe()[:SAID_MAX]]
     return zip(batches, waiting_messages(member), strict=False)
 
 
@@ -112,10 +99,9 @@ def _when(key: Key, reaches: Sequence[Reach], now: int) -> str:
 
 def _elsewhere(member: MemberState, key: Key) -> str:
     """The members that may not have an own message that is delivered here."""
-    streams = member.streams
-    if key.origin != member.id or streams is None or key.index < member.settled_index:
+    if key.origin != member.id or key.index < member.settled_index:
         return ""
-    behind = _names(member.engine.view.members, streams.behind(member.engine.rank, streams.packets_cast))
+    behind = _names(member.members, member.behind_own())
     return f" Not known to have taken in all that {member.id} cast: {behind}." if behind else ""
 
 

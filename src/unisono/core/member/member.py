@@ -7,12 +7,14 @@
 |--------------|------------------------------------------------------------------------------------------------------|
 | `engine`     | casts, orders and delivers; it lives through all views                                               |
 | `streams`    | reliable streams between the members of one view; new ones with each view                            |
-| `membership` | agrees with the other members on views; it asks the member to block, close and install (`Holder`)     |
+| `membership` | agrees with the other members on views: blocks and closes the engine's, has the member install them   |
 | `suspicions` | which members are believed to have crashed, or to be faulty                                          |
 | `stability`  | what every member has taken in: own messages become stable, and old packets are forgotten            |
 | `shown`      | completes the engine's events for the application                                                    |
 | `comparer`   | compares what members have delivered                                                                 |
+| `markers`    | casts the markers at which members compare                                                           |
 | `watchdog`   | explains what waits, evicts slow receivers, reports when nothing moves                               |
+| `state`      | what may be asked of the member                                                                      |
 
 A **turn** is any number of inputs (`cast`, `receive`, `tick`, …), then exactly one `drain(now)`, whose effects the driver
 performs strictly top to bottom. Same inputs in the same order, same outputs.
@@ -25,27 +27,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unisono.core.departure import Cause
-from unisono.core.errors import NotPrimary
-from unisono.core.events import Aside, Effects, Happening
 from unisono.core.incarnation import INCARNATION_MAX
 from unisono.core.member.comparison import TAG as COMPARING
-from unisono.core.member.comparison import Checking, Comparer
-from unisono.core.member.counters import MemberCounters, Totals, by_layer
+from unisono.core.member.comparison import Comparer
+from unisono.core.member.counters import Counting, MemberCounters, Refuses
+from unisono.core.member.events import Aside, Effects, Happening
+from unisono.core.member.markers import Markers
 from unisono.core.member.next_view_buffer import NextViewBuffer
 from unisono.core.member.settings import Settings as Settings
 from unisono.core.member.shown import EventCompleter
 from unisono.core.member.stability import Stability
+from unisono.core.member.state import MemberState
 from unisono.core.member.suspicions import NEVER, Suspicions
 from unisono.core.member.watchdog import Culprit, Watchdog
-from unisono.core.membership import SECRET_BYTES, Installed, Membership, Policy, Tickets
+from unisono.core.membership import SECRET_BYTES, Installed, Membership, Tickets
 from unisono.core.options import DEFAULT, CastOptions
-from unisono.core.ordering import AnyOrdering, Cut, Report
+from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import RefusedPacket
 from unisono.core.streams import Streams
-from unisono.core.types import Key, MemberId, Packet, Rank, Service, Slot, View, ViewId
+from unisono.core.types import Key, MemberId, Rank, View, ViewId
 from unisono.core.views import Doubt, Phase, ViewEngine
 from unisono.core.wire import Codec, ControlCodec, Frames, HeldState, ReplayWindow, view_tag
 from unisono.core.wire.envelope import HEAD, ROUTE
@@ -96,14 +99,15 @@ class Member:
         self.lie = ""
         """What was wrong with the last packet that was refused because no correct member sends it at that point."""
         self._orders = orders
-        self._order = order
         self._random = random
         # Outside of views.
         self._frames = Frames(group, member, incarnation_max)
         secret = random.randbytes(SECRET_BYTES)
         self.tickets = Tickets(member.address, secret, settings.membership.addresses_max)
         self._control = ControlCodec(settings.config)
-        self._membership = Membership(member, self, orders, order, settings.config, settings.membership, record, secret)
+        self._membership = Membership(
+            member, self.engine, self, orders, order, settings.config, settings.membership, record, secret
+        )
         self._membership.tick(now)
         self._is_planning = False  # something happened that membership may act upon
         self._plan_at = NEVER  # when membership must be asked
@@ -125,10 +129,19 @@ class Member:
         self._suspicions = Suspicions(settings.detector, settings.config.members_max, self._membership, noting, now)
         self._stability = Stability(self.engine)
         self._comparer = Comparer(member, settings.config)
-        self._completer = EventCompleter(member, self._comparer, self.is_partitionable)
-        self._watchdog = Watchdog(self, settings.flow, self._membership, self._evict)
-        self._totals = Totals()
-        self._views = 0
+        self.state = MemberState(settings, self.engine, self._membership, self._suspicions, self._stability)
+        """What may be asked of this member."""
+        self.markers = Markers(self.engine, self._comparer, self.state)
+        """Casts the markers of checks."""
+        self._completer = EventCompleter(member, self._comparer, self.state.is_partitionable)
+        self._watchdog = Watchdog(self.state, settings.flow, self._evict, now)
+        layers: dict[str, Refuses] = {
+            "frame": self._frames,
+            "control": self._control,
+            "membership": self._membership,
+            "comparison": self._comparer,
+        }
+        self._counting = Counting(self.engine, self._suspicions, self._comparer, self._watchdog, layers, self.dropped)
 
     # The inputs of a turn.
 
@@ -175,63 +188,14 @@ class Member:
 
         Under the policy `shed` a full window raises `Shed` instead.
         """
-        engine, streams = self.engine, self.streams
-        if streams is None or self.is_gone:
+        state = self.state
+        if not state.has_view or state.is_gone:
             return None
-        self._demand_primary()
-        key = engine.cast(payload, options) if engine.phase is not Phase.RUNNING or streams.writable() else None
+        state.demand_primary()
+        key = None if state.is_shut else self.engine.cast(payload, options)
         if key is None:
-            self._watchdog.refuse()
+            self._watchdog.refuse(self.now)
         return key
-
-    def _demand_primary(self) -> None:
-        if not self._membership.is_primary:
-            raise NotPrimary(
-                f"{self._membership.explain_read_only()}. Nothing was cast: wait until a view is primary "
-                "(`await group.until(lambda view: view.is_primary)`), then cast again."
-            )
-
-    def room_messages(self) -> int:
-        """How many messages without options `cast_many` takes now, whatever their size: the room in the window."""
-        return self.engine.casting.room_messages if self.is_writable and self.is_primary else 0
-
-    def check(self) -> Checking | None:
-        """Begin to compare what the members of the view have delivered. None: not now, because a window is full, or a view change
-        is under way. It casts markers, so a caller that counts own messages counts them too (`cast_index`)."""
-        view, services = self.view, self._compared_services()
-        if view is None or not self.can_check:
-            return None
-        self._demand_primary()
-        check = self._comparer.begin(view, services)
-        self._cast_markers(True, services)
-        return check
-
-    @property
-    def owes_markers(self) -> bool:
-        """Whether another member's check waits for markers of this one: call `mark` when no own message is on its way here."""
-        return self._comparer.owes_markers
-
-    def mark(self) -> None:
-        """Cast the markers that another member's check waits for, if there is room for them."""
-        services = [service for service in self._compared_services() if service is not Service.TOTAL]
-        if self.can_check and self.is_primary:
-            self._comparer.owes_markers = False
-            self._cast_markers(False, services)
-
-    def _compared_services(self) -> list[Service]:
-        return sorted(self._orders[self._order].services - {Service.DATAGRAM})
-
-    @property
-    def can_check(self) -> bool:
-        """Whether there is room for the markers of a check, and no view change under way."""
-        if self.engine.phase is not Phase.RUNNING or not self.is_writable:
-            return False
-        return self.engine.casting.room_messages >= len(self._compared_services())
-
-    def _cast_markers(self, asks: bool, services: Sequence[Service]) -> None:
-        for service in services:
-            if self.engine.has_room:
-                self.engine.casting.accept_marker(asks, service)
 
     def send(self, to: MemberId, data: bytes) -> bool:
         """Send bytes to one member of the view, reliably and in order while the view lasts. False: it is not in the view."""
@@ -333,6 +297,7 @@ class Member:
                 self._stability.forget(streams)
             streams.settle(self.now)
         if self._membership.is_approaching:
+            self._membership.observe()
             self._plan_at = _or_never(self._membership.deadline)  # this turn may have got there
         return self._deadline()
 
@@ -490,11 +455,9 @@ class Member:
         """Take in what others say that they have delivered, and answer."""
         comparer = self._comparer
         comparer.work()
-        sends, comparer.sends = comparer.sends, []
-        for to, data in sends:
+        for to, data in comparer.take_sends():
             self.send(to, data)
-        self._events += comparer.found
-        comparer.found = []
+        self._events += comparer.take_found()
 
     def _deadline(self) -> int | None:
         due = min(self._plan_at, self._suspicions.due)
@@ -502,30 +465,14 @@ class Member:
             due = min(due, self.streams.deadline)
         if self._quiet_at is not None:
             due = min(due, self._quiet_at)
-        if self._watchdog.is_needed and not self.is_gone:
+        if self._watchdog.is_needed and not self.state.is_gone:
             due = min(due, self._watchdog.look_at)
         return None if due == NEVER else due
 
     def _drop(self, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
-    # What membership asks for: the view that it holds (`Holder`).
-
-    def approach(self, wanted: bool) -> bool:
-        """A view change is planned here, or is not any more: whether it may begin."""
-        return self.engine.approach(wanted)
-
-    def block(self) -> Report:
-        """Stop the view, and say what is held of it."""
-        return self.engine.block()
-
-    def retained(self, slot: Slot) -> Packet | None:
-        """The packet of a slot of the view, if it is held."""
-        return self.engine.retained(slot)
-
-    def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
-        """Take the agreed remainder of the view."""
-        self.engine.close(cut, missing)
+    # What membership asks for (`Installer`): views begin and end.
 
     def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
         """Show the remainder of the view: this member leaves."""
@@ -542,16 +489,13 @@ class Member:
         attributes: Mapping[str, object],
     ) -> None:
         """Start a view, with streams of its own."""
-        engine, self._order = self.engine, order
+        engine = self.engine
         self._suspicions.settle(engine.view.members, self.now)  # while the ranks mean the same
         is_first = not engine.has_view
         engine.install(view, previous, transitional, parts, order, attributes)
         if not is_first:
             self._stability.end(self._membership.charter, previous)
         self._codec = Codec(self._orders[order].wire, self.settings.config)
-        if self.streams is not None:
-            self._totals.add(self.streams.counters)
-        self._views += 1
         self._watchdog.renew_window()
         self._peers = tuple(member.address for member in view.members)
         self._others = tuple(member.address for member in view.members if member != self.id)
@@ -560,6 +504,8 @@ class Member:
         settings, prefix = self.settings.streams, self._frames.stream_head
         self.streams = Streams(view, engine.rank, settings, self._random, self.now, self._counter, windows, prefix)
         self.streams.set_free_room(self._room)
+        self.state.enter(self.streams)
+        self._counting.enter(self.streams)
         self._tag = view_tag(view)
         self._stability.enter(view)
         self._suspicions.watch(view.members, self.id, self.now)
@@ -570,90 +516,17 @@ class Member:
 
     @property
     def view(self) -> View | None:
-        return self.engine.view if self.engine.has_view else None
-
-    @property
-    def order(self) -> str:
-        """The order of the view; before there is one, as configured."""
-        return self._order
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether a view change is under way: casts wait for the next view."""
-        return self.engine.is_blocked
-
-    @property
-    def is_changing(self) -> bool:
-        """Whether a view is being agreed on, the first one too."""
-        return self._membership.explain() is not None
+        """The view that was installed last."""
+        return self.state.view
 
     @property
     def is_lied_to(self) -> bool:
         """Whether anything was refused here because no correct member sends it."""
         return bool(self.lie) or self._membership.is_lied_to
 
-    @property
-    def is_primary(self) -> bool:
-        return self._membership.is_primary
-
-    @property
-    def lost_state(self) -> ViewId | None:
-        """The primary whose state the view lacks to be primary."""
-        charter = self._membership.charter
-        return None if charter is None or charter.primary or charter.lost is None else charter.lost.view
-
-    @property
-    def turned_away(self) -> Mapping[str, str]:
-        """Addresses of members that are not taken in, the latest last, each with the reason that it was given."""
-        return self._membership.turned_away
-
-    @property
-    def is_gone(self) -> bool:
-        return self._membership.is_gone
-
-    @property
-    def suspects(self) -> tuple[MemberId, ...]:
-        return self._suspicions.members
-
-    @property
-    def settled_index(self) -> int:
-        """All own messages below this index are stable, except those that a `Doubt` was told of."""
-        return self._stability.settled_index
-
     def take_doubts(self) -> list[Doubt]:
         """Own messages whose view ended before every member was known to have them; each is told once."""
-        doubts, self._stability.doubts = self._stability.doubts, []
-        return doubts
-
-    @property
-    def unfinished(self) -> int:
-        """How many own messages are cast and not yet delivered here."""
-        return self.engine.casting.unfinished
-
-    @property
-    def cast_index(self) -> int:
-        """The index of the next own message."""
-        return self.engine.casting.index
-
-    @property
-    def is_partitionable(self) -> bool:
-        return self.settings.membership.policy is Policy.PARTITIONABLE
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether a cast would be accepted now."""
-        engine, streams = self.engine, self.streams
-        if streams is None or self.is_gone:
-            return False
-        return engine.has_room and (engine.phase is not Phase.RUNNING or streams.writable())
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether nothing waits here: no view change, no suspicion, no message held back, nothing owed on a stream."""
-        engine, streams = self.engine, self.streams
-        idle = not engine.casting.unfinished and not engine.showing.gate.waiting and not engine.waits()
-        owes = streams is not None and streams.deadline is not None
-        return idle and not owes and not engine.is_blocked and not self._suspicions.silent
+        return self._stability.take_doubts()
 
     def explain(self, key: Key | None = None, most: int | None = None) -> list[str]:
         """Why something waits here, for whom and since when, at most `most` sentences; with a key, of that message alone."""
@@ -662,41 +535,12 @@ class Member:
     @property
     def slowest(self) -> Culprit | None:
         """Who holds the window shut now, so that nothing can be cast, and since when."""
-        return self._watchdog.slowest()
-
-    @property
-    def next_view_bytes(self) -> int:
-        """Size of the datagrams that are kept for a view that is not installed here yet."""
-        return self._next_view.bytes
+        return self._watchdog.slowest(self.now)
 
     @property
     def counters(self) -> MemberCounters:
         """What happened so far, in numbers. Free until it is asked for."""
-        engine, streams = self.engine, self.streams
-        sums, refused = self._totals.with_current(None if streams is None else streams.counters)
-        layers: dict[str, Mapping[Any, int]] = {
-            "frame": self._frames.refused,
-            "stream": refused,
-            "control": self._control.refused,
-            "membership": self._membership.refused,
-            "comparison": self._comparer.refused,
-        }
-        use = {} if streams is None else streams.window_use()
-        return MemberCounters(
-            views=self._views,
-            casts=engine.casting.index,
-            casts_refused=self._watchdog.refused,
-            deliveries=engine.showing.given,
-            suspicions=self._suspicions.count,
-            pauses=self._suspicions.pauses,
-            streams=sums,
-            dropped=by_layer(self.dropped, layers),
-            unfinished=engine.casting.unfinished,
-            held_back=len(engine.waits()) + len(engine.showing.gate.waiting),
-            window_use={engine.view.members[rank]: count for rank, count in use.items()},
-            kept_bytes=0 if streams is None else streams.kept_bytes,
-            divergences=self._comparer.divergences,
-        )
+        return self._counting.read()
 
 
 def _make_engine(

@@ -33,6 +33,11 @@ class Stability:
         """All own messages below this index are stable, except those that a `Doubt` was told of."""
         return self._own_casts.settled_index
 
+    def take_doubts(self) -> list[Doubt]:
+        """Own messages whose view ended before every member was known to have them; each is told once."""
+        doubts, self.doubts = self.doubts, []
+        return doubts
+
     def enter(self, view: View) -> None:
         """A view was installed, with streams and an ordering of its own."""
         self._marks = [deque() for _ in view.members]

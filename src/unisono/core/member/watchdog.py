@@ -26,14 +26,13 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from unisono.core.errors import Shed
-from unisono.core.events import Resumed, Stalled
+from unisono.core.member.events import Resumed, Stalled
 from unisono.core.member.explain import REACHES_KEPT, SAID_MAX, Reach, explain_key, waiting_gaps, waiting_messages
 from unisono.core.member.settings import FlowSettings, Slow
 from unisono.core.member.state import MemberState
-from unisono.core.membership import Membership
+from unisono.core.membership import Waiting
 from unisono.core.streams import Slowness
 from unisono.core.types import Key, MemberId, Rank
-from unisono.core.waiting import Waiting
 
 _FULL_LOOKS = 8  # at every eighth look the watchdog asks what the ordering holds back, even if deliveries go on
 
@@ -88,14 +87,12 @@ class Watchdog:
         self,
         member: MemberState,
         settings: FlowSettings,
-        membership: Membership,
         evict: Callable[[MemberId, int], None],
+        now: int,
     ) -> None:
         """`evict` puts a member out that has been slow for this long, in nanoseconds."""
-        now = member.now
         self._member = member
         self._settings = settings
-        self._membership = membership
         self._evict = evict
         self._since: dict[tuple[object, ...], int] = {}
         self._looks = 0
@@ -115,27 +112,26 @@ class Watchdog:
 
     # Questions.
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self, now: int) -> list[Waiting]:
         """All that waits here: membership first, then the window, then messages."""
-        return [*self._standing(), *waiting_messages(self._member)]
+        return [*self._standing(now), *waiting_messages(self._member)]
 
-    def _standing(self) -> list[Waiting]:
+    def _standing(self, now: int) -> list[Waiting]:
         member = self._member
-        culprit = self.slowest()
-        said = self._membership.waiting()
-        streams = member.streams
-        if streams is not None and not member.engine.is_blocked and not streams.writable():
+        culprit = self.slowest(now)
+        said = member.standing()
+        if member.is_shut:
             whose = "its own rate limit holds them" if culprit is None else culprit.blame
-            said.append(Waiting(("window", streams.stable[member.engine.rank]), f"casts wait at {member.id}: {whose}"))
+            said.append(Waiting(("window", member.window_start), f"casts wait at {member.id}: {whose}"))
         return said + waiting_gaps(member)
 
     def explain(self, now: int, most: int | None = None) -> list[str]:
         """Why things wait, one sentence for each. With `most`, only the first are made, and only these take time."""
         if most is None:
-            waiting = self.waiting()
+            waiting = self.waiting(now)
             self._date(waiting, now)
         else:
-            waiting = list(islice(chain(self._standing(), waiting_messages(self._member)), most))
+            waiting = list(islice(chain(self._standing(now), waiting_messages(self._member)), most))
             known = self._since if len(self._since) < 2 * SAID_MAX else {}
             self._date(waiting, now)
             self._since = known | self._since  # what was not looked at keeps its date
@@ -143,32 +139,29 @@ class Watchdog:
 
     def explain_key(self, key: Key, now: int) -> str:
         """Why one message is not delivered here, or when it was, or that it is not known."""
-        waiting = self.waiting()
+        waiting = self.waiting(now)
         self._date(waiting, now)
         found = explain_key(self._member, key, self._reaches, now)
         return self._say(found, now) if isinstance(found, Waiting) else found
 
-    def slowest(self) -> Culprit | None:
+    def slowest(self, now: int) -> Culprit | None:
         """The peer that holds the window shut."""
         member, hold = self._member, self._hold
-        streams = member.streams
-        if streams is None or member.engine.is_blocked or streams.is_paced or streams.writable():
-            return None
-        found = streams.slowest()
+        found = member.slowest() if member.is_shut and member.tells_who_is_slow else None
         if found is None:
             return None
         rank, why = found
-        since = hold.since if hold is not None and hold.rank == rank else member.now
-        return Culprit(member.engine.view.members[rank], why, member.now - since)
+        since = hold.since if hold is not None and hold.rank == rank else now
+        return Culprit(member.members[rank], why, now - since)
 
     # Casting.
 
-    def refuse(self) -> None:
+    def refuse(self, now: int) -> None:
         """A cast found no room. Under `shed` the caller gets an error, otherwise it waits."""
         self._was_refused = True
         self.refused += 1
         if self._settings.slow is Slow.SHED:
-            why = self.slowest() or "too much is cast and not yet delivered"
+            why = self.slowest(now) or "too much is cast and not yet delivered"
             raise Shed(f"the message was refused, and nothing of it remains: {why}.")
 
     # Looking.
@@ -178,21 +171,20 @@ class Watchdog:
         self.look_at = now + self._settings.look_ns
         self._looks += 1
         self._look_at_window(now)
-        engine = self._member.engine
-        delivered = engine.showing.delivered
+        delivered = self._member.delivered
         is_moving, self._delivered = delivered != self._delivered, delivered
         if is_moving:
-            self._reaches.append(Reach(self._looked_at, now, engine.showing.reaches()))
+            self._reaches.append(Reach(self._looked_at, now, self._member.reaches()))
             del self._reaches[:-REACHES_KEPT]
         self._looked_at = now
         is_due = self._settings.stall_ns is not None and self._looks % _FULL_LOOKS == 0
         if is_moving and not self._stalled and not is_due:
-            waiting = self._standing()
+            waiting = self._standing(now)
             known = {key: since for key, since in self._since.items() if key[0] == "message"}
             self._date(waiting, now)
             self._since |= known
             return []
-        waiting = self.waiting()
+        waiting = self.waiting(now)
         self._date(waiting, now)
         return self._report(waiting, now) if self._settings.stall_ns is not None else []
 
@@ -228,18 +220,17 @@ class Watchdog:
     def _look_at_window(self, now: int) -> None:
         member, settings = self._member, self._settings
         was_refused, self._was_refused = self._was_refused, False
-        streams = member.streams
-        if streams is None or member.engine.is_blocked or streams.is_paced:
+        if not member.tells_who_is_slow:
             self._hold = None
             return
-        is_shut = not streams.writable()
+        is_shut = member.is_shut
         if not is_shut and not was_refused:
             self._hold = None
             return
-        found = streams.slowest() if is_shut else None
-        accepted = member.engine.casting.index
+        found = member.slowest() if is_shut else None
+        accepted = member.accepted
         if found is not None and (self._hold is None or self._hold.rank != found[0]):
-            self._hold = Hold(found[0], now, streams.acknowledged_by(found[0]), accepted)
+            self._hold = Hold(found[0], now, member.acknowledged_by(found[0]), accepted)
         hold = self._hold
         if hold is None:
             return
@@ -247,8 +238,8 @@ class Watchdog:
         hold.had_room = hold.had_room or found is None or found[1] is not Slowness.ROOM
         if settings.slow is not Slow.EVICT or now - hold.judged_at < settings.evict_after_ns:
             return
-        taken = streams.acknowledged_by(hold.rank)
+        taken = member.acknowledged_by(hold.rank)
         has_no_room = not hold.had_room and accepted == hold.accepted
         if hold.is_felt and (has_no_room or taken - hold.taken < settings.evict_datagrams_min):
-            self._evict(member.engine.view.members[hold.rank], now - hold.since)
+            self._evict(member.members[hold.rank], now - hold.since)
         hold.judge(now, taken, accepted, is_shut)

@@ -7,6 +7,7 @@ Beside it stand what tells it whom to suspect (`Detector`), and what proves that
 from unisono.core.membership.context import Engine as Engine
 from unisono.core.membership.context import Evicted as Evicted
 from unisono.core.membership.context import Installed as Installed
+from unisono.core.membership.context import Installer as Installer
 from unisono.core.membership.context import Left as Left
 from unisono.core.membership.context import MembershipOut as MembershipOut
 from unisono.core.membership.context import Outlived as Outlived
@@ -21,6 +22,7 @@ from unisono.core.membership.settings import Policy as Policy
 from unisono.core.membership.states import ParticipantState as ParticipantState
 from unisono.core.membership.tickets import SECRET_BYTES as SECRET_BYTES
 from unisono.core.membership.tickets import Tickets as Tickets
+from unisono.core.membership.waiting import Waiting as Waiting
 
 __all__ = [
     "Detector",
@@ -28,6 +30,7 @@ __all__ = [
     "Engine",
     "Evicted",
     "Installed",
+    "Installer",
     "Left",
     "Membership",
     "MembershipOut",
@@ -38,6 +41,7 @@ __all__ = [
     "Refused",
     "SECRET_BYTES",
     "Tickets",
+    "Waiting",
     "carry",
     "is_carried",
 ]

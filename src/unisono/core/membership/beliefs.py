@@ -1,5 +1,8 @@
 """What one member believes about the others: whom it expects to answer, who is next in line, whom a merge can take in.
 
+`Beliefs` is told what has happened, and keeps that; its questions change nothing. It asks the participant, the contacts and the
+departures, and tells them nothing: that is membership's part.
+
 Nothing here is needed for safety. A wrong belief costs a ballot that fails or a view that is smaller than it could be; that views
 agree rests on ballots, reports and confirmations alone.
 """
@@ -14,7 +17,7 @@ from unisono.core.membership.context import Context
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.participant import Participant
 from unisono.core.types import MemberId, View, ViewId
-from unisono.core.wire.control import Dismiss, Hello
+from unisono.core.wire.control import Hello, Notice
 
 
 class Beliefs:
@@ -24,11 +27,11 @@ class Beliefs:
         self._contacts = contacts
         self._departures = departures
         self._id = context.id
-        self.suspects: dict[MemberId, None] = {}  # what my failure detector says
-        self.departed: dict[MemberId, None] = {}  # members of my view that have moved on without me
-        self.complaints: dict[MemberId, frozenset[MemberId]] = {}  # whom others of my view suspect …
-        self.charges: dict[MemberId, frozenset[MemberId]] = {}  # … and who of these has sent them what cannot be
-        self.leavers: dict[MemberId, None] = {}  # members of my view that want to leave
+        self._suspects: dict[MemberId, None] = {}  # what my failure detector says
+        self._departed: dict[MemberId, None] = {}  # members of my view that have moved on without me
+        self._complaints: dict[MemberId, frozenset[MemberId]] = {}  # whom others of my view suspect …
+        self._charges: dict[MemberId, frozenset[MemberId]] = {}  # … and who of these has sent them what cannot be
+        self._leavers: dict[MemberId, None] = {}  # members of my view that want to leave
         self._shunned: dict[
             MemberId, tuple[int, int]
         ] = {}  # did not answer: until when, and how often; the latest last
@@ -42,33 +45,38 @@ class Beliefs:
     def _mine(self) -> tuple[MemberId, ...]:
         return () if self._view is None else self._view.members
 
+    # What happened.
+
     def installed(self, view: View) -> None:
         """A view was installed: what was known about the old one is settled."""
         for member in view.members:
-            self._contacts.meet(member)
             self._shunned.pop(member, None)
             self._mistrusted.pop(member, None)
-        self._contacts.installed(view)
-        self.departed = {}
-        self.complaints = {}
-        self.charges = {}
-        self.leavers = {}
+        self._departed = {}
+        self._complaints = {}
+        self._charges = {}
+        self._leavers = {}
 
-    # Single members.
+    def suspect(self, member: MemberId) -> None:
+        """At the limit the oldest suspicion goes: its member left the view long ago."""
+        self._suspects[member] = None
+        while len(self._suspects) > self._context.config.members_max:
+            del self._suspects[next(iter(self._suspects))]
 
-    def is_active(self, member: MemberId) -> bool:
-        """Whether a member can be expected to answer and has not left my view."""
-        if member == self._id:
-            return True
-        is_out = member in self.departed or member in self._departures.evicting
-        return not (is_out or self.is_lost(member) or self._is_shunned(member))
+    def unsuspect(self, member: MemberId) -> None:
+        """It was heard again."""
+        self._suspects.pop(member, None)
 
-    def is_lost(self, member: MemberId) -> bool:
-        """Whether a member is believed to have crashed."""
-        return member in self.suspects or self._contacts.is_stale(member)
+    def hear(self, sender: MemberId, notice: Notice) -> None:
+        """A member of my view says whom it suspects, whom it blames, and whether it wants to leave."""
+        self._complaints[sender] = frozenset(notice.suspects)
+        self._charges[sender] = frozenset(one.member for one in notice.grounds if one.cause is Cause.FAULTY)
+        if notice.leaving:
+            self._leavers[sender] = None
 
-    def is_leaving(self, member: MemberId) -> bool:
-        return member in self.leavers or (member == self._id and self._participant.is_leaving)
+    def depart(self, member: MemberId) -> None:
+        """A member of my view is in another one."""
+        self._departed[member] = None
 
     def shun(self, member: MemberId) -> None:
         """Do not ask a member that did not answer for a while, longer each time."""
@@ -78,16 +86,41 @@ class Beliefs:
             len(self._shunned) > self._context.config.members_max
         ):  # the member that failed longest ago is asked again sooner
             del self._shunned[next(iter(self._shunned))]
-        self._departures.note(member, Cause.UNANSWERING)
-        self._contacts.forget(member)
 
     def mistrust(self, member: MemberId) -> None:
-        """Let others propose for a while: this member's cuts cannot be, whether it lies or believes a member that does."""
-        if not self.is_mistrusted(member):
-            self._mistrusted[member] = None
-            self.shun(member)
-            while len(self._mistrusted) > self._context.config.members_max:
-                del self._mistrusted[next(iter(self._mistrusted))]
+        """One whose cuts cannot be: whether it lies or believes one that does, others are to propose for a while."""
+        self._mistrusted[member] = None
+        self.shun(member)
+        while len(self._mistrusted) > self._context.config.members_max:
+            del self._mistrusted[next(iter(self._mistrusted))]
+
+    def take_suspects_outside(self, most: int) -> list[MemberId]:
+        """The next suspects that are not in my view, at most this many: each goes to the end of the line."""
+        chosen = [one for one in self._suspects if one not in self._mine][:most]
+        for member in chosen:
+            self._suspects[member] = self._suspects.pop(member)
+        return chosen
+
+    # Single members.
+
+    @property
+    def suspects(self) -> tuple[MemberId, ...]:
+        """Whom my failure detector suspects, the latest last."""
+        return tuple(self._suspects)
+
+    def is_active(self, member: MemberId) -> bool:
+        """Whether a member can be expected to answer and has not left my view."""
+        if member == self._id:
+            return True
+        is_out = member in self._departed or member in self._departures.evicting
+        return not (is_out or self.is_lost(member) or self._is_shunned(member))
+
+    def is_lost(self, member: MemberId) -> bool:
+        """Whether a member is believed to have crashed."""
+        return member in self._suspects or self._contacts.is_stale(member)
+
+    def is_leaving(self, member: MemberId) -> bool:
+        return member in self._leavers or (member == self._id and self._participant.is_leaving)
 
     def is_mistrusted(self, member: MemberId) -> bool:
         """Whether its proposals go unheard for now."""
@@ -99,36 +132,6 @@ class Beliefs:
     def next_pardon(self) -> list[int]:
         """When members will be asked again."""
         return [until for until, _ in self._shunned.values() if until > self._context.now]
-
-    def depart(self, member: MemberId) -> None:
-        """A member of my view is in another one."""
-        self.departed[member] = None
-        self._departures.note(member, Cause.APART)
-
-    def suspect(self, member: MemberId) -> None:
-        """At the limit the oldest suspicion goes: its member left the view long ago."""
-        self.suspects[member] = None
-        while len(self.suspects) > self._context.config.members_max:
-            del self.suspects[next(iter(self.suspects))]
-
-    def dismissed(self, sender: MemberId, message: Dismiss) -> bool:
-        """The others have gone on without me: I go on alone, and rest. True if that is news."""
-        view = self._view
-        if view is None or (sender in view.members and view.id != message.base):
-            return False  # of an earlier time: since then we have shared a view
-        is_news = self._departures.dismissed(message)
-        if view.id == message.base:
-            for member in view.members:
-                if member != self._id:
-                    self.depart(member)
-        return is_news
-
-    def moved(self, member: MemberId) -> None:
-        """A member is not in the view that I thought; nor is the contact that spoke for that view up to date."""
-        if member in self._mine:
-            self.depart(member)
-        for one in [one for one, c in self._contacts.contacts.items() if member == one or member in c.hello.members]:
-            self._contacts.forget(one)
 
     # My view.
 
@@ -146,10 +149,10 @@ class Beliefs:
         """
         chosen = list(members)
         while True:
-            charged = {one for accuser in chosen for one in self.charges.get(accuser, ())}
+            charged = {one for accuser in chosen for one in self._charges.get(accuser, ())}
             conflicts = dict.fromkeys(chosen, 0)
             for accuser in chosen:
-                for accused in self.complaints.get(accuser, ()):
+                for accused in self._complaints.get(accuser, ()):
                     if accused in conflicts and accused != accuser:
                         conflicts[accuser] += 1
                         conflicts[accused] += 1
@@ -171,9 +174,9 @@ class Beliefs:
 
     def accused(self) -> tuple[MemberId, ...]:
         """Whom I or others of my view suspect."""
-        result = dict(self.suspects)
+        result = dict(self._suspects)
         for accuser in self._mine:
-            result.update(dict.fromkeys(sorted(self.complaints.get(accuser, ()))))
+            result.update(dict.fromkeys(sorted(self._complaints.get(accuser, ()))))
         return tuple(result)[: self._context.config.members_max]
 
     # Others.
@@ -221,7 +224,7 @@ class Beliefs:
         """Whether someone there suspects someone here, or the other way round: a merge takes whole views or nothing."""
         here = {*self._mine, self._id}
         there = set(added)
-        accused = {one for member in here for one in self.complaints.get(member, ())} | self.suspects.keys()
+        accused = {one for member in here for one in self._complaints.get(member, ())} | self._suspects.keys()
         here -= there  # those of mine that have gone over to them
         if any(self._is_shunned(one) or self._departures.is_resting(one) for one in there):
             return True

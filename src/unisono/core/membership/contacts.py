@@ -31,6 +31,10 @@ class Contact:
         self.since = now  # when it became good for a merge
         self.answered = False
 
+    def greet(self, now: int) -> None:
+        """It is greeted in return."""
+        self.greeted_at = now
+
 
 class Contacts:
     def __init__(self, member: MemberId, settings: MembershipSettings) -> None:
@@ -158,6 +162,11 @@ class Contacts:
     def forget(self, member: MemberId) -> None:
         self.contacts.pop(member, None)
 
+    def forget_view_of(self, member: MemberId) -> None:
+        """A member is not in the view that was thought: what speaks for that view is out of date."""
+        for one in [one for one, contact in self.contacts.items() if member == one or member in contact.hello.members]:
+            self.forget(one)
+
     def good(self, now: int) -> list[tuple[MemberId, Contact]]:
         """Contacts that a merge can build on, by member."""
         limit = self._settings.contact_ns
@@ -169,6 +178,8 @@ class Contacts:
 
     def installed(self, view: View) -> None:
         """The members of the view are no strangers any more; all their addresses are worth remembering."""
+        for member in view.members:
+            self.meet(member)
         self.inside = frozenset(member.address for member in view.members)
         for member in view.members:
             self.contacts.pop(member, None)

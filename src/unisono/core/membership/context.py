@@ -11,7 +11,7 @@ from unisono.core.membership.tickets import Nonces
 from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.text import one_line, shorten
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
-from unisono.core.wire import Charter, Codec, ControlCodec
+from unisono.core.wire import Charter, Codec, ControlCodec, Standing
 from unisono.core.wire.control import Control
 
 NONCE_PERIODS = 2
@@ -19,7 +19,7 @@ NONCE_PERIODS = 2
 
 
 class Engine(Protocol):
-    """What runs the current view below membership: it blocks it, closes it, and starts the next one."""
+    """What runs the current view below membership: it blocks it and closes it."""
 
     def approach(self, wanted: bool) -> bool:
         """A new view is wanted, or not any more. True: the current view is at a boundary between messages."""
@@ -32,6 +32,10 @@ class Engine(Protocol):
 
     def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
         """Take the agreed remainder of the current view."""
+
+
+class Installer(Protocol):
+    """What starts each view that was agreed on. A `ViewEngine` that stands alone does it itself."""
 
     def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
         """Show the remainder: this member leaves, and these come into the next view with the same one."""
@@ -123,6 +127,7 @@ class Context:
         self,
         member: MemberId,
         engine: Engine,
+        installer: Installer,
         orders: Mapping[str, type[AnyOrdering]],
         order: str,
         config: Config,
@@ -131,6 +136,7 @@ class Context:
     ) -> None:
         self.id = member
         self.engine = engine
+        self.installer = installer
         self.orders = orders
         self.order = order  # as configured
         self.config = config
@@ -144,11 +150,37 @@ class Context:
         self.refused: dict[str, int] = {}  # what was dropped, by reason
         self._codecs: dict[str, Codec] = {}
 
+    def tick(self, now: int) -> None:
+        """Time has passed. It never goes back."""
+        self.now = max(now, self.now)
+
+    def name_peers(self, peers: Sequence[str]) -> None:
+        """Whom the first primary needs a majority of, from now on."""
+        self.peers = tuple(peers)
+
     def send(self, to: Receiver, message: Control) -> None:
         if to == self.id:
             self.loop.append(message)
         else:
             self.out.sends.append((to, message))
+
+    def show(self, event: Event) -> None:
+        """Show an event at the end of the turn."""
+        self.out.events.append(event)
+
+    def persist(self, standing: Standing) -> None:
+        """Have a record of this kept before anything of the turn leaves."""
+        self.out.records.append(self.codec.encode(standing))
+
+    def take_out(self) -> MembershipOut:
+        """The outputs of the turn, which ends."""
+        out, self.out = self.out, MembershipOut()
+        return out
+
+    def take_loop(self) -> list[Control]:
+        """What I sent to myself since the last time."""
+        loop, self.loop = self.loop, []
+        return loop
 
     def refuse(self, reason: str) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + 1

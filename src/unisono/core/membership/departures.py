@@ -42,7 +42,7 @@ class Departures:
         self._grounds: dict[MemberId, Departure] = {}  # since the view was installed
         self._evicted: dict[MemberId, EvictedMember] = {}  # the longest known first
         self.evicting: dict[MemberId, Departure] = {}  # of my view: whom it must lose because they are too slow
-        self.is_drained = True  # whether the application here has room again
+        self._is_drained = True  # whether the application here has room again
         self._rests_until = 0  # I was evicted, and stay away until then …
         self._drains_until = 0  # … or, if the application has not drained, until then
         self._told: ViewId | None = None  # of the last eviction that was shown
@@ -60,6 +60,10 @@ class Departures:
     def evict(self, member: MemberId, lasted_ns: int) -> None:
         """A member of my view is too slow, I say."""
         self.evicting.setdefault(member, Departure(member, Cause.SLOW, self._context.id, lasted_ns))
+
+    def drained(self, is_drained: bool) -> None:
+        """Whether the application here has room again: if I was evicted, I come back no sooner."""
+        self._is_drained = is_drained
 
     def told(self, suspects: Iterable[MemberId]) -> tuple[Departure, ...]:
         """What the coordinator should know of my reasons."""
@@ -140,12 +144,17 @@ class Departures:
     def rests(self) -> bool:
         """Whether I was evicted and must not look for the others yet."""
         now = self._context.now
-        return now < self._rests_until or (not self.is_drained and now < self._drains_until)
+        return now < self._rests_until or (not self._is_drained and now < self._drains_until)
+
+    @property
+    def may_end_sooner(self) -> bool:
+        """Whether the rest ends as soon as the application has room again."""
+        return not self._is_drained
 
     @property
     def rest_ns(self) -> int:
         """How long at most I still stay away."""
-        return max(0, (self._rests_until if self.is_drained else self._drains_until) - self._context.now)
+        return max(0, (self._rests_until if self._is_drained else self._drains_until) - self._context.now)
 
     def dismissed(self, message: Dismiss) -> bool:
         """I was evicted. True if that is news."""

@@ -7,7 +7,6 @@ strangers' addresses on to the one that does, and answers with its name, so that
 
 from __future__ import annotations
 
-from unisono.core.departure import Cause
 from unisono.core.membership.agreement import Agreement
 from unisono.core.membership.beliefs import Beliefs
 from unisono.core.membership.contacts import Contacts
@@ -41,8 +40,9 @@ class Discovery:
         self._noticed: Notice | None = None  # what my coordinator was told last, if it was news
         self._notice_at = 0
         self._repeats = 0  # of that, while there is nothing to be done about it
-        self.greet_at = 0
-        self.wish = ""  # the order that someone asked for
+        self._greet_at = 0
+        self.wish = ""
+        """The order that a member of the view asked for."""
         self._is_renewal = False  # a member of my view has given up the state that the view lacks, or has it
         self._refusal: Refused | None = None  # by a group that I greeted, and taken by none since
         self._refusal_at = 0
@@ -74,7 +74,15 @@ class Discovery:
     @property
     def deadline(self) -> int:
         is_telling = self._noticed is not None and not self._participant.is_engaged
-        return min(self.greet_at, self._notice_at) if is_telling else self.greet_at
+        return min(self._greet_at, self._notice_at) if is_telling else self._greet_at
+
+    def greet_soon(self) -> None:
+        """Greet in this turn, although it is not time yet."""
+        self._greet_at = self._context.now
+
+    def ask_for(self, order: str) -> None:
+        """Ask for another order."""
+        self.wish = order
 
     def renew(self) -> None:
         """Have the view formed anew, because it can be primary now."""
@@ -115,9 +123,9 @@ class Discovery:
         given the chance to refute it.
         """
         context, view = self._context, self._participant.view
-        if context.now < self.greet_at:
+        if context.now < self._greet_at:
             return
-        self.greet_at = context.now + (
+        self._greet_at = context.now + (
             context.settings.refused_probe_ns if self.is_refused else context.settings.probe_ns
         )
         if self._departures.rests:
@@ -127,9 +135,7 @@ class Discovery:
             for address in addresses:
                 context.send(address, self.hello())
             return
-        suspects = self._beliefs.suspects
-        for member in [one for one in suspects if one not in view.members][: context.settings.probe_addresses_max]:
-            suspects[member] = suspects.pop(member)  # to the end of the line
+        for member in self._beliefs.take_suspects_outside(context.settings.probe_addresses_max):
             context.send(member.address, self.hello())
 
     def fits(self, sender: MemberId, hello: Hello) -> bool:
@@ -192,7 +198,7 @@ class Discovery:
         shown[key] = None
         if len(shown) > self._context.settings.probe_addresses_max:
             del shown[next(iter(shown))]
-        self._context.out.events.append(refusal)
+        self._context.show(refusal)
 
     def refused(self, sender: MemberId, message: Refuse) -> None:
         """A group does not take me. A member without a view founds none of its own then, or there would be two under one name.
@@ -217,7 +223,7 @@ class Discovery:
         self._show_refusal(refusal)
         if self._participant.view is None and message.view is not None and is_known:
             self._refusal, self._refusal_at = refusal, context.now
-            self.greet_at = context.now + context.settings.refused_probe_ns
+            self._greet_at = context.now + context.settings.refused_probe_ns
 
     def outlived(self, sender: MemberId, message: Outlive) -> None:
         """A group knows a later life at my address."""
@@ -226,7 +232,7 @@ class Discovery:
         if not is_mine or not context.nonces.is_recent(message.nonce, context.now):
             context.refuse("unasked")
         elif self._participant.view is None or len(self._participant.view) == 1:
-            context.out.events.append(Outlived(sender, message.newest))
+            context.show(Outlived(sender, message.newest))
         else:  # the others of my view know better
             reason = f"it has met a later life of the process at {context.id.address}, so the two groups stay apart."
             self._show_once(Refused(sender, reason))
@@ -254,7 +260,7 @@ class Discovery:
         if not contact.answered and (
             contact.greeted_at < 0 or context.now - contact.greeted_at >= context.settings.retry_ns
         ):
-            contact.greeted_at = context.now
+            contact.greet(context.now)
             context.send(sender, self.hello())
         if hello.coordinator not in (sender, context.id) and hello.coordinator not in contacts.contacts:
             context.send(hello.coordinator, self.hello())
@@ -289,7 +295,7 @@ class Discovery:
 
     def noticed(self, sender: MemberId, notice: Notice) -> None:
         """A member of my view told me something."""
-        view, known = self._participant.view, self._beliefs
+        view = self._participant.view
         if view is not None and notice.view > view.id:  # it lists me, and I have left it behind
             self._context.send(sender, Moved(notice.view, view.id))
             return
@@ -301,11 +307,8 @@ class Discovery:
         for address in addresses:
             if all(contact.address != address for contact in self._contacts.contacts):
                 self._context.send(address, self.hello())
-        known.complaints[sender] = frozenset(notice.suspects)
-        known.charges[sender] = frozenset(one.member for one in notice.grounds if one.cause is Cause.FAULTY)
+        self._beliefs.hear(sender, notice)
         self._departures.hear(sender, notice.grounds, view)
-        if notice.leaving:
-            known.leavers[sender] = None
         self._is_renewal = self._is_renewal or notice.renew
         if notice.order in self._context.orders:
-            self.wish = notice.order
+            self.ask_for(notice.order)

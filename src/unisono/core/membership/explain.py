@@ -9,7 +9,7 @@ from unisono.core.membership.context import Context, Refused
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.participant import Participant
 from unisono.core.membership.states import BallotState, ParticipantState
-from unisono.core.waiting import Waiting
+from unisono.core.membership.waiting import Waiting
 
 WAITS_FOR = {
     BallotState.COLLECTING: "the answer",
@@ -62,7 +62,7 @@ def explain_standing(
     if departures.rests:
         rest = departures.rest_ns / 1e9
         sentence = f"{me} was evicted, and looks for the others in {rest:.3f} s"
-        if not departures.is_drained:
+        if departures.may_end_sooner:
             sentence += " at the latest, or when its application has drained"
         said.append(Waiting(("rest",), sentence))
     elif p.charter is not None and settings.policy == "primary" and not p.charter.primary and not p.is_gone:

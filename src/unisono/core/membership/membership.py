@@ -61,7 +61,7 @@ from unisono.core.membership.ballot import Ballot
 from unisono.core.membership.beliefs import Beliefs
 from unisono.core.membership.collection import Collection, Star, TokenRound
 from unisono.core.membership.contacts import Contacts
-from unisono.core.membership.context import Context, Engine, Evicted, MembershipOut, Refused
+from unisono.core.membership.context import Context, Engine, Evicted, Installer, MembershipOut, Refused
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.discovery import Discovery
 from unisono.core.membership.explain import explain_change, explain_read_only, explain_standing
@@ -71,9 +71,9 @@ from unisono.core.membership.ring import Ring
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.states import BallotState, ParticipantState
 from unisono.core.membership.timing import ProposalTiming
+from unisono.core.membership.waiting import Waiting
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, View, ViewId
-from unisono.core.waiting import Waiting
 from unisono.core.wire import Charter, ClosingCut, Codec, ControlCodec, HeldState
 from unisono.core.wire.control import (
     CUT,
@@ -111,6 +111,7 @@ class Membership:
         self,
         member: MemberId,
         engine: Engine,
+        installer: Installer,
         orders: Mapping[str, type[AnyOrdering]],
         order: str,
         config: Config,
@@ -122,7 +123,7 @@ class Membership:
             raise Misuse(f"there is no order {order!r}: choose among {', '.join(orders)}.")
         self.id = member
         self._settings = settings or MembershipSettings()
-        self._context = Context(member, engine, orders, order, config, self._settings, secret)
+        self._context = Context(member, engine, installer, orders, order, config, self._settings, secret)
         self._contacts = Contacts(member, self._settings)
         self._ring = Ring(self._context)
         self._departures = Departures(self._context, self._contacts)
@@ -146,6 +147,11 @@ class Membership:
     @property
     def view(self) -> View | None:
         return self._participant.view
+
+    @property
+    def order(self) -> str:
+        """The order of the installed view; before there is one, as configured."""
+        return self._participant.order
 
     @property
     def charter(self) -> Charter | None:
@@ -205,7 +211,7 @@ class Membership:
     @property
     def suspects(self) -> tuple[MemberId, ...]:
         """Whom this member's failure detector suspects."""
-        return tuple(self._beliefs.suspects)
+        return self._beliefs.suspects
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -272,15 +278,14 @@ class Membership:
         """Look for the group at these addresses; without any, and if no more are to come, found one."""
         seeds = tuple(seeds)
         if self._timing.joined_at is None:
-            self._timing.joined_at = self._context.now
+            self._timing.join(self._context.now)
             self.greet_soon()
-        has_seeds = expects_more or any(seed != self.id.address for seed in seeds)
-        self._timing.has_seeds = self._timing.has_seeds or has_seeds
+        self._timing.seek(expects_more or any(seed != self.id.address for seed in seeds))
         self.heard_of(seeds)
 
     def greet_soon(self) -> None:
         """Greet what addresses are known in this turn, although it is not time yet."""
-        self._discovery.greet_at = self._context.now
+        self._discovery.greet_soon()
 
     def use_codecs(self, control: ControlCodec, by_order: dict[str, Codec]) -> None:
         """Share codecs with other members that use the same orders and settings."""
@@ -295,7 +300,7 @@ class Membership:
 
         If the view that this member coordinates has that majority after all, it is formed anew.
         """
-        self._context.peers = tuple(peers)
+        self._context.name_peers(peers)
         view, p = self.view, self._participant
         if view is None or self.is_primary or p.standing.last is not None or self.coordinator != self.id:
             return
@@ -309,20 +314,19 @@ class Membership:
         """Leave when everything that this member cast is delivered."""
         if self._leave_at is None:
             self._leave_at = self._context.now
-            self._participant.is_leaving = True
             if self.view is None and not self.is_gone:
                 self._ballot = None
-                self._participant.withdraw()
+            self._participant.leave()
 
     def switch(self, order: str) -> None:
         """Ask for another order; it takes effect with the next view."""
         if order not in self._context.orders:
             raise Misuse(f"there is no order {order!r}: choose among {', '.join(self._context.orders)}.")
-        self._discovery.wish = order
+        self._discovery.ask_for(order)
 
     def hold(self, state: HeldState | None) -> None:
         """The application has this state of a primary; None: it has none."""
-        self._participant.holds = state
+        self._participant.hold(state)
 
     def give_up(self, state: ViewId) -> None:
         """Give up the state of the primary that the view lacks, by its name; the next view does without it."""
@@ -330,7 +334,7 @@ class Membership:
 
     def renew(self) -> None:
         """What I was sent in this view contradicts itself, and I cannot tell who lied: form the view anew."""
-        self._participant.is_torn = True
+        self._participant.doubt_view()
 
     def heard_of(self, addresses: Iterable[str]) -> None:
         """Addresses where members may be."""
@@ -355,11 +359,11 @@ class Membership:
         self._departures.evict(member, lasted_ns)
 
     def drained(self, is_drained: bool) -> None:
-        """Say whether the application has room again: an evicted member comes back no sooner."""
-        self._departures.is_drained = is_drained
+        """Whether the application has room again: one that was evicted comes back no sooner."""
+        self._departures.drained(is_drained)
 
     def unsuspect(self, member: MemberId) -> None:
-        self._beliefs.suspects.pop(member, None)
+        self._beliefs.unsuspect(member)
         self._departures.forgive(member)
 
     def receive(self, sender: MemberId, message: Control) -> None:
@@ -386,23 +390,20 @@ class Membership:
 
     def tick(self, now: int) -> None:
         """Time has passed. Call it first in every turn, and by `deadline` at the latest."""
-        self._context.now = max(now, self._context.now)
+        self._context.tick(now)
         self._work_off()
 
     def drain(self) -> MembershipOut:
         """End the turn: what is to be persisted, sent and shown, in this order."""
         self._plan()
-        context = self._context
-        out, context.out = context.out, MembershipOut()
-        return out
+        self.observe()
+        return self._context.take_out()
 
     # Messages.
 
     def _work_off(self) -> None:
         """Deliver what I sent to myself."""
-        loop = self._context.loop
-        while loop:
-            batch, loop[:] = list(loop), []
+        while batch := self._context.take_loop():
             for message in batch:
                 self._dispatch(self.id, message)
 
@@ -438,8 +439,10 @@ class Membership:
     def _take_chunk(self, sender: MemberId, message: Chunk) -> None:
         if message.topic == CUT:
             self._participant.flush(sender, message)
-            if self._participant.nonsense.get(sender, 0) >= LIES_MAX and sender != self.id:
+            is_liar = self._participant.nonsense.get(sender, 0) >= LIES_MAX and sender != self.id
+            if is_liar and not self._beliefs.is_mistrusted(sender):
                 self._beliefs.mistrust(sender)
+                self._forgo(sender)
         elif message.topic in (ROLL, DECREE):
             self._take_token(sender, message)
         else:
@@ -474,8 +477,17 @@ class Membership:
         self._discovery.noticed(sender, message)
 
     def _dismissed(self, sender: MemberId, message: Dismiss) -> None:
-        if self._beliefs.dismissed(sender, message):
-            self._context.out.events.append(Evicted(message.by, message.lasted_ns, message.rest_ns))
+        """The others have gone on without me: I go on alone, and rest."""
+        view = self.view
+        if view is None or (sender in view.members and view.id != message.base):
+            return  # of an earlier time: since then we have shared a view
+        is_news = self._departures.dismissed(message)
+        if view.id == message.base:
+            for member in view.members:
+                if member != self.id:
+                    self._part_with(member)
+        if is_news:
+            self._context.show(Evicted(message.by, message.lasted_ns, message.rest_ns))
 
     def _outlived(self, sender: MemberId, message: Outlive) -> None:
         self._discovery.outlived(sender, message)
@@ -483,7 +495,7 @@ class Membership:
     def _refused(self, sender: MemberId, message: Refuse) -> None:
         self._discovery.refused(sender, message)
         if self._discovery.is_refused and self._settings.stops_when_refused:
-            self._timing.joined_at = None
+            self._timing.stop()
 
     def _take_token(self, sender: MemberId, chunk: Chunk) -> None:
         """A token of the ring comes to me, or back to me."""
@@ -534,13 +546,15 @@ class Membership:
             self._top = max(self._top, message.view.number)
         self._notice_view(sender, message.view)
         if self._ballot_of(message) is not None and sender != self.id:
-            self._beliefs.moved(sender)
+            if self.view is not None and sender in self.view.members:
+                self._part_with(sender)
+            self._contacts.forget_view_of(sender)
             self._abandon()
             return
         view = self.view
         is_mine = view is not None and message.ballot == view.id and sender in view.members
         if is_mine and message.view != message.ballot:
-            self._beliefs.depart(sender)
+            self._part_with(sender)
 
     def _deny(self, sender: MemberId, hello: Hello) -> None:
         """Tell a member of a higher view that lists me that I am elsewhere.
@@ -578,6 +592,7 @@ class Membership:
         if self._participant.is_gone or view is None:
             return
         self._top = max(self._top, view.id.number)
+        self._contacts.installed(view)
         self._beliefs.installed(view)
         self._timing.installed()
         self._discovery.installed()
@@ -589,7 +604,17 @@ class Membership:
         self._participant.notice(member, theirs)
         view = self.view
         if view is not None and member in view.members and theirs is not None and theirs > view.id:
-            self._beliefs.depart(member)
+            self._part_with(member)
+
+    def _part_with(self, member: MemberId) -> None:
+        """A member of my view is in another one."""
+        self._beliefs.depart(member)
+        self._departures.note(member, Cause.APART)
+
+    def _forgo(self, member: MemberId) -> None:
+        """A member is shunned: the next view does without it."""
+        self._departures.note(member, Cause.UNANSWERING)
+        self._contacts.forget(member)
 
     handlers: ClassVar[Mapping[type, Callable[[Any, MemberId, Any], None]]] = {
         Hello: _greeted,
@@ -622,7 +647,8 @@ class Membership:
                 self._ballot.tick()
                 self._watch(self._ballot)
             if self._ballot is None:
-                due = self._due()
+                self.observe()
+                due = self._timing.due
                 if due is None or due > now:
                     break
                 self._propose()
@@ -646,27 +672,29 @@ class Membership:
         for member in ballot.failed:
             if member != self.id:
                 self._beliefs.shun(member)
+                self._forgo(member)
         self._abandon()
 
     def _abandon(self) -> None:
         self._ballot = None
         self._timing.abandoned(self._context.now)
 
-    def _due(self) -> int | None:
-        """When I am to propose, if I am.
+    def observe(self) -> None:
+        """See when I am to propose, if I am. A driver whose engine has had its turn since `drain` calls it before `deadline`.
 
         Where all of a view are well, its change waits for a boundary between messages. A crash may block the way there, and
         a member that sleeps gives no way: so it waits for `takeover_ns` at most, as the next in line does for the first.
         """
-        p, now, engine, discovery = self._participant, self._context.now, self._context.engine, self._discovery
-        at = self._timing.due(now, discovery.wish, discovery.is_refused, discovery.is_renewal)
-        if at is None or at > now or p.view is None or p.is_engaged or self._beliefs.is_broken():
-            if self._timing.is_approaching:
-                self._timing.stop_approaching()
-                engine.approach(False)
-            return at
-        until = self._timing.approach(now)
-        return now if engine.approach(True) else until
+        p, now, timing, discovery = self._participant, self._context.now, self._timing, self._discovery
+        if timing.joined_at is None or p.is_gone or self._ballot is not None:
+            return
+        timing.observe(now, discovery.wish, discovery.is_refused, discovery.is_renewal)
+        at = timing.due
+        if at is not None and at <= now and p.view is not None and not p.is_engaged and not self._beliefs.is_broken():
+            timing.approach(now, self._context.engine.approach(True))
+        elif timing.is_approaching:
+            timing.stop_approaching()
+            self._context.engine.approach(False)
 
     def _propose(self) -> None:
         view = self.view
@@ -710,15 +738,14 @@ class Membership:
 
     @property
     def deadline(self) -> int | None:
-        """By when `tick` must be called."""
+        """By when `tick` must be called, as far as `drain` and `observe` have seen."""
         if self._timing.joined_at is None or self._participant.is_gone:
             return None
         times = [self._discovery.deadline]
         if self._ballot is not None:
             times.append(self._ballot.deadline)
-        else:
-            due = self._due()
-            times += [] if due is None else [due]
+        elif self._timing.due is not None:
+            times.append(self._timing.due)
         if self._participant.is_engaged:
             times.append(self._participant.repeat_at)
         return min([*times, *self._beliefs.next_pardon()])

@@ -116,10 +116,26 @@ class Participant:
         if view is not None and member == self.promised.proposer and view > self.promised:
             self._forsaken = self.promised
 
+    # What it is told.
+
+    def hold(self, state: HeldState | None) -> None:
+        """The application has this state of a primary; None: it has none."""
+        self.holds = state
+
     def give_up(self, state: ViewId) -> None:
         """An operator gives up the state of a primary that no member here has."""
         self.standing = self.standing._replace(given_up=state)
-        self._context.out.records.append(self._context.codec.encode(self.standing))
+        self._context.persist(self.standing)
+
+    def doubt_view(self) -> None:
+        """What came here in this view contradicts itself."""
+        self.is_torn = True
+
+    def leave(self) -> None:
+        """This member wants to leave with the next view; before it has a view, it goes at once."""
+        self.is_leaving = True
+        if self.view is None and not self.is_gone:
+            self._withdraw()
 
     @property
     def can_be_primary(self) -> bool:
@@ -402,7 +418,7 @@ class Participant:
         self._step(ParticipantStep.CONFIRM)
         if charter.primary:
             self.standing = primary.confirmed(self.standing, quorum_of(charter))
-            context.out.records.append(context.codec.encode(self.standing))
+            context.persist(self.standing)
         self.confirmed[charter.id] = charter
         self._floor = charter.id.number  # the next view has a higher number than any that may exist by now
         self._advance()
@@ -449,11 +465,11 @@ class Participant:
         self.install(view)
         return True
 
-    def withdraw(self) -> None:
+    def _withdraw(self) -> None:
         """Go before there was a view: whatever was promised or confirmed, nothing is installed here any more (I4)."""
         self._step(ParticipantStep.LEAVE)
         self.confirmed = {}
-        self._context.out.events.append(Left())
+        self._context.show(Left())
 
     def install(self, ballot: ViewId) -> None:
         context, charter = self._context, self.confirmed[ballot]
@@ -472,8 +488,8 @@ class Participant:
         if is_leaver:
             along = next((part.members for part in charter.parts if context.id in part.leavers), ())
             if previous is not None:
-                context.engine.depart((context.id, *along), charter.primary or context.settings.policy != "primary")
-            context.out.events.append(Left())
+                context.installer.depart((context.id, *along), charter.primary or context.settings.policy != "primary")
+            context.show(Left())
             return
         is_kept = True
         if context.settings.has_state:
@@ -482,7 +498,7 @@ class Participant:
             self.holds = primary.carry(charter, context.id, self.holds) if is_kept else None
         if charter.primary:
             self.standing = primary.installed(self.standing, quorum_of(charter))
-            context.out.records.append(context.codec.encode(self.standing))
+            context.persist(self.standing)
         self.view = View(charter.id, charter.members)
         self._departures.installed(charter, None if previous is None else previous.id)
         self._floor = ballot.number
@@ -507,8 +523,8 @@ class Participant:
             if charter.primary and context.settings.has_state:
                 attributes |= _state_attributes(charter, context.id) | {"carries": is_kept}
         parts = tuple(dict.fromkeys(part.view for part in charter.parts))
-        context.engine.install(self.view, previous, transitional, parts, self.order, attributes)
-        context.out.events.append(Installed(charter))
+        context.installer.install(self.view, previous, transitional, parts, self.order, attributes)
+        context.show(Installed(charter))
 
 
 def quorum_of(charter: Charter) -> Quorum:

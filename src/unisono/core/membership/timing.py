@@ -1,7 +1,8 @@
 """When a member proposes a view: how long it waits for others and for a boundary between messages, and how it gives way.
 
 Nothing here is needed for safety: a ballot too early costs messages, one too late costs time. It is told the time and what has
-happened, and asks what the participant has promised and what is believed of the others; it does nothing itself.
+happened (`observe` looks at the participant and at what is believed of the others), and then it says when to propose (`due`): a
+question, which changes nothing. It does nothing itself.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class ProposalTiming:
         self._participant = participant
         self._beliefs = beliefs
         self.joined_at: int | None = None
-        self.has_seeds = False
+        self.due: int | None = None
+        """When I am to propose, as `observe` found it; None: I am not."""
+        self._has_seeds = False
         self._outbid = 0  # times in a row
         self._abandoned = 0  # ballots in a row
         self._backoff_until = 0
@@ -37,6 +40,18 @@ class ProposalTiming:
 
     # What happened.
 
+    def join(self, now: int) -> None:
+        """I look for a group."""
+        self.joined_at = now
+
+    def seek(self, has_seeds: bool) -> None:
+        """There are addresses to look for the group at, or there will be."""
+        self._has_seeds = self._has_seeds or has_seeds
+
+    def stop(self) -> None:
+        """I do not look for a group any more."""
+        self.joined_at = None
+
     def installed(self) -> None:
         """A view was installed: what was known about the old one is settled."""
         self._outbid = 0
@@ -46,6 +61,7 @@ class ProposalTiming:
 
     def proposed(self) -> None:
         """I propose."""
+        self.due = None
         self._trouble_at = self._lost_at = self._approached_at = None
 
     def promised(self) -> None:
@@ -78,21 +94,24 @@ class ProposalTiming:
         """Whether there are newcomers, and I wait for more of them."""
         return self._newcomers_at is not None
 
-    def approach(self, now: int) -> int:
-        """I wait for a boundary between messages: until when at most."""
+    def approach(self, now: int, is_there: bool) -> None:
+        """I wait for a boundary between messages, unless the view is there, but not for ever."""
         if self._approached_at is None:
             self._approached_at = now
-        return self._approached_at + self._settings.takeover_ns
+        self.due = now if is_there else self._approached_at + self._settings.takeover_ns
 
     def stop_approaching(self) -> None:
         self._approached_at = None
 
-    def due(self, now: int, wish: str, is_refused: bool, is_renewal: bool) -> int | None:
-        """When I would propose if there were no messages; None: I would not.
+    def observe(self, now: int, wish: str, is_refused: bool, is_renewal: bool) -> None:
+        """See since when what makes me propose is so, and when I would propose if there were no messages.
 
         `wish` is the order that a member asked for. A member that was refused founds nothing. `is_renewal`: the view is to be
         formed anew, because a state that it lacks was given up or is here after all.
         """
+        self.due = self._observe(now, wish, is_refused, is_renewal)
+
+    def _observe(self, now: int, wish: str, is_refused: bool, is_renewal: bool) -> int | None:
         p, settings = self._participant, self._settings
         line = self._beliefs.line()
         patience = settings.takeover_ns * line.index(self._id)
@@ -139,4 +158,4 @@ class ProposalTiming:
         assert self.joined_at is not None
         if self._settings.members_min > 1:
             return None
-        return self.joined_at + (self._settings.join_wait_ns if self.has_seeds else 0)
+        return self.joined_at + (self._settings.join_wait_ns if self._has_seeds else 0)

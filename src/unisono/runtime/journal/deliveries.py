@@ -33,7 +33,7 @@ from time import time_ns
 from typing import Final, NamedTuple
 
 from unisono.core.errors import Misuse
-from unisono.core.events import Entered, Happening
+from unisono.core.member import Entered, Happening
 from unisono.core.types import Batch, MemberId, ViewId
 from unisono.core.wire import Charter, Part
 from unisono.runtime.errors import JournalError

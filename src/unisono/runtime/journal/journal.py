@@ -17,7 +17,7 @@ from pathlib import Path
 from time import time_ns
 
 from unisono.core.errors import Misuse
-from unisono.core.events import Happening
+from unisono.core.member import Happening
 from unisono.core.outbox import Pledge
 from unisono.core.types import Batch
 from unisono.runtime.errors import JournalError

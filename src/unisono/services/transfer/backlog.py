@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TypeAlias
 
-from unisono.core.events import Entered, Happening
+from unisono.core.member import Entered, Happening
 from unisono.core.types import Batch, ViewId
 from unisono.services.transfer.messages import Frontier
 from unisono.services.transfer.settings import TransferSettings

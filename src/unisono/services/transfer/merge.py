@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unisono.core.events import Entered, Happening
+from unisono.core.member import Entered, Happening
 from unisono.core.types import MemberId
 from unisono.core.wire import Part
 from unisono.services.transfer.messages import PartKey, Values

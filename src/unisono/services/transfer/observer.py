@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from unisono.core.events import Aside, Happening
+from unisono.core.member import Aside, Happening
 from unisono.core.types import MemberId
 from unisono.services.transfer import messages as wire
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unisono.core.events import Entered, Happening, Replaced
+from unisono.core.member import Entered, Happening, Replaced
 from unisono.core.membership import carry, is_carried
 from unisono.core.transition import Transition
 from unisono.core.types import Batch, MemberId, View, ViewId

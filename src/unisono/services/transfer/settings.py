@@ -8,7 +8,7 @@ from typing import Protocol
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError
-from unisono.core.events import Happening
+from unisono.core.member import Happening
 from unisono.core.types import Batch, MemberId, ViewId
 from unisono.core.wire import HeldState
 from unisono.services.transfer.messages import Values

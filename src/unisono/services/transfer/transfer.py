@@ -89,7 +89,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import islice
 
-from unisono.core.events import Aside, Entered, Happening
+from unisono.core.member import Aside, Entered, Happening
 from unisono.core.membership import Left, carry, is_carried
 from unisono.core.transition import Transition
 from unisono.core.types import Batch, MemberId, View, ViewId

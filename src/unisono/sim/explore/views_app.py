@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from unisono.core.events import Entered
 from unisono.core.markers import Marker
+from unisono.core.member import Entered
 from unisono.core.membership import carry, is_carried
 from unisono.core.transition import Transition
 from unisono.core.types import Batch, MemberId, View, ViewId

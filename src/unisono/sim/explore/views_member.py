@@ -269,7 +269,7 @@ class ModelMember:
         self.record = record
         self.engine = scope.engine(scope.ids[number], scope.orders, scope.config, noting=True)
         self.membership = scope.kind(
-            scope.ids[number], self.engine, scope.orders, scope.order, scope.config, scope.settings, record
+            scope.ids[number], self.engine, self.engine, scope.orders, scope.order, scope.config, scope.settings, record
         )
         self.application = ModelApplication(scope.ids[number], scope.has_state, not scope.primary)
         self.taken: list[list[int]] = []  # by rank: how many packets of each origin it is known to have taken in
@@ -359,6 +359,7 @@ class ModelMember:
             told += self.application.take(events, charters)
             if self.scope.has_state:
                 self.membership.hold(self.application.holds)
+        self.membership.observe()
         return TurnResult(tuple(sends), (*acts, *told), charters)
 
     def _acknowledge(self, engine: ViewEngine, is_new_view: bool, casts: int) -> list[tuple[int, Letter]]:
