@@ -490,7 +490,7 @@ async def test_a_join_that_fails_gives_its_port_and_its_journal_back(tmp_path: P
     journal = unisono.Journal(tmp_path)
     with pytest.raises(unisono.Misuse, match="say with advertise"):
         await unisono.join("g", listen=f"0.0.0.0:{port}", insecure=True, journal=journal)
-    with pytest.raises(unisono.Misuse, match="is not known here"):
+    with pytest.raises(unisono.Unavailable, match="is not known here"):
         await unisono.join("g", listen=f"127.0.0.1:{port}", advertise="nowhere.invalid:0", insecure=True)
     async with unisono.join("g", listen=f"127.0.0.1:{port}", journal=unisono.Journal(tmp_path)):
         pass

@@ -211,7 +211,7 @@ def test_e7_state_lines_are_kept_while_the_disk_is_full() -> None:
 
 # E8: a soak with a view change a second.
 
-RING = "._watchdog._reaches"  # keeps the last so many looks, and is seldom full at the end of a test
+RING = "._counting._watchdog._reaches"  # keeps the last so many looks, and is seldom full at the end of a test
 OPAQUE = (str, bytes, bytearray, memoryview, int, float, complex, bool, type(None), type, Enum, Random)
 
 
