@@ -25,7 +25,7 @@ from unisono.core.membership import Policy
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import CastOptions, MemberId, Service
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_state import StatefulProcess, differences
+from unisono.sim.group_state import Reading, StatefulProcess, differences
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 from unisono.trace.sinks import Sink
 
@@ -79,14 +79,15 @@ class StatefulWorld(GroupWorld):
     can_merge = True
 
     def process(self, id: MemberId, settings: Settings, record: bytes | None) -> Process:
-        return StatefulProcess(self, id, settings, record, can_merge=self.can_merge)
+        reading = Reading.draw(self.stream(f"reading {id}"))
+        return StatefulProcess(self, id, settings, record, can_merge=self.can_merge, reading=reading)
 
     def is_at_rest(self) -> bool:
-        """Nor does any application lack its state, or messages that are still on their way to it."""
+        """Nor does any application lack its state, or messages that it has not taken."""
         apps = [process for process in self.up if isinstance(process, StatefulProcess)]
         return (
             super().is_at_rest()
-            and all(one.transfer.is_live for one in apps)
+            and all(one.transfer.is_live and not one.app.unread for one in apps)
             and (self.is_read_only or len({len(one.app.log) for one in apps}) < 2)
         )
 

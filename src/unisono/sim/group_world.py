@@ -26,6 +26,7 @@ from unisono.trace.checks.judge import Observer, Verdict
 from unisono.trace.recorder import Recorder
 from unisono.trace.schema import OK, STAGES, UNCERTAIN
 from unisono.trace.sinks import Sink, TeeSink
+from unisono.trace.state_line import Offered
 
 ALSO_OWED = frozenset({"P15", "P16", "P17", "P22"})
 """What every order owes once views are agreed by membership."""
@@ -275,6 +276,7 @@ class GroupWorld:
         self.lives: list[Process] = []
         self.deliveries = self.casts = 0
         self.faults: dict[str, int] = {}
+        self.offered: Offered = {}
         self._tie = 0
         self._heap: list[tuple[int, int, Callable[[], object]]] = []
 
