@@ -175,7 +175,7 @@ class StatefulProcess(Process):
             self.app,
             transfer_settings,
             initial=initial,
-            ledger=self.recorder.follow_state(world.offered),
+            ledger=self.recorder.follow_state(world.offered) if world.is_recorded else None,
             now=self.clock(),
         )
         self.app.stop = self._busy
@@ -241,8 +241,10 @@ class StatefulProcess(Process):
         if self.ended:
             return
         if event is None:
+            self.shown.append(event)
             self.recorder.show_state(self.world.now, None, False)
         elif isinstance(event, Replaced):
+            self.shown.append(event)
             self.recorder.show_state(self.world.now, event.kept, True, (event.lost, event.kept))
         else:
             super().record_shown(event)

@@ -2,7 +2,7 @@
 
 Here members are whole (`core.member`): real datagrams, real membership. Time is virtual, one heap holds what is to come, and
 everything random comes from streams seeded by purpose, so the same script gives the same run. Every process is recorded, and
-checkers look on.
+checkers look on, unless the world is made without (`is_recorded`): that is the same run (`group_twins`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import PeerFault, UnisonoError
@@ -63,6 +63,13 @@ BOUND_NS = 8 * SECOND
 """P22: within this after the last fault there is one view a component, and everything is delivered, under `QUICK`."""
 
 
+class Told(NamedTuple):
+    """A receipt: whether an own message is stable."""
+
+    index: int
+    outcome: str
+
+
 class Process:
     """One life of one process: its member, its recorder, and what the simulator does to it."""
 
@@ -78,7 +85,7 @@ class Process:
             settings,
             world.stream(f"member {id}"),
             self.clock(),
-            True,
+            world.is_recorded,
             record,
         )
         self.recorder = Recorder(world.run_name, world.group, world.order, id, "simulated", world.sink_of(id))
@@ -88,6 +95,7 @@ class Process:
         self.mailbox: list[bytes] = []
         self.views: list[View] = []
         self.delivered: list[tuple[MemberId, bytes]] = []
+        self.shown: list[Any] = []  # and told: everything that the application learns, in order
         self.refusals: list[str] = []
         self.diverged: list[Diverged] = []
         self.records = [] if record is None else [record]  # stable storage: what an earlier life left is still there
@@ -203,6 +211,7 @@ class Process:
 
     def record_shown(self, event: Any) -> None:
         """Record what the application is shown. Where something stands between, it is not every event of the member."""
+        self.shown.append(event)
         recorder, now = self.recorder, self.world.now
         if isinstance(event, Batch):
             recorder.show_batch(event)
@@ -215,14 +224,16 @@ class Process:
 
     def _answer(self) -> None:
         """Record which of the awaited messages are stable now, or in doubt for good."""
-        stage = STAGES[-1]
         for doubt in self.member.take_doubts():
             for index in sorted(index for index in self.awaited if doubt.first <= index < doubt.end):
-                self.awaited.remove(index)
-                self.recorder.show_receipt(self.world.now, stage, index, 1, UNCERTAIN, doubt.known)
+                self._tell(index, UNCERTAIN, doubt.known)
         for index in sorted(index for index in self.awaited if index < self.member.settled_index):
-            self.awaited.remove(index)
-            self.recorder.show_receipt(self.world.now, stage, index, 1, OK)
+            self._tell(index, OK)
+
+    def _tell(self, index: int, outcome: str, known: Iterable[MemberId] = ()) -> None:
+        self.awaited.remove(index)
+        self.shown.append(Told(index, outcome))
+        self.recorder.show_receipt(self.world.now, STAGES[-1], index, 1, outcome, known)
 
     def _stop(self) -> None:
         self.alive = False
@@ -261,8 +272,10 @@ class GroupWorld:
         owed: Iterable[str] = (),
         sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
         run_name: str | None = None,
+        is_recorded: bool = True,
     ) -> None:
         self.order, self.orders, self.kind = order, orders, kind
+        self.is_recorded = is_recorded
         self.seed = seed
         self.settings = settings
         self.has_liars = False  # without any, a packet that is refused as a lie is our mistake
@@ -288,6 +301,8 @@ class GroupWorld:
         return Random(f"{self.seed}/{purpose}")
 
     def sink_of(self, member: MemberId) -> Sink:
+        if not self.is_recorded:
+            return TeeSink()
         more = self._sinks(member)
         return TeeSink(self.observer, *more) if more else self.observer
 
@@ -436,6 +451,11 @@ class GroupWorld:
 
     def finish(self, bound_ns: int = BOUND_NS, last_words: bool = True) -> Verdict:
         """Heal everything, let the group come to rest within the bound, and judge."""
+        self.end(bound_ns, last_words)
+        return self.observer.finish()
+
+    def end(self, bound_ns: int = BOUND_NS, last_words: bool = True) -> None:
+        """Heal everything, and let the group come to rest within the bound."""
         self.network.heal()
         for process in self.up:
             if process.paused_until > self.now:
@@ -456,4 +476,3 @@ class GroupWorld:
         for process in self.up:
             process.ended = True
             process.recorder.end(self.now)
-        return self.observer.finish()
