@@ -101,6 +101,8 @@ class Process:
         self.records = [] if record is None else [record]  # stable storage: what an earlier life left is still there
         self.unsent: dict[int, int] = {}  # by error: datagrams that the system refused to send
         self.awaited: set[int] = set()  # own messages that the application waits for, until they are stable or in doubt
+        self._is_unsettled = False  # the turn has left something to do
+        self._deadline: int | None = None  # of the member, as the last turn left it
         self._armed: int | None = None
         self.on_event: Callable[[Process, Any], None] | None = None
 
@@ -135,6 +137,7 @@ class Process:
         if options.to is not None:
             to = tuple(member for member in options.to if member in self.member.view.members)
             options = options._replace(to=to or None)
+        self._settle()
         try:
             key = self.member.cast(payload, options)
         except UnisonoError:
@@ -148,6 +151,7 @@ class Process:
         """Begin to compare what the members have delivered. None: not now."""
         if not self.is_up or self.paused_until > self.world.now:
             return None
+        self._settle()
         try:
             check = self.member.check()
         except UnisonoError:  # the view is read-only
@@ -156,9 +160,10 @@ class Process:
         return check
 
     def turn(self) -> None:
-        """End the member's turn and perform its effects, in the order in which a real driver would."""
+        """End the member's turn, with the calls of `runtime.driver` in their order: act, persist, send, show, settle, arm."""
         world, member = self.world, self.member
-        effects = member.drain(self.clock())
+        self._settle()
+        effects = member.act(self.clock())
         if member.is_lied_to and not world.has_liars:
             raise PeerFault(f"{self.id} takes another member for a liar. {member.lie}")
         self.records += effects.records
@@ -167,8 +172,10 @@ class Process:
         for addresses, datagram in effects.datagrams:
             for address in addresses:
                 self._send(address, datagram)
+        self._is_unsettled = True
         for event in effects.events:
             self._show(event)
+        self._settle()
         if not self.ended:
             self._answer()
         if member.owes_markers:
@@ -176,9 +183,15 @@ class Process:
             if not member.owes_markers:
                 self.turn()
                 return
-        if effects.deadline is not None and effects.deadline != self._armed:
-            self._armed = effects.deadline
-            world.at(self._when(effects.deadline), self._ticker(effects.deadline))
+        if self._deadline is not None and self._deadline != self._armed:
+            self._armed = self._deadline
+            world.at(self._when(self._deadline), self._ticker(self._deadline))
+
+    def _settle(self) -> None:
+        """Do what a turn leaves to do once its effects are performed, before the next input reaches the member."""
+        if self._is_unsettled:
+            self._is_unsettled = False
+            self._deadline = self.member.settle()
 
     def _send(self, address: str, datagram: bytes) -> None:
         """A datagram that cannot be sent is one that got lost: it is counted, and the streams bring it again."""
@@ -223,7 +236,8 @@ class Process:
             recorder.show_view(now, view.id, view.members, event.together, event.joined, event.left, event.is_primary)
 
     def _answer(self) -> None:
-        """Record which of the awaited messages are stable now, or in doubt for good."""
+        """Record which of the awaited messages are stable now, or in doubt for good. What is stable is known once it is settled."""
+        self._settle()
         for doubt in self.member.take_doubts():
             for index in sorted(index for index in self.awaited if doubt.first <= index < doubt.end):
                 self._tell(index, UNCERTAIN, doubt.known)
