@@ -23,7 +23,12 @@ def test_a_run_of_whole_members_is_what_it_was(order: str) -> None:
 @pytest.mark.slow
 def test_all_recorded_runs_are_what_they_were() -> None:
     runs: list[Run] = []
-    fan_out(compute, select(), lambda run: runs.append(run) is None)
+
+    def seen(run: Run) -> bool:
+        runs.append(run)
+        return True
+
+    fan_out(compute, select(), seen)
     assert len(runs) == (ORDER_SEEDS + GROUP_SEEDS) * len(ORDERS)
     assert differences(runs, load()) == []
 

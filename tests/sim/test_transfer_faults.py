@@ -68,12 +68,12 @@ def test_an_application_that_has_not_read_yet_gives_the_state_that_it_began_with
     assert world.run(1, lambda: third.transfer.is_live), world.story()
     assert first.app.is_untouched, "nobody has read anything"
     assert len(second.app.restored) == len(third.app.restored) == 1
-    stop = world.load("abc")
-    world.run(6)
+    stop = world.load("abc", gap_ns=20 * MILLISECOND)
+    world.run(4)
     stop()
     conclude(world)
     assert {event.kind for event in sink.events} >= {"SNAPSHOT_OUT", "SNAPSHOT_IN"}
-    assert len(first.app.log) > 200
+    assert len(first.app.log) > 100
 
 
 @pytest.mark.parametrize("order", ["fifo", "causal", "sequencer", "abcast", "tomp", "all-ack", "toto", "rmp"])

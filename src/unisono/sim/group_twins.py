@@ -67,6 +67,6 @@ def _say(event: Any) -> str:
         case MemberId() as origin, bytes() as payload:
             return f"{payload[:PAYLOAD_SHOWN]!r} of {origin}"
         case Told():
-            return f"the receipt of message {event.index}, {event.outcome}"
+            return f"the receipt of message {event.message}, {event.outcome}"
         case _:
             return type(event).__name__

@@ -66,7 +66,7 @@ BOUND_NS = 8 * SECOND
 class Told(NamedTuple):
     """A receipt: whether an own message is stable."""
 
-    index: int
+    message: int
     outcome: str
 
 
