@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from tests.transfer_world import TransferWorld
-from unisono.sim.group_state import BRISK
+from unisono.sim.group_state import BRISK, Reading
 from unisono.sim.group_swarm import DELAYS, Script
 from unisono.trace.checks.judge import Verdict
 
@@ -24,6 +24,7 @@ def run_transfer_seed(order: str, seed: int, **options: Any) -> tuple[TransferWo
         transfer_settings=options.pop("transfer_settings", BRISK),
         ballast=rng.choice((0, 2_000, 60_000)),
         initial=lambda member: founders == "all" or member.address in "ab",
+        reading=lambda member: Reading.draw(world.stream(f"reading {member}")),
         **options,
     )
     script = Script(world, rng, switching=False)

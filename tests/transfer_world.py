@@ -19,7 +19,7 @@ from unisono.core.member.member import Settings
 from unisono.core.types import Batch, MemberId, Service, View
 from unisono.services.transfer.settings import TransferSettings
 from unisono.services.transfer.transfer import Transfer
-from unisono.sim.group_state import BRISK, Entry, StatefulProcess, entries
+from unisono.sim.group_state import AT_ONCE, BRISK, Entry, Reading, StatefulProcess, entries
 from unisono.sim.group_world import BOUND_NS, QUICK, GroupWorld, SimulatedProcess
 from unisono.trace.checks.judge import Verdict
 
@@ -37,6 +37,7 @@ class AppProcess(StatefulProcess):
             transfer_settings=world.transfer_settings,
             initial=world.initial(id),
             ballast=world.ballast,
+            reading=world.reading(id),
         )
         self.delivered_in: list[tuple[View, set[Entry]]] = []
         self.live_since: int | None = None  # the place in `delivered_in` of the view in which it became live
@@ -52,7 +53,7 @@ class AppProcess(StatefulProcess):
         super().hand_over(events)
         if self.live_since is None and self.transfer.is_live:
             self.live_since = next(
-                i for i, (view, _) in enumerate(self.delivered_in) if view == self.app.view
+                i for i, (view, _) in enumerate(self.delivered_in) if view == self.app.shown_view
             )  # the position is in this view
         self.most_held = max(self.most_held, self.transfer.queue_bytes)
 
@@ -69,11 +70,12 @@ class TransferWorld(GroupWorld):
         transfer_type: type[Transfer] = Transfer,
         initial: Callable[[MemberId], bool] = lambda member: True,
         ballast: int = 0,
+        reading: Callable[[MemberId], Reading] = lambda member: AT_ONCE,
         settings: Settings = QUICK,
         **options: Any,
     ) -> None:
         self.transfer_settings, self.transfer_type = transfer_settings, transfer_type
-        self.initial, self.ballast = initial, ballast
+        self.initial, self.ballast, self.reading = initial, ballast, reading
         super().__init__(order, seed, settings, owed={"P19"}, **options)
         self.is_total = self.orders[order].service is Service.TOTAL
         self.said: set[str] = set()
@@ -113,6 +115,9 @@ class TransferWorld(GroupWorld):
         if not any(process.transfer.has_state or process.transfer.initial for process in apps):
             return found  # all who had a state are gone, and nobody may begin anew
         for process in apps:
+            if process.app.unread:
+                found.append(f"{process.id} has not read what it was shown")
+                continue
             if not process.transfer.is_live:
                 found.append(f"{process.id} is not live: {process.transfer.status.value}. {process.transfer.explain()}")
                 continue
@@ -133,7 +138,7 @@ class TransferWorld(GroupWorld):
         apps = [self.app(process.id.address) for process in self.up]
         return (
             super().is_at_rest()
-            and all(one.transfer.is_live for one in apps)
+            and all(one.transfer.is_live and not one.app.unread for one in apps)
             and len({len(o.app.log) for o in apps}) < 2
         )
 

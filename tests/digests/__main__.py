@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.digests.runs import GROUP_SEEDS, KINDS, ORDER_SEEDS, Run, compute, load, save, select
+from tests.digests.runs import GROUP_SEEDS, KINDS, ORDER_SEEDS, Run, compute, differences, load, save, select
 from unisono.sim.pool import fan_out
 
 
@@ -34,22 +34,11 @@ def main() -> int:
             f"recorded {len(found)} runs ({ORDER_SEEDS} seeds of each order, {GROUP_SEEDS} of whole groups when complete)"
         )
         return 0
-    changed = 0
-    for name in sorted(found):
-        if name not in recorded:
-            print(f"{name}: not recorded")
-            changed += 1
-            continue
-        trace, shown = recorded[name]
-        if found[name].shown != shown:
-            print(f"{name}: views or deliveries changed")
-        elif found[name].trace != trace:
-            print(f"{name}: the trace changed; views and deliveries are the same")
-        else:
-            continue
-        changed += 1
-    print(f"{len(found)} runs, {changed} changed")
-    return min(changed, 1)
+    changed = differences(found.values(), recorded)
+    for sentence in changed:
+        print(sentence)
+    print(f"{len(found)} runs, {len(changed)} changed")
+    return min(len(changed), 1)
 
 
 if __name__ == "__main__":

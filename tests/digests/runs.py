@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -73,6 +73,20 @@ def compute(kind: str, order: str, seed: int) -> Run:
     trace = TraceDigest()
     run_group_seed(order, seed, sinks=lambda member: (trace, shown))
     return Run(name, trace.hexdigest(), shown.hexdigest())
+
+
+def differences(runs: Iterable[Run], recorded: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Which runs are not what was recorded, and what of them has changed: a sentence each."""
+    found = []
+    for run in sorted(runs):
+        trace, shown = recorded.get(run.name, (None, None))
+        if trace is None:
+            found.append(f"{run.name}: not recorded")
+        elif run.shown != shown:
+            found.append(f"{run.name}: views or deliveries changed")
+        elif run.trace != trace:
+            found.append(f"{run.name}: the trace changed; views and deliveries are the same")
+    return found
 
 
 def load() -> dict[str, tuple[str, str]]:

@@ -161,6 +161,7 @@ ORDERINGS = [
         "lets acknowledgements overtake data",
         Story(TRAPS + "test_on_a_channel_of_its_own_the_naive_variant_fails[AcksBeside]"),
     ),
+    Row("recording_mutants.NotesTickTheClock", "runs otherwise when it is recorded", GroupsOfOrder("abcast")),
     Row("causal_mutants.OwnEntryTicks", "counts receipts as events", GroupsOfOrder("causal")),
     Row("causal_mutants.EveryEntryTicks", "counts receipts of all", GroupsOfOrder("causal")),
     Row("causal_mutants.NoPlaceholders", "leaves others no place", Story(NAIVE + "[NoPlaceholders]")),

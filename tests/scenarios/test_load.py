@@ -288,9 +288,9 @@ def growing(weights: list[dict[str, int]]) -> dict[str, list[int]]:
 class Hoards(Member):
     """Never forgets who was in its views."""
 
-    def drain(self, now: int) -> Any:
+    def act(self, now: int) -> Any:
         self.__dict__.setdefault("hoard", {})[self.view and self.view.id] = None
-        return super().drain(now)
+        return super().act(now)
 
 
 def check_soak(seconds: int) -> None:

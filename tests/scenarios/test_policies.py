@@ -495,12 +495,12 @@ class Torn(Member):
         )
         super().__init__(member, group, orders, order, replace(given, flow=flow, membership=rests), *rest)
 
-    def drain(self, now: int) -> Effects:
+    def act(self, now: int) -> Effects:
         if self.now >= 4 * SECOND:
             self.set_free_room(None)
         elif self._random.random() < 0.01:
             self.set_free_room(self._random.choice((0, 0, 5, None)))
-        effects = super().drain(now)
+        effects = super().act(now)
         EVICTIONS.extend(event for event in effects.events if isinstance(event, Evicted))
         return effects
 

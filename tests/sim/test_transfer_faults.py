@@ -12,7 +12,7 @@ from tests.transfer_world import AppProcess, TransferWorld
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.types import MemberId
 from unisono.services.transfer.transfer import Status
-from unisono.sim.group_state import BRISK
+from unisono.sim.group_state import BRISK, Reading
 from unisono.trace.checks import Result
 from unisono.trace.schema import Event
 from unisono.trace.sinks import MemorySink
@@ -52,6 +52,28 @@ def donor_of(process: AppProcess) -> str:
 
 
 # Joining.
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_application_that_has_not_read_yet_gives_the_state_that_it_began_with(order: str) -> None:
+    """As where nothing is recorded: the ledger says what is in that state, and P19 is asked of it."""
+    sink = MemorySink()
+    slow = Reading(first_ns=4 * SECOND)
+    world = TransferWorld(order, ballast=2_000, reading=lambda member: slow, sinks=lambda member: (sink,))
+    first = join(world, "a", "")
+    assert world.run(2, lambda: first.transfer.is_live), world.story()
+    second = join(world, "b", "a")
+    assert world.run(1, lambda: second.transfer.is_live), world.story()
+    third = join(world, "c", "ab")
+    assert world.run(1, lambda: third.transfer.is_live), world.story()
+    assert first.app.is_untouched, "nobody has read anything"
+    assert len(second.app.restored) == len(third.app.restored) == 1
+    stop = world.load("abc", gap_ns=20 * MILLISECOND)
+    world.run(4)
+    stop()
+    conclude(world)
+    assert {event.kind for event in sink.events} >= {"SNAPSHOT_OUT", "SNAPSHOT_IN"}
+    assert len(first.app.log) > 100
 
 
 @pytest.mark.parametrize("order", ["fifo", "causal", "sequencer", "abcast", "tomp", "all-ack", "toto", "rmp"])

@@ -91,18 +91,49 @@ def test_importing_unisono_does_not_import_the_runtime() -> None:
 
 WITHOUT_SOCKETS = """
 import sys
-for name in ("socket", "_socket", "select", "selectors", "ssl", "asyncio"):
+BLOCKED = (
+    "socket", "_socket", "select", "selectors", "ssl", "asyncio", "asyncio.selector_events", "multiprocessing",
+    "concurrent.futures.process",
+)
+for name in BLOCKED:
     sys.modules[name] = None
-from unisono import Config, MemberId, sim
-from unisono.core.member.member import Member
+from importlib import import_module
+from pkgutil import walk_packages
+import unisono
+"""
+NEED_AN_EVENT_LOOP = ("unisono.sim.loop", "unisono.sim.process")
+IMPORTS_ALL_BUT = """
+for part in ("core", "orders", "services", "trace", "sim"):
+    package = import_module(f"unisono.{part}")
+    for module in walk_packages(package.__path__, f"{package.__name__}."):
+        if module.name not in %r:
+            import_module(module.name)
+"""
+RUNS = """
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_world import GroupWorld
+from unisono.sim.explore.case import Case
+from unisono.sim.explore.search import explore
+from unisono.sim.group_swarm import run_group_seed
 from unisono.sim.run import simulate
 from unisono.sim.scenario import Scenario, Source
-from unisono.trace.reader import read
+from unisono.sim.swarm import swarm
 print(simulate(Scenario(order="sequencer", members=3, source=Source(messages=20), seed=1)).verdict.result)
+swarm(["fifo"], seeds=1, workers=1, seen=lambda finding: print(finding.sentence) or True)
+print(run_group_seed("fifo", 0).result)
+print(explore(Case.of(1, 1), ORDERS["fifo"], 0).violation)
 """
 
 
-def test_core_orders_simulator_and_trace_run_where_there_are_no_sockets() -> None:
-    assert run_alone(WITHOUT_SOCKETS) == "PASS\n"
+def test_core_orders_services_simulator_and_trace_are_imported_where_there_are_no_sockets() -> None:
+    """Nor processes, nor an event loop: `sim.loop` and `sim.process` alone need asyncio."""
+    assert run_alone(WITHOUT_SOCKETS + IMPORTS_ALL_BUT % (NEED_AN_EVENT_LOOP,)) == ""
+
+
+@pytest.mark.parametrize("name", NEED_AN_EVENT_LOOP)
+def test_what_needs_an_event_loop_is_not_imported_where_there_is_none(name: str) -> None:
+    with pytest.raises(AssertionError, match="asyncio"):
+        run_alone(f"{WITHOUT_SOCKETS}import_module({name!r})")
+
+
+def test_simulator_swarms_and_explorer_run_where_there_are_no_sockets() -> None:
+    assert run_alone(WITHOUT_SOCKETS + RUNS).split() == ["PASS", "None", "PASS", "None"]

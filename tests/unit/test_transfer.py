@@ -68,6 +68,7 @@ class Tape:
     """An application that writes down what it is told. Its state is a string."""
 
     can_merge = True
+    is_untouched = False
 
     def __init__(self, state: bytes = b"") -> None:
         self.state = state
@@ -125,7 +126,7 @@ def make(
 
 
 def offer_for(ask: Ask, data: bytes, frontier: tuple[tuple[int, int, int, int], ...] = (), at: int = 1) -> Offer:
-    return Offer(ask.view, ask.serial, 7, False, view_id(at), frontier, len(data), 4, digest_of_state(data), ())
+    return Offer(ask.view, ask.serial, 7, False, view_id(at), frontier, len(data), 4, digest_of_state(data))
 
 
 def asked(port: Port) -> tuple[MemberId, Ask]:

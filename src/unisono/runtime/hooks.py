@@ -64,9 +64,11 @@ class Carrier:
         show: Callable[[Happening], None],
         skip: Callable[[Batch, bool], None],
         restored: Callable[[], None],
+        is_untouched: Callable[[], bool],
     ) -> None:
         self._skip = skip
         self._restored = restored
+        self._is_untouched = is_untouched
         self._hooks = hooks
         self._desk = desk  # what it remembers of clients travels with the state
         self._show = show
@@ -94,6 +96,10 @@ class Carrier:
     @property
     def can_merge(self) -> bool:
         return self._hooks.merge is not None
+
+    @property
+    def is_untouched(self) -> bool:
+        return self._is_untouched()
 
     def skip(self, batch: Batch, is_in_state: bool) -> None:
         self._skip(batch, is_in_state)

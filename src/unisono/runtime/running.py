@@ -100,9 +100,8 @@ class RunningMember:
     def _carry(self, hooks: Hooks, desk: Desk | None) -> Transfer:
         """Put state transfer between the member and the application."""
         self._own.follow_transfer()
-        carrier = Carrier(hooks, desk, self._show, self._skip, self._restored)
+        carrier = Carrier(hooks, desk, self._show, self._skip, self._restored, lambda: self.inbox.view is None)
         transfer = carrier.transfer = Transfer(self.driver.member, carrier, initial=True, now=self.driver.clock())
-        transfer.is_untouched = lambda: self.inbox.view is None
         self.inbox.go_on = self._go_on
         self.driver.also_wake_at(lambda: transfer.deadline)
         return transfer

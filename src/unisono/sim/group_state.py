@@ -1,6 +1,9 @@
 """Processes whose application has a state: a replicated log, kept by state transfer.
 
-    member ─ events ─▶ Transfer ─▶ LogState, which records what it is shown
+    member ─ events ─▶ Transfer ─▶ LogState, which records what it is shown, and reads it in its own time
+
+The application reads as one of `runtime` does. It is shown one event at a time, and is busy until it has taken that one and asks
+for the next. Its state is made of what it has taken, so while it has not taken its first view, it gives what it began with.
 
 What is wrong with a state by itself is noted as a fault: a message that is applied twice, or that is lost from a state without
 the application's having been told (`Replaced`).
@@ -9,9 +12,11 @@ the application's having been told (`Replaced`).
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unisono.core.config import MILLISECOND
 from unisono.core.member import Entered, Happening, Replaced, Settings
@@ -29,6 +34,23 @@ Entry = tuple[str, int, str]
 """A message in the log: origin, index, hash of the payload."""
 
 
+class Reading(NamedTuple):
+    """How fast an application reads."""
+
+    first_ns: int = 0
+    """How long its first view waits to be taken."""
+    gap_ns: int = 0
+    """How long it is busy with each event before it asks for the next."""
+
+    @classmethod
+    def draw(cls, random: Random) -> Reading:
+        first = random.choice((0, 0, 0, 20, 300, 1_500)) * MILLISECOND
+        return cls(first, random.choice((0, 0, 0, MILLISECOND // 4, MILLISECOND)))
+
+
+AT_ONCE = Reading()
+
+
 class LogState:
     """The application: a log of all messages, and ballast that makes the state large."""
 
@@ -40,23 +62,35 @@ class LogState:
         self.can_merge = can_merge
         self.log: list[Entry] = []
         self.known: set[Entry] = set()
-        self.view: View | None = None
+        self.view: View | None = None  # the latest that it has taken
+        self.shown_view: View | None = None
+        self.unread: deque[Entered | Batch] = deque()
         self.merged: list[list[bytes]] = []
         self.restored: list[bytes] = []
         self.happened: list[str] = []
         self.faults: list[str] = []
+        self.stop: Callable[[], None] = lambda: None  # what is shown before the application asks for more
         self._witness = witness  # of everything shown; None: of a state that is taken over, with nothing lost
         self._may_lose = False  # the application was told that its state is thrown away
 
     def show(self, event: Happening) -> None:
         self._witness(event)
+        if isinstance(event, Entered | Batch):  # nothing else is part of a state, or can wait for it
+            self.unread.append(event)
+            self.stop()
         if isinstance(event, Entered):
-            self.view = event.view
-            self.happened.append(f"view {event.view.id}")
+            self.shown_view = event.view
         elif isinstance(event, Replaced):
             self._may_lose = True
             self.happened.append("replaced")
-        elif isinstance(event, Batch) and event.to is None:  # a state is made of messages to all
+
+    def take(self) -> None:
+        """Take the next event."""
+        event = self.unread.popleft()
+        if isinstance(event, Entered):
+            self.view = event.view
+            self.happened.append(f"view {event.view.id}")
+        elif event.to is None:  # a state is made of messages to all
             assert self.view is not None, "a message before any view"
             self.happened.append("batch")
             for entry in entries(self.view, event):
@@ -64,6 +98,10 @@ class LogState:
                     self.faults.append(f"{entry} was applied twice")
                 self.known.add(entry)
                 self.log.append(entry)
+
+    @property
+    def is_untouched(self) -> bool:
+        return self.view is None
 
     def skip(self, batch: Batch, is_in_state: bool) -> None:
         """Nothing is counted here: what is in a state is found there."""
@@ -125,6 +163,7 @@ class StatefulProcess(SimulatedProcess):
         initial: bool = True,
         ballast: int = 0,
         can_merge: bool = True,
+        reading: Reading = AT_ONCE,
     ) -> None:
         super().__init__(world, id, settings, record)
         is_total = world.orders[world.order].service is Service.TOTAL
@@ -135,9 +174,13 @@ class StatefulProcess(SimulatedProcess):
             self.app,
             transfer_settings,
             initial=initial,
-            ledger=self.recorder.follow_state(),
+            ledger=self.recorder.follow_state(world.offered) if world.is_recorded else None,
             now=self.clock(),
         )
+        self.app.stop = self._busy
+        self.reading = reading
+        self.is_reading = False  # the application is busy with what it was shown
+        self._reads_at: int | None = None  # when it takes an event or asks for the next; None: it was shown none
         self.fresh: list[Happening] = []
         self.on_event = lambda process, event: self.fresh.append(event)
         self._tick_at: int | None = None
@@ -159,6 +202,36 @@ class StatefulProcess(SimulatedProcess):
         """Let state transfer take what the member showed."""
         self.transfer.take(events, self.clock())
         self.transfer.tick(self.clock())
+        self._read()
+
+    def _busy(self) -> None:
+        self.is_reading = True
+        self.transfer.stop()
+
+    def _read(self) -> None:
+        """Let the application take what it was shown, and ask for more, as its pace allows."""
+        now = self.world.now
+        while self.is_reading:
+            if self._reads_at is None:
+                self._read_at(now + self.reading.first_ns)
+            assert self._reads_at is not None
+            if self._reads_at > now:
+                return
+            if self.app.unread:
+                self.app.take()
+                self._read_at(now + self.reading.gap_ns)
+            else:
+                self.is_reading = False
+                self.transfer.go_on(self.clock())
+
+    def _read_at(self, time: int) -> None:
+        self._reads_at = time
+        if time > self.world.now:
+            self.world.at(time, self._turn_again)
+
+    def _turn_again(self) -> None:
+        if self.is_up and self.paused_until <= self.world.now:
+            self.turn()
 
     def record_shown(self, event: Any) -> None:
         """State transfer stands between: what the application is shown is recorded when it is."""
@@ -167,8 +240,10 @@ class StatefulProcess(SimulatedProcess):
         if self.ended:
             return
         if event is None:
+            self.shown.append(event)
             self.recorder.show_state(self.world.now, None, False)
         elif isinstance(event, Replaced):
+            self.shown.append(event)
             self.recorder.show_state(self.world.now, event.kept, True, (event.lost, event.kept))
         else:
             super().record_shown(event)
@@ -181,8 +256,7 @@ class StatefulProcess(SimulatedProcess):
 
         def tick() -> None:
             self._tick_at = None
-            if self.is_up and self.paused_until <= self.world.now:
-                self.turn()
+            self._turn_again()
 
         self.world.at(self._when(due), tick)
 
@@ -194,6 +268,7 @@ def differences(processes: Sequence[StatefulProcess]) -> list[str]:
         for process in processes
         if not process.transfer.is_live
     ]
+    waiting += [f"{process.id} has not read what it was shown" for process in processes if process.app.unread]
     if waiting:
         return waiting
     if len({tuple(sorted(process.app.log)) for process in processes}) < 2:  # their order is the trace's business

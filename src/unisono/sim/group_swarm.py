@@ -8,12 +8,14 @@ A part of the groups has a state, with or without a way to merge it; in the end 
 
 Beside faults, a seed draws how reports travel, whether the order is switched now and then (the run then owes what all its orders
 promise), and whether only a primary view may cast (others refuse, which a workload takes as an answer; P20 is owed then).
+
+One run in eight has a twin that is not recorded and must be the same run (`group_twins`).
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +28,8 @@ from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, Service
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_state import StatefulProcess, differences
+from unisono.sim.group_state import Reading, StatefulProcess, differences
+from unisono.sim.group_twins import first_difference, has_twin
 from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 from unisono.trace.sinks import Sink
 
@@ -80,14 +83,15 @@ class StatefulWorld(GroupWorld):
     can_merge = True
 
     def process(self, id: MemberId, settings: Settings, record: bytes | None) -> SimulatedProcess:
-        return StatefulProcess(self, id, settings, record, can_merge=self.can_merge)
+        reading = Reading.draw(self.stream(f"reading {id}"))
+        return StatefulProcess(self, id, settings, record, can_merge=self.can_merge, reading=reading)
 
     def is_at_rest(self) -> bool:
-        """Nor does any application lack its state, or messages that are still on their way to it."""
+        """Nor does any application lack its state, or messages that it has not taken."""
         apps = [process for process in self.up if isinstance(process, StatefulProcess)]
         return (
             super().is_at_rest()
-            and all(one.transfer.is_live for one in apps)
+            and all(one.transfer.is_live and not one.app.unread for one in apps)
             and (self.is_read_only or len({len(one.app.log) for one in apps}) < 2)
         )
 
@@ -259,15 +263,16 @@ class Script:
                     world.processes[one].member.switch(rng.choice(sorted(ORDERS)))
 
 
-def run_group_seed(
+def play_group_seed(
     order: str,
     seed: int,
     *,
     kind: type[Member] = Member,
-    orders: dict[str, type[AnyOrdering]] | None = None,
+    orders: Mapping[str, type[AnyOrdering]] = ORDERS,
     sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
-) -> SwarmRun:
-    """Run and judge one seed."""
+    is_recorded: bool = True,
+) -> GroupWorld:
+    """Run one seed to its end, when everything is healed and has come to rest."""
     rng = Random(f"group swarm/{order}/{seed}")
     draw = Random(f"group swarm/options/{order}/{seed}")
     collect = draw.choice(("ring", "ring", "ring", "star") if order == "rmp" else ("star", "star", "ring"))
@@ -278,11 +283,12 @@ def run_group_seed(
         order,
         f"{order}/{seed}",
         delay=rng.choice(DELAYS),
-        orders=orders or ORDERS,
+        orders=orders,
         kind=kind,
         sinks=sinks,
+        run_name=f"swarm-{order}-{seed}",
+        is_recorded=is_recorded,
     )
-    world.run_name = f"swarm-{order}-{seed}"
     script = Script(world, rng, is_switching)
     # With lists of recipients a state may be taken over before a message has its turn that is not for its taker, such as the
     # marker of a check, which is for no member.
@@ -301,11 +307,30 @@ def run_group_seed(
     script.play()
     if isinstance(world, StatefulWorld):
         world.give_up_lost_state()
-    verdict = world.finish()
+    world.end()
+    return world
+
+
+def run_group_seed(
+    order: str,
+    seed: int,
+    *,
+    kind: type[Member] = Member,
+    orders: Mapping[str, type[AnyOrdering]] = ORDERS,
+    sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
+) -> SwarmRun:
+    """Run and judge one seed."""
+    world = play_group_seed(order, seed, kind=kind, orders=orders, sinks=sinks)
+    verdict = world.observer.finish()
     first = next(iter(verdict.violations), None)
     sentence = f"{first.property}: {first.sentence}" if first else None
     wrong = [f"states: {fault}" for fault in world.wrong_states()] if isinstance(world, StatefulWorld) else []
     wrong += [f"members compared: {found}" for found in world.diverged]
+    if has_twin(order, seed):
+        world.count("twin")
+        twin = play_group_seed(order, seed, kind=kind, orders=orders, is_recorded=False)
+        if (difference := first_difference(world, twin)) is not None:
+            wrong.append(difference)
     if wrong and first is None:
         return SwarmRun(order, seed, "FAIL", wrong[0], world.faults, world.now)
     return SwarmRun(

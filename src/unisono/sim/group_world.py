@@ -2,7 +2,7 @@
 
 Here members are whole (`core.member`): real datagrams, real membership. Time is virtual, one heap holds what is to come, and
 everything random comes from streams seeded by purpose, so the same script gives the same run. Every process is recorded, and
-checkers look on.
+checkers look on, unless the world is made without (`is_recorded`): that is the same run (`group_twins`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import PeerFault, UnisonoError
@@ -27,6 +27,7 @@ from unisono.trace.checks.judge import Observer, Verdict
 from unisono.trace.recorder import Recorder
 from unisono.trace.schema import OK, STAGES, UNCERTAIN
 from unisono.trace.sinks import Sink, TeeSink
+from unisono.trace.state_line import Offered
 
 ALSO_OWED = frozenset({"P15", "P16", "P17", "P22"})
 """What every order owes once views are agreed by membership."""
@@ -63,6 +64,13 @@ BOUND_NS = 8 * SECOND
 """P22: within this after the last fault there is one view a component, and everything is delivered, under `QUICK`."""
 
 
+class Told(NamedTuple):
+    """A receipt: whether an own message is stable."""
+
+    message: int
+    outcome: str
+
+
 class SimulatedProcess:
     """One life of one process: its member, its recorder, and what the simulator does to it."""
 
@@ -78,7 +86,7 @@ class SimulatedProcess:
             settings,
             world.stream(f"member {id}"),
             self.clock(),
-            True,
+            world.is_recorded,
             record,
         )
         self.recorder = Recorder(world.run_name, world.group, world.order, id, "simulated", world.sink_of(id))
@@ -88,11 +96,14 @@ class SimulatedProcess:
         self.mailbox: list[bytes] = []
         self.views: list[View] = []
         self.delivered: list[tuple[MemberId, bytes]] = []
+        self.shown: list[Any] = []  # and told: everything that the application learns, in order
         self.refusals: list[str] = []
         self.diverged: list[Diverged] = []
         self.records = [] if record is None else [record]  # stable storage: what an earlier life left is still there
         self.unsent: dict[int, int] = {}  # by error: datagrams that the system refused to send
         self.awaited: set[int] = set()  # own messages that the application waits for, until they are stable or in doubt
+        self._is_unsettled = False  # the turn has left something to do
+        self._deadline: int | None = None  # of the member, as the last turn left it
         self._armed: int | None = None
         self.on_event: Callable[[SimulatedProcess, Any], None] | None = None
 
@@ -127,6 +138,7 @@ class SimulatedProcess:
         if options.to is not None:
             to = tuple(member for member in options.to if member in self.member.view.members)
             options = options._replace(to=to or None)
+        self._settle()
         try:
             key = self.member.cast(payload, options)
         except UnisonoError:
@@ -140,6 +152,7 @@ class SimulatedProcess:
         """Begin to compare what the members have delivered. None: not now."""
         if not self.is_up or self.paused_until > self.world.now:
             return None
+        self._settle()
         try:
             check = self.member.markers.begin_check()
         except UnisonoError:  # the view is read-only
@@ -148,9 +161,10 @@ class SimulatedProcess:
         return check
 
     def turn(self) -> None:
-        """End the member's turn and perform its effects, in the order in which a real driver would."""
+        """End the member's turn, with the calls of `runtime.driver` in their order: act, persist, send, show, settle, arm."""
         world, member = self.world, self.member
-        effects = member.drain(self.clock())
+        self._settle()
+        effects = member.act(self.clock())
         if member.is_lied_to and not world.has_liars:
             raise PeerFault(f"{self.id} takes another member for a liar. {member.lie}")
         self.records += effects.records
@@ -159,8 +173,10 @@ class SimulatedProcess:
         for addresses, datagram in effects.datagrams:
             for address in addresses:
                 self._send(address, datagram)
+        self._is_unsettled = True
         for event in effects.events:
             self._show(event)
+        self._settle()
         if not self.ended:
             self._answer()
         if member.markers.are_owed:
@@ -168,9 +184,15 @@ class SimulatedProcess:
             if not member.markers.are_owed:
                 self.turn()
                 return
-        if effects.deadline is not None and effects.deadline != self._armed:
-            self._armed = effects.deadline
-            world.at(self._when(effects.deadline), self._ticker(effects.deadline))
+        if self._deadline is not None and self._deadline != self._armed:
+            self._armed = self._deadline
+            world.at(self._when(self._deadline), self._ticker(self._deadline))
+
+    def _settle(self) -> None:
+        """Do what a turn leaves to do once its effects are performed, before the next input reaches the member."""
+        if self._is_unsettled:
+            self._is_unsettled = False
+            self._deadline = self.member.settle()
 
     def _send(self, address: str, datagram: bytes) -> None:
         """A datagram that cannot be sent is one that got lost: it is counted, and the streams bring it again."""
@@ -203,6 +225,7 @@ class SimulatedProcess:
 
     def record_shown(self, event: Any) -> None:
         """Record what the application is shown. Where something stands between, it is not every event of the member."""
+        self.shown.append(event)
         recorder, now = self.recorder, self.world.now
         if isinstance(event, Batch):
             recorder.show_batch(event)
@@ -214,15 +237,18 @@ class SimulatedProcess:
             recorder.show_view(now, view.id, view.members, event.together, event.joined, event.left, event.is_primary)
 
     def _answer(self) -> None:
-        """Record which of the awaited messages are stable now, or in doubt for good."""
-        stage = STAGES[-1]
+        """Record which of the awaited messages are stable now, or in doubt for good. What is stable is known once it is settled."""
+        self._settle()
         for doubt in self.member.take_doubts():
             for index in sorted(index for index in self.awaited if doubt.first <= index < doubt.end):
-                self.awaited.remove(index)
-                self.recorder.show_receipt(self.world.now, stage, index, 1, UNCERTAIN, doubt.known)
+                self._tell(index, UNCERTAIN, doubt.known)
         for index in sorted(index for index in self.awaited if index < self.member.state.settled_index):
-            self.awaited.remove(index)
-            self.recorder.show_receipt(self.world.now, stage, index, 1, OK)
+            self._tell(index, OK)
+
+    def _tell(self, index: int, outcome: str, known: Iterable[MemberId] = ()) -> None:
+        self.awaited.remove(index)
+        self.shown.append(Told(index, outcome))
+        self.recorder.show_receipt(self.world.now, STAGES[-1], index, 1, outcome, known)
 
     def _stop(self) -> None:
         self.alive = False
@@ -261,8 +287,10 @@ class GroupWorld:
         owed: Iterable[str] = (),
         sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
         run_name: str | None = None,
+        is_recorded: bool = True,
     ) -> None:
         self.order, self.orders, self.kind = order, orders, kind
+        self.is_recorded = is_recorded
         self.seed = seed
         self.settings = settings
         self.has_liars = False  # without any, a packet that is refused as a lie is our mistake
@@ -276,6 +304,7 @@ class GroupWorld:
         self.lives: list[SimulatedProcess] = []
         self.deliveries = self.casts = 0
         self.faults: dict[str, int] = {}
+        self.offered: Offered = {}
         self._tie = 0
         self._heap: list[tuple[int, int, Callable[[], object]]] = []
 
@@ -287,6 +316,8 @@ class GroupWorld:
         return Random(f"{self.seed}/{purpose}")
 
     def sink_of(self, member: MemberId) -> Sink:
+        if not self.is_recorded:
+            return TeeSink()
         more = self._sinks(member)
         return TeeSink(self.observer, *more) if more else self.observer
 
@@ -435,6 +466,11 @@ class GroupWorld:
 
     def finish(self, bound_ns: int = BOUND_NS, last_words: bool = True) -> Verdict:
         """Heal everything, let the group come to rest within the bound, and judge."""
+        self.end(bound_ns, last_words)
+        return self.observer.finish()
+
+    def end(self, bound_ns: int = BOUND_NS, last_words: bool = True) -> None:
+        """Heal everything, and let the group come to rest within the bound."""
         self.network.heal()
         for process in self.up:
             if process.paused_until > self.now:
@@ -455,4 +491,3 @@ class GroupWorld:
         for process in self.up:
             process.ended = True
             process.recorder.end(self.now)
-        return self.observer.finish()

@@ -1,12 +1,17 @@
-"""Work for all cores: calls fanned out to processes, answers told as they come."""
+"""Work for all cores: calls fanned out to processes, answers told as they come.
+
+Processes are imported when they are started, so that one worker is enough where there are none.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 AnswerT = TypeVar("AnswerT")
 
@@ -21,12 +26,21 @@ def fan_out(
 
     Answers come in no particular order. With one worker nothing is started, and they come in the order of the work.
     """
-    workers = workers or multiprocessing.cpu_count()
-    if workers == 1:
-        for arguments in work:
-            if not seen(call(*arguments)):
-                return
+    workers = workers or os.cpu_count() or 1
+    if workers > 1:
+        _fan_out_to_processes(call, work, seen, workers)
         return
+    for arguments in work:
+        if not seen(call(*arguments)):
+            return
+
+
+def _fan_out_to_processes(
+    call: Callable[..., AnswerT], work: Iterable[tuple[Any, ...]], seen: Callable[[AnswerT], bool], workers: int
+) -> None:
+    import multiprocessing
+    from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts_to_the_parent) as pool:
         running: set[Future[AnswerT]] = set()

@@ -20,7 +20,7 @@ from unisono.trace.promises import PROMISES
 from unisono.trace.schema import Event, TraceError, attribute, member_name
 from unisono.trace.shown import Shown, ShownTotals
 from unisono.trace.sinks import Sink
-from unisono.trace.state_line import StateLine
+from unisono.trace.state_line import Offered, StateLine
 
 
 class Recorder:
@@ -177,9 +177,12 @@ class Recorder:
         event.first, event.count = first, count
         self._write([event])
 
-    def follow_state(self) -> StateLine:
-        """Hash every message that is delivered from now on, so that snapshots can be judged. It costs a hash a message."""
-        self.line = StateLine(self)
+    def follow_state(self, offered: Offered) -> StateLine:
+        """Hash every message that is delivered from now on, so that snapshots can be judged. It costs a hash a message.
+
+        `offered`: what the recorders of one run share, so that nothing of it has to travel with the snapshots.
+        """
+        self.line = StateLine(self, offered)
         return self.line
 
     # Notes to events. Indices are taken here, so that a row that is not written leaves a visible hole.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from unisono.core.types import Service, ViewId
+from unisono.core.types import MemberId, Service, ViewId
 from unisono.trace.checks.p19_state_transfer import START, chained, summed
 from unisono.trace.schema import SNAPSHOT_IN, SNAPSHOT_OUT, TOTAL
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Values: TypeAlias = tuple[tuple[str, int, str], ...]
 """Service, ordinal, hash."""
+Offered: TypeAlias = dict[tuple[MemberId, int], Values]
+"""The hashes of the snapshots that the members of one run have offered, by member and number."""
 
 SERVICES = tuple(service.name.lower() for service in Service)
 
@@ -36,8 +38,9 @@ class _Delivered(NamedTuple):
 class StateLine:
     """See the module's text. What is *settled* is in the state for good; the log is what follows."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, offered: Offered) -> None:
         self._recorder = recorder
+        self._offered = offered
         self._now = 0
         self._view = ""  # where the settled part ends: this view …
         self._rows = dict.fromkeys(SERVICES, 0)  # … number of rows seen, by service
@@ -58,20 +61,26 @@ class StateLine:
 
     # What state transfer asks for.
 
-    def settle(self) -> None:
-        for row in self._log:
+    def settle(self, until: ViewId | None = None) -> None:
+        """A view that is not in the log was entered before: nothing behind it is settled."""
+        end = len(self._log)
+        if until is not None:
+            end = self._log.index(str(until)) + 1 if str(until) in self._log else 0
+        for row in self._log[:end]:
             self._add(row)
-        self._log.clear()
+        del self._log[:end]
 
     def enter_merge(self, view: ViewId) -> Values:
-        place = self._log.index(str(view))
-        for row in self._log[: place + 1]:
-            self._add(row)
-        del self._log[: place + 1]
+        self.settle(view)
         return tuple((service, 0, self._values[service]) for service in SERVICES)
 
+    def tell(self, number: int, values: Values) -> None:
+        self._offered[self._recorder.member, number] = values
+
+    def told(self, donor: MemberId, number: int) -> Values:
+        return self._offered[donor, number]
+
     def give(self) -> Values:
-        self.settle()
         values = tuple(
             (service, self._rows[TOTAL], self._values[TOTAL])
             if service == TOTAL

@@ -5,7 +5,8 @@ from __future__ import annotations
 from unisono.core.member import Entered, Happening
 from unisono.core.types import MemberId
 from unisono.core.wire import Part
-from unisono.services.transfer.messages import PartKey, Values
+from unisono.services.transfer.messages import PartKey
+from unisono.services.transfer.settings import Values
 
 
 def is_merge(event: Happening) -> bool:

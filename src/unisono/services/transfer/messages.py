@@ -27,8 +27,6 @@ TAG = b"T"
 """The first byte of these messages; other services may send asides too."""
 DIGEST_BYTES = 16
 
-Values: TypeAlias = tuple[tuple[str, int, str], ...]
-"""For the trace: service, ordinal, and the hash of the messages in the state; empty unless a trace is recorded."""
 Frontier: TypeAlias = tuple[tuple[Rank, int, int, int], ...]
 """Origin, service, index of the next message (all below it are in the state), and the same for messages to all."""
 
@@ -75,7 +73,6 @@ class Offer(NamedTuple):
     total: int
     chunk_bytes: int
     digest: bytes
-    values: Values
     holds: HeldState | None = None  # primary policy: the state of a primary that this is
 
 
@@ -115,11 +112,10 @@ _VIEW = ROW(U64, _MEMBER, type=ViewId)
 _WANT = ROW(_VIEW, ROW(_VIEW, _VIEW, type=PartKey), type=Want)
 _HELD = ROW(_VIEW, MAYBE(_VIEW), type=HeldState)
 _FRONTIER = ALL(ROW(U16, U8, U64, U64))
-_VALUES = ALL(ROW(TEXT, U64, TEXT))
 
 WIRE = (
     Layout(0x78, Ask, (_VIEW, U32, MAYBE(_WANT), FLAG)),
-    Layout(0x79, Offer, (_VIEW, U32, U64, FLAG, _VIEW, _FRONTIER, U64, U32, BLOB, _VALUES, MAYBE(_HELD))),
+    Layout(0x79, Offer, (_VIEW, U32, U64, FLAG, _VIEW, _FRONTIER, U64, U32, BLOB, MAYBE(_HELD))),
     Layout(0x7A, Decline, (_VIEW, U32, U8, FLAG)),
     Layout(0x7B, StatePull, (_VIEW, U64, U64)),
     Layout(0x7C, StateChunk, (_VIEW, U64, U64, BLOB)),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import ConfigError
 from unisono.core.member import Happening
 from unisono.core.types import Batch, MemberId, ViewId
 from unisono.core.wire import HeldState
-from unisono.services.transfer.messages import Values
 
 MIB = 1024 * 1024
+
+Values: TypeAlias = tuple[tuple[str, int, str], ...]
+"""For the trace: service, ordinal, and the hash of the messages in the state; empty unless a trace is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,10 @@ class Application(Protocol):
     def can_merge(self) -> bool:
         """Whether `merge` combines states. If not, it takes the first."""
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether it has taken nothing of what it was shown, not even its first view."""
+
     def skip(self, batch: Batch, is_in_state: bool) -> None:
         """Learn that a batch is not shown: the restored state includes it, or it belongs to a state that is not here."""
 
@@ -85,16 +91,25 @@ class MemberPort(Protocol):
 
 
 class Ledger(Protocol):
-    """Keeps the hashes of the messages in the state, which P19 needs (`trace.state_line`)."""
+    """Keeps the hashes of the messages in the state, which P19 needs (`trace.state_line`).
 
-    def settle(self) -> None:
-        """Everything delivered so far is in the state."""
+    They travel beside the group: what is recorded sends the same bytes as what is not.
+    """
+
+    def settle(self, until: ViewId | None = None) -> None:
+        """Everything delivered so far, or before this view began, is in the state."""
 
     def enter_merge(self, view: ViewId) -> Values:
         """Everything before this view is in the state: return the hashes at its beginning."""
 
     def give(self) -> Values:
-        """A snapshot of everything delivered so far is given to another member: return its hashes."""
+        """A snapshot of everything that is settled is given to another member: return its hashes."""
+
+    def tell(self, number: int, values: Values) -> None:
+        """The snapshot of this number, which is offered here, has these hashes."""
+
+    def told(self, donor: MemberId, number: int) -> Values:
+        """The hashes of a snapshot that another member offered."""
 
     def give_base(self, view: ViewId, first: bool) -> None:
         """The base of a merge is given to another member. `first`: of the part that goes first in the merge."""

@@ -85,7 +85,7 @@ driver owes the member a turn if `sent` has grown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum
 from itertools import islice
 
@@ -100,7 +100,7 @@ from unisono.services.transfer.donor import Donor
 from unisono.services.transfer.fetch import FetchProgress, StateFetch, digest_of_state
 from unisono.services.transfer.merge import Merge, has_primary_policy, is_merge, key_of
 from unisono.services.transfer.position import Position
-from unisono.services.transfer.settings import Application, Ledger, MemberPort, TransferSettings
+from unisono.services.transfer.settings import Application, Ledger, MemberPort, TransferSettings, Values
 
 
 class Status(Enum):
@@ -135,8 +135,6 @@ class Transfer:
         self.sent = 0
         """Asides sent; when it has grown, the member needs a turn."""
         self.merges = self.restores = 0
-        self.is_untouched: Callable[[], bool] = lambda: False
-        """Whether the application has taken nothing of what it was shown, not even its first view."""
         self._member = member
         self._application = application
         self._ledger = ledger
@@ -482,12 +480,13 @@ class Transfer:
     def _complete(self, fetch: StateFetch, offer: wire.Offer) -> None:
         """All chunks are here."""
         data, donor = bytes(fetch.data), fetch.donor
+        assert donor is not None
         self._drop_fetch()
         if not offer.base:
-            assert donor is not None
             self._ready = (donor, offer, data)
         elif self._merge is not None and fetch.want is not None:
-            self._merge.bases[fetch.want.part] = (data, offer.values)
+            values = () if self._ledger is None else self._ledger.told(donor, offer.number)
+            self._merge.bases[fetch.want.part] = (data, values)
 
     def _try_to_adopt(self, donor: MemberId, offer: wire.Offer, data: bytes) -> bool:
         """Adopt a state once all of it was delivered here too (T5); drop it when that can no longer happen."""
@@ -515,8 +514,8 @@ class Transfer:
         self._turn(Status.LIVE)
         self._position.replace(entered, data, offer.frontier, offer.holds, is_merged)
         self.restores += 1
-        if self._ledger is not None and offer.values:
-            self._ledger.take(offer.at, offer.values)
+        if self._ledger is not None:
+            self._ledger.take(offer.at, self._ledger.told(donor, offer.number))
         for batch in self._backlog.drop_below(self._position.frontier):
             self._application.skip(batch, True)
 
@@ -632,8 +631,12 @@ class Transfer:
         """How much of the latest view is in the state that this member can give now; None: it cannot give any."""
         if self._is_provisional:
             return None
-        is_done = self.is_live and not self._is_stopped
-        return self._position.frontier if is_done else self._untouched_frontier()
+        return self._position.frontier if self._has_read_all else self._untouched_frontier()
+
+    @property
+    def _has_read_all(self) -> bool:
+        """Whether the application is done with everything that happened."""
+        return self.is_live and not self._is_stopped
 
     def _untouched_frontier(self) -> Reach | None:
         """How much of the latest view is in the state of an application that has not read yet; None: it cannot be given.
@@ -642,12 +645,7 @@ class Transfer:
         shown. Views may, because the asker is shown them too; but a restored state may remember a member that such a view
         removes, and only this application would be told. A merge requires that everything before it is done.
         """
-        if (
-            self.status is not Status.LIVE
-            or self._position.has_shown_batch
-            or self._ledger is not None
-            or not self.is_untouched()
-        ):
+        if self.status is not Status.LIVE or self._position.has_shown_batch or not self._application.is_untouched:
             return None
         later = list(self._backlog.views())
         if not later:
@@ -692,20 +690,28 @@ class Transfer:
         assert self._view is not None
         if self._donor.is_full(asker):
             return wire.Decline(ask.view, ask.serial, wire.Why.BUSY, self._can_begin)
-        values = () if self._ledger is None else self._ledger.give()
-        given = self._given()
+        given, values = self._given(), self._note_snapshot(self._view.id)
         frontier = tuple(
             (*key, *reach) for key, reach in sorted((self._position.frontier if given is None else given).items())
         )
         return self._offer(asker, ask, False, self._view.id, frontier, self._application.snapshot(), values)
 
+    def _note_snapshot(self, view: ViewId) -> Values:
+        """In the trace, the state as it is now is given away. That of an application that has not read yet has no message since."""
+        if self._ledger is None:
+            return ()
+        self._ledger.settle(None if self._has_read_all else view)
+        return self._ledger.give()
+
     def _offer(
-        self, asker: MemberId, ask: wire.Ask, base: bool, at: ViewId, frontier: wire.Frontier, data: bytes, values: wire.Values
+        self, asker: MemberId, ask: wire.Ask, base: bool, at: ViewId, frontier: wire.Frontier, data: bytes, values: Values
     ) -> wire.Offer:  # fmt: skip
         number, chunk = self._donor.hold(asker, data, base, self._now), self.settings.chunk_bytes
         digest = digest_of_state(data)
         holds = self._complete_state()
-        return wire.Offer(ask.view, ask.serial, number, base, at, frontier, len(data), chunk, digest, values, holds)
+        if self._ledger is not None:
+            self._ledger.tell(number, values)
+        return wire.Offer(ask.view, ask.serial, number, base, at, frontier, len(data), chunk, digest, holds)
 
     def _send_out(self, fetch: StateFetch) -> None:
         out, fetch.out = fetch.out, []
