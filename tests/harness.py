@@ -23,7 +23,7 @@ from unisono.core.errors import PeerFault
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Note, Outbox
 from unisono.core.types import Batch, MemberId, Packet, Property, Rank, Service, Slot, View, ViewId
-from unisono.core.views.engine import packet_for
+from unisono.core.views.recipients import packet_for
 
 A, B, C, D, E = range(5)
 STEPS_MAX = 5_000  # of one group; an order that never comes to rest fails here instead of running for ever

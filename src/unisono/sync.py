@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 
 from unisono.core.errors import Misuse
 from unisono.core.member import Check
-from unisono.core.types import Key, MemberId, Service, ViewId, addressees
+from unisono.core.options import addressees
+from unisono.core.types import Key, MemberId, Service, ViewId
 from unisono.runtime import group as asynchronous
 from unisono.runtime import receipts
 from unisono.runtime.errors import Closed

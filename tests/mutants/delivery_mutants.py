@@ -11,10 +11,10 @@ from typing import Any
 
 from unisono.core.member.member import Member
 from unisono.core.types import Batch
-from unisono.core.views.engine import ViewEngine
+from unisono.core.views.showing import Showing
 
 
-class _Tampers(ViewEngine):
+class _Tampers(Showing):
     """Does something to one batch to all, from the `tampers_from`-th on."""
 
     tampers_from = 20
@@ -22,16 +22,16 @@ class _Tampers(ViewEngine):
     has_tampered = False
 
     def _show(self, batches: Sequence[Batch]) -> None:
-        start = len(self._events)
+        start = len(self.events)
         super()._show(batches)
-        shown, self._events[start:] = self._events[start:], []
+        shown, self.events[start:] = self.events[start:], []
         for event in shown:
             is_counted = isinstance(event, Batch) and event.to is None
             self._seen += is_counted
             if is_counted and self._seen >= self.tampers_from and not self.has_tampered:
-                self._events += self._tamper(event)  # type: ignore[arg-type]
+                self.events += self._tamper(event)  # type: ignore[arg-type]
             else:
-                self._events.append(event)
+                self.events.append(event)
 
     def _tamper(self, batch: Batch) -> Sequence[Batch]:
         self.has_tampered = True
@@ -77,6 +77,6 @@ MUTANTS: tuple[type[Any], ...] = (DropsADelivery, DoublesADelivery, AltersADeliv
 
 def plant(member: Member, mutant: type[Any], tampers_from: int = 20) -> None:
     """Make a running member one that shows something else, once it has shown that much more."""
-    engine = member.engine
-    engine.__class__ = mutant
-    engine.tampers_from = tampers_from  # type: ignore[attr-defined]
+    showing = member.engine.showing
+    showing.__class__ = mutant
+    showing.tampers_from = tampers_from  # type: ignore[attr-defined]

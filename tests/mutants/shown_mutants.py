@@ -22,7 +22,8 @@ from typing import Any
 from unisono.core.events import Entered
 from unisono.core.member.stability import Stability
 from unisono.core.streams.streams import Streams
-from unisono.core.types import Batch, MemberId, Transition, View
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, MemberId, View
 from unisono.core.views.engine import ViewEngine
 from unisono.core.wire.control import Charter
 from unisono.sim.group_world import SimulatedProcess
@@ -39,10 +40,10 @@ class NamesEverybody(ViewEngine):
         super().install(view, *args, **options)
         self._coming = None
 
-    def _show_remainder(self, together: Sequence[MemberId], is_primary: bool) -> None:
+    def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
         if self._coming is not None:
             together = [member for member in self._coming.members if member in self.view.members]
-        super()._show_remainder(together, is_primary)
+        super().depart(together, is_primary)
 
 
 class JoinedAsBefore(Entered):
@@ -59,14 +60,14 @@ class JoinedAsBefore(Entered):
 
 class StableOnReceipt(Stability):
     def deliver_own(self, streams: Streams) -> None:
-        self._own_casts.safe(self._engine.own_shown)
+        self._own_casts.safe(self._engine.showing.own_shown)
 
 
 class RemainderFirst(ViewEngine):
-    def _show_remainder(self, together: Sequence[MemberId], is_primary: bool) -> None:
-        super()._show_remainder(together, is_primary)
-        at = max(at for at, event in enumerate(self._events) if isinstance(event, Transition))
-        self._events.append(self._events.pop(at))
+    def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
+        super().depart(together, is_primary)
+        at = max(at for at, event in enumerate(self.showing.events) if isinstance(event, Transition))
+        self.showing.events.append(self.showing.events.pop(at))
 
 
 class LosesAnEvent(SimulatedProcess):

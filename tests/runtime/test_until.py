@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 import unisono
 from tests.runtime.ports import free_addresses
 from tests.runtime.test_group import gathered, payloads, real
-from unisono.core.types import addressees
+from unisono.core.options import addressees
 from unisono.sim import Network, test
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]

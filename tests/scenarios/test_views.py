@@ -17,8 +17,9 @@ from unisono.core.errors import PeerFault
 from unisono.core.events import Entered
 from unisono.core.incarnation import begin_life
 from unisono.core.member import member as member_module
+from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
-from unisono.core.types import Batch, CastOptions, MemberId, View
+from unisono.core.types import Batch, MemberId, View
 from unisono.core.views.engine import ViewEngine
 from unisono.core.wire.control import Install, Propose
 from unisono.orders.registry import ORDERS
@@ -414,9 +415,9 @@ class ViewFirst(ViewEngine):
     """Shows the next view, and then the rest of the old one."""
 
     def install(self, view: View, *rest: Any, **more: Any) -> None:
-        events, notes = len(self._events), len(self._out.notes)
+        events, notes = len(self.showing.events), len(self._out.notes)
         super().install(view, *rest, **more)
-        for shown, before in ((self._events, events), (self._out.notes, notes)):
+        for shown, before in ((self.showing.events, events), (self._out.notes, notes)):
             shown.insert(before, shown.pop())  # type: ignore[arg-type]
 
 

@@ -10,9 +10,9 @@ import pytest
 from unisono.core.config import MILLISECOND
 from unisono.core.member.member import Member
 from unisono.core.member.stability import Stability
+from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering, Ordering
 from unisono.core.streams.streams import Streams
-from unisono.core.types import CastOptions
 from unisono.orders import sequencer, stamps
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_swarm import try_group_seed
@@ -69,8 +69,8 @@ def test_who_forgets_before_all_have_delivered_is_caught(
     tests/unit/test_orders_sequencer.py."""
 
     def look_back(self: Stability, streams: Streams) -> None:
-        if (mark := self._engine.mark()) is not None:
-            self._engine.forget(mark)
+        if (mark := self._engine.ordering.mark()) is not None:
+            self._engine.ordering.forget(mark)
 
     assert try_group_seed(order, seeds[0], kind=Forgetful).sentence is None
     monkeypatch.setattr(Stability, "look_back", look_back)
@@ -107,7 +107,7 @@ def test_whom_messages_were_for_is_forgotten_when_they_are_stable() -> None:
         world.run(0.005)
     world.run(1)
     assert a.member.settled_index == 200
-    assert not a.member.engine._own_addressed
+    assert not a.member.engine.showing._own_addressed
     assert world.finish().result == "PASS"
 
 

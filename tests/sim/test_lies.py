@@ -25,7 +25,7 @@ from unisono.core.member.member import Member
 from unisono.core.membership.beliefs import Beliefs
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, Rank
-from unisono.core.views.engine import ViewEngine
+from unisono.core.views.admission import Admission
 from unisono.core.wire.envelope import BODY, CAST, make_plain, take_plain
 from unisono.orders import abcast, agreed, causal, fifo, rmp, sequencer, tomp
 from unisono.orders.holdback import VectorHoldback
@@ -217,7 +217,7 @@ def test_without_a_check_a_lie_does_harm(
 
 def test_without_a_check_a_liar_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     expelled = count_expelled("fifo", fifo.Data, "d")
-    monkeypatch.setattr(ViewEngine, "_demand", nothing)
+    monkeypatch.setattr(Admission, "admit", nothing)
     assert count_expelled("fifo", fifo.Data, "d") < expelled
 
 

@@ -15,7 +15,8 @@ from unisono.core.membership import merge as membership_merge
 from unisono.core.membership import participant as membership_participant
 from unisono.core.membership import ring as membership_ring
 from unisono.core.membership.settings import MembershipSettings
-from unisono.core.types import CastOptions, MemberId
+from unisono.core.options import CastOptions
+from unisono.core.types import MemberId
 from unisono.core.wire.control import ANSWER, Chunk, Control, Fetch
 
 CHUNK_BYTES = 64
@@ -123,4 +124,4 @@ def test_much_that_is_missing_is_asked_for_in_messages_that_fit_a_datagram(
     assert world.run(20, lambda: world.is_one("abc")), world.story()
     assert asked
     assert max(asked) <= 2
-    assert nodes[1].engine.delivered == 12
+    assert nodes[1].engine.showing.delivered == 12

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from unisono.core.config import Config
+from unisono.core.markers import Marker
 from unisono.core.member.comparison import (
     CLOSED_VIEWS_MAX,
     MARKERS_A_LANE_MAX,
@@ -23,7 +24,7 @@ from unisono.core.member.comparison import (
     Passed,
     Show,
 )
-from unisono.core.types import Batch, Marker, MemberId, Service, View, ViewId
+from unisono.core.types import Batch, MemberId, Service, View, ViewId
 from unisono.core.views.delivered import DeliveredLanes, LaneMark, differing_lanes, first_difference
 from unisono.core.wire.codec import Codec
 from unisono.sim.fuzz import fuzz

@@ -9,10 +9,11 @@ import pytest
 from tests.harness import A, B, C, make_view
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
+from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import EngineEffects, NoteKind
-from unisono.core.types import Batch, CastOptions, Key, MemberId, Packet, Service
-from unisono.core.views.engine import ViewEngine, packet_for
+from unisono.core.types import Batch, Key, MemberId, Packet, Service
+from unisono.core.views import ViewEngine, packet_for
 from unisono.orders import abcast, agreed, causal, fifo, sequencer
 from unisono.orders.abcast import Abcast
 from unisono.orders.all_ack import AllAck
@@ -171,7 +172,7 @@ def test_beyond_the_window_a_cast_is_refused_until_something_is_delivered() -> N
     assert other.cast(b"x") is not None
     assert other.cast(b"y") is not None
     assert other.cast(b"z") is None
-    assert other.unfinished == 2
+    assert other.casting.unfinished == 2
     data = other.drain(NOW).casts
     assert other.cast(b"z") is None  # submitted is not delivered
     for packet in data:
@@ -179,7 +180,7 @@ def test_beyond_the_window_a_cast_is_refused_until_something_is_delivered() -> N
     for packet in first.drain(NOW).casts:
         other.receive(A, packet)
     assert payloads(other.drain(NOW)) == [b"x", b"y"]
-    assert other.unfinished == 0
+    assert other.casting.unfinished == 0
     assert other.cast(b"z") == Key(ID_B, 2)  # a refused cast took no index
 
 
@@ -195,7 +196,7 @@ def test_messages_to_others_alone_return_their_window_too() -> None:
     member = make_member(window_messages=1)
     assert member.cast(b"x", CastOptions(to=(ID_B,))) is not None
     assert payloads(member.drain(NOW)) == []
-    assert member.unfinished == 0
+    assert member.casting.unfinished == 0
 
 
 def test_a_payload_over_the_limit_is_misuse() -> None:
@@ -212,7 +213,7 @@ def test_an_addressee_outside_the_view_is_misuse() -> None:
     with pytest.raises(Misuse) as refused:
         member.cast(b"x", CastOptions(to=(ID_B, MemberId("z", 2))))
     assert str(refused.value) == "z#2 is not a member of view 1@a: name members of it, or leave `to` out for all."
-    assert member.unfinished == 0
+    assert member.casting.unfinished == 0
 
 
 def test_a_service_that_the_order_does_not_carry_is_misuse() -> None:

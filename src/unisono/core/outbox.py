@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from unisono.core.types import Batch, Marker, Packet, Rank, Transition, View, ViewId
+from unisono.core.markers import Marker
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, Packet, Rank, View, ViewId
 
 
 class NoteKind(StrEnum):

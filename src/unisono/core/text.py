@@ -11,15 +11,30 @@ from __future__ import annotations
 import re
 from hashlib import blake2b
 
+from unisono.core.errors import Misuse
+
 SHORT_DIGITS = 3
 _LIFE = re.compile(rf"(?<=[\w\]])#([0-9]{{{SHORT_DIGITS + 1},20}})(?!\w)")
 """A whole incarnation behind an address."""
+_INCARNATION = re.compile("[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
 
 
 def short_life(incarnation: int) -> str:
     """A few digits for people."""
     text = str(incarnation)
     return text if len(text) <= SHORT_DIGITS else blake2b(text.encode(), digest_size=2).hexdigest()[:SHORT_DIGITS]
+
+
+def read_name(text: str) -> tuple[str, int]:
+    """The address and incarnation of a member, from its long form."""
+    address, _, life = text.rpartition("#") if "#" in text else (text, "", "0")
+    is_number = _INCARNATION.fullmatch(life) is not None
+    incarnation = int(life, 16 if life.startswith("0x") else 10) if is_number else -1
+    if not address or not 0 <= incarnation < 2**64:
+        raise Misuse(
+            f"{text!r} names no member: give ADDRESS#INCARNATION with the whole incarnation, as in 127.0.0.1:7400#1763317223."
+        )
+    return address, incarnation
 
 
 def shorten(text: str) -> str:

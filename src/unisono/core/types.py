@@ -10,23 +10,18 @@ A newcomer reads this file first. Inside a view everything is a small dense inte
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
-from unisono.core.errors import Misuse
-from unisono.core.text import short_life, shorten
+from unisono.core.digest import digest_of
+from unisono.core.text import read_name, short_life
 
 Rank: TypeAlias = int
 Slot: TypeAlias = tuple[Rank, int]
 Packet: TypeAlias = tuple[Any, ...]
 """A protocol unit: a NamedTuple of the ordering that made it. Immutable, so that a simulator may share it."""
-
-
-_INCARNATION = re.compile("[0-9]{1,20}|0x[0-9a-fA-F]{1,16}")
 
 
 class MemberId(NamedTuple):
@@ -49,14 +44,7 @@ class MemberId(NamedTuple):
 
         An address alone has incarnation 0. A shortened incarnation is for people: it cannot be read back.
         """
-        address, _, life = text.rpartition("#") if "#" in text else (text, "", "0")
-        is_number = _INCARNATION.fullmatch(life) is not None
-        incarnation = int(life, 16 if life.startswith("0x") else 10) if is_number else -1
-        if not address or not 0 <= incarnation < 2**64:
-            raise Misuse(
-                f"{text!r} names no member: give ADDRESS#INCARNATION with the whole incarnation, as in 127.0.0.1:7400#1763317223."
-            )
-        return cls(address, incarnation)
+        return cls(*read_name(text))
 
 
 class ViewId(NamedTuple):
@@ -88,29 +76,6 @@ class View:
         return self.members.index(member)
 
 
-class Transition(NamedTuple):
-    """A view ends. Deliveries between this event and the next view are the agreed remainder of the old view.
-
-    `together` names this member and those members of the next view that close the old one with the same remainder. `is_primary`
-    tells whether the remainder becomes part of a primary: the next view is one, and this member's state is carried into it.
-    Under `partitionable` every view is primary.
-    """
-
-    together: tuple[MemberId, ...]
-    is_primary: bool
-    view: ViewId
-    """The view that ends."""
-
-    @property
-    def long(self) -> str:
-        """A line for people, with whole incarnations."""
-        text = f"view {self.view} ends; together: {', '.join(map(str, self.together))}"
-        return text if self.is_primary else f"{text}; the next view is not primary"
-
-    def __str__(self) -> str:
-        return shorten(self.long)
-
-
 class Key(NamedTuple):
     """A message's name, for ever unique."""
 
@@ -134,41 +99,6 @@ class Property(StrEnum):
     CAUSAL = "causal"
     TOTAL = "total"
     UNIFORM = "uniform"  # whoever crashed had delivered a prefix of the total order too
-
-
-class CastOptions(NamedTuple):
-    """How one message is cast. ``to`` names the addressees (None: everyone); the others hold a placeholder. ``safe``: deliver it
-    only when every member has taken it in (None: as the group is configured)."""
-
-    to: tuple[MemberId, ...] | None = None
-    service: Service | None = None
-    safe: bool | None = None
-
-    @classmethod
-    def of(
-        cls, to: MemberId | Iterable[MemberId] | None, safe: bool | None, service: Service | str | None
-    ) -> CastOptions:
-        """As people give them."""
-        if isinstance(service, str):
-            try:
-                service = Service[service.upper()]
-            except KeyError:
-                names = ", ".join(one.name.lower() for one in Service)
-                raise Misuse(f"there is no service {service!r}: choose {names}.") from None
-        return cls(addressees(to), service, safe)
-
-
-DEFAULT = CastOptions()
-
-
-def addressees(to: MemberId | Iterable[MemberId] | None) -> tuple[MemberId, ...] | None:
-    """One member, or several, or None: everyone."""
-    if to is None or isinstance(to, MemberId):
-        return None if to is None else (to,)
-    named = () if isinstance(to, str | bytes) else tuple(to)
-    if isinstance(to, str | bytes) or not all(isinstance(one, MemberId) for one in named):
-        raise Misuse(f"to = {to!r} names no members: give a MemberId, as in `group.members`, or several.")
-    return named
 
 
 class Batch:
@@ -224,28 +154,3 @@ class Batch:
         last = self.first + self.count - 1
         what = f"{self.origin}:{self.first}" + (f"-{last}" if self.count > 1 else "")
         return f"Batch({what}{'' if self.payloads is not None else ', placeholder'})"
-
-
-class Marker(NamedTuple):
-    """A place in the order that is shown to no application: where members compare what they have delivered so far."""
-
-    origin: Rank
-    index: int  # type: ignore[assignment]  # hides tuple.index, which no code calls on a marker
-    service: Service
-    asks: bool
-    """Its caster compares; otherwise it answers another member's marker."""
-
-
-def digest_of(payloads: Sequence[bytes]) -> int:
-    """Hash payloads together with their lengths, so that moving a boundary changes the digest."""
-    state = blake2b(digest_size=8)
-    for payload in payloads:
-        state.update(len(payload).to_bytes(8, "little"))
-        state.update(payload)
-    return int.from_bytes(state.digest(), "little")
-
-
-MARKER_PAYLOADS = {True: b"unisono: compare here", False: b"unisono: and here"}
-"""What a marker holds, by whether it asks. It is for no recipient: all members see its digest, and none its payload."""
-MARKERS = {digest_of((payload,)): asks for asks, payload in MARKER_PAYLOADS.items()}
-"""The digests of markers, and whether each asks."""

@@ -13,7 +13,8 @@ from typing import Any
 
 from unisono.core.errors import Misuse
 from unisono.core.member import Check
-from unisono.core.types import DEFAULT, CastOptions, Key, MemberId, Service, ViewId, addressees
+from unisono.core.options import DEFAULT, CastOptions, addressees
+from unisono.core.types import Key, MemberId, Service, ViewId
 from unisono.runtime.errors import Closed, TimedOut
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.inbox import Deliver, Handle

@@ -180,7 +180,7 @@ class World:
             for event in effects.events:
                 if type(event) is Batch:
                     self.deliveries += event.count
-            if self._saturating and self.workload.remaining and member.unfinished < self.scenario.source.depth:
+            if self._saturating and self.workload.remaining and member.casting.unfinished < self.scenario.source.depth:
                 self.at(max(now, host.cast_at + self.network.mean_ns), self._caster(host))
         if effects.deadline is not None and effects.deadline != host.armed:
             host.armed = effects.deadline
@@ -250,7 +250,7 @@ class World:
     def _cast(self, host: Host) -> None:
         member = host.member
         host.cast_at = self.now
-        for _ in range(self.workload.count(member.unfinished)):
+        for _ in range(self.workload.count(member.casting.unfinished)):
             self.casts += 1
             options = self.workload.options(member.view.members)
             key = member.cast(self.workload.payload(f"{member.id}/{self.casts}"), options)

@@ -37,7 +37,8 @@ from typing import NamedTuple, TypeAlias
 
 from unisono.core.config import Config
 from unisono.core.events import Diverged
-from unisono.core.types import Batch, Marker, MemberId, Service, View, ViewId
+from unisono.core.markers import Marker
+from unisono.core.types import Batch, MemberId, Service, View, ViewId
 from unisono.core.views import TOTAL_LANE, DeliveredLanes, Lane, LaneMark, Place, differing_lanes, first_difference
 from unisono.core.wire import ALL, ROW, TEXT, U8, U16, U64, Codec, Layout, Reason
 from unisono.core.wire.fields import Bound, Many

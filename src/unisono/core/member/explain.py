@@ -36,16 +36,18 @@ def waiting_messages(member: MemberState) -> Iterator[Waiting]:
         whom = _names(names, wait.waits_for) or "no member in particular"
         sentence = f"{_name(names, wait.batch)} is held back at {member.id}: {wait.reason}; it waits for {whom}"
         yield Waiting(_key(names, wait.batch), sentence)
-    for batch, needed in islice(engine.gated(), SAID_MAX):
+    for batch, needed in islice(engine.showing.gate.waiting, SAID_MAX):
         lacking = dict.fromkeys(
             rank for origin, count in enumerate(needed or ()) for rank in streams.behind(origin, count)
         )
         whom = f"{_names(names, lacking)} to take it in" if lacking else "others before it"
         yield Waiting(_key(names, batch), f"{_name(names, batch)} is not yet safe at {member.id}: it waits for {whom}")
-    if member.engine.is_blocked and engine.accepted > engine.submitted:
-        count = engine.accepted - engine.submitted
-        key = ("queue", engine.submitted)
-        yield Waiting(key, f"{count} messages of {member.id} wait for the next view, from {engine.submitted} on")
+    if member.engine.is_blocked and engine.casting.index > engine.casting.submitted:
+        count = engine.casting.index - engine.casting.submitted
+        key = ("queue", engine.casting.submitted)
+        yield Waiting(
+            key, f"{count} messages of {member.id} wait for the next view, from {engine.casting.submitted} on"
+        )
 
 
 def waiting_gaps(member: MemberState) -> list[Waiting]:
@@ -70,16 +72,16 @@ def explain_key(member: MemberState, key: Key, reaches: Sequence[Reach], now: in
     for batch, one in _waiting_batches(member):
         if engine.view.members[batch.origin] == key.origin and batch.first <= key.index < batch.first + batch.count:
             return one
-    if key.origin == here and key.index >= engine.accepted:
-        return f"{name} is not known at {here}: the next message cast here gets the number {engine.accepted}."
-    if key.origin == here and key.index >= engine.submitted:
+    if key.origin == here and key.index >= engine.casting.index:
+        return f"{name} is not known at {here}: the next message cast here gets the number {engine.casting.index}."
+    if key.origin == here and key.index >= engine.casting.submitted:
         what = (
             "the view changes, and it belongs to the next one"
             if member.engine.is_blocked
             else "it leaves with this turn"
         )
-        return Waiting(("queue", engine.submitted), f"{name} waits in the queue of {here}: {what}")
-    if key.index < engine.reaches().get(key.origin, 0):
+        return Waiting(("queue", engine.casting.submitted), f"{name} waits in the queue of {here}: {what}")
+    if key.index < engine.showing.reaches().get(key.origin, 0):
         return f"{name} is delivered at {here}{_when(key, reaches, now)}.{_elsewhere(member, key)}"
     if key.origin not in engine.view.members:
         return f"{name} is not known at {here}, and {key.origin} is not in view {engine.view.id}."
@@ -93,7 +95,7 @@ def explain_key(member: MemberState, key: Key, reaches: Sequence[Reach], now: in
 
 def _waiting_batches(member: MemberState) -> Iterable[tuple[Batch, Waiting]]:
     batches = [wait.batch for wait in member.engine.waits()[:SAID_MAX]]
-    batches += [batch for batch, _ in member.engine.gated()[:SAID_MAX]]
+    batches += [batch for batch, _ in member.engine.showing.gate.waiting[:SAID_MAX]]
     return zip(batches, waiting_messages(member), strict=False)
 
 

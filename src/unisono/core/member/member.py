@@ -41,21 +41,11 @@ from unisono.core.member.stability import Stability
 from unisono.core.member.suspicions import NEVER, Suspicions
 from unisono.core.member.watchdog import Culprit, Watchdog
 from unisono.core.membership import SECRET_BYTES, Installed, Membership, Policy, Tickets
+from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.outbox import RefusedPacket
 from unisono.core.streams import Streams
-from unisono.core.types import (
-    DEFAULT,
-    CastOptions,
-    Key,
-    MemberId,
-    Packet,
-    Rank,
-    Service,
-    Slot,
-    View,
-    ViewId,
-)
+from unisono.core.types import Key, MemberId, Packet, Rank, Service, Slot, View, ViewId
 from unisono.core.views import Doubt, Phase, ViewEngine
 from unisono.core.wire import Codec, ControlCodec, Frames, HeldState, ReplayWindow, view_tag
 from unisono.core.wire.envelope import HEAD, ROUTE
@@ -197,14 +187,14 @@ class Member:
 
     def room_messages(self) -> int:
         """How many messages without options `cast_many` takes now, whatever their size: the room in the window."""
-        return self.engine.room_messages if self.is_writable and self.is_primary else 0
+        return self.engine.casting.room_messages if self.is_writable and self.is_primary else 0
 
     def cast_many(self, payloads: list[bytes]) -> None:
         """Accept messages without options: at most `room_messages`, and none too large.
 
         For a driver that has asked at the end of the last turn: nothing but a turn changes the answer.
         """
-        self.engine.cast_many(payloads)
+        self.engine.casting.accept_many(payloads)
 
     def check(self) -> Checking | None:
         """Begin to compare what the members of the view have delivered. None: not now, because a window is full, or a view change
@@ -237,11 +227,12 @@ class Member:
         """Whether there is room for the markers of a check, and no view change under way."""
         if self.engine.phase is not Phase.RUNNING or not self.is_writable:
             return False
-        return self.engine.room_messages >= len(self._compared_services())
+        return self.engine.casting.room_messages >= len(self._compared_services())
 
     def _cast_markers(self, asks: bool, services: Sequence[Service]) -> None:
         for service in services:
-            self.engine.cast_marker(asks, service)
+            if self.engine.has_room:
+                self.engine.casting.accept_marker(asks, service)
 
     def send(self, to: MemberId, data: bytes) -> bool:
         """Send bytes to one member of the view, reliably and in order while the view lasts. False: it is not in the view."""
@@ -421,7 +412,7 @@ class Member:
                 else:
                     self._events.append(Aside(self.engine.view.members[sender], bytes(data[1:])))
                 continue
-            if engine.phase is not Phase.RUNNING or sender in engine.faulty:
+            if engine.phase is not Phase.RUNNING or sender in engine.admission.faulty:
                 continue
             packet = self._codec.decode(data, sender, members)
             if packet is None:
@@ -430,7 +421,7 @@ class Member:
                 continue
             engine.receive(sender, packet)
         if streams.broken:
-            for sender in streams.broken - engine.faulty:
+            for sender in streams.broken - engine.admission.faulty:
                 self._distrust(sender, streams)
 
     def _refuse(self, faults: Sequence[RefusedPacket], streams: Streams) -> None:
@@ -445,7 +436,7 @@ class Member:
 
         Otherwise it is not known who lied: no member is blamed, and the view is formed anew, with fresh streams.
         """
-        self.engine.faulty.add(rank)
+        self.engine.admission.faulty.add(rank)
         if is_certain and rank not in streams.relayed:
             self.suspect(self.engine.view.members[rank], Cause.FAULTY)
         else:
@@ -475,14 +466,13 @@ class Member:
             streams.send(rank, encode(packet))
         if engine.phase is not Phase.RUNNING:
             return
-        streams.take_all(engine.faulty)
-        if engine.is_gated:
+        streams.take_all(engine.admission.faulty)
+        if engine.showing.gate.waiting:
             streams.hurry()  # everyone gates it, and waits for everyone
-            engine.release(streams.held(), streams.taken_by_all)
-            released = engine.shown()
+            released = engine.showing.release(streams.held(), streams.taken_by_all)
             effects.events += self._completer.complete(released.events)
             effects.notes += released.notes
-        if engine.own_shown:
+        if engine.showing.own_shown:
             self._stability.deliver_own(streams)
 
     def _compare(self) -> None:
@@ -638,12 +628,12 @@ class Member:
     @property
     def unfinished(self) -> int:
         """How many own messages are cast and not yet delivered here."""
-        return self.engine.unfinished
+        return self.engine.casting.unfinished
 
     @property
     def cast_index(self) -> int:
         """The index of the next own message."""
-        return self.engine.accepted
+        return self.engine.casting.index
 
     @property
     def is_partitionable(self) -> bool:
@@ -661,7 +651,7 @@ class Member:
     def is_at_rest(self) -> bool:
         """Whether nothing waits here: no view change, no suspicion, no message held back, nothing owed on a stream."""
         engine, streams = self.engine, self.streams
-        idle = not engine.unfinished and not engine.is_gated and not engine.waits()
+        idle = not engine.casting.unfinished and not engine.showing.gate.waiting and not engine.waits()
         owes = streams is not None and streams.deadline is not None
         return idle and not owes and not engine.is_blocked and not self._suspicions.silent
 
@@ -694,15 +684,15 @@ class Member:
         use = {} if streams is None else streams.window_use()
         return MemberCounters(
             views=self._views,
-            casts=engine.accepted,
+            casts=engine.casting.index,
             casts_refused=self._watchdog.refused,
-            deliveries=engine.given,
+            deliveries=engine.showing.given,
             suspicions=self._suspicions.count,
             pauses=self._suspicions.pauses,
             streams=sums,
             dropped=by_layer(self.dropped, layers),
-            unfinished=engine.unfinished,
-            held_back=len(engine.waits()) + len(engine.gated()),
+            unfinished=engine.casting.unfinished,
+            held_back=len(engine.waits()) + len(engine.showing.gate.waiting),
             window_use={engine.view.members[rank]: count for rank, count in use.items()},
             kept_bytes=0 if streams is None else streams.kept_bytes,
             divergences=self._comparer.divergences,

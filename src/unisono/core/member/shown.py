@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unisono.core.events import Entered, Happening
+from unisono.core.markers import Marker
 from unisono.core.member.comparison import Comparer
-from unisono.core.types import Batch, Marker, MemberId, Transition, View, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, MemberId, View, ViewId
 from unisono.core.wire import Charter
 
 

@@ -40,16 +40,18 @@ class Stability:
 
     def end(self, charter: Charter | None, previous: View | None) -> None:
         """The last view is over. The charter of the next one tells which members have everything that was cast here in it."""
-        me = self._engine.id
+        engine, me = self._engine, self._engine.id
         parts = () if charter is None else charter.parts
         alike = (part.members + part.leavers for part in parts)
         known: tuple[MemberId, ...] = next((members for members in alike if me in members), (me,))
         is_everyone = previous is None or set(previous.members) <= set(known)
-        self.doubts += self._own_casts.renew(self._engine.submitted, known, is_everyone, self._engine.ended_addressed)
+        self.doubts += self._own_casts.renew(
+            engine.casting.submitted, known, is_everyone, engine.showing.ended_addressed
+        )
 
     def deliver_own(self, streams: Streams) -> None:
         """Own messages were delivered in this turn; safe ones are stable now, others when all have what is held here."""
-        shown, safe = self._engine.own_shown, self._engine.own_safe
+        shown, safe = self._engine.showing.own_shown, self._engine.showing.own_safe
         if safe:
             self._own_casts.safe(safe)
             shown = [span for span in shown if span not in safe]
@@ -61,16 +63,16 @@ class Stability:
         held, settled = streams.held(), streams.taken_by_all
         if self._own_casts.is_waiting:
             self._own_casts.taken(settled)
-            engine.settle_own(self._own_casts.settled_index)
+            engine.showing.settle_own(self._own_casts.settled_index)
         for origin, marks in enumerate(self._marks):
-            slots = engine.slots(origin)
+            slots = engine.kept.slots(origin)
             if not marks or marks[-1][1] < slots:
                 marks.append((held[origin], slots))
             enough = 0
             while marks and marks[0][0] <= settled[origin]:
                 enough = marks.popleft()[1]
             if enough:
-                engine.trim(origin, enough)
+                engine.kept.trim(origin, enough)
 
     def look_back(self, streams: Streams) -> None:
         """Let the ordering forget what no member can lack."""
@@ -78,6 +80,6 @@ class Stability:
             mark, arrived = self._looked
             if any(count > taken for count, taken in zip(arrived, streams.taken_by_all, strict=True)):
                 return
-            self._engine.forget(mark)
-        mark = self._engine.mark()
+            self._engine.ordering.forget(mark)
+        mark = self._engine.ordering.mark()
         self._looked = None if mark is None else (mark, streams.held())

@@ -179,10 +179,10 @@ class Watchdog:
         self._looks += 1
         self._look_at_window(now)
         engine = self._member.engine
-        delivered = engine.delivered
+        delivered = engine.showing.delivered
         is_moving, self._delivered = delivered != self._delivered, delivered
         if is_moving:
-            self._reaches.append(Reach(self._looked_at, now, engine.reaches()))
+            self._reaches.append(Reach(self._looked_at, now, engine.showing.reaches()))
             del self._reaches[:-REACHES_KEPT]
         self._looked_at = now
         is_due = self._settings.stall_ns is not None and self._looks % _FULL_LOOKS == 0
@@ -237,7 +237,7 @@ class Watchdog:
             self._hold = None
             return
         found = streams.slowest() if is_shut else None
-        accepted = member.engine.accepted
+        accepted = member.engine.casting.index
         if found is not None and (self._hold is None or self._hold.rank != found[0]):
             self._hold = Hold(found[0], now, streams.acknowledged_by(found[0]), accepted)
         hold = self._hold

@@ -10,10 +10,10 @@ from unisono.core.views.delivered import differing_lanes as differing_lanes
 from unisono.core.views.delivered import first_difference as first_difference
 from unisono.core.views.engine import Phase as Phase
 from unisono.core.views.engine import ViewEngine as ViewEngine
-from unisono.core.views.engine import packet_for as packet_for
 from unisono.core.views.own_casts import Doubt as Doubt
 from unisono.core.views.own_casts import OwnCasts as OwnCasts
 from unisono.core.views.own_casts import Span as Span
+from unisono.core.views.recipients import packet_for as packet_for
 
 __all__ = [
     "DeliveredLanes",

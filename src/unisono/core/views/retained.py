@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from unisono.core.types import Packet, Rank, Slot
 
 
 class Retained:
     """By origin, the packets of its slots, in order, without those that every member has taken in."""
 
-    __slots__ = ("_trimmed", "packets")
+    __slots__ = ("_trimmed", "numbered", "packets")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int = 0, numbered: Iterable[type] = ()) -> None:
+        self.numbered = frozenset(numbered)
+        """The types of packets that occupy a slot."""
         self.packets: list[list[Packet]] = [[] for _ in range(size)]
-        """By origin: the engine appends each numbered packet that it takes in or casts."""
+        """By origin: each numbered packet that the engine has taken in or cast."""
         self._trimmed = [0] * size  # by origin: how many before those are not kept any more
+
+    def add(self, origin: Rank, packets: Sequence[Packet]) -> None:
+        """Keep those of the packets that occupy a slot."""
+        kept, numbered = self.packets[origin], self.numbered
+        for packet in packets:
+            if type(packet) in numbered:
+                kept.append(packet)
 
     def get(self, slot: Slot) -> Packet | None:
         """The packet of a slot, if it was taken in and is still kept."""

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple, TypeAlias
 from unisono.core.config import Config
 from unisono.core.errors import Misuse, PeerFault
 from unisono.core.membership import Installed, Membership, MembershipSettings, Policy
+from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Note, NoteKind
-from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Packet, View, ViewId
+from unisono.core.types import Batch, MemberId, Packet, View, ViewId
 from unisono.core.views import Phase, ViewEngine, packet_for
 from unisono.core.wire import Charter, Codec, ControlCodec, HeldState
 from unisono.core.wire.control import Control
@@ -348,9 +349,9 @@ class ModelMember:
                 sends.append((self._number_of(engine.view.members[rank]), self._parcel(SENDS, packet)))
             if self.scope.safe:
                 sends += self._acknowledge(engine, bool(charters), len(effects.casts))
-                if engine.is_gated and engine.phase is Phase.RUNNING:
-                    engine.release(self.taken[engine.rank], [min(counts) for counts in zip(*self.taken, strict=True)])
-                    released = engine.shown()
+                if engine.showing.gate.waiting and engine.phase is Phase.RUNNING:
+                    taken_by_all = [min(counts) for counts in zip(*self.taken, strict=True)]
+                    released = engine.showing.release(self.taken[engine.rank], taken_by_all)
                     notes, events = notes + released.notes, events + released.events
             effects.reset()  # what the engine holds on to would tell states apart that are alike
             wanted = kept(self.scope.order, self.scope.safe)
