@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 
 from unisono.core.config import Config
 from unisono.core.errors import Contradiction, PeerFault
+from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Note, NoteKind
-from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Packet, Property, Rank, Service, View, ViewId
+from unisono.core.types import Batch, MemberId, Packet, Property, Rank, Service, View, ViewId
 from unisono.core.views import ViewEngine, packet_for
 from unisono.core.views.admission import Admission
 from unisono.sim.oracle import ContractViolation, missing_packets

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
+from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.outbox import EngineEffects, Note, NoteKind
-from unisono.core.types import DEFAULT, Batch, CastOptions, Packet, Rank, Slot, View
+from unisono.core.types import Batch, Packet, Rank, Slot, View
 from unisono.core.views import ViewEngine
 from unisono.sim.explore.case import NAMES, Case, Message
 from unisono.sim.oracle import ContractViolation
