@@ -76,7 +76,6 @@ class CaseMember:
         self.rank = rank
         self.engine = ViewEngine(setup.view.members[rank], setup.orders, setup.config, noting=True)
         self.engine.install(setup.view, order="explored")
-        self.engine.drain(0)
         self.history: list[Act] = []
 
     @property
@@ -92,8 +91,9 @@ class CaseMember:
     def take_turn(self, casts: int, received: Received, quiet: bool) -> EngineEffects:
         """One turn: casts, packets, patience. Returns what leaves."""
         engine = self.engine
-        for payload, options in self.setup.casts[self.rank][self.cast : self.cast + casts]:
-            engine.cast(payload, options)
+        if casts:
+            for payload, options in self.setup.casts[self.rank][self.cast : self.cast + casts]:
+                engine.cast(payload, options)
         for sender, packet in received:
             engine.receive(sender, packet)
         effects = engine.drain((engine.quiet_at or 0) if quiet else 0)
@@ -114,8 +114,7 @@ class CaseMember:
 
     def _see(self, notes: list[Note]) -> None:
         for note in notes:
-            if note.kind is NoteKind.CAST or note.kind is NoteKind.DELIVER:
-                assert note.batch is not None
+            if note.batch is not None and (note.kind is NoteKind.DELIVER or note.kind is NoteKind.CAST):
                 self.history.append(Act(note.kind is NoteKind.DELIVER, note.batch))
 
     def freeze(self) -> tuple[Frozen, ...]:
