@@ -15,7 +15,7 @@ from unisono.core.outbox import EngineEffects
 from unisono.core.types import Packet, Rank, Slot
 from unisono.core.views import Retained, packet_for
 from unisono.sim.explore.case import Stream, Turn
-from unisono.sim.explore.state import Act, CaseMember, Received, Setup, blame, freeze
+from unisono.sim.explore.state import Act, CaseMember, Received, Setup, blame, freeze, freeze_ordering
 
 BITS = 24
 """Bits of the number of a situation: one member has at most 16 million, more than memory has room for."""
@@ -237,9 +237,9 @@ class Side:
         key = (number, taken)
         if key not in self._results:
             local = self.local(number)
-            before = freeze(local.engine.ordering) if taken.quiet else None
+            before = freeze_ordering(local.engine.ordering) if taken.quiet else None
             out = local.take_turn(taken.casts, self._packets(taken), taken.quiet)
-            if taken.quiet and not (out.casts or out.sends) and freeze(local.engine.ordering) == before:
+            if taken.quiet and not (out.casts or out.sends) and freeze_ordering(local.engine.ordering) == before:
                 self._results[key] = None
             else:
                 self._results[key] = (self._number_local(local, number, taken), tuple(self._sends(out)))

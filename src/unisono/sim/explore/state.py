@@ -122,9 +122,8 @@ class CaseMember:
 
         What else the engine holds, as indexes taken in and delivered, or the room in the window, follows from these parts.
         """
-        engine = self.engine
-        retained = [freeze(tuple(packets)) for packets in engine.kept.packets]
-        return (*freeze(engine.ordering), *retained, tuple(self.history), self.cast, self.is_armed)
+        retained = [freeze(tuple(packets)) for packets in self.engine.kept.packets]
+        return (*freeze_ordering(self.engine.ordering), *retained, tuple(self.history), self.cast, self.is_armed)
 
 
 # The flush, in the steps that the explorer remembers one by one.
@@ -160,6 +159,12 @@ def blame(error: Exception) -> str:
 def freeze(thing: object) -> Frozen:
     """A hashable value. Two things have equal ones only if no code can tell them apart, save by the identity of immutables."""
     return _freeze(thing, {})
+
+
+def freeze_ordering(ordering: AnyOrdering) -> tuple[Frozen, ...]:
+    """The same of an ordering, without what serves its notes alone."""
+    kind, *attributes = freeze(ordering)
+    return (kind, *[attribute for attribute in attributes if attribute[0] not in ordering.noted])
 
 
 def _freeze(thing: Any, seen: dict[int, int]) -> Frozen:
