@@ -1,9 +1,9 @@
-"""A group of ordering objects that a test drives by hand, with every channel in the open.
+"""A group of engines that a test drives by hand, with every channel in the open.
 
-Nothing moves unless the test says so: `cast` submits, `carry` takes one packet off one stream and hands it over, `quiet` lets a
-member acknowledge, `settle` carries all that is left. Each of these is one turn of one member. `crash` cuts what a member
-had under way, `flush` is the view change of those who are left. `violations` says what the application was promised and did
-not get, judged by the deliveries alone.
+Each member is the `ViewEngine` that ships, in its first view. Nothing moves unless the test says so: `cast` casts, `carry` takes
+one packet off one stream and hands it over, `quiet` lets a member acknowledge, `settle` carries all that is left. Each of these
+is one turn of one member. `crash` cuts what a member had under way, `flush` is the view change of those who are left.
+`violations` says what the application was promised and did not get, judged by the deliveries alone.
 
 `run` does all this by chance, from a seed. An order decides nothing in it: two orders that send the same packets
 at the same moments live through the same schedule, which `steps` holds.
@@ -11,7 +11,7 @@ at the same moments live through the same schedule, which `steps` holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -19,11 +19,14 @@ from random import Random
 from typing import Any, NamedTuple
 
 from unisono.core.config import Config
-from unisono.core.errors import PeerFault
+from unisono.core.errors import Contradiction, PeerFault
+from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.ordering import AnyOrdering
-from unisono.core.outbox import Note, Outbox
-from unisono.core.types import Batch, MemberId, Packet, Property, Rank, Service, Slot, View, ViewId
-from unisono.core.views.recipients import packet_for
+from unisono.core.outbox import Note, NoteKind
+from unisono.core.types import Batch, MemberId, Packet, Property, Rank, Service, View, ViewId
+from unisono.core.views import ViewEngine, packet_for
+from unisono.core.views.admission import Admission
+from unisono.sim.oracle import ContractViolation, missing_packets
 
 A, B, C, D, E = range(5)
 STEPS_MAX = 5_000  # of one group; an order that never comes to rest fails here instead of running for ever
@@ -63,6 +66,17 @@ class Sent(NamedTuple):
     past: int
 
 
+OF_THE_ORDER = (NoteKind.ORDERED, NoteKind.VOTE, NoteKind.DECIDE)
+"""What an order notes; the other notes are the engine's."""
+
+
+class AdmitsAll(Admission):
+    """For a channel that does not keep order, which no engine has below it: whatever comes is the ordering's matter."""
+
+    def admit(self, sender: Rank, batch: Batch) -> None:
+        pass
+
+
 class Group:
     """See the module's text."""
 
@@ -79,24 +93,23 @@ class Group:
         self.size = size
         self.config = config or Config()
         self.view = make_view(size)
-        self.orderings: list[Any] = [order(self.view, rank, self.config) for rank in range(size)]
         self.in_order = in_order  # False: one origin's casts may overtake each other
-        self.noting = noting
+        self.engines = [self._engine(member, noting) for member in self.view.members]
+        self.orderings: list[Any] = [engine.ordering for engine in self.engines]
         self.notes: list[list[Note]] = [[] for _ in range(size)]
         self.streams: dict[Stream, list[Packet]] = {}
-        self.delivered: list[list[Batch]] = [[] for _ in range(size)]  # by member: as the ordering delivered them
+        self.delivered: list[list[Batch]] = [[] for _ in range(size)]  # by member: what its application was shown
         self.when: dict[tuple[Rank, Rank, int], int] = {}  # (member, origin, index): the step that delivered it
         self.sent: list[Sent] = []
         self.steps: list[tuple[object, ...]] = []
         self.alive = set(range(size))
         self.flushed = False
-        self.fault: str | None = None  # an assertion that failed inside an ordering
+        self.fault: str | None = None  # what an ordering did against its contract
+        self.void: set[int] = set()  # messages whose payloads no survivor held: the placeholder is all that is left
         self.packets = 0  # on the wire: a cast counts once for each receiver
         self.watch: Callable[[Group, Rank], None] | None = None  # called after every turn with whose turn it was
         self._ids: dict[tuple[Rank, int], int] = {}
         self._known = [0] * size  # by member: what it has cast or delivered, as bits
-        self._slots: dict[Slot, Packet] = {}
-        self._held_by: list[set[Slot]] = [set() for _ in range(size)]
 
     # What a test does.
 
@@ -116,9 +129,13 @@ class Group:
         self._ids[rank, first] = len(self.sent)
         self.sent.append(Sent(batch, self._known[rank]))
         self._known[rank] |= 1 << self._ids[rank, first]
-        out = Outbox(self.noting)
-        self.orderings[rank].submit(batch, out)
-        self._end_turn(rank, out)
+        options = DEFAULT
+        if service is not None or to is not None:
+            members = None if to is None else tuple(self.view.members[one] for one in to)
+            options = CastOptions(members, service)
+        for payload in payloads:
+            assert self.engines[rank].cast(payload, options) is not None, "the window is full"
+        self._end_turn(rank)
         return batch
 
     def carry(self, sender: Rank, receiver: Rank, is_cast: bool = True, at: int = 0) -> Packet:
@@ -128,11 +145,8 @@ class Group:
         if not self.streams[stream]:
             del self.streams[stream]
         self.steps.append(("carry", stream, at))
-        if type(packet) in self.order.numbered:
-            self._held_by[receiver].add((sender, packet.number))  # type: ignore[attr-defined]
-        out = Outbox(self.noting)
-        self.orderings[receiver].receive(sender, packet, out)
-        self._end_turn(receiver, out)
+        self.engines[receiver].receive(sender, packet)
+        self._end_turn(receiver)
         return packet
 
     def carry_all(self, sender: Rank, receivers: Iterable[Rank] | None = None, is_cast: bool = True) -> None:
@@ -142,11 +156,9 @@ class Group:
                 self.carry(sender, receiver, is_cast)
 
     def quiet(self, rank: Rank) -> None:
-        """The acknowledgement delay of one member is over."""
+        """The acknowledgement delay of one member is over, if it owes an acknowledgement."""
         self.steps.append(("quiet", rank))
-        out = Outbox(self.noting)
-        self.orderings[rank].quiet(out)
-        self._end_turn(rank, out)
+        self._end_turn(rank, self.engines[rank].quiet_at or 0)
 
     def settle(self, random: Random | None = None) -> None:
         """Carry what is under way and let everyone acknowledge, until nothing moves any more."""
@@ -171,20 +183,21 @@ class Group:
 
     def flush(self, reports: Mapping[Rank, Any] | None = None) -> Any:
         """The view change of those alive: everyone's report, the merge, and the agreed remainder at everyone. Returns the cut."""
+        survivors = sorted(self.alive)
         if reports is None:
-            reports = {rank: self.orderings[rank].report() for rank in sorted(self.alive)}
+            reports = {rank: self.engines[rank].block() for rank in survivors}
         self.flushed = True
         self.streams.clear()
-        for rank in reports:
-            for packet in self.orderings[rank].unsent():
-                self._slots[rank, packet.number] = packet
-                self._held_by[rank].add((rank, packet.number))
         cut = self.order.merge(self.view, self.config, reports)
-        for rank in sorted(self.alive):
-            missing = self._missing(rank, cut.wanted, reports)
-            out = Outbox(self.noting)
-            self.orderings[rank].close(cut, missing, out)
-            self._end_turn(rank, out, closing=True)
+        holders = [self.engines[rank].kept for rank in survivors]
+        together = [self.view.members[rank] for rank in survivors]
+        for rank in survivors:
+            missing = missing_packets(self.view, rank, reports[rank], cut, holders)
+            lacked = [batch for packet in missing.values() if (batch := getattr(packet, "batch", None)) is not None]
+            self.void |= {self._id(batch) for batch in lacked if addressed(batch, rank) and batch.payloads is None}
+            self.engines[rank].close(cut, missing)
+            self.engines[rank].depart(together, True)
+            self._end_turn(rank)
         return cut
 
     # What a test asks.
@@ -212,24 +225,29 @@ class Group:
 
     # Inside.
 
-    def _end_turn(self, rank: Rank, out: Outbox, closing: bool = False) -> None:
+    def _engine(self, member: MemberId, noting: bool) -> ViewEngine:
+        engine = ViewEngine(member, {"order": self.order}, self.config, noting)
+        engine.install(self.view, order="order")
+        if not self.in_order:
+            engine.admission = AdmitsAll()
+        engine.drain(0)
+        return engine
+
+    def _end_turn(self, rank: Rank, now: int = 0) -> None:
         assert len(self.steps) < STEPS_MAX, "the group never comes to rest"
-        if not closing:
-            self.orderings[rank].end_turn(out)
-        for batch in out.deliver:
-            self.delivered[rank].append(batch)
-            self.when[rank, batch.origin, batch.first] = len(self.steps)
-            if shown(batch, rank):
+        effects = self.engines[rank].drain(now)
+        for fault in effects.faults:
+            raise (PeerFault if fault.is_certain else Contradiction)(fault.reason)
+        for batch in effects.events:
+            if isinstance(batch, Batch):
+                self.delivered[rank].append(batch)
+                self.when[rank, batch.origin, batch.first] = len(self.steps)
                 self._known[rank] |= 1 << self._id(batch) | self.sent[self._id(batch)].past
-        self.notes[rank] += out.notes
-        for packet in out.to_all:
-            if type(packet) in self.order.numbered:
-                slot = (rank, packet.number)  # type: ignore[attr-defined]
-                self._slots[slot] = packet
-                self._held_by[rank].add(slot)
+        self.notes[rank] += [note for note in effects.notes if note.kind in OF_THE_ORDER]
+        for packet in effects.casts:
             for other in sorted(self.alive - {rank}):
                 self._send(Stream(rank, other), packet_for(packet, other))
-        for other, packet in out.to_one:
+        for other, packet in effects.sends:
             if other in self.alive:
                 self._send(Stream(rank, other, False), packet)
         if self.watch is not None:
@@ -243,16 +261,6 @@ class Group:
         del self.streams[stream][left:]
         if not self.streams[stream]:
             del self.streams[stream]
-
-    def _missing(self, rank: Rank, wanted: Sequence[int], reports: Mapping[Rank, Any]) -> dict[Slot, Packet]:
-        """Each slot of the cut that one member did not report, from a survivor that holds it."""
-        missing = {}
-        for origin, last in enumerate(wanted):
-            for number in range(reports[rank].held[origin] + 1, last + 1):
-                slot = (origin, number)
-                assert any(slot in self._held_by[holder] for holder in reports), "a cut asks for what nobody holds"
-                missing[slot] = packet_for(self._slots[slot], rank)
-        return missing
 
     def _id(self, batch: Batch) -> int:
         return self._ids[batch.origin, batch.first]
@@ -270,7 +278,7 @@ class Group:
         for message in order:
             later = self.sent[message]
             for other, earlier in enumerate(self.sent):
-                if not later.past >> other & 1 or not addressed(earlier.batch, rank):
+                if not later.past >> other & 1 or not addressed(earlier.batch, rank) or other in self.void:
                     continue
                 if place.get(other, len(order)) < place[message] or earlier.batch.service > later.batch.service:
                     continue  # a causal message need not wait for a total one of its past
@@ -358,7 +366,7 @@ def run(
     group.watch = watch
     try:
         _Driver(group, random, weather).drive()
-    except (AssertionError, PeerFault) as error:
+    except (AssertionError, ContractViolation, PeerFault) as error:
         group.fault = str(error) or "assertion"
     return group
 
@@ -428,7 +436,7 @@ class _Driver:
         reports = {}
         able = set(self.group.alive)
         for rank in self.random.sample(sorted(able), len(able)):
-            reports[rank] = self.group.orderings[rank].report()
+            reports[rank] = self.group.engines[rank].block()
             able.discard(rank)
             for _ in range(self.random.randint(0, 4) if able else 0):
                 self.step(able)

@@ -180,9 +180,9 @@ def possible_steps(run: Run) -> Iterator[Turn]:
     for local in run.locals:
         if local.cast < len(run.setup.case.messages[local.rank]):
             yield Turn(local.rank, 1)
-        if local.armed and run.setup.acknowledges:
+        if local.is_armed:
             out = deepcopy(local).take_turn(0, (), quiet=True)
-            if out.to_all:
+            if out.casts:
                 yield Turn(local.rank, quiet=True)
     for (sender, receiver, stream), packets in run.streams.items():
         if packets:

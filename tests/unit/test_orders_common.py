@@ -18,6 +18,7 @@ from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import NoteKind, Outbox
 from unisono.core.types import Batch, Property, Service
 from unisono.orders.registry import DEFAULT_ORDER, LAYOUTS, ORDERS, find_order
+from unisono.sim.explore.state import freeze_ordering
 from unisono.trace.promises import promises
 
 Order = type[AnyOrdering]
@@ -75,6 +76,7 @@ def test_recording_changes_nothing(order: Order) -> None:
             assert silent.steps == noting.steps
             assert silent.delivered == noting.delivered
             assert silent.notes == [[] for _ in range(silent.size)]
+            assert list(map(freeze_ordering, silent.orderings)) == list(map(freeze_ordering, noting.orderings))
 
 
 @every_order

@@ -65,6 +65,8 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     """How its packets, its report and its cut look on the wire."""
     acknowledges: ClassVar[bool] = False
     """Whether `quiet` can ever owe anything. Members of other orders arm no timer."""
+    noted: ClassVar[frozenset[str]] = frozenset()
+    """Attributes that serve notes alone: members that differ only in them behave alike, but for what they note."""
     collect: ClassVar[str] = "star"
     """How reports travel at a view change unless a member is told otherwise: by star or by ring."""
     unsent_bytes: int = 0

@@ -98,6 +98,7 @@ class Agreed(Ordering[VectorReport, AgreedCut]):
     service = Service.TOTAL
     services = frozenset({Service.TOTAL, Service.CAUSAL})
     numbered = (Data, Ack)
+    noted = frozenset({"_breadths"})
     wire = (Layout(0x1A, Data, (SLOT, VECTOR, BATCH)), Layout(0x1B, Ack, (SLOT, VECTOR)))
     report_wire = VECTOR_REPORT_WIRE
     cut_wire = Layout(0x34, AgreedCut, (VECTOR, ALL(RANK)))

@@ -75,6 +75,7 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
     service = Service.TOTAL
     services = frozenset({Service.TOTAL})
     numbered = (Data,)
+    noted = frozenset({"_early"})
     wire = (Layout(0x12, Data, (SLOT, U64, BATCH)), Layout(0x13, Order, (U64, RANKS)))
     report_wire = Layout(0x22, SequencerReport, (VECTOR, ALL(RANK), U64, ALL(ROW(RANK, SLOT, U64)), U64, VECTOR))
     cut_wire = Layout(0x32, SequencerCut, (VECTOR, SLOTS, U64))

@@ -7,15 +7,19 @@ next view. A member that crashes between the two steps is simply no survivor. No
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from unisono.core.ordering import Cut, Report
 from unisono.core.types import Packet, Rank, Slot, View, ViewId
-from unisono.core.views import ViewEngine, packet_for
+from unisono.core.views import Retained, packet_for
 
 if TYPE_CHECKING:
     from unisono.sim.world import World
+
+
+class ContractViolation(Exception):
+    """An ordering broke its contract. The text says how, in one sentence."""
 
 
 class ViewChange:
@@ -49,8 +53,8 @@ class ViewChange:
         reports = {rank: self._reports[rank] for rank in survivors}
         self._reports = {}
         cut = world.order.merge(old, world.config, reports)
-        members = {rank: host.member for rank, host in survivors.items()}
-        gaps = {rank: missing_of(rank, reports[rank], cut, members) for rank in survivors}
+        holders = [host.member.kept for host in survivors.values()]
+        gaps = {rank: missing_packets(old, rank, reports[rank], cut, holders) for rank in survivors}
         new = View(
             ViewId(old.id.number + 1, old.members[min(survivors)]), tuple(old.members[rank] for rank in survivors)
         )
@@ -72,8 +76,10 @@ class ViewChange:
         return True
 
 
-def missing_of(rank: Rank, report: Report, cut: Cut, members: Mapping[Rank, ViewEngine]) -> dict[Slot, Packet]:
-    """What one survivor lacks of the cut, fetched from the others.
+def missing_packets(
+    view: View, rank: Rank, report: Report, cut: Cut, holders: Sequence[Retained]
+) -> dict[Slot, Packet]:
+    """What one survivor lacks of the cut, from what the survivors hold.
 
     Payloads go to addressees only. A payload that no survivor holds is void: everyone gets the placeholder that is left of it.
     """
@@ -81,7 +87,11 @@ def missing_of(rank: Rank, report: Report, cut: Cut, members: Mapping[Rank, View
     for origin, last in enumerate(cut.wanted):
         for number in range(report.held[origin] + 1, last + 1):
             slot = (origin, number)
-            copies = [packet for member in members.values() if (packet := member.retained(slot)) is not None]
+            copies = [packet for holder in holders if (packet := holder.get(slot)) is not None]
+            if not copies:
+                raise ContractViolation(
+                    f"the cut wants packet {number} of {view.members[origin]}, which no survivor holds."
+                )
             whole = [packet for packet in copies if _has_payload(packet)]
             result[slot] = packet_for((whole or copies)[0], rank)
     return result

@@ -14,6 +14,7 @@ from unisono.core.views.own_casts import Doubt as Doubt
 from unisono.core.views.own_casts import OwnCasts as OwnCasts
 from unisono.core.views.own_casts import Span as Span
 from unisono.core.views.recipients import packet_for as packet_for
+from unisono.core.views.retained import Retained as Retained
 
 __all__ = [
     "DeliveredLanes",
@@ -24,6 +25,7 @@ __all__ = [
     "Phase",
     "Place",
     "Prefix",
+    "Retained",
     "Span",
     "TOTAL_LANE",
     "ViewEngine",

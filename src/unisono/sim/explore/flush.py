@@ -8,7 +8,8 @@ from unisono.core.errors import Misuse
 from unisono.core.types import Property, Rank
 from unisono.sim.explore.judge import Judge
 from unisono.sim.explore.side import Side
-from unisono.sim.explore.state import Setup, blame, merge, missing
+from unisono.sim.explore.state import Setup, blame, merge
+from unisono.sim.oracle import missing_packets
 
 
 class Flushes:
@@ -64,11 +65,11 @@ class Flushes:
         if number is None:
             merged = merge(self._setup, {rank: reported.report for rank, reported in reports.items()})
             number = self._cuts[numbers] = self._shared.cut(merged)
-        cut = self._shared.cuts.values[number]
-        holders = [reported.retained for reported in reports.values()]
+        view, cut = self._setup.view, self._shared.cuts.values[number]
+        holders = [reported.kept for reported in reports.values()]
         histories = [self._history(side, local) for side, local in zip(self._sides, locals_, strict=True)]
         for side in self._survivors:
-            lacks = missing(side.rank, reports[side.rank].report, cut, holders)
+            lacks = missing_packets(view, side.rank, reports[side.rank].report, cut, holders)
             histories[side.rank] = side.close(locals_[side.rank], number, lacks)
         return tuple(histories)
 

@@ -25,7 +25,8 @@ from unisono.sim.explore.case import (
     write_step,
 )
 from unisono.sim.explore.judge import Judge, clash, sequence_of
-from unisono.sim.explore.state import CaseMember, Setup, blame, merge, missing
+from unisono.sim.explore.state import CaseMember, Setup, blame, merge
+from unisono.sim.oracle import missing_packets
 
 
 class Run:
@@ -87,8 +88,8 @@ class Run:
         out = self.locals[me].take_turn(turn.casts, received, turn.quiet)
         for receiver in self.setup.ranks:
             if receiver != me:
-                self.streams[me, receiver, Stream.CAST].extend(packet_for(packet, receiver) for packet in out.to_all)
-        for receiver, packet in out.to_one:
+                self.streams[me, receiver, Stream.CAST].extend(packet_for(packet, receiver) for packet in out.casts)
+        for receiver, packet in out.sends:
             self.streams[me, receiver, Stream.UNICAST].append(packet)
         if Property.TOTAL in self.setup.order.guarantees:
             mine = sequence_of(self.locals[me].history)
@@ -97,17 +98,18 @@ class Run:
 
     def _flush(self, crashed: tuple[Rank, ...]) -> str | None:
         survivors = [local for local in self.locals if local.rank not in crashed]
-        reports = {local.rank: local.ordering.report() for local in survivors}
+        reports = {local.rank: local.report() for local in survivors}
         cut = merge(self.setup, reports)
-        holders = [local.holdings() for local in survivors]
-        lacks = [missing(local.rank, reports[local.rank], cut, holders) for local in survivors]
+        holders = [local.engine.kept for local in survivors]
+        view = self.setup.view
+        lacks = [missing_packets(view, local.rank, reports[local.rank], cut, holders) for local in survivors]
         for local, lacking in zip(survivors, lacks, strict=True):
             local.close(cut, lacking)
         return self.judge.flush([local.history for local in self.locals], crashed)
 
     def _end(self) -> str | None:
         casting = [local.rank for local in self.locals if local.cast < len(self.setup.case.messages[local.rank])]
-        waiting = [local.rank for local in self.locals if local.armed and self._would_acknowledge(local)]
+        waiting = [local.rank for local in self.locals if local.is_armed and self._would_acknowledge(local)]
         for (_, receiver, _), packets in self.streams.items():
             waiting += [receiver] * bool(packets)
         if casting or waiting:
@@ -115,8 +117,8 @@ class Run:
         return self.judge.end([local.history for local in self.locals])
 
     def _would_acknowledge(self, local: CaseMember) -> bool:
-        out = local.take_turn(0, (), quiet=True) if self.setup.acknowledges else None
-        return out is not None and bool(out.to_all or out.to_one)
+        out = local.take_turn(0, (), quiet=True)
+        return bool(out.casts or out.sends)
 
 
 def tell(case: Case, order: type[AnyOrdering], steps: Sequence[Step]) -> Counterexample:

@@ -1,4 +1,4 @@
-"""Exhaustive search: every interleaving of a small case, on the orderings of production.
+"""Exhaustive search: every interleaving of a small case, on the engines that ship.
 
 **What a step is.** A member takes one turn (`Case.turn_inputs_max` inputs at most): it casts its next message, or receives the
 head of one of the streams to it, or its patience ends and it acknowledges. Each pair of members has a cast and a unicast stream;

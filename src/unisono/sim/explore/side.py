@@ -11,11 +11,11 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from unisono.core.errors import Misuse
 from unisono.core.ordering import Cut, Report
-from unisono.core.outbox import Outbox
+from unisono.core.outbox import EngineEffects
 from unisono.core.types import Packet, Rank, Slot
-from unisono.core.views import packet_for
+from unisono.core.views import Retained, packet_for
 from unisono.sim.explore.case import Stream, Turn
-from unisono.sim.explore.state import Act, CaseMember, Received, Setup, blame, freeze
+from unisono.sim.explore.state import Act, CaseMember, Received, Setup, blame, freeze, freeze_ordering
 
 BITS = 24
 """Bits of the number of a situation: one member has at most 16 million, more than memory has room for."""
@@ -106,15 +106,15 @@ class LocalState(NamedTuple):
     history: int
     until_cast: int  # the history up to the last cast: what decides which messages follow which
     cast: int  # messages cast so far
-    armed: bool
+    is_armed: bool
 
 
 class Reported(NamedTuple):
-    """A member's report at a flush: its number among the different ones, itself, and the packets that the member retains."""
+    """A member's report at a flush: its number among the different ones, itself, and the packets that the member keeps."""
 
     number: int
     report: Report
-    retained: list[list[Packet]]
+    kept: Retained
 
 
 class Side:
@@ -158,8 +158,8 @@ class Side:
         reported = self._reports.get(number)
         if reported is None:
             local = self.local(number)
-            report = local.ordering.report()
-            reported = Reported(self._contents.number(freeze(report), None), report, local.holdings())
+            report = local.report()
+            reported = Reported(self._contents.number(freeze(report), None), report, local.engine.kept)
             self._reports[number] = reported
         return reported
 
@@ -169,6 +169,7 @@ class Side:
         history = self._closed.get(key)
         if history is None:
             local = self.local(number)
+            local.report()
             local.close(self.shared.cuts.values[cut], lacks)
             history = self._closed[key] = self.shared.history(tuple(local.history))
         return history
@@ -213,7 +214,7 @@ class Side:
             for heads, received, rest in self._heads(streams, most - casts):
                 if casts or heads:
                     yield Turn(self.rank, casts, heads), Input(casts, received, False), rest
-        if state.armed and self.setup.acknowledges:
+        if state.is_armed:
             yield Turn(self.rank, quiet=True), Input(0, (), True), streams
 
     def _heads(
@@ -236,9 +237,9 @@ class Side:
         key = (number, taken)
         if key not in self._results:
             local = self.local(number)
-            before = freeze(local.ordering) if taken.quiet else None
+            before = freeze_ordering(local.engine.ordering) if taken.quiet else None
             out = local.take_turn(taken.casts, self._packets(taken), taken.quiet)
-            if taken.quiet and not (out.to_all or out.to_one) and freeze(local.ordering) == before:
+            if taken.quiet and not (out.casts or out.sends) and freeze_ordering(local.engine.ordering) == before:
                 self._results[key] = None
             else:
                 self._results[key] = (self._number_local(local, number, taken), tuple(self._sends(out)))
@@ -248,12 +249,12 @@ class Side:
         packets = self.shared.packets.values
         return tuple((sender, packets[packet]) for sender, packet in taken.received)
 
-    def _sends(self, out: Outbox) -> Iterator[tuple[Rank, int]]:
+    def _sends(self, out: EngineEffects) -> Iterator[tuple[Rank, int]]:
         for receiver in self.setup.ranks:
             if receiver == self.rank:
                 continue
-            casts = tuple(self.shared.packet(packet_for(packet, receiver)) for packet in out.to_all)
-            unicasts = tuple(self.shared.packet(packet) for addressee, packet in out.to_one if addressee == receiver)
+            casts = tuple(self.shared.packet(packet_for(packet, receiver)) for packet in out.casts)
+            unicasts = tuple(self.shared.packet(packet) for addressee, packet in out.sends if addressee == receiver)
             if casts or unicasts:
                 letter = Letter(self.rank, casts, unicasts)
                 yield receiver, self.shared.letters.number(letter, letter)
@@ -264,7 +265,7 @@ class Side:
         numbers = self.shared.history(history), self.shared.history(history[:last])
         parts = self._parts
         key = tuple([parts.setdefault(part, len(parts)) for part in local.freeze()])
-        return self.locals.number(key, LocalState(before, taken, *numbers, local.cast, local.armed))
+        return self.locals.number(key, LocalState(before, taken, *numbers, local.cast, local.is_armed))
 
     def _number_situation(self, local: int, streams: Streams) -> int:
         key = (local, streams)

@@ -1,36 +1,33 @@
 """One member as the explorer drives it, and its state as a value.
 
-`CaseMember` drives the ordering that ships through the turns of `core.member`, and keeps beside it what a member keeps for
-a view change. `freeze` turns whatever an ordering holds into a value that can be compared and hashed. Two members with equal
-values behave alike for ever, so the explorer needs to follow only one of them. Hence the rule here: to tell apart too much is
-merely slow, to take two different states for one would overlook bugs. So nothing is known about any protocol, and nothing is
-sorted: a dict is its items in their order, a heap is the list that it lies in, and a mutable object that is reached
-in two ways is seen to be one. (Sorting dicts and heaps would more than halve the states of three concurrent ABCAST messages.)
+`CaseMember` drives the `ViewEngine` that ships. `freeze` turns whatever an ordering holds into a value that can be compared and
+hashed. Two members with equal values behave alike for ever, so the explorer needs to follow only one of them. Hence the rule here:
+to tell apart too much is merely slow, to take two different states for one would overlook bugs. So nothing is known about any
+protocol, and nothing is sorted: a dict is its items in their order, a heap is the list that it lies in, and a mutable object that
+is reached in two ways is seen to be one. (Sorting dicts and heaps would more than halve the states of three concurrent ABCAST
+messages.)
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import Enum
-from itertools import groupby
 from traceback import extract_tb
 from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
+from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.ordering import AnyOrdering, Cut, Report
-from unisono.core.outbox import Outbox
+from unisono.core.outbox import EngineEffects, Note, NoteKind
 from unisono.core.types import Batch, Packet, Rank, Slot, View
-from unisono.core.views import packet_for
-from unisono.sim.explore.case import NAMES, Case
+from unisono.core.views import ViewEngine
+from unisono.sim.explore.case import NAMES, Case, Message
+from unisono.sim.oracle import ContractViolation
 
 Frozen: TypeAlias = Any
 Received: TypeAlias = tuple[tuple[Rank, Packet], ...]
-
-
-class ContractViolation(Exception):
-    """An ordering broke its contract. The text says how, in one sentence."""
 
 
 class Act(NamedTuple):
@@ -49,97 +46,84 @@ class Setup:
     """A case with an order: what all members of it share."""
 
     def __init__(self, case: Case, order: type[AnyOrdering]) -> None:
-        for message in (message for own in case.messages for message in own):
-            if message.service is not None and message.service not in order.services:
-                offered = ", ".join(sorted(service.name.lower() for service in order.services))
-                raise Misuse(f"this order does not carry {message.service.name.lower()} messages: choose {offered}.")
         self.case = case
         self.order = order
+        self.orders = {"explored": order}
         self.view: View = case.view
         self.config: Config = case.config
         self.ranks = range(case.members)
-        self.numbered = frozenset(order.numbered)
         self.acknowledges = order.acknowledges and case.config.ack_delay_ns is not None
-        self._batches: dict[tuple[Rank, int, int], tuple[Batch, ...]] = {}
+        self.casts = [
+            [(f"{NAMES[rank]}{index}".encode(), self._options(message)) for index, message in enumerate(own)]
+            for rank, own in enumerate(case.messages)
+        ]
+        """By member: what it casts, and how."""
 
-    def batches(self, rank: Rank, first: int, count: int) -> tuple[Batch, ...]:
-        """The batches for `count` messages of one turn: a batch closes where options change. Each is made once, and shared."""
-        key = (rank, first, count)
-        if key not in self._batches:
-            made = []
-            messages = self.case.messages[rank][first : first + count]
-            for options, group in groupby(messages):
-                payloads = [f"{NAMES[rank]}{first + i}".encode() for i in range(len(list(group)))]
-                service = self.order.service if options.service is None else options.service
-                made.append(Batch(rank, first, payloads, service, options.to))
-                first += len(payloads)
-            self._batches[key] = tuple(made)
-        return self._batches[key]
+    def _options(self, message: Message) -> CastOptions:
+        if message == Message():
+            return DEFAULT
+        to = None if message.to is None else tuple(self.view.members[rank] for rank in message.to)
+        return CastOptions(to, message.service)
 
 
 class CaseMember:
-    """One member of a case: its ordering, what it retains for a view change, and what the application saw of it."""
+    """One member of a case: its engine, and the history of what its application did and saw."""
 
-    __slots__ = ("armed", "cast", "history", "ordering", "rank", "retained", "setup")
+    __slots__ = ("engine", "history", "rank", "setup")
 
     def __init__(self, setup: Setup, rank: Rank) -> None:
         self.setup = setup
         self.rank = rank
-        self.ordering = setup.order(setup.view, rank, setup.config)
-        self.retained: list[list[Packet]] = [[] for _ in setup.ranks]  # by origin: its numbered packets, in order
+        self.engine = ViewEngine(setup.view.members[rank], setup.orders, setup.config, noting=True)
+        self.engine.install(setup.view, order="explored")
         self.history: list[Act] = []
-        self.cast = 0  # messages cast so far
-        self.armed = False  # something was received since the last own cast: patience can end
 
-    def take_turn(self, casts: int, received: Received, quiet: bool) -> Outbox:
-        """One turn as `ViewEngine.drain` takes it: casts, packets, patience, and the end of the turn. Returns what leaves."""
-        out, ordering, numbered = Outbox(), self.ordering, self.setup.numbered
+    @property
+    def cast(self) -> int:
+        """Messages cast so far."""
+        return self.engine.casting.index
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether something was received since the last own cast, so that patience can end."""
+        return self.engine.quiet_at is not None
+
+    def take_turn(self, casts: int, received: Received, quiet: bool) -> EngineEffects:
+        """One turn: casts, packets, patience. Returns what leaves."""
+        engine = self.engine
         if casts:
-            for batch in self.setup.batches(self.rank, self.cast, casts):
-                self.history.append(Act(False, batch))
-                ordering.submit(batch, out)
-                self._see(out)
-            self.cast += casts
-            self.armed = False
+            for payload, options in self.setup.casts[self.rank][self.cast : self.cast + casts]:
+                engine.cast(payload, options)
         for sender, packet in received:
-            if type(packet) in numbered:
-                self.retained[sender].append(packet)
-            ordering.receive(sender, packet, out)
-            self._see(out)
-            self.armed = True
-        if quiet:
-            self.armed = False
-            ordering.quiet(out)
-            self._see(out)
-        ordering.end_turn(out)
-        self._see(out)
-        self.retained[self.rank].extend(packet for packet in out.to_all if type(packet) in numbered)
-        return out
+            engine.receive(sender, packet)
+        effects = engine.drain((engine.quiet_at or 0) if quiet else 0)
+        for fault in effects.faults:  # all are correct here, so the order is not
+            raise ContractViolation(f"{NAMES[self.rank]} refuses a packet of {NAMES[fault.sender]}: {fault.reason}.")
+        self._see(effects.notes)
+        return effects
 
-    def holdings(self) -> list[list[Packet]]:
-        """By origin: what this member can hand to others in a view change, its own packets that were never cast included."""
-        held = [list(packets) for packets in self.retained]
-        held[self.rank].extend(self.ordering.unsent())
-        return held
+    def report(self) -> Report:
+        """Take no more turns, and say what is known of the view."""
+        return self.engine.block()
 
     def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
         """Deliver the agreed remainder of the view."""
-        out = Outbox()
-        self.ordering.close(cut, missing, out)
-        self._see(out)
-        assert not out.to_all, "a view that is closed casts nothing"
-        assert not out.to_one
+        self.engine.close(cut, missing)
+        self.engine.depart(self.setup.view.members, True)
+        self._see(self.engine.drain(0).notes)
 
-    def _see(self, out: Outbox) -> None:
-        for batch in out.deliver:
-            mine = batch.to is None or self.rank in batch.to
-            self.history.append(Act(True, batch if mine else batch.placeholder()))
-        out.deliver.clear()
+    def _see(self, notes: list[Note]) -> None:
+        for note in notes:
+            if note.batch is not None and (note.kind is NoteKind.DELIVER or note.kind is NoteKind.CAST):
+                self.history.append(Act(note.kind is NoteKind.DELIVER, note.batch))
 
     def freeze(self) -> tuple[Frozen, ...]:
-        """The whole state as a value, in parts of which most recur in many states."""
-        retained = [freeze(tuple(packets)) for packets in self.retained]
-        return (*freeze(self.ordering), *retained, tuple(self.history), self.cast, self.armed)
+        """The whole state as a value, in parts of which most recur in many states.
+
+        What else the engine holds, as indexes taken in and delivered, or the room in the window, follows from these parts.
+        """
+        retained = [freeze(tuple(packets)) for packets in self.engine.kept.packets]
+        return (*freeze_ordering(self.engine.ordering), *retained, tuple(self.history), self.cast, self.is_armed)
 
 
 # The flush, in the steps that the explorer remembers one by one.
@@ -160,24 +144,6 @@ def merge(setup: Setup, reports: Mapping[Rank, Report]) -> Cut:
     return cut
 
 
-def missing(rank: Rank, report: Report, cut: Cut, holders: Sequence[Sequence[Sequence[Packet]]]) -> dict[Slot, Packet]:
-    """What one survivor lacks of the cut, as any survivor retained it; a payload only for an addressee."""
-    result: dict[Slot, Packet] = {}
-    for origin, last in enumerate(cut.wanted):
-        for number in range(report.held[origin] + 1, last + 1):
-            copies = [held[origin][number - 1] for held in holders if number <= len(held[origin])]
-            if not copies:
-                raise ContractViolation(f"the cut wants packet {number} of {NAMES[origin]}, which no survivor holds.")
-            whole = [packet for packet in copies if _has_payload(packet)]
-            result[origin, number] = packet_for((whole or copies)[0], rank)
-    return result
-
-
-def _has_payload(packet: Packet) -> bool:
-    batch: Batch | None = getattr(packet, "batch", None)
-    return batch is None or batch.payloads is not None
-
-
 def blame(error: Exception) -> str:
     """An exception inside an ordering as a sentence: what, and where it was raised."""
     if isinstance(error, ContractViolation):
@@ -196,6 +162,12 @@ def freeze(thing: object) -> Frozen:
     Two objects get equal values only if no code can tell them apart, except by `is` on immutable ones.
     """
     return _freeze(thing, {})
+
+
+def freeze_ordering(ordering: AnyOrdering) -> tuple[Frozen, ...]:
+    """The same of an ordering, without what serves its notes alone."""
+    kind, *attributes = freeze(ordering)
+    return (kind, *[attribute for attribute in attributes if attribute[0] not in ordering.noted])
 
 
 def _freeze(thing: Any, seen: dict[int, int]) -> Frozen:
