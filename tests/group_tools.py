@@ -10,8 +10,9 @@ from unisono.core.member.member import Member, Settings
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.tickets import PAIR
+from unisono.core.options import CastOptions
 from unisono.core.streams.settings import StreamSettings
-from unisono.core.types import CastOptions, MemberId, Packet, Rank
+from unisono.core.types import MemberId, Packet, Rank
 from unisono.core.wire.control import CUT, Chunk, Control, ControlCodec
 from unisono.core.wire.envelope import BODY, HEAD, NAK, ROW, SEND
 from unisono.core.wire.frame import HEAD_BYTES, ControlFrame, Frames

@@ -13,7 +13,8 @@ from typing import Any
 from unisono.core.config import Config
 from unisono.core.departure import Cause
 from unisono.core.member.member import Member, Settings
-from unisono.core.types import Batch, CastOptions, MemberId, Packet, Property, Service
+from unisono.core.options import CastOptions
+from unisono.core.types import Batch, MemberId, Packet, Property, Service
 from unisono.core.wire.codec import Codec
 from unisono.core.wire.control import ControlCodec
 from unisono.orders import abcast, rmp, tomp

@@ -17,8 +17,9 @@ from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.membership.context import Installed, Left, Refused
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.settings import MembershipSettings
+from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
-from unisono.core.types import CastOptions, MemberId, Packet, View, ViewId
+from unisono.core.types import MemberId, Packet, View, ViewId
 from unisono.core.views import ViewEngine, packet_for
 from unisono.core.wire.control import Charter, Control, ControlCodec
 from unisono.orders.registry import ORDERS

@@ -10,7 +10,8 @@ from tests.membership_harness import World
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.settings import MembershipSettings, Policy
-from unisono.core.types import CastOptions, MemberId
+from unisono.core.options import CastOptions
+from unisono.core.types import MemberId
 from unisono.core.wire.control import Chunk, Confirm, Control, Fetch, Hello, Install, Propose
 from unisono.trace.checks import Verdict
 

@@ -15,7 +15,9 @@ from unisono.core.errors import ConfigError, Misuse, NotPrimary, PeerFault, Shed
 from unisono.core.events import Diverged, Replaced, Resumed, Stalled
 from unisono.core.member import Check, Settings
 from unisono.core.membership import Evicted, Refused
-from unisono.core.types import CastOptions, Key, MemberId, Service, Transition, ViewId
+from unisono.core.options import CastOptions
+from unisono.core.transition import Transition
+from unisono.core.types import Key, MemberId, Service, ViewId
 
 if TYPE_CHECKING:
     from unisono import sim, sync

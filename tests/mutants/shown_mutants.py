@@ -22,7 +22,8 @@ from typing import Any
 from unisono.core.events import Entered
 from unisono.core.member.stability import Stability
 from unisono.core.streams.streams import Streams
-from unisono.core.types import Batch, MemberId, Transition, View
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, MemberId, View
 from unisono.core.views.engine import ViewEngine
 from unisono.core.wire.control import Charter
 from unisono.sim.group_world import Process

@@ -18,7 +18,7 @@ KEY = make_key()
 
 def lie_of_the_sequencer(siege: Besieged, victim: int) -> bytes:
     """In the name of rank 0: positions from 999 on, of which nobody has heard."""
-    packet = Codec(sequencer.WIRE, Config()).encode(sequencer.Order(999, (0,)))
+    packet = Codec(sequencer.Sequencer.wire, Config()).encode(sequencer.Order(999, (0,)))
     streams = siege.groups[victim].running.member.streams
     assert streams is not None
     seq = streams.bodies_of(0)

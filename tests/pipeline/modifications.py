@@ -25,7 +25,8 @@ import pyarrow
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from unisono.core.types import CastOptions, MemberId
+from unisono.core.options import CastOptions
+from unisono.core.types import MemberId
 from unisono.orders.registry import ORDERS
 from unisono.pipeline import columns
 from unisono.sim.group_world import GroupWorld

@@ -22,9 +22,11 @@ from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import Misuse
 from unisono.core.member.explain import REACHES_KEPT
 from unisono.core.member.member import Member
-from unisono.core.ordering import AnyOrdering, weigh
-from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId
+from unisono.core.options import DEFAULT, CastOptions
+from unisono.core.ordering import AnyOrdering
+from unisono.core.types import Batch, MemberId
 from unisono.core.views import casting as casting_module
+from unisono.core.weight import weigh
 from unisono.orders.registry import ORDERS
 from unisono.orders.rmp import Rmp
 from unisono.sim.group_world import ALSO_OWED, QUICK, GroupWorld, Process

@@ -15,9 +15,10 @@ from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import PeerFault
 from unisono.core.events import Entered
 from unisono.core.member import member as member_module
+from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import EngineEffects
-from unisono.core.types import Batch, CastOptions, Packet, Rank, Service, View
+from unisono.core.types import Batch, Packet, Rank, Service, View
 from unisono.core.views.engine import Phase, ViewEngine
 from unisono.core.wire.control import Notice
 from unisono.orders.fifo import Fifo

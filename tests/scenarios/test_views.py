@@ -17,8 +17,9 @@ from unisono.core.errors import PeerFault
 from unisono.core.events import Entered
 from unisono.core.incarnation import begin_life
 from unisono.core.member import member as member_module
+from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
-from unisono.core.types import Batch, CastOptions, MemberId, View
+from unisono.core.types import Batch, MemberId, View
 from unisono.core.views.engine import ViewEngine
 from unisono.core.wire.control import Install, Propose
 from unisono.orders.registry import ORDERS

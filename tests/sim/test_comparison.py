@@ -10,7 +10,8 @@ from tests.group_tools import load, passes, settles
 from tests.mutants.delivery_mutants import MUTANTS, DropsADelivery, plant
 from unisono.core.events import Diverged
 from unisono.core.member.comparison import Checking
-from unisono.core.types import CastOptions, MemberId, Service, ViewId
+from unisono.core.options import CastOptions
+from unisono.core.types import MemberId, Service, ViewId
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_swarm import StatefulWorld, try_group_seed
 from unisono.sim.group_world import GroupWorld

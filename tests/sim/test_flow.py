@@ -11,9 +11,10 @@ from tests.group_tools import retained_packets
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import Misuse
 from unisono.core.member.member import Settings
+from unisono.core.options import CastOptions
 from unisono.core.streams.settings import KIB, StreamSettings
 from unisono.core.streams.streams import Streams
-from unisono.core.types import CastOptions, MemberId, View, ViewId
+from unisono.core.types import MemberId, View, ViewId
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 
 SMALL = replace(QUICK.streams, window_bytes=64 * KIB, window_packets=500, window_bytes_start=64 * KIB)

@@ -10,9 +10,9 @@ import pytest
 from unisono.core.config import MILLISECOND
 from unisono.core.member.member import Member
 from unisono.core.member.stability import Stability
+from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering, Ordering
 from unisono.core.streams.streams import Streams
-from unisono.core.types import CastOptions
 from unisono.orders import sequencer, stamps
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_swarm import try_group_seed

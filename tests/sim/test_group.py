@@ -12,8 +12,9 @@ from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import Misuse, NotPrimary
 from unisono.core.member.member import Member, Settings
 from unisono.core.membership.settings import MembershipSettings, Policy
+from unisono.core.options import CastOptions
 from unisono.core.streams.settings import StreamSettings
-from unisono.core.types import CastOptions, Service
+from unisono.core.types import Service
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 

@@ -15,7 +15,8 @@ from unisono.core.membership import merge as membership_merge
 from unisono.core.membership import participant as membership_participant
 from unisono.core.membership import ring as membership_ring
 from unisono.core.membership.settings import MembershipSettings
-from unisono.core.types import CastOptions, MemberId
+from unisono.core.options import CastOptions
+from unisono.core.types import MemberId
 from unisono.core.wire.control import ANSWER, Chunk, Control, Fetch
 
 CHUNK_BYTES = 64

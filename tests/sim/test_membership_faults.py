@@ -12,7 +12,8 @@ import pytest
 from tests.membership_harness import Node, World
 from unisono.core.config import MILLISECOND
 from unisono.core.membership.settings import MembershipSettings
-from unisono.core.types import Batch, CastOptions, MemberId, View
+from unisono.core.options import CastOptions
+from unisono.core.types import Batch, MemberId, View
 from unisono.core.wire.control import CUT, DECREE, ROLL, Chunk, Confirm, Control, Install, Propose
 from unisono.trace.checks import Result
 

@@ -16,7 +16,8 @@ from unisono.core.membership.chunks import chunks_of
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.ring import after, before, ring_of
 from unisono.core.membership.settings import MembershipSettings
-from unisono.core.types import CastOptions, MemberId, ViewId
+from unisono.core.options import CastOptions
+from unisono.core.types import MemberId, ViewId
 from unisono.core.wire.control import (
     ANSWER,
     CUT,

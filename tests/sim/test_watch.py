@@ -17,7 +17,8 @@ from unisono.core.member.settings import FlowSettings
 from unisono.core.member.watchdog import Watchdog
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.settings import Policy
-from unisono.core.types import CastOptions, Key, MemberId
+from unisono.core.options import CastOptions
+from unisono.core.types import Key, MemberId
 from unisono.sim.group_world import QUICK, GroupWorld, Process
 
 LOOK_NS = 20 * MILLISECOND

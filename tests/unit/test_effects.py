@@ -6,7 +6,8 @@ import pytest
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
-from unisono.core.types import CastOptions, MemberId, View, ViewId
+from unisono.core.options import CastOptions
+from unisono.core.types import MemberId, View, ViewId
 from unisono.core.views.engine import ViewEngine
 from unisono.orders.registry import ORDERS
 

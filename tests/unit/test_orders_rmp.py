@@ -7,9 +7,9 @@ import pytest
 from tests.harness import CALM, CRASHES, UNICAST, A, B, C, D, Group, make_view, run
 from unisono.core.config import Config
 from unisono.core.errors import PeerFault
-from unisono.core.ordering import weigh
 from unisono.core.outbox import NoteKind
 from unisono.core.types import Batch, Service
+from unisono.core.weight import weigh
 from unisono.core.wire.codec import Codec
 from unisono.orders.rmp import Accept, Commit, Data, Datagram, Request, Rmp, Semi, Vote
 from unisono.orders.rmp_lock import GroupLock

@@ -11,6 +11,13 @@ from unisono.core.outbox import NoteKind
 from unisono.orders.sequencer import CausalTotal, Data, Order, Sequencer, SequencerCut, SequencerReport
 
 
+def report(
+    held: tuple[int, ...], order: tuple[int, ...], delivered: int, seen: tuple[tuple[int, int, int], ...]
+) -> SequencerReport:
+    """Of a member that has forgotten nothing."""
+    return SequencerReport(held, order, delivered, seen, 0, (0,) * len(held))
+
+
 def merge(size: int, **reports: SequencerReport) -> SequencerCut:
     return Sequencer.merge(make_view(size), Config(), {"abcd".index(name): report for name, report in reports.items()})
 
@@ -62,27 +69,27 @@ def test_positions_are_noted_when_number_and_batch_are_both_here() -> None:
 def test_the_longest_known_order_is_taken() -> None:
     cut = merge(
         3,
-        b=SequencerReport((1, 1, 0), (A,), 1, ((B, 1, 0),)),
-        c=SequencerReport((1, 1, 0), (A, B), 2, ()),
+        b=report((1, 1, 0), (A,), 1, ((B, 1, 0),)),
+        c=report((1, 1, 0), (A, B), 2, ()),
     )
     assert cut == SequencerCut((1, 1, 0), ((A, 1), (B, 1)))
 
 
 def test_the_order_ends_at_the_first_number_whose_batch_nobody_holds() -> None:
     """Position 1 is lost with A; B's batch at position 2 had seen nothing of it, and follows by its name."""
-    cut = merge(3, b=SequencerReport((1, 2, 0), (B, A, A, B), 1, ((A, 1, 0), (B, 2, 1))))
+    cut = merge(3, b=report((1, 2, 0), (B, A, A, B), 1, ((A, 1, 0), (B, 2, 1))))
     assert cut == SequencerCut((1, 2, 0), ((B, 1), (A, 1), (B, 2)))
-    cut = merge(3, c=SequencerReport((0, 1, 0), (A, B), 0, ((B, 1, 0),)))
+    cut = merge(3, c=report((0, 1, 0), (A, B), 0, ((B, 1, 0),)))
     assert cut == SequencerCut((0, 1, 0), ((B, 1),))
 
 
 def test_a_batch_that_follows_a_lost_one_is_dropped_with_its_successors() -> None:
-    cut = merge(3, c=SequencerReport((0, 2, 1), (A,), 0, ((B, 1, 1), (B, 2, 1), (C, 1, 0))))
+    cut = merge(3, c=report((0, 2, 1), (A,), 0, ((B, 1, 1), (B, 2, 1), (C, 1, 0))))
     assert cut == SequencerCut((0, 0, 1), ((C, 1),))
 
 
 def test_leftovers_follow_by_their_names() -> None:
-    cut = merge(4, c=SequencerReport((0, 2, 1, 1), (D,), 1, ((B, 1, 0), (B, 2, 1), (C, 1, 1))))
+    cut = merge(4, c=report((0, 2, 1, 1), (D,), 1, ((B, 1, 0), (B, 2, 1), (C, 1, 1))))
     assert cut == SequencerCut((0, 2, 1, 1), ((D, 1), (B, 1), (B, 2), (C, 1)))
 
 

@@ -9,9 +9,10 @@ import pytest
 from tests.harness import A, B, C, make_view
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
+from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import EngineEffects, NoteKind
-from unisono.core.types import Batch, CastOptions, Key, MemberId, Packet, Service
+from unisono.core.types import Batch, Key, MemberId, Packet, Service
 from unisono.core.views import ViewEngine, packet_for
 from unisono.orders import abcast, agreed, causal, fifo, sequencer
 from unisono.orders.abcast import Abcast

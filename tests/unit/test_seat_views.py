@@ -9,8 +9,10 @@ import pytest
 from tests.harness import A, B, C, make_view
 from tests.unit.test_seat import ID_A, ID_B, ID_C, NOW, batch, kinds, make_member, payloads, shape
 from unisono.core.errors import ConfigError, Misuse
+from unisono.core.options import CastOptions
 from unisono.core.outbox import NoteKind
-from unisono.core.types import CastOptions, Key, Service, Transition, View, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import Key, Service, View, ViewId
 from unisono.orders import agreed, fifo, sequencer
 from unisono.orders.abcast import Abcast
 from unisono.orders.all_ack import AllAck

@@ -12,7 +12,8 @@ import pytest
 from unisono.cli.chat import Conversation, write
 from unisono.cli.session import line_of, row_of
 from unisono.core.events import Entered
-from unisono.core.types import MemberId, Transition, View, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire.control import Charter, Part
 from unisono.runtime.events import Delivery, view_of
 from unisono.runtime.logs import LOGGER, Reporter

@@ -11,7 +11,8 @@ from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.events import Diverged, Replaced, Resumed, Stalled
 from unisono.core.membership.context import Evicted, Refused
 from unisono.core.text import one_line, shorten
-from unisono.core.types import MemberId, Transition, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import MemberId, ViewId
 from unisono.runtime.events import Delivery, Event, View
 
 A, B = MemberId("127.0.0.1:7400", 1794968746464401682), MemberId("[::1]:7401", 1794968746473364303)

@@ -18,7 +18,8 @@ from unisono.cli.streams import to_bytes, to_text
 from unisono.core.departure import Origin
 from unisono.core.errors import UnisonoError
 from unisono.core.text import shorten
-from unisono.core.types import MemberId, Transition
+from unisono.core.transition import Transition
+from unisono.core.types import MemberId
 from unisono.orders.registry import DEFAULT_ORDER
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group

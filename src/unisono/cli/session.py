@@ -13,7 +13,7 @@ from unisono.core.errors import UnisonoError
 from unisono.core.events import Diverged, Replaced, Stalled
 from unisono.core.membership import Evicted, Refused
 from unisono.core.text import shorten
-from unisono.core.types import Transition
+from unisono.core.transition import Transition
 from unisono.runtime.errors import TimedOut
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group

@@ -8,7 +8,8 @@ from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.membership import Evicted, Left, Outlived, Refused
 from unisono.core.outbox import Note, Pledge
 from unisono.core.text import one_line, shorten
-from unisono.core.types import Batch, MemberId, Transition, View, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, MemberId, View, ViewId
 from unisono.core.wire import Charter, part_of
 
 LINE_LETTERS_MAX = 4_000

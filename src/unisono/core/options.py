@@ -1,24 +1,37 @@
-"""The options of a cast, as people give them."""
+"""The options of a cast, and how people give them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from unisono.core.errors import Misuse
-from unisono.core.types import CastOptions, MemberId, Service
+from unisono.core.types import MemberId, Service
 
 
-def options_of(
-    to: MemberId | Iterable[MemberId] | None, safe: bool | None, service: Service | str | None
-) -> CastOptions:
-    """Raises `Misuse` if a service or a member is none."""
-    if isinstance(service, str):
-        try:
-            service = Service[service.upper()]
-        except KeyError:
-            names = ", ".join(one.name.lower() for one in Service)
-            raise Misuse(f"there is no service {service!r}: choose {names}.") from None
-    return CastOptions(addressees(to), service, safe)
+class CastOptions(NamedTuple):
+    """How one message is cast. ``to`` names the addressees (None: everyone); the others hold a placeholder. ``safe``: deliver it
+    only when every member has taken it in (None: as the group is configured)."""
+
+    to: tuple[MemberId, ...] | None = None
+    service: Service | None = None
+    safe: bool | None = None
+
+    @classmethod
+    def of(
+        cls, to: MemberId | Iterable[MemberId] | None, safe: bool | None, service: Service | str | None
+    ) -> CastOptions:
+        """As people give them."""
+        if isinstance(service, str):
+            try:
+                service = Service[service.upper()]
+            except KeyError:
+                names = ", ".join(one.name.lower() for one in Service)
+                raise Misuse(f"there is no service {service!r}: choose {names}.") from None
+        return cls(addressees(to), service, safe)
+
+
+DEFAULT = CastOptions()
 
 
 def addressees(to: MemberId | Iterable[MemberId] | None) -> tuple[MemberId, ...] | None:

@@ -40,18 +40,6 @@ class Wait(NamedTuple):
     waits_for: tuple[Rank, ...]
 
 
-MESSAGE_HEAD_BYTES = 4
-"""What a batch says of each message besides its payload."""
-PACKET_HEAD_BYTES = 64
-"""What is written around the messages of a batch, about; vectors of large groups are longer."""
-
-
-def weigh(batch: Batch) -> int:
-    """What the streams will keep of an own batch, about: its messages and what is around them, for each addressee."""
-    size = PACKET_HEAD_BYTES + MESSAGE_HEAD_BYTES * batch.count + sum(map(len, batch.payloads or ()))
-    return size * len(batch.to or (0,))
-
-
 ReportT = TypeVar("ReportT", bound=Report)
 CutT = TypeVar("CutT", bound=Cut)
 
@@ -72,18 +60,16 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     numbered: ClassVar[tuple[type, ...]]
     """The packet types that occupy a slot of their origin; each has a field `number`. A member retains them for a view change."""
     wire: ClassVar[tuple[Layout, ...]]
-    """How its packets look on the wire."""
     report_wire: ClassVar[Layout]
-    """How its report looks on the wire."""
     cut_wire: ClassVar[Layout]
-    """How its cut looks on the wire."""
+    """How its packets, its report and its cut look on the wire."""
     acknowledges: ClassVar[bool] = False
     """Whether `quiet` can ever owe anything. Members of other orders arm no timer."""
     collect: ClassVar[str] = "star"
     """How reports travel at a view change unless a member is told otherwise: by star or by ring."""
     unsent_bytes: int = 0
-    """What own batches weigh (`weigh`) that wait in here to be cast. The streams do not know of them yet, so an ordering that lets
-    batches wait must count them: `cast` is refused beyond a window of them."""
+    """The weight (`core.weight`) of own batches that wait in here to be cast: the streams do not know of them yet. An ordering that
+    lets batches wait must count them, because `cast` is refused beyond a window of them."""
 
     @abstractmethod
     def __init__(self, view: View, rank: Rank, config: Config) -> None: ...
@@ -98,9 +84,9 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
         """Take in one packet of another member.
 
-        A packet that no correct member can have sent at this point raises `PeerFault`, or `Contradiction` if another member
-        may be to blame for it, *before* anything changes. What is refused depends on the sender's own streams and on what this
-        member has sent itself, so that a packet which one correct member takes in is not held against its sender by another.
+        Raises `PeerFault`, *before* anything changes, if no correct member can have sent it at this point (`Contradiction`, if
+        another member may be to blame). What is refused depends on the sender's own streams and on what this member has sent
+        itself, so that a packet which one correct member takes in is not held against its sender by another.
         """
 
     def end_turn(self, out: Outbox) -> None:
@@ -110,8 +96,8 @@ class Ordering(ABC, Generic[ReportT, CutT]):
         """Called `ack_delay` after a received packet unless something was cast since. Emits nothing when nothing is owed."""
 
     def approach(self, wanted: bool) -> bool:
-        """A view change is planned here, or is not any more. True: this order is at a boundary between messages, as far as it
-        knows any. It is asked again, every turn; an answer later than `takeover_ns` comes too late."""
+        """Whether a view change may begin: this order is at a boundary between messages, if it has any. `wanted`: one is planned.
+        Asked every turn; an answer later than `takeover_ns` comes too late."""
         return True
 
     def mark(self) -> Any:

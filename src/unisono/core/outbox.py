@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from unisono.core.markers import Marker
-from unisono.core.types import Batch, Packet, Rank, Transition, View, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, Packet, Rank, View, ViewId
 
 
 class NoteKind(StrEnum):

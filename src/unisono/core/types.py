@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
-from unisono.core.text import read_name, short_life, shorten
+from unisono.core.digest import digest_of
+from unisono.core.text import read_name, short_life
 
 Rank: TypeAlias = int
 Slot: TypeAlias = tuple[Rank, int]
@@ -76,29 +76,6 @@ class View:
         return self.members.index(member)
 
 
-class Transition(NamedTuple):
-    """A view ends. Deliveries between this event and the next view are the agreed remainder of the old view.
-
-    `together` names this member and those members of the next view that close the old one with the same remainder. `is_primary`
-    tells whether the remainder becomes part of a primary: the next view is one, and this member's state is carried into it.
-    Under `partitionable` every view is primary.
-    """
-
-    together: tuple[MemberId, ...]
-    is_primary: bool
-    view: ViewId
-    """The view that ends."""
-
-    @property
-    def long(self) -> str:
-        """A line for people, with whole incarnations."""
-        text = f"view {self.view} ends; together: {', '.join(map(str, self.together))}"
-        return text if self.is_primary else f"{text}; the next view is not primary"
-
-    def __str__(self) -> str:
-        return shorten(self.long)
-
-
 class Key(NamedTuple):
     """A message's name, for ever unique."""
 
@@ -122,18 +99,6 @@ class Property(StrEnum):
     CAUSAL = "causal"
     TOTAL = "total"
     UNIFORM = "uniform"  # whoever crashed had delivered a prefix of the total order too
-
-
-class CastOptions(NamedTuple):
-    """How one message is cast. ``to`` names the addressees (None: everyone); the others hold a placeholder. ``safe``: deliver it
-    only when every member has taken it in (None: as the group is configured)."""
-
-    to: tuple[MemberId, ...] | None = None
-    service: Service | None = None
-    safe: bool | None = None
-
-
-DEFAULT = CastOptions()
 
 
 class Batch:
@@ -189,12 +154,3 @@ class Batch:
         last = self.first + self.count - 1
         what = f"{self.origin}:{self.first}" + (f"-{last}" if self.count > 1 else "")
         return f"Batch({what}{'' if self.payloads is not None else ', placeholder'})"
-
-
-def digest_of(payloads: Sequence[bytes]) -> int:
-    """Hash payloads together with their lengths, so that moving a boundary changes the digest."""
-    state = blake2b(digest_size=8)
-    for payload in payloads:
-        state.update(len(payload).to_bytes(8, "little"))
-        state.update(payload)
-    return int.from_bytes(state.digest(), "little")

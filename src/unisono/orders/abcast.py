@@ -53,16 +53,13 @@ class Final(NamedTuple):
     finals: tuple[tuple[int, int, Rank], ...]
 
 
-WIRE = (
-    Layout(0x14, Data, (SLOT, BATCH)),
-    Layout(0x15, Propose, (SLOT, LIST(U64))),
-    Layout(0x16, Final, (LIST(ROW(SLOT, U64, RANK)),)),
-)
-
-
 class Abcast(Stamped):
     numbered = (Data,)
-    wire = WIRE
+    wire = (
+        Layout(0x14, Data, (SLOT, BATCH)),
+        Layout(0x15, Propose, (SLOT, LIST(U64))),
+        Layout(0x16, Final, (LIST(ROW(SLOT, U64, RANK)),)),
+    )
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         super().__init__(view, rank, config)

@@ -66,15 +66,9 @@ class Ack(NamedTuple):
     acks: tuple[int, ...]
 
 
-WIRE = (Layout(0x1A, Data, (SLOT, VECTOR, BATCH)), Layout(0x1B, Ack, (SLOT, VECTOR)))
-
-
 class AgreedCut(NamedTuple):
     wanted: tuple[int, ...]
     survivors: tuple[Rank, ...]
-
-
-CUT_WIRE = Layout(0x34, AgreedCut, (VECTOR, ALL(RANK)))
 
 
 class Node(NamedTuple):
@@ -104,7 +98,9 @@ class Agreed(Ordering[VectorReport, AgreedCut]):
     service = Service.TOTAL
     services = frozenset({Service.TOTAL, Service.CAUSAL})
     numbered = (Data, Ack)
-    wire, report_wire, cut_wire = WIRE, VECTOR_REPORT_WIRE, CUT_WIRE
+    wire = (Layout(0x1A, Data, (SLOT, VECTOR, BATCH)), Layout(0x1B, Ack, (SLOT, VECTOR)))
+    report_wire = VECTOR_REPORT_WIRE
+    cut_wire = Layout(0x34, AgreedCut, (VECTOR, ALL(RANK)))
     acknowledges = True
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:

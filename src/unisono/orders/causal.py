@@ -50,14 +50,8 @@ class Data(NamedTuple):
     batch: Batch
 
 
-WIRE = (Layout(0x11, Data, (SLOT, VECTOR, BATCH)),)
-
-
 class CausalCut(NamedTuple):
     wanted: tuple[int, ...]
-
-
-CUT_WIRE = Layout(0x31, CausalCut, (VECTOR,))
 
 
 class Causal(Ordering[VectorReport, CausalCut]):
@@ -65,7 +59,9 @@ class Causal(Ordering[VectorReport, CausalCut]):
     service = Service.CAUSAL
     services = frozenset({Service.CAUSAL})
     numbered = (Data,)
-    wire, report_wire, cut_wire = WIRE, VECTOR_REPORT_WIRE, CUT_WIRE
+    wire = (Layout(0x11, Data, (SLOT, VECTOR, BATCH)),)
+    report_wire = VECTOR_REPORT_WIRE
+    cut_wire = Layout(0x31, CausalCut, (VECTOR,))
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank

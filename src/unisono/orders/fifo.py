@@ -36,9 +36,6 @@ class Data(NamedTuple):
     batch: Batch
 
 
-WIRE = (Layout(0x10, Data, (SLOT, BATCH)),)
-
-
 class FifoReport(NamedTuple):
     held: tuple[int, ...]
 
@@ -47,16 +44,14 @@ class FifoCut(NamedTuple):
     wanted: tuple[int, ...]
 
 
-REPORT_WIRE = Layout(0x20, FifoReport, (VECTOR,))
-CUT_WIRE = Layout(0x30, FifoCut, (VECTOR,))
-
-
 class Fifo(Ordering[FifoReport, FifoCut]):
     guarantees = frozenset({Property.FIFO})
     service = Service.FIFO
     services = frozenset({Service.FIFO})
     numbered = (Data,)
-    wire, report_wire, cut_wire = WIRE, REPORT_WIRE, CUT_WIRE
+    wire = (Layout(0x10, Data, (SLOT, BATCH)),)
+    report_wire = Layout(0x20, FifoReport, (VECTOR,))
+    cut_wire = Layout(0x30, FifoCut, (VECTOR,))
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank

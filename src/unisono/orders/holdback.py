@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import gt, lt
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from unisono.core.config import Config
 from unisono.core.errors import PeerFault
 from unisono.core.ordering import Report
-from unisono.core.types import Packet, Rank
+from unisono.core.types import Packet, Rank, Slot
 from unisono.core.wire import ALL, RANK, ROW, SLOT, U64, VECTOR, Layout
 
 FORGET_MIN = 4_096
@@ -30,6 +30,23 @@ def reach_max(config: Config) -> int:
 def longest_held(reports: Mapping[Rank, Report]) -> tuple[int, ...]:
     """By origin: the longest prefix of its slots that any survivor holds."""
     return tuple(max(column) for column in zip(*(report.held for report in reports.values()), strict=True))
+
+
+def demand_rest(
+    rest: Iterable[Slot],
+    delivered: Sequence[int],
+    held: Sequence[int],
+    missing: Mapping[Slot, Packet],
+    wanted: tuple[int, ...],
+) -> None:
+    """Raise `PeerFault` unless the rest of a cut goes on with each origin's next batch, which is here, up to what it wants."""
+    ends = list(delivered)
+    for origin, number in rest:
+        ends[origin] += 1
+        if number != ends[origin] or (number > held[origin] and (origin, number) not in missing):
+            raise PeerFault("the cut orders a batch that cannot be there")
+    if tuple(ends) != wanted:
+        raise PeerFault("the cut does not deliver what it wants")
 
 
 class Held(NamedTuple):

@@ -53,9 +53,10 @@ from typing import NamedTuple
 
 from unisono.core.config import Config
 from unisono.core.errors import Contradiction, PeerFault
-from unisono.core.ordering import Ordering, Wait, weigh
+from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox, Pledge
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
+from unisono.core.weight import weigh
 from unisono.core.wire import BATCH, SLOT, U64, Layout
 from unisono.orders.holdback import AHEAD_MAX, reach_max
 from unisono.orders.rmp_lock import GroupLock
@@ -94,17 +95,6 @@ class Datagram(NamedTuple):
     batch: Batch
 
 
-WIRE = (
-    Layout(0x60, Request, (U64,)),
-    Layout(0x61, Accept, (U64,)),
-    Layout(0x62, Data, (SLOT, U64, U64, BATCH)),
-    Layout(0x63, Vote, (U64,)),
-    Layout(0x64, Commit, (U64,)),
-    Layout(0x65, Semi, (SLOT, BATCH)),
-    Layout(0x66, Datagram, (BATCH,)),
-)
-
-
 class Withheld(NamedTuple):
     """A batch that has its place and is not committed here."""
 
@@ -117,7 +107,17 @@ class Rmp(Ordering[RmpReport, RmpCut]):
     service = Service.TOTAL
     services = frozenset({Service.TOTAL, Service.FIFO, Service.DATAGRAM})
     numbered = (Data, Semi)
-    wire, report_wire, cut_wire = WIRE, REPORT_WIRE, CUT_WIRE
+    wire = (
+        Layout(0x60, Request, (U64,)),
+        Layout(0x61, Accept, (U64,)),
+        Layout(0x62, Data, (SLOT, U64, U64, BATCH)),
+        Layout(0x63, Vote, (U64,)),
+        Layout(0x64, Commit, (U64,)),
+        Layout(0x65, Semi, (SLOT, BATCH)),
+        Layout(0x66, Datagram, (BATCH,)),
+    )
+    report_wire = REPORT_WIRE
+    cut_wire = CUT_WIRE
     collect = "ring"
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:

@@ -30,7 +30,7 @@ from unisono.core.ordering import Ordering, Wait
 from unisono.core.outbox import Outbox
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.wire import ALL, RANK, ROW, SLOT, SLOTS, U64, VECTOR, Layout
-from unisono.orders.holdback import AHEAD_MAX, FORGET_MIN, longest_held, reach_max
+from unisono.orders.holdback import AHEAD_MAX, FORGET_MIN, demand_rest, longest_held, reach_max
 
 Stamp: TypeAlias = tuple[int, Rank]
 
@@ -121,8 +121,6 @@ class StampCut(NamedTuple):
 
 
 _STAMPED = ALL(ROW(RANK, SLOT, U64, RANK))
-REPORT_WIRE = Layout(0x23, StampReport, (VECTOR, U64, VECTOR, _STAMPED, _STAMPED))
-CUT_WIRE = Layout(0x33, StampCut, (VECTOR, SLOTS))
 
 
 def merge_stamps(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
@@ -196,7 +194,8 @@ class Stamped(Ordering[StampReport, StampCut]):
     guarantees = frozenset({Property.TOTAL, Property.FIFO})
     service = Service.TOTAL
     services = frozenset({Service.TOTAL})
-    report_wire, cut_wire = REPORT_WIRE, CUT_WIRE
+    report_wire = Layout(0x23, StampReport, (VECTOR, U64, VECTOR, _STAMPED, _STAMPED))
+    cut_wire = Layout(0x33, StampCut, (VECTOR, SLOTS))
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         self._rank = rank
@@ -297,16 +296,8 @@ class Stamped(Ordering[StampReport, StampCut]):
     """Who is to blame for a final stamp below the one here: its origin, which has this member's proposal."""
 
     def _demand_cut(self, cut: StampCut, missing: Mapping[Slot, Packet]) -> None:
-        ends = list(self._delivered)
-        for slot in cut.order:
-            origin, number = slot
-            if number <= self._delivered[origin]:
-                continue
-            ends[origin] += 1
-            if number != ends[origin] or (slot not in self._queue.entries and slot not in missing):
-                raise PeerFault("the cut orders a batch that cannot be there")
-        if tuple(ends) != cut.wanted:
-            raise PeerFault("the cut does not deliver what it wants")
+        rest = (slot for slot in cut.order if slot[1] > self._delivered[slot[0]])
+        demand_rest(rest, self._delivered, self._held, missing, cut.wanted)
 
     def _take(self, origin: Rank, batch: Batch) -> int:
         """Stamp a new batch, queue it as undeliverable, and return its number."""

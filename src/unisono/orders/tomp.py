@@ -64,13 +64,6 @@ class Final(NamedTuple):
     rows: tuple[FinalRow, ...]
 
 
-WIRE = (
-    Layout(0x17, Data, (SLOT, BATCH)),
-    Layout(0x18, Acknowledge, (LIST(ROW(SLOT, U64, VECTOR, type=AckRow)),)),
-    Layout(0x19, Final, (LIST(ROW(SLOT, STAMP, VECTOR, STAMPS, type=FinalRow)),)),
-)
-
-
 ROWS_MAX = 512
 """So many rows share a packet: a row grows with the group, and even a thousand members' must travel."""
 RowT = TypeVar("RowT", AckRow, FinalRow)
@@ -105,7 +98,11 @@ class Folding:
 
 class Tomp(Stamped):
     numbered = (Data,)
-    wire = WIRE
+    wire = (
+        Layout(0x17, Data, (SLOT, BATCH)),
+        Layout(0x18, Acknowledge, (LIST(ROW(SLOT, U64, VECTOR, type=AckRow)),)),
+        Layout(0x19, Final, (LIST(ROW(SLOT, STAMP, VECTOR, STAMPS, type=FinalRow)),)),
+    )
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         super().__init__(view, rank, config)

@@ -10,7 +10,8 @@ import asyncio
 from threading import get_ident
 
 from unisono.core.errors import Misuse
-from unisono.core.types import DEFAULT, CastOptions, Key, Service
+from unisono.core.options import DEFAULT, CastOptions
+from unisono.core.types import Key, Service
 from unisono.runtime.casters import Casters
 from unisono.runtime.driver import Driver
 from unisono.runtime.errors import Closed

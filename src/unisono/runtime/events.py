@@ -10,7 +10,8 @@ from unisono.core.departure import Arrival, Departure
 from unisono.core.events import Diverged, Entered, Replaced, Resumed, Stalled
 from unisono.core.membership import Evicted, Refused
 from unisono.core.text import one_line, shorten
-from unisono.core.types import Batch, Key, MemberId, Transition, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, Key, MemberId, ViewId
 
 LETTERS_SHOWN = 80
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from unisono.core.errors import Misuse
 from unisono.core.member import Check
-from unisono.core.options import addressees, options_of
-from unisono.core.types import DEFAULT, Key, MemberId, Service, ViewId
+from unisono.core.options import DEFAULT, CastOptions, addressees
+from unisono.core.types import Key, MemberId, Service, ViewId
 from unisono.runtime.errors import Closed, TimedOut
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.inbox import Deliver, Handle
@@ -100,7 +100,7 @@ class Group:
         """
         options = DEFAULT
         if to is not None or safe is not None or service is not None:
-            options = options_of(to, safe, service)
+            options = CastOptions.of(to, safe, service)
         while (receipt := self._casting.cast(payload, options)) is None:
             await self._casting.wait_for_room()
         return receipt
@@ -136,7 +136,7 @@ class Group:
         """
         if to is None and safe is None and service is None:
             return self._casting.cast(payload, DEFAULT)
-        return self._casting.cast(payload, options_of(to, safe, service))
+        return self._casting.cast(payload, CastOptions.of(to, safe, service))
 
     async def room(self) -> None:
         """Wait until there may be room again, or for the event loop to run once. For use after `try_cast` returned None."""

@@ -14,7 +14,8 @@ from weakref import ref
 from unisono.core.errors import Misuse
 from unisono.core.events import Aside, Diverged, Entered, Happening, Replaced, Resumed, Stalled
 from unisono.core.membership import Evicted, Left, Outlived, Refused
-from unisono.core.types import Batch, Key, MemberId, Transition
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, Key, MemberId
 from unisono.core.views import Span
 from unisono.runtime.errors import fresh
 from unisono.runtime.events import Delivery, Event, View, deliveries, view_of

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from unisono.core.events import Entered, Happening
 from unisono.core.membership import Left, Outlived
-from unisono.core.types import Batch, Key, MemberId, Transition
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, Key, MemberId
 from unisono.core.views import Doubt
 from unisono.runtime.errors import NotFlushed
 from unisono.runtime.receipts import Receipts

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unisono.core.events import Replaced
-from unisono.core.types import Batch, MemberId, Transition
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, MemberId
 from unisono.runtime.events import View
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ from random import Random
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.member import Member, Settings
 from unisono.core.membership import Policy
+from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
-from unisono.core.types import CastOptions, MemberId, Service
+from unisono.core.types import MemberId, Service
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_state import StatefulProcess, differences
 from unisono.sim.group_world import QUICK, GroupWorld, Process

@@ -17,9 +17,11 @@ from unisono.core.errors import PeerFault, UnisonoError
 from unisono.core.events import Diverged, Entered
 from unisono.core.member import Checking, Member, Settings
 from unisono.core.membership import DetectorSettings, Left, MembershipSettings, Refused
+from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.ordering import AnyOrdering
 from unisono.core.streams import StreamSettings
-from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Transition, View
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, MemberId, View
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_network import DatagramNetwork
 from unisono.trace.checks.judge import Observer, Verdict

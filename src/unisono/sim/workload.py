@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from unisono.core.types import DEFAULT, CastOptions, MemberId, Service
+from unisono.core.options import DEFAULT, CastOptions
+from unisono.core.types import MemberId, Service
 from unisono.sim.scenario import Scenario, Source
 
 SECOND = 1_000_000_000

@@ -41,21 +41,11 @@ from unisono.core.member.stability import Stability
 from unisono.core.member.suspicions import NEVER, Suspicions
 from unisono.core.member.watchdog import Culprit, Watchdog
 from unisono.core.membership import SECRET_BYTES, Installed, Membership, Policy, Tickets
+from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.outbox import Fault
 from unisono.core.streams import Streams
-from unisono.core.types import (
-    DEFAULT,
-    CastOptions,
-    Key,
-    MemberId,
-    Packet,
-    Rank,
-    Service,
-    Slot,
-    View,
-    ViewId,
-)
+from unisono.core.types import Key, MemberId, Packet, Rank, Service, Slot, View, ViewId
 from unisono.core.views import Doubt, Phase, ViewEngine
 from unisono.core.wire import Codec, ControlCodec, Frames, Held, ReplayWindow, view_tag
 from unisono.core.wire.envelope import HEAD, ROUTE

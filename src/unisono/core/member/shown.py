@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from unisono.core.events import Entered, Happening
 from unisono.core.markers import Marker
 from unisono.core.member.comparison import Comparer
-from unisono.core.types import Batch, MemberId, Transition, View, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, MemberId, View, ViewId
 from unisono.core.wire import Charter
 
 

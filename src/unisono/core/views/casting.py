@@ -8,8 +8,10 @@ from itertools import accumulate
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.markers import MARKER_PAYLOADS
-from unisono.core.ordering import MESSAGE_HEAD_BYTES, PACKET_HEAD_BYTES, AnyOrdering
-from unisono.core.types import DEFAULT, Batch, CastOptions, Rank, Service, View
+from unisono.core.options import DEFAULT, CastOptions
+from unisono.core.ordering import AnyOrdering
+from unisono.core.types import Batch, Rank, Service, View
+from unisono.core.weight import MESSAGE_HEAD_BYTES, PACKET_HEAD_BYTES
 
 
 class Casting:

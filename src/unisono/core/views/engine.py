@@ -1,19 +1,15 @@
 """The engine of one view after another: it casts, orders and delivers, on streams that are given to it.
 
-A deterministic object without I/O: same inputs in the same order, same outputs. A `Member` has one below its membership, from
-its beginning on; the simulator and the explorers drive engines alone.
-
-A **turn** is any number of inputs (`cast`, `receive`, or just that time has passed), then exactly one `drain(now)`, whose effects
-the driver performs. The turn is the unit of batching: everything cast since the last one leaves as one batch, without a timer,
-so a message alone leaves at once and a thousand leave together.
-
-Views are given to it (`install`), the first one too, and its driver keeps the streams in order. A view change is three
-calls: `block` returns the report and stops everything of the old view, `close` fixes the agreed remainder, `install` shows it
-behind a `Transition` and starts the next view. Casts that arrive in between wait, and belong to the next view. A member that
-leaves is shown the remainder by `depart` instead.
+A deterministic object without I/O. A `Member` has one below its membership, from its beginning on; the simulator and the
+explorers drive engines alone. A **turn** is any number of inputs (`cast`, `receive`, or just that time has passed), then exactly
+one `drain(now)`, whose effects the driver performs.
 
     cast ─▶ casting ─▶ ordering.submit ──┐
     receive ─▶ admission ─▶ .receive ────┴─▶ showing (gate, remainder) ─▶ events
+
+Views are given to it (`install`), the first one too. A view change is three calls: `block` returns the report and stops everything
+of the old view, `close` fixes the agreed remainder, `install` shows it behind a `Transition` and starts the next view. Casts that
+arrive in between wait, and belong to the next view. A member that leaves is shown the remainder by `depart` instead.
 """
 
 from __future__ import annotations
@@ -23,9 +19,11 @@ from enum import Enum
 
 from unisono.core.config import Config
 from unisono.core.errors import Misuse, PeerFault
+from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.ordering import AnyOrdering, Cut, Report, Wait
 from unisono.core.outbox import EngineEffects, Note, NoteKind, Outbox
-from unisono.core.types import DEFAULT, Batch, CastOptions, Key, MemberId, Packet, Rank, Slot, Transition, View, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, Key, MemberId, Packet, Rank, Slot, View, ViewId
 from unisono.core.views.admission import Admission
 from unisono.core.views.casting import Casting
 from unisono.core.views.notes import note_cast, note_received, note_view

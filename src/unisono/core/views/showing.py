@@ -8,7 +8,8 @@ from operator import attrgetter
 
 from unisono.core.markers import MARKERS, Marker
 from unisono.core.outbox import EngineEffects, Outbox
-from unisono.core.types import Batch, MemberId, Rank, Transition, View
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, MemberId, Rank, View
 from unisono.core.views.casting import Casting
 from unisono.core.views.gate import Gate
 from unisono.core.views.notes import note_shown

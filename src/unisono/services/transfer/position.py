@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from unisono.core.events import Entered, Happening, Replaced
 from unisono.core.membership import carry, is_carried
-from unisono.core.types import Batch, MemberId, Transition, View, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, MemberId, View, ViewId
 from unisono.core.wire import Charter, Held, part_of
 from unisono.services.transfer.backlog import Reach, raise_reach
 from unisono.services.transfer.merge import has_primary_policy

@@ -91,7 +91,8 @@ from itertools import islice
 
 from unisono.core.events import Aside, Entered, Happening
 from unisono.core.membership import Left, carry, is_carried
-from unisono.core.types import Batch, MemberId, Transition, View, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, MemberId, View, ViewId
 from unisono.core.wire import Charter, Held, part_of
 from unisono.services.transfer import messages as wire
 from unisono.services.transfer.backlog import Backlog, Reach

@@ -14,7 +14,8 @@ from typing import NamedTuple, TypeAlias
 from unisono.core.events import Entered
 from unisono.core.markers import Marker
 from unisono.core.membership import carry, is_carried
-from unisono.core.types import Batch, MemberId, Transition, View, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import Batch, MemberId, View, ViewId
 from unisono.core.wire import Charter, Held
 
 

@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from unisono.core.outbox import NoteKind
-from unisono.core.types import MemberId, Transition, View, ViewId
+from unisono.core.transition import Transition
+from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire import Charter
 from unisono.sim.explore.views_app import ShownBatch, ShownView, TookState
 from unisono.sim.explore.views_post import Act, Facts, HistoryAct, Scope

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple, TypeAlias
 from unisono.core.config import Config
 from unisono.core.errors import Misuse, PeerFault
 from unisono.core.membership import Installed, Membership, MembershipSettings, Policy
+from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import EngineEffects, Note, NoteKind
-from unisono.core.types import DEFAULT, Batch, CastOptions, MemberId, Packet, View, ViewId
+from unisono.core.types import Batch, MemberId, Packet, View, ViewId
 from unisono.core.views import Phase, ViewEngine, packet_for
 from unisono.core.wire import Charter, Codec, ControlCodec, Held
 from unisono.core.wire.control import Control
