@@ -275,6 +275,8 @@ class LifeScan:
                 self.suspect("P11", f"it installs {view}, of which it is no member")
             if len({member.partition("#")[0] for member in self._members}) < len(self._members):
                 self.suspect("P12", f"{view} holds one address more than once")
+        elif kind == "JOIN" and (self._piece or local):
+            self.suspect("P0", "it joins in the middle of its life")
         elif kind in ENDINGS:
             self._ended = kind
             self._ended_reason = columns.value("reason", at)
