@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unisono.pipeline.columns import WORD_MASK, Batches, Columns, is_consecutive
-from unisono.trace.promises import services_of, unknown_in
+from unisono.trace.promises import SHOWN as SHOWN_PROPERTIES
+from unisono.trace.promises import order_named, properties_listed, services_of, unknown_in, unordered_in
 from unisono.trace.schema import DATED_BACK, ENDINGS, KINDS, SHOWN, TOTAL, member_name, view_number
 
 if TYPE_CHECKING:
@@ -265,12 +266,14 @@ class LifeScan:
             self._view, self._members = view, columns.value("members", at) or []
             self._inherits = False
             assert self.identity is not None
-            self._order = columns.value("reason", at) or columns.value("protocol", at)
+            self._order = order_named(columns.value("reason", at), columns.value("protocol", at))
             self.facts.append(self._fact("order", view, self._order, local, note=",".join(self._members)))
             if "|" in view or any("," in name for name in (*self._members, *along)):
                 self.suspect("names", f"{view} or its members have names that facts cannot tell apart")
             if reason := unknown_in(self._order or "", view):
                 self.suspect("order", reason)
+            if not SHOWN_PROPERTIES.isdisjoint(properties_listed(self._order) or ()):
+                self.suspect("shown", f"the order of {view} lists what applications are shown")
             if self.identity[3] not in self._members:
                 self.suspect("P11", f"it installs {view}, of which it is no member")
             if len({member.partition("#")[0] for member in self._members}) < len(self._members):
@@ -349,6 +352,8 @@ class LifeScan:
     def _judge_labels(self, batches: Batches, kind: str) -> None:
         if batches.lacks_digest:
             self.suspect("digest", f"a {kind} has no digest")
+        if any(unordered_in(self._order or "", service) for service, _ in batches.by_service):
+            self.suspect("order", f"a {kind} is of a service of which the order is not judged")
         carried = None if self._order is None else services_of([self._order])
         if carried is not None and any(service not in carried for service, _ in batches.by_service):
             self.suspect("P0", f"a {kind} is of a service that the order {self._order} does not carry")

@@ -38,7 +38,7 @@ from unisono.pipeline.session import PipelineError
 from unisono.pipeline.tables import WHOSE, Keep, keeping, load_paths, name_of, tables_of
 from unisono.trace.checks.checker import VIOLATIONS_MAX
 from unisono.trace.checks.history import clock_note, cut_note
-from unisono.trace.promises import SHOWN
+from unisono.trace.promises import SHOWN, UNIFORM
 from unisono.trace.schema import CUT, END, NOT_KNOWN, TOTAL
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _runs(facts: DataFrame, also: frozenset[str], ask_digests: bool = True) -> D
     if ask_digests:
         doubts = doubtful(facts, in_pieces=known["edges"] > 0).withColumn("is_doubtful", F.lit(True))
         runs = runs.join(doubts, list(WHOSE), "left")
-        needs_rows = F.coalesce("is_doubtful", F.lit(False)) | (F.size(_undecided()) > 0)
+        needs_rows = F.coalesce("is_doubtful", F.lit(False)) | (F.size(_undecided()) > 0) | _is_unordered()
     if known["strays"]:
         # A file that cannot be read is of a run that others tell of, if there is one: then it is their doubt.
         of_run = Window.partitionBy("run")
@@ -310,6 +310,16 @@ def _undecided() -> Column:
     all_total = F.size(F.array_except("services", _array({TOTAL}))) == 0
     in_order = F.array_except("owed", _array(DECIDED_BY_DIGESTS | {"P8"}))
     return F.when(all_total, in_order).otherwise(F.array_except("owed", _array(DECIDED_BY_DIGESTS - {"P1"})))
+
+
+def _is_unordered() -> Column:
+    """Whether a run lists a total order among what it owes, and carries messages, but none that is totally ordered."""
+    from pyspark.sql import functions as F
+
+    from unisono.pipeline.owed import is_list
+
+    lists_one = F.exists("orders", is_list) & F.arrays_overlap("owed", _array(UNIFORM))
+    return lists_one & (F.size("services") > 0) & ~F.array_contains("services", TOTAL)
 
 
 def _files(facts: DataFrame, needing: DataFrame) -> DataFrame:

@@ -4,7 +4,7 @@ What only a crashed member delivered is not owed by others, unless it was **safe
 delivered before that member blocked: then every addressee that got through V, whichever way, delivers it too (uniform agreement).
 
 Placeholders do not count: an addressee for whom the payload became void while another one delivered it has broken agreement. So
-has one for whom it became void although its caster, which holds it, went the same (V→V'). Not asked of a last view that was cut, nor of the service `datagram`: delivering one obliges no other member.
+has one for whom it became void although its caster, which holds it, went the same (V→V'), or before the member blocked. Not asked of a last view that was cut, nor of the service `datagram`: delivering one obliges no other member.
 """
 
 from __future__ import annotations
@@ -109,15 +109,19 @@ def _safe(tables: TraceTables, delivered: DataFrame, through: DataFrame) -> Data
 
 
 def _void(tables: TraceTables, through: DataFrame) -> DataFrame:
-    """What is void at an addressee, although the caster went the same way."""
+    """What is void at an addressee, although no cut had closed the view, or the caster went the same way."""
     from pyspark.sql import functions as F
 
     addressed = F.col("destinations").isNull() | F.array_contains("destinations", F.col("who"))
-    casters = through.select(*WAY, F.col("who").alias("origin_who")).distinct()
+    casters = through.select(*WAY, F.col("who").alias("origin_who"), F.lit(True).alias("with_caster")).distinct()
+    blocked = judged_stays(tables).select(*STAY, "block_index")
+    is_early = F.col("block_index").isNull() | (F.col("local_index") < F.col("block_index"))
     return (
         tables.parts.where((F.col("kind") == "PLACE") & addressed & (F.col("cast_view") == F.col("view")))
         .join(through.select(*STAY, "way", "next_view"), list(STAY), "inner")
-        .join(casters, [*WAY, "origin_who"], "left_semi")
+        .join(casters, [*WAY, "origin_who"], "left")
+        .join(blocked, list(STAY), "inner")
+        .where(F.col("with_caster") | is_early)
         .select(
             *WAY,
             "next_view",
@@ -125,6 +129,6 @@ def _void(tables: TraceTables, through: DataFrame) -> DataFrame:
             F.col("first").alias("index"),
             F.struct(F.col("origin_who").alias("who"), "local_index").alias("holder"),
             F.array("who").alias("lacking"),
-            "cast_local",
+            F.when(F.col("with_caster"), F.col("cast_local")).otherwise(-1).alias("cast_local"),
         )
     )

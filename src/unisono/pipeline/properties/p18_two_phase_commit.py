@@ -172,9 +172,7 @@ def _undecided(tables: TraceTables, rows: DataFrame, delivered: DataFrame) -> Da
     return violation(found, PROPERTY, F.array("who"), _witness("undecided", local_index="local_index"))
 
 
-def _not_delivered(
-    tables: TraceTables, rows: DataFrame, delivered: DataFrame, decisions: DataFrame
-) -> DataFrame:
+def _not_delivered(tables: TraceTables, rows: DataFrame, delivered: DataFrame, decisions: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     with_messages = rows.where(F.col("kind") == "CAST").select(*TRANSACTION).distinct()

@@ -2,7 +2,8 @@
 
 A violation of what is owed makes it FAIL. Otherwise a member whose trace has a gap, or stops without END, LEAVE or CRASH, or is
 not there at all, makes it UNKNOWN: what is missing might have shown one. So does a delivery without a digest, a CAST without the
-vector that its order owes, and a view whose order is not known, or lists a property that there is not. Only a whole trace can PASS.
+vector or transaction that its order owes, and a view whose order is not known, lists a property that there is not, or one of which
+nothing is recorded. Only a whole trace can PASS.
 
 What is owed is taken from the rows, view by view (`promises.Orders`): a violation counts if the order of its view owes it.
 """

@@ -5,7 +5,8 @@ and delivered before that member blocked: then every addressee that got through 
 agreement).
 
 Placeholders do not count: an addressee for whom the payload became void while another one delivered it has broken
-agreement. So has one for whom it became void although its caster, which holds it, went the same (V→V'). Not asked of a last view that was cut, nor of the service `datagram`, which promises no delivery.
+agreement. So has one for whom it became void although its caster, which holds it, went the same (V→V'), or before the member
+blocked: what a cut closes a view with is void, and nothing before. Not asked of a last view that was cut, nor of the service `datagram`, which promises no delivery.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class _Void(NamedTuple):
     first: int
     end: int
     local: int
+    is_early: bool
+    """The member had not blocked for the end of the view."""
 
 
 class DeliveryAgreement(Checker):
@@ -54,7 +57,8 @@ class DeliveryAgreement(Checker):
         destinations = delivery.event.destinations
         if destinations is None or delivery.stay.life.name in destinations:
             local = delivery.event.local_index
-            self._void[delivery.stay].append(_Void(delivery.cast, delivery.first, delivery.end, local))
+            is_early = delivery.stay.block is None
+            self._void[delivery.stay].append(_Void(delivery.cast, delivery.first, delivery.end, local, is_early))
 
     def conclude(self) -> None:
         for transition in self.history.transitions():
@@ -115,23 +119,28 @@ class DeliveryAgreement(Checker):
                     if lacking:
                         told.add((other, span))
                         self._say(transition, stay, other, (number, *lacking[0]), local)
-        self._judge_voids(transition, told)
+        self._judge_voids(transition)
 
-    def _judge_voids(self, transition: ViewPassage, told: Iterable[tuple[Stay, Span]]) -> None:
-        """What is void at an addressee, although the caster went the same way."""
+    def _judge_voids(self, transition: ViewPassage) -> None:
+        """What is void at an addressee, although no cut had closed the view, or the caster went the same way."""
         for stay in transition.stays:
-            for cast, first, end, local in self._void.get(stay, ()):
-                if cast is None or cast.view != transition.view or (stay, cast.span) in told:
+            for one in self._void.get(stay, ()):
+                cast = one.cast
+                if cast is None or cast.view != transition.view:
                     continue
                 if cast.stay in transition.stays:
-                    self._say_void(transition, cast, stay, (cast.origin.number, first, end), local)
+                    how = f"{cast.origin.name}, who cast it (local {cast.local_index}), also {transition.way}"
+                    self._say_void(transition, cast, stay, one, how)
+                elif one.is_early:
+                    self._say_void(
+                        transition, cast, stay, one, f"{stay.life.name} had not blocked for the end of the view"
+                    )
 
-    def _say_void(self, transition: ViewPassage, cast: Cast, stay: Stay, span: Span, local: int) -> None:
-        name = message_name(cast.origin, span[1], span[2])
+    def _say_void(self, transition: ViewPassage, cast: Cast, stay: Stay, one: _Void, how: str) -> None:
+        name, local = message_name(cast.origin, one.first, one.end), one.local
         self.report(
             [cast.origin.name, stay.life.name],
-            f"{stay.life.name} placed {name} (local {local}), which is addressed to it, as void in view {transition.view}; "
-            f"{cast.origin.name}, who cast it (local {cast.local_index}), also {transition.way}.",
+            f"{stay.life.name} placed {name} (local {local}), which is addressed to it, as void in view {transition.view}; {how}.",
             message=name,
             view=transition.view,
             next_view=transition.next_view,

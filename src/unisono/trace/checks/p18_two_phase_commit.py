@@ -5,7 +5,7 @@ Rows of a transaction name it in `transaction`: the CAST, RECEIVE, DELIVER and P
 member (`decision` yes or no) and its DECIDE (`decision` commit or abort; `attributes.recovery` = ``true`` if it was reached
 while recovering from a failure, which begins with a BLOCK in that view). A message is of the transaction that its CAST names,
 whatever its DELIVER and PLACE rows say. A change of membership is a transaction without messages. To cast it is to vote yes.
-A CAST that names no transaction, although the order commits messages of its service, keeps its life from passing (`History.doubts`).
+A CAST that names none, although the order commits messages of its service, keeps its life from passing (`History.doubts`).
 
 - **one decision**: a commit and an abort of one transaction contradict each other if one member has both, if members of one
   (V→V') have them, or if the commit was not reached in recovery: for then all had voted yes, no member of V may abort, whether
