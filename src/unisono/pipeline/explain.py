@@ -74,7 +74,8 @@ def _p5(members: Sequence[str], view: str, w: Witness) -> str:
         how = f"{w['lacking']} had not blocked for the end of the view"
         if w["cast_local"] != "-1":
             how = f"{w['holder']}, who cast it (local {w['cast_local']}), also {_way(w)}"
-        return f"{w['lacking']} placed {w['message']} (local {w['local_index']}), which is addressed to it, as void in view {view}; {how}."
+        placed = f"{w['lacking']} placed {w['message']} (local {w['local_index']}), which is addressed to it, as void"
+        return f"{placed} in view {view}; {how}."
     is_safe = w.get("safe", "?") == "true"
     kind, also = ("the safe ", "") if is_safe else ("", "also ")
     return (

@@ -90,6 +90,8 @@ def untold(tables: TraceTables) -> DataFrame:
     """Lives whose rows are all there, but do not tell enough to pass: run, group, who, and why (`unknown`)."""
     from pyspark.sql import functions as F
 
+    from unisono.pipeline.properties.shown_doubts import doubts
+
     unlisted = F.array_min(F.array_except(_listed(F.col("order")), _array(PROPERTIES)))
     is_strange = F.when(is_list(F.col("order")), unlisted.isNotNull()).otherwise(~F.col("order").isin(*PROMISES))
     strange_order = F.format_string("nothing is known of the order '%s' of view %s", "order", "view")
@@ -103,7 +105,9 @@ def untold(tables: TraceTables) -> DataFrame:
         .agg(F.min_by("unknown", "local_index").alias("unknown"))
         .select(*WHOSE, "who", "unknown")
     )
-    return reduce(lambda one, other: one.unionByName(other), (strange, *_unrecorded(tables), incomparable(tables)))
+    shown = owed_only(doubts(tables), tables).select(*WHOSE, "who", "unknown")
+    found = (strange, *_unrecorded(tables), shown, incomparable(tables))
+    return reduce(lambda one, other: one.unionByName(other), found)
 
 
 def _unrecorded(tables: TraceTables) -> Iterator[DataFrame]:

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unisono.pipeline.columns import WORD_MASK, Batches, Columns, is_consecutive
-from unisono.trace.promises import SHOWN as SHOWN_PROPERTIES
-from unisono.trace.promises import order_named, properties_listed, services_of, unknown_in, unordered_in
+from unisono.trace.promises import order_named, services_of, unknown_in, unordered_in
 from unisono.trace.schema import DATED_BACK, ENDINGS, KINDS, SHOWN, TOTAL, member_name, view_number
 
 if TYPE_CHECKING:
@@ -272,8 +271,6 @@ class LifeScan:
                 self.suspect("names", f"{view} or its members have names that facts cannot tell apart")
             if reason := unknown_in(self._order or "", view):
                 self.suspect("order", reason)
-            if not SHOWN_PROPERTIES.isdisjoint(properties_listed(self._order) or ()):
-                self.suspect("shown", f"the order of {view} lists what applications are shown")
             if self.identity[3] not in self._members:
                 self.suspect("P11", f"it installs {view}, of which it is no member")
             if len({member.partition("#")[0] for member in self._members}) < len(self._members):

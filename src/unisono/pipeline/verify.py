@@ -287,16 +287,18 @@ def _array(properties: Iterable[str]) -> Column:
 
 
 def _owed(also: frozenset[str]) -> Column:
-    """What is asked of a run: what is owed in any of its views, as far as something is recorded of it.
+    """What is asked of a run: what is owed in any of its views, as far as something is recorded of it, or a list names it.
 
     A violation counts if the order of its view owes it (`owed_only`).
     """
     from pyspark.sql import functions as F
 
-    from unisono.pipeline.owed import owed_by_order
+    from unisono.pipeline.owed import is_list, owed_by_order
 
     each = F.array_distinct(F.flatten(F.transform("orders", owed_by_order)))
-    judged = F.when(F.coalesce("is_shown", F.lit(False)), each).otherwise(F.array_except(each, _array(SHOWN)))
+    listed = F.flatten(F.transform(F.filter("orders", is_list), owed_by_order))
+    unshown = F.array_except(each, F.array_except(_array(SHOWN), listed))
+    judged = F.when(F.coalesce("is_shown", F.lit(False)), each).otherwise(unshown)
     return F.array_sort(F.array_union(judged, _array(also)))
 
 

@@ -4,7 +4,8 @@ What only a crashed member delivered is not owed by others, unless it was **safe
 delivered before that member blocked: then every addressee that got through V, whichever way, delivers it too (uniform agreement).
 
 Placeholders do not count: an addressee for whom the payload became void while another one delivered it has broken agreement. So
-has one for whom it became void although its caster, which holds it, went the same (V→V'), or before the member blocked. Not asked of a last view that was cut, nor of the service `datagram`: delivering one obliges no other member.
+has one for whom it became void although its caster, which holds it, went the same (V→V'), or before the member blocked. Not asked
+of a last view that was cut, nor of the service `datagram`: delivering one obliges no other member.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def violations(tables: TraceTables) -> DataFrame:
 
 
 def _delivered(tables: TraceTables, rows: DataFrame) -> DataFrame:
-    """DELIVER and PLACE rows with the transaction of their CAST (`transaction`), and the one that they name themselves (`named`)."""
+    """DELIVER and PLACE rows with the transaction of their CAST (`transaction`), and the one that they name (`named`)."""
     from pyspark.sql import functions as F
 
     cast = rows.where(F.col("kind") == "CAST").select(

@@ -1,8 +1,8 @@
 """P0 well-formed: local_index = 0..k; ordinals contiguous; begins with JOIN or VIEW; nothing after CRASH, LEAVE or END.
 
 Besides, a CAST, DELIVER or PLACE row names the view that its member installed last, because everything else is judged by view, and
-a service that the view's order carries. `protocol` is the same in all rows of a life, and it joins once, at its beginning. And the indices of its casts rise: two
-messages with one index could not be told apart, and one of them might be lost.
+a service that the view's order carries. `protocol` is the same in all rows of a life, and it joins once, at its beginning. And the
+indices of its casts rise: two messages with one index could not be told apart, and one of them might be lost.
 
 A hole in the local indices is no violation: it is how a failed write looks, and makes the verdict on that member
 UNKNOWN. An index that comes twice, or goes back, is one. Behind a hole ordinals may have moved on, but not back.

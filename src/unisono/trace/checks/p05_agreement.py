@@ -6,7 +6,8 @@ agreement).
 
 Placeholders do not count: an addressee for whom the payload became void while another one delivered it has broken
 agreement. So has one for whom it became void although its caster, which holds it, went the same (V→V'), or before the member
-blocked: what a cut closes a view with is void, and nothing before. Not asked of a last view that was cut, nor of the service `datagram`, which promises no delivery.
+blocked: what a cut closes a view with may be void, and nothing before. Not asked of a last view that was cut, nor of the service
+`datagram`, which promises no delivery.
 """
 
 from __future__ import annotations
