@@ -15,9 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from unisono.pipeline.attributed_rows import ORIGIN
-from unisono.pipeline.properties.attributes import entries, is_true, whole_lives
+from unisono.pipeline.properties.attributes import entries, is_true, no_strings, whole_lives
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE, name_of
+from unisono.trace.checks.p18_two_phase_commit import TOLD_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -116,7 +117,12 @@ def _two_decisions(decisions: DataFrame) -> DataFrame:
             F.min(F.when(F.col("is_apart"), F.col("view"))).alias("view"),
         )
     )
-    return violation(apart, PROPERTY, F.col("guilty"), _witness("two decisions", told=F.concat_ws(", ", "told")))
+    more = F.when(
+        F.size("told") > TOLD_MAX,
+        F.array(F.concat(F.lit("and "), (F.size("told") - TOLD_MAX).cast("string"), F.lit(" more"))),
+    ).otherwise(no_strings())
+    told = F.concat_ws(", ", F.concat(F.slice("told", 1, TOLD_MAX), more))
+    return violation(apart, PROPERTY, F.col("guilty"), _witness("two decisions", told=told))
 
 
 def _unfounded(tables: TraceTables, rows: DataFrame, decisions: DataFrame) -> DataFrame:

@@ -31,6 +31,9 @@ from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay
 from unisono.trace.schema import CUT, DECIDE, DELIVER, END, LEAVE, RECEIVE, VOTE, Event
 
+TOLD_MAX = 20
+"""Maximum number of decisions that a sentence tells of."""
+
 
 class Decision(NamedTuple):
     life: Life
@@ -143,13 +146,14 @@ class TwoPhaseCommit(Checker):
         apart = [one for one in decisions if (aborts if one.commits else commits).contradict(one, self._way(one, ways))]
         if apart:
             guilty = {one.life.name for one in apart}
-            told = [
+            told = sorted(
                 f"{one.life.name} {'committed' if one.commits else 'aborted'} it (local {one.local})"
                 for one in decisions
                 if one.life.name in guilty
-            ]
+            )
+            more = [f"and {len(told) - TOLD_MAX} more"] if len(told) > TOLD_MAX else []
             view = min((one.view for one in apart if one.view is not None), default=None)
-            self._say("two decisions", transaction, sorted(guilty), view, None, ", ".join(sorted(told)))
+            self._say("two decisions", transaction, sorted(guilty), view, None, ", ".join(told[:TOLD_MAX] + more))
 
     def _way(self, one: Decision, ways: dict[Stay, int]) -> int | None:
         stay = self._stays.get((one.life, one.view))

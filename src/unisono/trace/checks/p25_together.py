@@ -7,7 +7,8 @@ datagrams do not count, nor do views in which a member's state was replaced, bec
   messages in V: the same `shown` and `digest`, and those of the service `total` in the same order (`chain`).
 - `joined` = members - together, `left` = members of V - together; p is in `together`. In a first view `together` is p alone.
 - A life shows a view that it installed, with the same members. All that show it say alike whether it is `primary`.
-- A life that installed V' from V, with no state replaced in between, shows as `together` the transitional set of its VIEW row for V'. A SHOW row says that the state was `restored` only behind a STATE or SNAPSHOT_IN row since the SHOW row before.
+- A life that installed V' from V, with no state replaced in between, shows as `together` the transitional set of its VIEW row for
+  V'. A SHOW row says that the state was `restored` only behind a STATE or SNAPSHOT_IN row since the SHOW row before.
 - Exactly one TRANSITION lies between two SHOW rows of a life, none before the first. It names the view that ends and the same
   `together`; the SHOW row may name fewer if the state was replaced in between.
 - When V ends, p was shown the messages that it delivered in V before it blocked: the remainder comes behind the TRANSITION.
