@@ -107,6 +107,26 @@ def test_spark_is_not_fooled_and_says_what_the_plain_judge_says(
     assert {"digests", "whole" if whole_rows_max else "rows"} <= ways
 
 
+BY_JOINS = (
+    "member that stays behind", "no transactions", "no transactions on decisions and deliveries", "recovery without a failure",
+    "payload that is void beside its caster", "placeholders of a stranger", "wrong vector of a safe message",
+    "safe messages without vectors", "list of what nobody recorded", "list beside a known order", "receipt before its cast",
+    "state from nobody", "companions left out", "joined again", "safe index cast twice",
+)  # fmt: skip
+"""Kinds that rest on what the formulations of the properties say of claims, and of rows that are missing."""
+
+
+@pytest.mark.slow
+def test_joins_say_what_the_plain_judge_says(spark: SparkSession, tmp_path: Path) -> None:
+    chosen = [CASES[name] for name in BY_JOINS]
+    made = write_all(tmp_path, sources(("causal", "rmp")), chosen)
+    assert {one.case.name for one in made} == set(BY_JOINS), "every kind is applied"
+    said = judge_on_spark(spark, tmp_path, made, 0)
+    assert not unacceptable(made, said)
+    assert not differences(made, {one.run: judge_plainly(one) for one in made}, said)
+    assert {one.by for one in said.values()} == {"rows"}
+
+
 def test_modifications_would_be_noticed_if_they_did_nothing(tmp_path: Path) -> None:
     """The planted fault: a judge that is shown the clean run for every modification."""
     clean = [("clean", play("causal-total", "clean"))]

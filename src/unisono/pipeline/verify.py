@@ -37,9 +37,9 @@ from unisono.pipeline.scan import DECIDED_BY_DIGESTS
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.tables import WHOSE, Keep, keeping, load_paths, name_of, tables_of
 from unisono.trace.checks.checker import VIOLATIONS_MAX
-from unisono.trace.checks.history import clock_note, cut_note
+from unisono.trace.checks.history import alone_note, clock_note, cut_note
 from unisono.trace.promises import SHOWN, UNIFORM
-from unisono.trace.schema import CUT, END, NOT_KNOWN, TOTAL
+from unisono.trace.schema import CRASH, CUT, END, LEAVE, NOT_KNOWN, TOTAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -228,6 +228,9 @@ def _runs(facts: DataFrame, also: frozenset[str], ask_digests: bool = True) -> D
         F.count_if(what == "edge").alias("edges"), F.count_if(F.col("group") == NOT_KNOWN).alias("strays")
     ).first()
     assert known is not None
+    ended = (what == "life") & F.col("name").isin(LEAVE, CRASH)
+    alone = F.col("name").isNull() | (F.substring_index("name", "|", -1) == F.col("who"))
+    left_alone = (what == "stay") & F.col("note").contains(",") & alone
     was_cut = (what == "life") & (F.col("name") == END) & (F.col("note") == CUT)
     about = facts.groupBy(*WHOSE).agg(
         F.collect_set("protocol").alias("protocols"),
@@ -237,6 +240,8 @@ def _runs(facts: DataFrame, also: frozenset[str], ask_digests: bool = True) -> D
         F.max(what == "shown").alias("is_shown"),
         F.array_sort(F.collect_set(F.when(what == "backwards", F.struct("who", "number")))).alias("backwards"),
         F.array_sort(F.collect_set(F.when(was_cut, F.col("who")))).alias("cut"),
+        F.collect_set(F.when(ended, F.col("who"))).alias("ended"),
+        F.array_sort(F.collect_set(F.when(left_alone, F.struct("who", "view", "name")))).alias("alone"),
     )
     orders = F.array_sort(F.when(F.size("orders") > 0, F.col("orders")).otherwise(F.col("protocols")))
     runs = about.withColumn("orders", orders).withColumn("owed", _owed(also))
@@ -276,6 +281,11 @@ def _notes() -> Column:
             F.replace(F.lit(clock), F.lit("{who}"), one["who"]), F.lit("{number}"), one["number"].cast("string")
         ),
     )
+    alone = F.filter("alone", lambda one: one["name"].isNotNull() | F.array_contains("ended", one["who"]))
+    told = F.transform(alone, lambda one: F.concat(one["who"], F.lit(" in "), one["view"]))
+    of_alone = F.replace(F.lit(alone_note(["{stays}"])), F.lit("{stays}"), F.array_join(told, ", "))
+    is_uniform = F.array_contains("owed", "P10")
+    behind = F.when((F.size(told) > 0) & ~is_uniform, F.array_append(behind, of_alone)).otherwise(behind)
     cut = F.replace(F.lit(cut_note(["{names}"])), F.lit("{names}"), F.array_join("cut", ", "))
     return F.when(F.size("cut") > 0, F.array_append(behind, cut)).otherwise(behind)
 

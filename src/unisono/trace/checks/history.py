@@ -185,9 +185,21 @@ class History:
         for life in sorted(self.numbered, key=lambda life: life.name):
             if life.backwards is not None:
                 yield clock_note(life.name, life.backwards)
+        alone = () if "P10" in self.orders.owed else sorted(self._alone())
+        if alone:
+            yield alone_note(f"{who} in {view}" for who, view in alone)
         cut = [life.name for life in self.numbered if (life.ending, life.ending_reason) == (schema.END, schema.CUT)]
         if cut:
             yield cut_note(cut)
+
+    def _alone(self) -> Iterator[tuple[str, str]]:
+        """Lives that left a view of several members, or crashed in it, or went on from it without any other."""
+        for life in self.numbered:
+            for stay in life.stays.values():
+                went_alone = stay.next_view is not None and frozenset(stay.transitional or ()) == {life.name}
+                ended = stay is life.stay and life.ending in (schema.LEAVE, schema.CRASH)
+                if stay.installed and len(stay.view.members) > 1 and (went_alone or ended):
+                    yield life.name, stay.id
 
     # Waiting for casts.
 
@@ -416,6 +428,10 @@ def is_void(event: Event) -> bool:
 
 def clock_note(who: str, local: int) -> str:
     return f"{who}: its clock runs backwards (first at local {local})."
+
+
+def alone_note(stays: Iterable[str]) -> str:
+    return f"ended or went on alone: {', '.join(stays)}; what it delivered there was compared with no other member's."
 
 
 def cut_note(names: Iterable[str]) -> str:

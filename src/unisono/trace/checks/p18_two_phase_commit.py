@@ -117,7 +117,7 @@ class TwoPhaseCommit(Checker):
         if transaction is None:
             return
         self._delivered.add((life, transaction))
-        for one in {transaction, event.transaction} - {None}:
+        for one in {transaction, event.transaction or transaction}:
             if event.kind == DELIVER and (life, one) not in self._committed:
                 self._undecided.setdefault((life, one), event)
 
