@@ -36,13 +36,20 @@ from unisono.trace.promises import PROMISES, promises
 from unisono.trace.reader import read
 from unisono.trace.schema import (
     CAST,
+    DECIDE,
     DELIVER,
     END,
     ENDINGS,
+    JOIN,
     PLACE,
+    RECEIPT,
+    SHOW,
     SHOWN,
+    STATE,
     SUSPECT,
+    TRANSITION,
     VIEW,
+    VOTE,
     Event,
     TraceError,
     member_name,
@@ -160,8 +167,13 @@ def lose(events: Trace, last: bool = False) -> Event:
 
 
 CASES: dict[str, Case] = {}
-AMBIGUOUS = frozenset({"index cast twice", "rows in two forms"})
+AMBIGUOUS = frozenset({"index cast twice", "rows in two forms", "safe index cast twice"})
 """Two rows claim one place. What else is broken depends on which of them a judge believes, so judges agree on the result alone."""
+
+
+OF_THE_RUN = frozenset({"no transactions", "list of what nobody recorded", "receipt without attributes", "state from nobody",
+    "view that was not shown", "receipts without views", "receipt of an unknown stage"})  # fmt: skip
+"""What only the judge of whole runs is in doubt about: it rests on properties that are not asked of single views."""
 
 
 @dataclass(frozen=True)
@@ -1462,6 +1474,274 @@ def renamed_files(folder: Path, events: Trace) -> None:
 def one_file(folder: Path, events: Trace) -> None:
     """All rows are compacted into one file, in the order of their times."""
     write_parquet(folder / f"{folder.name}.parquet", sorted(events, key=lambda event: event.time_ns))
+
+
+# Claims that used to excuse what they should not, and rows whose absence nobody noticed.
+
+
+def primary_of(events: Trace) -> None:
+    for at, event in enumerate(events):
+        if event.kind == VIEW:
+            put(events, at, attributes={**(event.attributes or {}), "primary": "true"})
+
+
+@case("rows", FAIL)
+def safe_index_cast_twice(events: Trace) -> None:
+    """A safe message is cast again under its index, to some."""
+    at = rows_of(events, CAST)[0]
+    put(events, at, attributes={**(events[at].attributes or {}), "safe": "true"})
+    events.insert(at + 1, replace(events[at], destinations=("a", "b", "c")))
+    primary_of(events)
+    count_anew(events)
+
+
+@case("rows", FAIL)
+def joined_again(events: Trace) -> None:
+    """A JOIN row in the middle of a life."""
+    at = rows_of(events, DELIVER)[2]
+    batch = dict.fromkeys(
+        ("origin", "origin_incarnation", "first", "count", "service", "ordinal", "position", "digest")
+    )
+    events.insert(at, replace(events[at], kind=JOIN, view=None, transaction=None, attributes=None, **batch))  # type: ignore[arg-type]
+    count_anew(events)
+
+
+@case("rows", FAIL)
+def placeholders_of_a_stranger(events: Trace) -> None:
+    """Every member that stays places messages that nobody cast, of a member that there is not."""
+    for member in "ab":
+        at = rows_of(events, DELIVER, member)[-1]
+        invented = replace(events[at], kind=PLACE, origin="zz", first=0, count=5, destinations=("qq",), attributes=None)
+        events.insert(at + 1, replace(invented, digest=None))
+    count_anew(events)
+
+
+@case("views", FAIL)
+def member_that_stays_behind(events: Trace) -> bool:
+    """A member never installs the last view, and its END says that nothing was under way."""
+    views = [events[at].view for at in rows_of(events, VIEW)]
+    if len(views) < 2:
+        return False
+    events[:] = [e for e in events if e.view != views[-1] or (e.origin != ODD and (e.member != ODD or e.kind == END))]
+    put(events, rows_of(events, END)[0], view=views[-2])
+    count_anew(events)
+    return True
+
+
+@case("rows", FAIL)
+def payload_that_is_void_beside_its_caster(events: Trace) -> bool:
+    """All addressees of a message call it void, though its caster, which is none of them, stays."""
+    row = next((e for e in events if e.kind == CAST and e.destinations and e.member not in e.destinations), None)
+    if row is None:
+        return False
+    for at, event in enumerate(events):
+        if event.kind == DELIVER and same_message(event, row):
+            put(events, at, kind=PLACE, digest=None, attributes={**(event.attributes or {}), "void": "true"})
+    return True
+
+
+def commits(events: Trace) -> bool:
+    return any(event.kind == DECIDE for event in events)
+
+
+@case("labels", UNKNOWN)
+def no_transactions(events: Trace) -> bool:
+    """No row names a transaction, and there are no votes and decisions."""
+    if not commits(events):
+        return False
+    events[:] = [event for event in events if event.kind not in (VOTE, DECIDE)]
+    put_all(events, lambda event: True, transaction=None)
+    count_anew(events)
+    return True
+
+
+@case("labels", FAIL)
+def no_transactions_on_decisions_and_deliveries(events: Trace) -> bool:
+    """One member's decisions and deliveries do not say of which transaction they are."""
+    return put_all(events, lambda e: e.member == ODD and e.kind in (DECIDE, DELIVER), transaction=None) > 0 and commits(
+        events
+    )
+
+
+@case("labels", FAIL)
+def delivered_though_aborted(events: Trace) -> bool:
+    """All decide to abort everything, and deliver it without a word of transactions."""
+    put_all(events, lambda event: event.kind == DELIVER, transaction=None)
+    return put_all(events, lambda event: event.kind == DECIDE, decision="abort") > 0
+
+
+@case("labels", FAIL)
+def recovery_without_a_failure(events: Trace) -> bool:
+    """A member never votes, and all call their decisions a recovery."""
+    if not commits(events):
+        return False
+    events[:] = [event for event in events if event.kind != VOTE or event.member != ODD]
+    put_all(events, lambda event: event.kind == DECIDE, attributes={"recovery": "true"})
+    count_anew(events)
+    return True
+
+
+@case("schema", UNKNOWN)
+def decision_in_capitals(events: Trace) -> bool:
+    """A member decides again, in a word that there is not."""
+    row = next((event for event in events if event.kind == DECIDE and event.member == ODD), None)
+    if row is None:
+        return False
+    events.insert(events.index(row), replace(row, decision="ABORT"))
+    count_anew(events)
+    return True
+
+
+@case("labels", FAIL)
+def wrong_vector_of_a_safe_message(events: Trace) -> bool:
+    """A vector counts too much, and its message is called safe."""
+    at = rows_of(events, CAST)[-1]
+    if "vector" not in (events[at].attributes or {}):
+        return False
+    put(events, at, attributes={"vector": "[7,7]", "safe": "true"})
+    return True
+
+
+@case("labels", UNKNOWN)
+def safe_messages_without_vectors(events: Trace) -> bool:
+    """No vectors, and all messages are called safe."""
+    return (
+        _without_vectors(events, "abc") > 0
+        and put_all(events, lambda e: e.kind == CAST, attributes={"safe": "true"}) > 0
+    )
+
+
+@case("orders", UNKNOWN)
+def list_with_a_service_that_nobody_judges(events: Trace) -> bool:
+    """A list owes a total order, and all messages are of a service in capitals; two are swapped."""
+    if not swapped_origins(events):
+        return False
+    listed(events, "P1,P9a,P9c,P14")
+    put_all(events, lambda event: event.service is not None, service="TOTAL")
+    count_anew(events)
+    return True
+
+
+@case("orders", UNKNOWN)
+def list_of_what_nobody_recorded(events: Trace) -> None:
+    """A list owes what needs rows that there are not."""
+    listed(events, "P17,P19,P20,P22,P23")
+
+
+@case("orders", FAIL)
+def list_beside_a_known_order(events: Trace) -> None:
+    """VIEW rows name a short list, the other columns the order that the members ran, and a message is lost."""
+    put_all(events, lambda event: event.kind == VIEW, reason="owes P0")
+    lose(events)
+
+
+# What applications are shown.
+
+
+def receipt(events: Trace) -> int | None:
+    return next(iter(rows_of(events, RECEIPT)), None)
+
+
+def _receipt_case(name: str, expected: str, meaning: str, **values: Any) -> None:
+    def change(events: Trace) -> bool:
+        at = receipt(events)
+        if at is not None:
+            put(events, at, **values)
+        return at is not None
+
+    CASES[name] = Case(name, "labels", expected, change, as_segments, True, meaning)
+
+
+_receipt_case("receipt of what was not cast", FAIL, "A receipt is of an index that was never cast.", first=10**6)
+_receipt_case("receipt of another's message", FAIL, "A receipt is of another member's message.", origin="a")
+_receipt_case("receipt of another life", FAIL, "A receipt is of a later life's message.", origin_incarnation=7)
+_receipt_case("receipt without attributes", UNKNOWN, "A receipt says nothing.", attributes=None)
+_receipt_case(
+    "receipt of an unknown stage", UNKNOWN, "A receipt names no stage.", attributes={"stage": "stabel", "outcome": "ok"}
+)
+
+
+@case("rows", FAIL)
+def receipt_before_its_cast(events: Trace) -> bool:
+    """A receipt comes before its message is cast."""
+    at = receipt(events)
+    if at is not None:
+        row = events.pop(at)
+        events.insert(rows_of(events, VIEW)[0] + 1, row)
+        count_anew(events)
+    return at is not None
+
+
+def shown_last(events: Trace, **values: str) -> bool:
+    """Give the last SHOW row of the odd member other attributes."""
+    rows = rows_of(events, SHOW)
+    if rows:
+        put(events, rows[-1], attributes={**(events[rows[-1]].attributes or {}), **values})
+    return bool(rows)
+
+
+WRONG_TOTALS = {"digest": "0" * 16, "shown": "3"}
+
+
+@case("labels", FAIL)
+def restored_from_nothing(events: Trace) -> bool:
+    """An application was shown other messages, and its state is said to have been restored."""
+    return shown_last(events, restored="true", **WRONG_TOTALS)
+
+
+@case("rows", UNKNOWN)
+def state_from_nobody(events: Trace) -> bool:
+    """… or a STATE row says so, where no member could have given one."""
+    if not shown_last(events, **WRONG_TOTALS):
+        return False
+    at = rows_of(events, TRANSITION)[-1]
+    events.insert(at, replace(events[at], kind=STATE, attributes=None))
+    put(events, at + 1, attributes={**(events[at + 1].attributes or {}), "shown": "1"})
+    count_anew(events)
+    return True
+
+
+@case("labels", FAIL)
+def companions_left_out(events: Trace) -> bool:
+    """Applications are told that they came alone, and VIEW rows name both."""
+    for at, event in enumerate(events):
+        if event.kind in (SHOW, TRANSITION) and event.member in "ab":
+            told = dict(event.attributes or {})
+            other = "a" if event.member == "b" else "b"
+            if event.kind == TRANSITION or "previous" in told:
+                told["together"] = f'["{event.member}"]'
+            if event.kind == SHOW and "previous" in told:
+                told |= {"joined": f'["{other}"]', "left": f'["{other}","c"]'}
+            put(events, at, attributes=told)
+    return any(event.kind == SHOW for event in events)
+
+
+@case("rows", UNKNOWN)
+def receipts_without_views(events: Trace) -> bool:
+    """An application is given receipts and shown nothing."""
+    if receipt(events) is None:
+        return False
+    events[:] = [event for event in events if event.member != ODD or event.kind not in (SHOW, TRANSITION)]
+    count_anew(events)
+    return True
+
+
+@case("rows", UNKNOWN)
+def view_that_was_not_shown(events: Trace) -> bool:
+    """A member comes to its END in a view that its application was not shown."""
+    rows = rows_of(events, SHOW)
+    if not rows:
+        return False
+    gone = {rows[-1], rows_of(events, TRANSITION)[-1]}
+    events[:] = [event for at, event in enumerate(events) if at not in gone]
+    count_anew(events)
+    return True
+
+
+@case("labels", FAIL)
+def primary_for_all_but_one(events: Trace) -> bool:
+    """One application is told that a view is not primary."""
+    return shown_last(events, primary="false")
 
 
 # Judges.

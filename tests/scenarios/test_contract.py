@@ -355,7 +355,7 @@ def test_a_state_that_is_lost_for_good_is_given_up_by_its_name(tmp_path: Path) -
         again = await asyncio.gather(*(Keeper(i, tmp_path, bootstrap=True).start() for i in range(3)))
         await asyncio.sleep(5)
         assert not any(keeper.group.view.is_primary for keeper in again), "bootstrap founds no second history"
-        with pytest.raises(unisono.Misuse, match="name that one"):
+        with pytest.raises(unisono.Misuse, match="name that view"):
             await again[1].group.give_up("17@nowhere", timeout=5)
         lost = again[1].group.status()["lost_state"]
         await again[1].group.give_up(lost, timeout=10)

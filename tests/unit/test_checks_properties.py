@@ -216,8 +216,16 @@ class TestP5Agreement:
 
     def test_void_for_one_and_delivered_by_another(self) -> None:
         story = "a,b,c VIEW 1@a a b c\na CAST x to b,c\na PLACE x\nb DELIVER x\nc PLACE x void\nall END"
-        assert len(said("P5", story)) == 1
+        assert len(said("P5", story)) == 2, "b delivered it, and its caster stayed"
         assert said("P14", story) == []
+
+    def test_what_is_void_was_lost_with_its_caster_in_a_cut(self) -> None:
+        cast = "a,b,c VIEW 1@a a b c\na CAST x to b,c\n"
+        rest = "b,c PLACE x void\nb,c VIEW 2@b b c from b c\nall END"
+        assert said("P5", f"{cast}a CRASH\nb,c BLOCK\n{rest}") == []
+        assert len(said("P5", f"{cast}a CRASH\n{rest}")) == 2, "no cut had closed the view"
+        together = rest.replace("b,c VIEW 2@b b c from b c", "a,b,c VIEW 2@b a b c from a b c")
+        assert len(said("P5", f"{cast}a,b,c BLOCK\na PLACE x\n{together}")) == 2, "its caster came along"
 
     def test_a_cut_last_view_is_not_asked(self) -> None:
         story = "a,b VIEW 1@a a b\na CAST x\na DELIVER x\na,b END cut"

@@ -85,6 +85,7 @@ STORIES = {
         c CAST z transaction=t3
         a,b RECEIVE z
         c CRASH
+        a,b BLOCK
         a,b DECIDE transaction=t3 decision=commit recovery=true
         a,b DELIVER z
         a,b DECIDE transaction=t4 decision=commit recovery=true
@@ -95,6 +96,7 @@ STORIES = {
         a,b,c,d VIEW 1@a a b c d
         a CAST x transaction=t1
         b RECEIVE x
+        a,b,c,d BLOCK
         a,b DECIDE transaction=t1 decision=commit recovery=true
         c,d DECIDE transaction=t1 decision=abort recovery=true
         a,b DELIVER x
@@ -224,6 +226,7 @@ PLANTED: dict[str, Fault] = {
         {"P18 votes"},
     ),
     "a commit without a vote": (COMMIT, "a,b,c VOTE transaction=t1", "a,b VOTE transaction=t1", {"P18 votes"}),
+    "recovered without a failure": (COMMIT, "c CRASH\n        a,b BLOCK", "c CRASH", {"P18 votes"}),
     "recovered without holding it": (COMMIT, "a,b RECEIVE z", "a RECEIVE z", {"P18 not held"}),
     "delivered though aborted": (COMMIT, "a,b VOTE transaction=t4", "a DELIVER y\na,b VOTE transaction=t4", {"P18 undecided"}),
     "committed but not delivered": (COMMIT, "a,b DELIVER z", "a DELIVER z", {"P18 not delivered"}),

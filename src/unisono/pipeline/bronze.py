@@ -20,6 +20,7 @@ from unisono.trace.schema import (
     CLOCKS,
     COLUMNS,
     COUNT_MAX,
+    DECISIONS,
     INDEX_MAX,
     KINDS,
     NAMES,
@@ -201,6 +202,9 @@ def _with_problems(path: Location, table: pyarrow.Table) -> Iterator[pyarrow.Rec
             mark(pc.is_null(table.column(name)), f"a row without {name}.")
         if pyarrow.types.is_list(table.column(name).type):
             mark(_lacks_items(table.column(name)), f"a row whose {name} lack an item.")
+    for name, words in DECISIONS.items():
+        is_known = pc.is_in(table.column("decision"), value_set=pyarrow.array(sorted(words)))
+        mark(pc.and_(pc.equal(kind, name), pc.invert(is_known)), f"a {name} row with a decision that there cannot be.")
     mark(pc.less(table.column("count"), 1), "a batch holds at least one message.")
     mark(pc.greater(table.column("count"), COUNT_MAX), f"a batch holds at most {COUNT_MAX:,} messages.")
     for name in NOT_NEGATIVE:

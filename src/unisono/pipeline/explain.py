@@ -25,6 +25,7 @@ def _p0(members: Sequence[str], view: str, w: Witness) -> str:
         "service": f"{row} is of service {w['service']}, which the order {w['order']} of view {view} does not carry",
         "protocol": f"its row {w['local_index']} says protocol {w['protocol']}, the row before {w['protocol_before']}",
         "cast again": f"{row} casts message {w['first']}, but it has cast messages below {w['cast_end']} before",
+        "joins again": f"it joins (local {w['local_index']}) in the middle of its life",
         "begin": f"its trace begins with {w['kind']}, not with JOIN or VIEW",
     }
     return f"{members[0]}: {says[w['what']]}."
@@ -54,8 +55,9 @@ def _p2(members: Sequence[str], view: str, w: Witness) -> str:
 
 
 def _p3(members: Sequence[str], view: str, w: Witness) -> str:
+    did = "placed" if w.get("kind") == "PLACE" else "delivered"
     return (
-        f"{members[0]} delivered {w['message']} (local {w['local_index']}) in view {view}, of which {w['stranger']} is no member "
+        f"{members[0]} {did} {w['message']} (local {w['local_index']}) in view {view}, of which {w['stranger']} is no member "
         f"({w['list']})."
     )
 
@@ -68,6 +70,12 @@ def _p4(members: Sequence[str], view: str, w: Witness) -> str:
 
 
 def _p5(members: Sequence[str], view: str, w: Witness) -> str:
+    if w.get("cast_local", "?") != "?":
+        how = f"{w['lacking']} had not blocked for the end of the view"
+        if w["cast_local"] != "-1":
+            how = f"{w['holder']}, who cast it (local {w['cast_local']}), also {_way(w)}"
+        placed = f"{w['lacking']} placed {w['message']} (local {w['local_index']}), which is addressed to it, as void"
+        return f"{placed} in view {view}; {how}."
     is_safe = w.get("safe", "?") == "true"
     kind, also = ("the safe ", "") if is_safe else ("", "also ")
     return (

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from unisono.pipeline.columns import WORD_MASK, Batches, Columns, is_consecutive
-from unisono.trace.promises import services_of, unknown_in
+from unisono.trace.promises import order_named, services_of, unknown_in, unordered_in
 from unisono.trace.schema import DATED_BACK, ENDINGS, KINDS, SHOWN, TOTAL, member_name, view_number
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ class LifeScan:
             self._view, self._members = view, columns.value("members", at) or []
             self._inherits = False
             assert self.identity is not None
-            self._order = columns.value("reason", at) or columns.value("protocol", at)
+            self._order = order_named(columns.value("reason", at), columns.value("protocol", at))
             self.facts.append(self._fact("order", view, self._order, local, note=",".join(self._members)))
             if "|" in view or any("," in name for name in (*self._members, *along)):
                 self.suspect("names", f"{view} or its members have names that facts cannot tell apart")
@@ -275,6 +275,8 @@ class LifeScan:
                 self.suspect("P11", f"it installs {view}, of which it is no member")
             if len({member.partition("#")[0] for member in self._members}) < len(self._members):
                 self.suspect("P12", f"{view} holds one address more than once")
+        elif kind == "JOIN" and (self._piece or local):
+            self.suspect("P0", "it joins in the middle of its life")
         elif kind in ENDINGS:
             self._ended = kind
             self._ended_reason = columns.value("reason", at)
@@ -347,6 +349,8 @@ class LifeScan:
     def _judge_labels(self, batches: Batches, kind: str) -> None:
         if batches.lacks_digest:
             self.suspect("digest", f"a {kind} has no digest")
+        if any(unordered_in(self._order or "", service) for service, _ in batches.by_service):
+            self.suspect("order", f"a {kind} is of a service of which the order is not judged")
         carried = None if self._order is None else services_of([self._order])
         if carried is not None and any(service not in carried for service, _ in batches.by_service):
             self.suspect("P0", f"a {kind} is of a service that the order {self._order} does not carry")

@@ -30,11 +30,14 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from unisono.pipeline.bronze import Where, read_paths
+from unisono.trace.promises import LISTED, PROMISES, order_named
 from unisono.trace.schema import NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+NO_MORE = LISTED + "P0"
+"""A list with nothing in it but what every order owes."""
 WHOSE = ("run", "group")
 """What a verdict is about: one run of one group."""
 LIFE = (*WHOSE, "member", "incarnation")
@@ -176,7 +179,13 @@ def order_said() -> Column:
     """The order of the view that a VIEW row installs, as `promises.order_of` takes it from the row."""
     from pyspark.sql import functions as F
 
-    return F.coalesce(F.when(F.col("reason") != "", F.col("reason")), F.col("protocol"))
+    from unisono.pipeline.owed import is_list
+
+    named = F.when(F.col("reason") != "", F.col("reason"))
+    pairs = (part for name in PROMISES for part in (F.lit(name), F.lit(order_named(NO_MORE, name))))
+    beside = F.create_map(*pairs)[F.col("protocol")]  # NO_MORE and what the protocol owes
+    both = F.when(is_list(named), F.concat(named, F.substring(beside, len(NO_MORE) + 1, 1_000)))
+    return F.coalesce(both, named, F.col("protocol"))
 
 
 def first_index(events: DataFrame) -> Column:

@@ -37,9 +37,9 @@ from unisono.pipeline.scan import DECIDED_BY_DIGESTS
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.tables import WHOSE, Keep, keeping, load_paths, name_of, tables_of
 from unisono.trace.checks.checker import VIOLATIONS_MAX
-from unisono.trace.checks.history import clock_note, cut_note
-from unisono.trace.promises import SHOWN
-from unisono.trace.schema import CUT, END, NOT_KNOWN, TOTAL
+from unisono.trace.checks.history import alone_note, clock_note, cut_note
+from unisono.trace.promises import SHOWN, UNIFORM
+from unisono.trace.schema import CRASH, CUT, END, LEAVE, NOT_KNOWN, TOTAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -228,6 +228,9 @@ def _runs(facts: DataFrame, also: frozenset[str], ask_digests: bool = True) -> D
         F.count_if(what == "edge").alias("edges"), F.count_if(F.col("group") == NOT_KNOWN).alias("strays")
     ).first()
     assert known is not None
+    ended = (what == "life") & F.col("name").isin(LEAVE, CRASH)
+    alone = F.col("name").isNull() | (F.substring_index("name", "|", -1) == F.col("who"))
+    left_alone = (what == "stay") & F.col("note").contains(",") & alone
     was_cut = (what == "life") & (F.col("name") == END) & (F.col("note") == CUT)
     about = facts.groupBy(*WHOSE).agg(
         F.collect_set("protocol").alias("protocols"),
@@ -237,6 +240,8 @@ def _runs(facts: DataFrame, also: frozenset[str], ask_digests: bool = True) -> D
         F.max(what == "shown").alias("is_shown"),
         F.array_sort(F.collect_set(F.when(what == "backwards", F.struct("who", "number")))).alias("backwards"),
         F.array_sort(F.collect_set(F.when(was_cut, F.col("who")))).alias("cut"),
+        F.collect_set(F.when(ended, F.col("who"))).alias("ended"),
+        F.array_sort(F.collect_set(F.when(left_alone, F.struct("who", "view", "name")))).alias("alone"),
     )
     orders = F.array_sort(F.when(F.size("orders") > 0, F.col("orders")).otherwise(F.col("protocols")))
     runs = about.withColumn("orders", orders).withColumn("owed", _owed(also))
@@ -244,7 +249,7 @@ def _runs(facts: DataFrame, also: frozenset[str], ask_digests: bool = True) -> D
     if ask_digests:
         doubts = doubtful(facts, in_pieces=known["edges"] > 0).withColumn("is_doubtful", F.lit(True))
         runs = runs.join(doubts, list(WHOSE), "left")
-        needs_rows = F.coalesce("is_doubtful", F.lit(False)) | (F.size(_undecided()) > 0)
+        needs_rows = F.coalesce("is_doubtful", F.lit(False)) | (F.size(_undecided()) > 0) | _is_unordered()
     if known["strays"]:
         # A file that cannot be read is of a run that others tell of, if there is one: then it is their doubt.
         of_run = Window.partitionBy("run")
@@ -276,6 +281,11 @@ def _notes() -> Column:
             F.replace(F.lit(clock), F.lit("{who}"), one["who"]), F.lit("{number}"), one["number"].cast("string")
         ),
     )
+    alone = F.filter("alone", lambda one: one["name"].isNotNull() | F.array_contains("ended", one["who"]))
+    told = F.transform(alone, lambda one: F.concat(one["who"], F.lit(" in "), one["view"]))
+    of_alone = F.replace(F.lit(alone_note(["{stays}"])), F.lit("{stays}"), F.array_join(told, ", "))
+    is_uniform = F.array_contains("owed", "P10")
+    behind = F.when((F.size(told) > 0) & ~is_uniform, F.array_append(behind, of_alone)).otherwise(behind)
     cut = F.replace(F.lit(cut_note(["{names}"])), F.lit("{names}"), F.array_join("cut", ", "))
     return F.when(F.size("cut") > 0, F.array_append(behind, cut)).otherwise(behind)
 
@@ -287,16 +297,18 @@ def _array(properties: Iterable[str]) -> Column:
 
 
 def _owed(also: frozenset[str]) -> Column:
-    """What is asked of a run: what is owed in any of its views, as far as something is recorded of it.
+    """What is asked of a run: what is owed in any of its views, as far as something is recorded of it, or a list names it.
 
     A violation counts if the order of its view owes it (`owed_only`).
     """
     from pyspark.sql import functions as F
 
-    from unisono.pipeline.owed import owed_by_order
+    from unisono.pipeline.owed import is_list, owed_by_order
 
     each = F.array_distinct(F.flatten(F.transform("orders", owed_by_order)))
-    judged = F.when(F.coalesce("is_shown", F.lit(False)), each).otherwise(F.array_except(each, _array(SHOWN)))
+    listed = F.flatten(F.transform(F.filter("orders", is_list), owed_by_order))
+    unshown = F.array_except(each, F.array_except(_array(SHOWN), listed))
+    judged = F.when(F.coalesce("is_shown", F.lit(False)), each).otherwise(unshown)
     return F.array_sort(F.array_union(judged, _array(also)))
 
 
@@ -310,6 +322,16 @@ def _undecided() -> Column:
     all_total = F.size(F.array_except("services", _array({TOTAL}))) == 0
     in_order = F.array_except("owed", _array(DECIDED_BY_DIGESTS | {"P8"}))
     return F.when(all_total, in_order).otherwise(F.array_except("owed", _array(DECIDED_BY_DIGESTS - {"P1"})))
+
+
+def _is_unordered() -> Column:
+    """Whether a run lists a total order among what it owes, and carries messages, but none that is totally ordered."""
+    from pyspark.sql import functions as F
+
+    from unisono.pipeline.owed import is_list
+
+    lists_one = F.exists("orders", is_list) & F.arrays_overlap("owed", _array(UNIFORM))
+    return lists_one & (F.size("services") > 0) & ~F.array_contains("services", TOTAL)
 
 
 def _files(facts: DataFrame, needing: DataFrame) -> DataFrame:

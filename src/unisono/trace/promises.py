@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from unisono.trace import schema
 from unisono.trace.schema import VIEW, Event, TraceError
 
 SHOWN = frozenset({"P25", "P26", "P27", "P28", "P29"})
@@ -40,7 +41,8 @@ PROMISES: dict[str, dict[str, frozenset[str]]] = {
     "toto": {"total": ALWAYS | CAUSAL | TOTAL, "causal": ALWAYS | CAUSAL},
     "rmp": {"total": ALWAYS | FIFO | UNIFORM | {"P18"}, "fifo": ALWAYS | FIFO, "datagram": DATAGRAM},
 }
-
+SERVICES = frozenset[str]().union(*PROMISES.values())
+"""All services that any order carries."""
 
 PROPERTIES = frozenset({*(f"P{number}" for number in range(30) if number not in (9, 24)), "P8c", "P9a", "P9b", "P9c"})
 """The properties that one run can keep or break. P24 compares two runs."""
@@ -82,7 +84,33 @@ def owed_by(order: str) -> frozenset[str]:
 
 def order_of(view: Event) -> str:
     """The order of the view that a VIEW row installs."""
-    return view.reason or view.protocol
+    return order_named(view.reason, view.protocol)
+
+
+def order_named(reason: str | None, protocol: str) -> str:
+    """The order that a VIEW row names by its `reason`, or else by its `protocol`.
+
+    A list of properties adds to what a known protocol owes: those rows are written by this program, and a list takes nothing back.
+    """
+    if reason and properties_listed(reason) is not None and protocol in PROMISES:
+        return f"{reason},{_listed_beside(protocol)}"
+    return reason or protocol
+
+
+def _listed_beside(protocol: str) -> str:
+    return ",".join(sorted(promises(protocol)))
+
+
+def is_committed(order: str, service: str | None) -> bool:
+    """Whether an order commits messages of a service in two phases (P18)."""
+    if properties_listed(order) is not None:
+        return "P18" in owed_by(order) and service != schema.DATAGRAM
+    return "P18" in PROMISES.get(order, {}).get(service or "", ())
+
+
+def unordered_in(order: str, service: str | None) -> bool:
+    """Whether an order owes a total order, and may carry this service, of which nothing is known."""
+    return service not in SERVICES and properties_listed(order) is not None and not owed_by(order).isdisjoint(UNIFORM)
 
 
 class Orders:

@@ -113,7 +113,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("digest", "long", True, "hash of the payloads"),
     Column("frontier", "list<long>", True, "on CAST: by rank, how many messages were delivered here in this view"),
     Column("transaction", "string", True, "two-phase commit: which"),
-    Column("decision", "string", True, "two-phase commit: how it ended"),
+    Column("decision", "string", True, "on VOTE yes or no; on DECIDE commit or abort"),
     Column("reason", "string", True, "why dropped, left or ended; on VIEW: its order, if that is not `protocol`"),
     Column("attributes", "map<string,string>", True, "the rest"),
 )
@@ -161,6 +161,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 }
 """Nullable columns that a row of this kind must have all the same."""
 
+DECISIONS: dict[str, frozenset[str]] = {VOTE: frozenset({"yes", "no"}), DECIDE: frozenset({"commit", "abort"})}
+"""What `decision` may be in a row of this kind; other kinds have none."""
 
 VIEW_DIGITS_MAX = 18
 """Digits of a view's number."""
@@ -313,6 +315,11 @@ def _check_meaning(event: Event, where: str) -> None:
         raise TraceError(f"{where}, column {column}: an address has no '#'; the incarnation has its own column.")
     if event.view is not None and view_number(event.view) < 0:
         raise TraceError(f"{where}, column view: must be number@proposer, not {_shown(event.view)}.")
+    if event.kind in DECISIONS and event.decision not in DECISIONS[event.kind]:
+        words = " or ".join(sorted(DECISIONS[event.kind]))
+        raise TraceError(
+            f"{where}, column decision: must be {words} on a {event.kind} row, not {_shown(event.decision)}."
+        )
     if event.kind == CAST and (event.origin, event.origin_incarnation) != (event.member, event.incarnation):
         raise TraceError(f"{where}, column origin: {event.member} cannot cast a message of {_shown(event.origin)}.")
 

@@ -1,8 +1,9 @@
 """P0 well-formed: local_index = 0..k; ordinals contiguous; begins with JOIN or VIEW; nothing after CRASH, LEAVE or END.
 
 Besides, a CAST, DELIVER or PLACE row names the view that its member installed last, and a service that the view's order carries;
-`protocol` is the same in all rows of a life; and the indices of its casts rise. A hole in the local indices is no violation: it
-makes the verdict UNKNOWN. An index that comes twice is one. Behind a hole ordinals may have moved on, but not back.
+`protocol` is the same in all rows of a life, which joins once, at its beginning; and the indices of its casts rise. A hole in the
+local indices is no violation: it makes the verdict UNKNOWN. An index that comes twice is one. Behind a hole ordinals may have moved
+on, but not back.
 
 The order of a table's rows says nothing, so rows that lie in a file out of order are sorted here and not held against anyone.
 """
@@ -74,5 +75,6 @@ def _faults() -> list[Column]:
         F.when(
             F.col("numbered") & F.col("in_time") & (F.col("ordinal") != F.col("expected")) & ~moved_on, F.lit("ordinal")
         ),
+        F.when((F.col("kind") == "JOIN") & F.col("previous").isNotNull(), F.lit("joins again")),
         F.when(begins & ~of_view & ~F.col("kind").isin("JOIN", "VIEW"), F.lit("begin")),
     ]

@@ -1,4 +1,4 @@
-"""P1 no creation: every DELIVER has its CAST, equal digest and service, receiver among the destinations.
+"""P1 no creation: every DELIVER and PLACE has its CAST, equal digest and service, receiver among the destinations.
 
 A PLACE has the service and the destinations of its CAST too, and a DELIVER the destinations: other properties look at the row at
 hand. Only a member that the CAST does not address places it, unless the payload is void.
@@ -32,7 +32,7 @@ def violations(tables: TraceTables) -> DataFrame:
 
     of_casts = tables.parts.where(F.col("cast_local").isNotNull())
     told = of_casts.withColumn("what", F.explode(F.array_compact(F.array(*_faults()))))
-    uncast = _uncast(tables, tables.parts.where(F.col("kind") == "DELIVER")).withColumn("what", F.lit("never cast"))
+    uncast = _uncast(tables).withColumn("what", F.lit("never cast"))
     return _say(told).unionByName(_say(uncast)).unionByName(_too_early(tables)).select(*COLUMNS)
 
 
@@ -78,8 +78,8 @@ def _addressees(column: str) -> Column:
     return F.when(F.col(column).isNull(), F.lit("everyone")).otherwise(F.concat_ws(", ", column))
 
 
-def _uncast(tables: TraceTables, delivered: DataFrame) -> DataFrame:
-    """Delivered without a CAST; unless what is missing of the trace may hide the CAST."""
+def _uncast(tables: TraceTables) -> DataFrame:
+    """Delivered or placed without a CAST; unless what is missing of the trace may hide the CAST."""
     from pyspark.sql import functions as F
 
     lives = tables.lives.select(
@@ -97,7 +97,7 @@ def _uncast(tables: TraceTables, delivered: DataFrame) -> DataFrame:
     )
     hidden = F.when(F.col("traced"), F.col("unknown")).otherwise(F.col("listed").isNotNull() | F.col("stay_holed"))
     return (
-        delivered.where(F.col("cast_local").isNull())
+        tables.parts.where(F.col("cast_local").isNull())
         .join(lives, list(ORIGIN), "left")
         .join(listed, ["run", "group", "origin_who"], "left")
         .where(~hidden)
@@ -135,6 +135,7 @@ def _too_early(tables: TraceTables) -> DataFrame:
         "what": F.lit("too early"),
         "message": batch_name(),
         "local_index": "local_index",
+        "kind": "kind",
         "cast_local": "cast_local",
     }
     return found.unionByName(violation(divided.proofs, PROPERTY, F.array("who", "origin_who"), witness))
@@ -157,13 +158,14 @@ def _scan(table: pyarrow.Table) -> pyarrow.Table:
     found = []
     for step, early in causal_order(lives):
         row = rows[step.row]
-        if early and step.delivers:
+        if early:
             last = row["first"] + row["count"] - 1
             name = f"{row['origin_who']}:{row['first']}" + (f"-{last}" if row["count"] > 1 else "")
             witness = {
                 "what": "too early",
                 "message": name,
                 "local_index": row["local_index"],
+                "kind": row["kind"],
                 "cast_local": row["cast_local"],
             }
             found.append((row["run"], row["group"], PROPERTY, [row["who"], row["origin_who"]], row["view"], witness))

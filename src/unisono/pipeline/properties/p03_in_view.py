@@ -1,4 +1,4 @@
-"""P3 in-view: the deliverer and the origin of a message are members of the view in which it is delivered."""
+"""P3 in-view: the deliverer and the origin of a message are members of the view in which it is delivered or placed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ def violations(tables: TraceTables) -> DataFrame:
 
     is_member, is_origin_member = (F.array_contains("members", F.col(name)) for name in ("who", "origin_who"))
     # Where there is no VIEW row, P0 has said so, or the row is missing.
-    found = deliveries(tables).where(
-        (F.col("kind") == "DELIVER") & F.col("stay").isNotNull() & ~(is_member & is_origin_member)
-    )
+    found = deliveries(tables).where(F.col("stay").isNotNull() & ~(is_member & is_origin_member))
     return violation(
         found,
         PROPERTY,
@@ -30,6 +28,7 @@ def violations(tables: TraceTables) -> DataFrame:
         {
             "message": batch_name(),
             "local_index": "local_index",
+            "kind": "kind",
             "stranger": F.when(is_member, F.col("origin_who")).otherwise(F.col("who")),
             "list": F.concat_ws(", ", "members"),
         },

@@ -3,8 +3,9 @@
 What only a crashed member delivered is not owed by others, unless it was **safe** (`attributes.safe` of its CAST is ``true``) and
 delivered before that member blocked: then every addressee that got through V, whichever way, delivers it too (uniform agreement).
 
-Placeholders do not count: an addressee for whom the payload became void while another one delivered it has broken agreement.
-Not asked of a last view that was cut, nor of the service `datagram`: delivering one obliges no other member.
+Placeholders do not count: an addressee for whom the payload became void while another one delivered it has broken agreement. So
+has one for whom it became void although its caster, which holds it, went the same (V→V'), or before the member blocked. Not asked
+of a last view that was cut, nor of the service `datagram`: delivering one obliges no other member.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ def violations(tables: TraceTables) -> DataFrame:
             F.collect_set("who").alias("holders"),
             _destinations().alias("destinations"),
         )
-        .withColumn("safe", F.lit(None).cast("string"))
+        .withColumns({"safe": F.lit(None).cast("string"), "cast_local": F.lit(None).cast("bigint")})
     )
     found = _without(of_one_way).unionByName(_safe(tables, delivered, through))
+    found = found.unionByName(_void(tables, through), allowMissingColumns=True)
     return violation(
         found,
         PROPERTY,
@@ -55,6 +57,7 @@ def violations(tables: TraceTables) -> DataFrame:
             "lacking": F.concat_ws(", ", "lacking"),
             "next_view": "next_view",
             "safe": "safe",
+            "cast_local": "cast_local",
         },
     )
 
@@ -101,6 +104,32 @@ def _safe(tables: TraceTables, delivered: DataFrame, through: DataFrame) -> Data
         early.join(ways, list(view), "inner")
         .join(had, [*WAY, *message], "left_anti")
         .withColumn("holders", F.array().cast("array<string>"))
-        .withColumn("safe", F.lit("true"))
+        .withColumns({"safe": F.lit("true"), "cast_local": F.lit(None).cast("bigint")})
     )
     return _without(missed)
+
+
+def _void(tables: TraceTables, through: DataFrame) -> DataFrame:
+    """What is void at an addressee, although no cut had closed the view, or the caster went the same way."""
+    from pyspark.sql import functions as F
+
+    addressed = F.col("destinations").isNull() | F.array_contains("destinations", F.col("who"))
+    casters = through.select(*WAY, F.col("who").alias("origin_who"), F.lit(True).alias("with_caster")).distinct()
+    blocked = judged_stays(tables).select(*STAY, "block_index")
+    is_early = F.col("block_index").isNull() | (F.col("local_index") < F.col("block_index"))
+    return (
+        tables.parts.where((F.col("kind") == "PLACE") & addressed & (F.col("cast_view") == F.col("view")))
+        .join(through.select(*STAY, "way", "next_view"), list(STAY), "inner")
+        .join(casters, [*WAY, "origin_who"], "left")
+        .join(blocked, list(STAY), "inner")
+        .where(F.col("with_caster") | is_early)
+        .select(
+            *WAY,
+            "next_view",
+            "origin_who",
+            F.col("first").alias("index"),
+            F.struct(F.col("origin_who").alias("who"), "local_index").alias("holder"),
+            F.array("who").alias("lacking"),
+            F.when(F.col("with_caster"), F.col("cast_local")).otherwise(-1).alias("cast_local"),
+        )
+    )

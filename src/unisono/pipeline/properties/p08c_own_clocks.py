@@ -2,8 +2,8 @@
 
 The vector (`attributes.vector` on CAST, DELIVER and PLACE rows) counts, by rank and in messages of this view, what the
 caster had delivered or placed when it cast; its own entry counts what it had cast before this batch. Not asked where
-rows of the caster's stay are missing, nor in a view with safe messages: there the order counts what still waits to become
-safe.
+rows of the caster's stay are missing. In a view with safe messages the order counts what still waits to become safe, too: an entry
+other than its caster's own is at least the frontier, and at most what its origin cast in the view, if that origin's trace is whole.
 
 One scan a stay gives the frontier of every CAST; vectors are compared with it by a join.
 """
@@ -18,14 +18,14 @@ from unisono.pipeline.properties.relations import STAY, batch_name
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from unisono.pipeline.tables import TraceTables
 
 PROPERTY = "P8c"
 FRONTIER_DDL = (
     "run string, `group` string, origin string, origin_incarnation bigint, first bigint, count bigint, cast_local bigint, "
-    "cast_view string, frontier array<bigint>"
+    "cast_view string, frontier array<bigint>, members array<string>"
 )
 _COLUMNS = (*STAY, "who", "local_index", "kind", "members", "holed", "origin_who", "first", "count")
 
@@ -53,14 +53,13 @@ def violations(tables: TraceTables) -> DataFrame:
         .where(F.col("vector").isNotNull())
         .distinct()
     )
-    safe = tables.casts.where(F.col("attributes")["safe"] == "true").select(
-        "run", "group", F.col("view").alias("cast_view")
-    )
     read = F.from_json("vector", "array<bigint>")
     found = (
         frontiers.join(stamped.withColumnRenamed("cast_first", "first"), [*ORIGIN, "first"], "inner")
-        .where(~read.eqNullSafe(F.col("frontier")))
-        .join(safe.distinct(), ["run", "group", "cast_view"], "left_anti")
+        .withColumn("read", read)
+        .where(~F.col("read").eqNullSafe(F.col("frontier")))
+        .join(_limits(tables), ["run", "group", "cast_view"], "left")
+        .where(F.col("limits").isNull() | ~F.coalesce(_may_wait(), F.lit(False)))
         .withColumn("view", F.col("cast_view"))
     )
     return violation(
@@ -73,6 +72,39 @@ def violations(tables: TraceTables) -> DataFrame:
             "vector": "vector",
             "frontier": F.concat(F.lit("["), F.array_join("frontier", ","), F.lit("]")),
         },
+    )
+
+
+def _limits(tables: TraceTables) -> DataFrame:
+    """By view with safe messages: how many messages each member cast there (`limits`), of those whose traces are whole."""
+    from pyspark.sql import functions as F
+
+    view = ("run", "group", "view")
+    safe = tables.casts.where(F.col("attributes")["safe"] == "true").select(*view).distinct()
+    whole = tables.lives.where(F.col("unknown").isNull()).select("run", "group", "who")
+    cast = tables.casts.groupBy(*view, "who").agg(F.sum("count").alias("cast"))
+    each = F.struct("who", F.coalesce("cast", F.lit(0)).alias("cast"))
+    return (
+        safe.join(whole, ["run", "group"], "left")
+        .join(cast, [*view, "who"], "left")
+        .groupBy(*view)
+        .agg(F.map_from_entries(F.collect_list(F.when(F.col("who").isNotNull(), each))).alias("limits"))
+        .withColumnRenamed("view", "cast_view")
+    )
+
+
+def _may_wait() -> Column:
+    """Whether what a vector counts beyond the frontier may wait to become safe."""
+    from pyspark.sql import functions as F
+
+    def is_possible(entry: Column) -> Column:
+        limit = F.coalesce(F.col("limits")[entry["members"]], entry["read"])
+        other = (entry["read"] >= entry["frontier"]) & (entry["read"] <= limit)
+        return F.when(entry["members"] == F.col("origin_who"), entry["read"] == entry["frontier"]).otherwise(other)
+
+    entries = F.arrays_zip("read", "frontier", "members")
+    return (F.size("read") == F.size("frontier")) & F.forall(
+        entries, lambda entry: F.coalesce(is_possible(entry), F.lit(False))
     )
 
 
@@ -113,4 +145,5 @@ def _scan(table: pyarrow.Table) -> pyarrow.Table:
     types = [text, text, text, whole, whole, whole, whole, text]
     arrays = [pyarrow.array(column, kind) for column, kind in zip(columns.values(), types, strict=True)]
     arrays.append(pyarrow.array([frontier for _, frontier in frontiers], pyarrow.list_(whole)))
-    return pyarrow.Table.from_arrays(arrays, names=[*columns, "frontier"])
+    arrays.append(pyarrow.array([members] * len(frontiers), pyarrow.list_(text)))
+    return pyarrow.Table.from_arrays(arrays, names=[*columns, "frontier", "members"])

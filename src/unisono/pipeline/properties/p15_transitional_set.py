@@ -2,7 +2,8 @@
 
 Let p install V' with `previous_view` V. Its transitional set is the set of all members q of V' whose own VIEW row for V' has
 the same `previous_view` and the same `attributes.cut`, or the same set; a member that came from nowhere has none, or itself alone.
-A member of V' without a VIEW row for it may be in the set if V held it. Besides, `previous_view` is the view that p installed
+A member of V' without a VIEW row for it may be in the set if V held it, unless it came to its END in peace in a view before V'.
+Besides, `previous_view` is the view that p installed
 last, where no row since then is missing. Nothing is asked of a run that records neither previous views nor transitional sets.
 """
 
@@ -57,15 +58,22 @@ def _wrong_sets(tables: TraceTables) -> DataFrame:
     )
     seen = F.transform("arrivals", lambda one: one["who"])
     came = F.array_intersect(listed, F.transform(same_way, lambda one: one["who"]))
+    number = F.split_part(F.col("view"), F.lit("@"), F.lit(1)).cast("bigint")
+
+    def stayed_behind(one: Column) -> Column:
+        return F.exists("waiting", lambda life: (life["who"] == one) & (life["number"] < number))
+
     unseen = F.filter(
         F.array_except(listed, seen),
-        lambda one: F.col("old_list").isNull() | F.array_contains(F.col("old_list"), one),
+        lambda one: (F.col("old_list").isNull() | F.array_contains(F.col("old_list"), one)) & ~stayed_behind(one),
     )
     said = F.coalesce("transitional", no_strings())
     from_nowhere = F.col("previous_view").isNull()
     found = (
         rows.join(arrivals, list(view), "inner")
         .join(old, ["run", "group", "previous_view"], "left")
+        .join(_waiting(tables), ["run", "group"], "left")
+        .withColumn("waiting", F.coalesce("waiting", F.array().cast("array<struct<who:string,number:bigint>>")))
         .withColumn("may", F.when(from_nowhere, F.array("who")).otherwise(F.array_union(came, unseen)))
         .withColumn("lacking", F.array_sort(F.when(from_nowhere, no_strings()).otherwise(F.array_except(came, said))))
         .withColumn("extra", F.array_sort(F.array_except(said, "may")))
@@ -80,6 +88,21 @@ def _wrong_sets(tables: TraceTables) -> DataFrame:
     }
     guilty = F.concat(F.array("who"), F.array_sort(F.array_union("extra", "lacking")))
     return violation(found, PROPERTY, guilty, names)
+
+
+def _waiting(tables: TraceTables) -> DataFrame:
+    """By run: the lives that came to their END in peace, each with the number of its last view; -1: it had installed none."""
+    from pyspark.sql import functions as F
+
+    last = tables.views.groupBy(*LIFE).agg(F.max_by("view", "local_index").alias("last"))
+    is_cut = F.coalesce(F.col("ending_reason") == "cut", F.lit(False))
+    number = F.coalesce(F.split_part(F.col("last"), F.lit("@"), F.lit(1)).cast("bigint"), F.lit(-1))
+    return (
+        tables.lives.where(F.col("unknown").isNull() & (F.col("ending") == "END") & ~is_cut)
+        .join(last, list(LIFE), "left")
+        .groupBy("run", "group")
+        .agg(F.collect_list(F.struct("who", number.cast("bigint").alias("number"))).alias("waiting"))
+    )
 
 
 def _wrong_origins(tables: TraceTables) -> DataFrame:

@@ -2,7 +2,8 @@
 delivered iff committed.
 
 Rows of a transaction name it in `transaction`: CAST, RECEIVE, DELIVER and PLACE of its messages, VOTE (yes, no; to cast is to
-vote yes) and DECIDE (commit, abort; `attributes.recovery` = ``true`` if it was reached in recovery). A commit and an abort
+vote yes) and DECIDE (commit, abort; `attributes.recovery` = ``true`` if it was reached in recovery, which begins with a BLOCK). A
+message is of the transaction that its CAST names, whatever its DELIVER and PLACE rows say. A commit and an abort
 contradict each other at one member, among members of one (V→V'), and anywhere if the commit was not reached in recovery.
 Survivors are the transitional set of the decider's next view, or the decider alone. A member that delivers had committed;
 a member that commits messages delivers or places them, unless it crashed or was cut off in that view. Where a life is not whole,
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.properties.attributes import entries, is_true, whole_lives
+from unisono.pipeline.attributed_rows import ORIGIN
+from unisono.pipeline.properties.attributes import entries, is_true, no_strings, whole_lives
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE, name_of
+from unisono.trace.checks.p18_two_phase_commit import TOLD_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -33,11 +36,36 @@ def violations(tables: TraceTables) -> DataFrame:
         "who", name_of(F.col("member"), F.col("incarnation"))
     )
     decisions = _decisions(tables, rows)
+    delivered = _delivered(tables, rows)
     return (
         _two_decisions(decisions)
         .unionByName(_unfounded(tables, rows, decisions))
-        .unionByName(_undecided(tables, rows))
-        .unionByName(_not_delivered(tables, rows, decisions))
+        .unionByName(_undecided(tables, rows, delivered))
+        .unionByName(_not_delivered(tables, rows, delivered, decisions))
+    )
+
+
+def _delivered(tables: TraceTables, rows: DataFrame) -> DataFrame:
+    """DELIVER and PLACE rows with the transaction of their CAST (`transaction`), and the one that they name (`named`)."""
+    from pyspark.sql import functions as F
+
+    cast = rows.where(F.col("kind") == "CAST").select(
+        "run",
+        "group",
+        F.col("member").alias("origin"),
+        F.col("incarnation").alias("origin_incarnation"),
+        F.col("local_index").alias("cast_local"),
+        F.col("transaction").alias("of_cast"),
+    )
+    named = rows.select(*LIFE, "local_index", F.col("transaction").alias("named"))
+    return (
+        tables.parts.select(*LIFE, "who", "local_index", "kind", "view", *ORIGIN[2:], "cast_local")
+        .join(cast, [*ORIGIN, "cast_local"], "left")
+        .join(named, [*LIFE, "local_index"], "left")
+        .withColumn("transaction", F.coalesce("of_cast", "named"))
+        .where(F.col("transaction").isNotNull())
+        .select(*LIFE, "who", "local_index", "kind", "view", "transaction", "named")
+        .distinct()
     )
 
 
@@ -46,42 +74,55 @@ def _decisions(tables: TraceTables, rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     made = rows.where((F.col("kind") == "DECIDE") & F.col("decision").isin("commit", "abort")).select(
-        *LIFE, "who", "transaction", "view", "local_index", "decision", is_true("recovery").alias("recovery")
+        *LIFE, "who", "transaction", "view", "local_index", "decision", is_true("recovery").alias("is_recovering")
     )
-    return made.join(entries(tables).drop("who"), [*LIFE, "view"], "left")
+    blocked = tables.stays.groupBy(*LIFE, "view").agg(
+        F.min("block_index").alias("blocked_at"), F.max("holed").alias("stay_holed")
+    )
+    may_recover = F.coalesce("stay_holed", F.lit(True)) | F.coalesce(
+        F.col("blocked_at") < F.col("local_index"), F.lit(False)
+    )
+    return (
+        made.join(entries(tables).drop("who"), [*LIFE, "view"], "left")
+        .join(blocked, [*LIFE, "view"], "left")
+        .withColumn("recovery", F.col("is_recovering") & may_recover)
+    )
 
 
 def _two_decisions(decisions: DataFrame) -> DataFrame:
+    """Commits and aborts that contradict each other: anywhere, at one life, or among members of one (V→V')."""
     from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
 
-    told = ("who", "view", "way", "local_index")
-    commits = decisions.where(F.col("decision") == "commit").select(
-        *TRANSACTION, "recovery", *(F.col(name).alias(f"commit_{name}") for name in told)
-    )
-    aborts = decisions.where(F.col("decision") == "abort").select(
-        *TRANSACTION, *(F.col(name).alias(f"abort_{name}") for name in told)
-    )
-    together = (F.col("commit_view") == F.col("abort_view")) & (F.col("commit_way") == F.col("abort_way"))
-    contradicts = ~F.col("recovery") | (F.col("commit_who") == F.col("abort_who")) | F.coalesce(together, F.lit(False))
-    found = (
-        commits.join(aborts, list(TRANSACTION), "inner")
-        .where(contradicts)
-        .withColumn("commit", F.concat("commit_who", F.lit(" committed"), _at("commit_local_index")))
-        .withColumn("abort", F.concat("abort_who", F.lit(" aborted"), _at("abort_local_index")))
+    commits, aborts = (F.col("decision") == one for one in ("commit", "abort"))
+    of_all = commits & ~F.col("recovery")  # all had voted for it
+
+    def both(*key: str) -> Column:
+        """Whether there are both kinds of decisions among those of one transaction with the same key."""
+        alike = Window.partitionBy(*TRANSACTION, *key)
+        return F.max(commits).over(alike) & F.max(aborts).over(alike)
+
+    every = Window.partitionBy(*TRANSACTION)
+    anywhere = both() & F.max(of_all).over(every) & (aborts | of_all)
+    of_one_way = F.col("way").isNotNull() & both("view", "way")
+    did = F.when(commits, F.lit(" committed it (local ")).otherwise(F.lit(" aborted it (local "))
+    apart = (
+        decisions.withColumn("is_apart", anywhere | both("member", "incarnation") | of_one_way)
+        .withColumn("is_guilty", F.max("is_apart").over(Window.partitionBy(*TRANSACTION, "who")))
+        .where(F.col("is_guilty"))
         .groupBy(*TRANSACTION)
         .agg(
-            F.array_sort(F.array_union(F.collect_set("commit_who"), F.collect_set("abort_who"))).alias("guilty"),
-            F.array_sort(F.array_union(F.collect_set("commit"), F.collect_set("abort"))).alias("told"),
-            F.least(F.min("commit_view"), F.min("abort_view")).alias("view"),
+            F.array_sort(F.collect_set("who")).alias("guilty"),
+            F.array_sort(F.collect_set(F.concat("who", did, "local_index", F.lit(")")))).alias("told"),
+            F.min(F.when(F.col("is_apart"), F.col("view"))).alias("view"),
         )
     )
-    return violation(found, PROPERTY, F.col("guilty"), _witness("two decisions", told=F.concat_ws(", ", "told")))
-
-
-def _at(local: str) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.concat(F.lit(" it (local "), F.col(local), F.lit(")"))
+    more = F.when(
+        F.size("told") > TOLD_MAX,
+        F.array(F.concat(F.lit("and "), (F.size("told") - TOLD_MAX).cast("string"), F.lit(" more"))),
+    ).otherwise(no_strings())
+    told = F.concat_ws(", ", F.concat(F.slice("told", 1, TOLD_MAX), more))
+    return violation(apart, PROPERTY, F.col("guilty"), _witness("two decisions", told=told))
 
 
 def _unfounded(tables: TraceTables, rows: DataFrame, decisions: DataFrame) -> DataFrame:
@@ -118,7 +159,7 @@ def _unfounded(tables: TraceTables, rows: DataFrame, decisions: DataFrame) -> Da
     return violation(found, PROPERTY, F.concat(F.array("who"), "lacking"), witness)
 
 
-def _undecided(tables: TraceTables, rows: DataFrame) -> DataFrame:
+def _undecided(tables: TraceTables, rows: DataFrame, delivered: DataFrame) -> DataFrame:
     """Delivered without a commit before."""
     from pyspark.sql import functions as F
 
@@ -126,7 +167,8 @@ def _undecided(tables: TraceTables, rows: DataFrame) -> DataFrame:
     whose = (*LIFE, "who", "transaction")
     committed = rows.where(commits).groupBy(*whose).agg(F.min("local_index").alias("committed_at"))
     found = (
-        rows.where(F.col("kind") == "DELIVER")
+        delivered.where(F.col("kind") == "DELIVER")
+        .withColumn("transaction", F.explode(F.array_distinct(F.array_compact(F.array("transaction", "named")))))
         .groupBy(*whose)
         .agg(F.min("local_index").alias("local_index"), F.min_by("view", "local_index").alias("view"))
         .join(committed, list(whose), "left")
@@ -136,11 +178,11 @@ def _undecided(tables: TraceTables, rows: DataFrame) -> DataFrame:
     return violation(found, PROPERTY, F.array("who"), _witness("undecided", local_index="local_index"))
 
 
-def _not_delivered(tables: TraceTables, rows: DataFrame, decisions: DataFrame) -> DataFrame:
+def _not_delivered(tables: TraceTables, rows: DataFrame, delivered: DataFrame, decisions: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     with_messages = rows.where(F.col("kind") == "CAST").select(*TRANSACTION).distinct()
-    had_its_turn = rows.where(F.col("kind").isin("DELIVER", "PLACE")).select(*LIFE, "transaction").distinct()
+    had_its_turn = delivered.select(*LIFE, "transaction").distinct()
     lives = tables.lives.where(~F.col("holed")).select(*LIFE, "ending", "ending_reason")
     is_cut = F.coalesce(F.col("ending_reason") == "cut", F.lit(False))
     ended = (F.col("ending") == "LEAVE") | ((F.col("ending") == "END") & ~is_cut)

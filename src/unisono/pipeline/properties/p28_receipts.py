@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.properties.shown_rows import ShownFacts, decided, delivered_facts, overlaps, receipts
+from unisono.pipeline.properties.shown_rows import RUN, ShownFacts, decided, delivered_facts, overlaps, receipts
 from unisono.pipeline.tables import LIFE
 from unisono.trace.checks.p28_receipts import decide, missing_of
 from unisono.trace.checks.shown_rows import Breach, Range
@@ -32,7 +32,12 @@ def violations(tables: TraceTables) -> DataFrame:
         .where(overlaps())
         .withColumn("early", F.lit(False))
     )
-    return decided(tables, PROPERTY, _decide, delivered_facts(own).distinct())
+    cast = (
+        tables.casts.join(receipts(tables, F.lit(True)), list(LIFE), "inner")
+        .where(overlaps())
+        .select(*RUN, F.lit("cast").alias("fact"), "who", "view", "first", "count", "destinations", "local_index")
+    )
+    return decided(tables, PROPERTY, _decide, delivered_facts(own).distinct(), cast.distinct())
 
 
 def _decide(facts: ShownFacts) -> Iterator[Breach]:
@@ -43,4 +48,11 @@ def _decide(facts: ShownFacts) -> Iterator[Breach]:
     def missing(name: str, span: Range, before: int) -> list[Range]:
         return missing_of(own[name], span, before)
 
-    return decide(facts.lives, missing)
+    cast: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for batch in facts.casts:
+        cast[batch.origin].append((batch.local, batch.first, batch.end))
+
+    def uncast(name: str, span: Range, before: int) -> list[Range]:
+        return missing_of(cast[name], span, before)
+
+    return decide(facts.lives, missing, uncast)

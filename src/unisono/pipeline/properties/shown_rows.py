@@ -46,20 +46,9 @@ Decide: TypeAlias = Callable[[ShownFacts], Iterator[Breach]]
 
 def decided(tables: TraceTables, property: str, decide: Decide, *more: DataFrame) -> DataFrame:
     """The violations that `decide` finds in each run; `more` are facts beside the rows and lives."""
-    from pyspark.sql import functions as F
-
-    runs = recorded_runs(tables)
-    lives = tables.lives.join(runs, list(RUN), "left_semi").select(
-        *RUN,
-        F.lit("life").alias("fact"),
-        "who",
-        F.col("holed").alias("is_holed"),
-        F.col("unknown").isNull().alias("is_whole"),
-        "ending",
-        "ending_reason",
-    )
     facts = reduce(
-        lambda one, other: one.unionByName(other, allowMissingColumns=True), (kept_rows(tables), lives, *more)
+        lambda one, other: one.unionByName(other, allowMissingColumns=True),
+        (kept_rows(tables), life_facts(tables), *more),
     )
 
     def judge(table: pyarrow.Table) -> pyarrow.Table:
@@ -87,6 +76,20 @@ def recorded_runs(tables: TraceTables) -> DataFrame:
     return tables.events.where(F.col("kind").isin(*sorted(SHOWN))).select(*RUN).distinct()
 
 
+def life_facts(tables: TraceTables) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return tables.lives.join(recorded_runs(tables), list(RUN), "left_semi").select(
+        *RUN,
+        F.lit("life").alias("fact"),
+        "who",
+        F.col("holed").alias("is_holed"),
+        F.col("unknown").isNull().alias("is_whole"),
+        "ending",
+        "ending_reason",
+    )
+
+
 def kept_rows(tables: TraceTables) -> DataFrame:
     from pyspark.sql import functions as F
 
@@ -102,6 +105,9 @@ def kept_rows(tables: TraceTables) -> DataFrame:
             "view",
             "members",
             "previous_view",
+            "transitional",
+            "origin",
+            "origin_incarnation",
             "first",
             "count",
             "attributes",
@@ -156,7 +162,8 @@ def facts_of(rows: list[dict[str, Any]]) -> ShownFacts:
             first, end = row["first"], row["first"] + row["count"]
             if row["fact"] == "cast":
                 destinations = None if row["destinations"] is None else tuple(row["destinations"])
-                facts.casts.append(CastRange(row["who"], first, end, row["view"], destinations))
+                local = -1 if row["local_index"] is None else row["local_index"]
+                facts.casts.append(CastRange(row["who"], first, end, row["view"], destinations, local))
             else:
                 place = (row["view"], row["origin_who"], first, end, row["local_index"])
                 facts.delivered.append(DeliveredRange(row["who"], *place, bool(row["early"])))
@@ -171,6 +178,8 @@ def facts_of(rows: list[dict[str, Any]]) -> ShownFacts:
 def _event(row: Mapping[str, Any]) -> Event:
     event = Event(row["run"], row["group"], "", row["who"], 0, row["local_index"], 0, "", row["kind"], row["view"])
     event.members = None if row["members"] is None else tuple(row["members"])
+    event.transitional = None if row["transitional"] is None else tuple(row["transitional"])
+    event.origin, event.origin_incarnation = row["origin"], row["origin_incarnation"]
     event.previous_view, event.first, event.count = row["previous_view"], row["first"], row["count"]
     event.attributes = None if row["attributes"] is None else dict(row["attributes"])
     return event

@@ -33,7 +33,8 @@ from unisono.trace.checks.model import (
     ViewPassage,
 )
 from unisono.trace.checks.spans import Spans
-from unisono.trace.promises import Orders, order_of, unknown_in
+from unisono.trace.evidence import EVIDENCE, MESSAGES, Evidence, not_judged
+from unisono.trace.promises import SERVICES, Orders, is_committed, order_of, unknown_in, unordered_in
 from unisono.trace.schema import Event
 
 
@@ -51,7 +52,14 @@ class History:
         self.memberships_by_id: dict[str, MemberList] = {}
         self.orders = Orders()
         self.safe_views: set[str] = set()
-        """Views with safe messages: their vectors count what still waits to become safe, and are not compared (P8c)."""
+        """Views with safe messages: their vectors count what still waits to become safe, too (P8c)."""
+        self.recorded: set[str] = set()
+        """Properties that can be judged by some row (`evidence`)."""
+        self.has_messages = False
+        self._wanted: dict[str, list[Evidence]] = {}  # by kind of row
+        for one in EVIDENCE:
+            for kind in one.kinds:
+                self._wanted.setdefault(kind, []).append(one)
         self._listeners: dict[str, list[Callable[..., None]]] = {
             name: [] for name in ("row", "view", "cast", "deliver", "place", "end")
         }
@@ -141,8 +149,11 @@ class History:
                     reason = None if stay.order is None else unknown_in(stay.order, stay.id)
                     if reason is not None and self._excerpt in (None, stay.id):
                         doubts.setdefault(life.name, reason)
+                    reason = None if self._excerpt is not None else self._untold(stay)
+                    if reason is not None:
+                        doubts.setdefault(life.name, reason)
                 for view, local in life.unstamped.items():
-                    if view not in self.safe_views and "P8c" in self.orders.owed_in(view):
+                    if "P8c" in self.orders.owed_in(view):
                         reason = (
                             f"its CAST (local {local}) has no vector that could be compared with what it had delivered"
                         )
@@ -156,14 +167,39 @@ class History:
                 doubts.setdefault(life.name, reason)
         return doubts
 
+    def _untold(self, stay: Stay) -> str | None:
+        """What the order of a view owes, and the rows of a stay, or of the whole run, do not tell."""
+        order = stay.order or ""
+        if reason := not_judged(order, self.recorded, self.has_messages):
+            return reason
+        for (view, service), local in stay.life.uncommitted.items():
+            if view == stay.id and is_committed(order, service):
+                return f"its CAST (local {local}) names no transaction, although the order of view {view} commits in two phases"
+        for (view, service), local in stay.life.unordered.items():
+            if view == stay.id and unordered_in(order, service):
+                return f"its row {local} is of the service {service!r}, and P9 and P10 judge the service {schema.TOTAL!r} alone"
+        return None
+
     def notes(self) -> Iterator[str]:
         """What a reader of a verdict should know besides."""
         for life in sorted(self.numbered, key=lambda life: life.name):
             if life.backwards is not None:
                 yield clock_note(life.name, life.backwards)
+        alone = () if "P10" in self.orders.owed else sorted(self._alone())
+        if alone:
+            yield alone_note(f"{who} in {view}" for who, view in alone)
         cut = [life.name for life in self.numbered if (life.ending, life.ending_reason) == (schema.END, schema.CUT)]
         if cut:
             yield cut_note(cut)
+
+    def _alone(self) -> Iterator[tuple[str, str]]:
+        """Lives that left a view of several members, or crashed in it, or went on from it without any other."""
+        for life in self.numbered:
+            for stay in life.stays.values():
+                went_alone = stay.next_view is not None and frozenset(stay.transitional or ()) == {life.name}
+                ended = stay is life.stay and life.ending in (schema.LEAVE, schema.CRASH)
+                if stay.installed and len(stay.view.members) > 1 and (went_alone or ended):
+                    yield life.name, stay.id
 
     # Waiting for casts.
 
@@ -232,11 +268,19 @@ class History:
             life.time_ns = event.time_ns
         life.rows += 1
         life.next_index = index + 1
+        if wanted := self._wanted.get(event.kind):
+            self._look_for(wanted, event)
         if event.kind in KEPT:
             life.kept.append(event)
         take = self._take.get(event.kind)
         if take is not None:
             take(life, event)
+
+    def _look_for(self, wanted: list[Evidence], event: Event) -> None:
+        for one in [one for one in wanted if one.shows(event)]:
+            wanted.remove(one)
+            self.recorded |= one.properties
+        self.has_messages |= event.kind in MESSAGES
 
     def _hole(self, life: Life, index: int) -> None:
         if life.hole is None:
@@ -277,6 +321,10 @@ class History:
         life.add_cast(cast)
         if is_true(event, "safe"):
             self.safe_views.add(cast.view)
+        if event.transaction is None:
+            life.uncommitted.setdefault((cast.view, event.service), event.local_index)
+        if event.service not in SERVICES:
+            life.unordered.setdefault((cast.view, event.service), event.local_index)
         if value_of(event, "vector") is None:
             life.unstamped.setdefault(cast.view, event.local_index)
         if life.waiters:
@@ -286,6 +334,8 @@ class History:
         stay = life.stay
         if stay is None or stay.id != event.view:
             stay = self._other_stay(life, event)
+        if event.service not in SERVICES:
+            life.unordered.setdefault((stay.id, event.service), event.local_index)
         origin = self.lives[event.origin, event.origin_incarnation]
         first: int = event.first  # type: ignore[assignment]
         end: int = first + event.count  # type: ignore[operator]
@@ -378,6 +428,10 @@ def is_void(event: Event) -> bool:
 
 def clock_note(who: str, local: int) -> str:
     return f"{who}: its clock runs backwards (first at local {local})."
+
+
+def alone_note(stays: Iterable[str]) -> str:
+    return f"ended or went on alone: {', '.join(stays)}; what it delivered there was compared with no other member's."
 
 
 def cut_note(names: Iterable[str]) -> str:

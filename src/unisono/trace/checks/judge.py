@@ -2,7 +2,8 @@
 
 A violation of what is owed makes it FAIL. Otherwise a member whose trace has a gap, or stops without END, LEAVE or CRASH, or is
 not there at all, makes it UNKNOWN: what is missing might have shown one. So does a delivery without a digest, a CAST without the
-vector that its order owes, and a view whose order is not known, or lists a property that there is not. Only a whole trace can PASS.
+vector or transaction that its order owes, and a view whose order is not known, lists a property that there is not, or one of which
+nothing is recorded. Only a whole trace can PASS.
 
 What is owed is taken from the rows, view by view (`promises.Orders`): a violation counts if the order of its view owes it.
 """
@@ -48,6 +49,8 @@ from unisono.trace.checks.p26_stable import Stable
 from unisono.trace.checks.p27_safe_primary import SafePrimary
 from unisono.trace.checks.p28_receipts import KeptReceipts
 from unisono.trace.checks.p29_state_lineage import StateLineage
+from unisono.trace.checks.shown_doubts import shown_doubts
+from unisono.trace.checks.shown_rows import lives_of
 from unisono.trace.promises import PROMISES, Orders, owed_by_all
 from unisono.trace.schema import NOT_KNOWN, Event, TraceError
 
@@ -188,6 +191,9 @@ class Observer:
         unknown = self.history.unknown()
         for name, reason in self.history.doubts(self._asked is None).items():
             unknown.setdefault(name, reason)
+        for doubt in shown_doubts(lives_of(self.history)) if self._asked is None else ():
+            if doubt.property in self._owed_in(doubt.view):
+                unknown.setdefault(doubt.who, doubt.text)
         unknown |= troubled or {}
         guilty = Counter(member for violation in violations for member in violation.members)
         names = {life.name for life in self.history.numbered if life.rows} | unknown.keys()

@@ -54,7 +54,9 @@ class Life:
         "stays",
         "time_ns",
         "uncast",
+        "uncommitted",
         "undigested",
+        "unordered",
         "unstamped",
         "waiters",
         "waits_for",
@@ -81,6 +83,12 @@ class Life:
         self.uncast: int | None = None  # the first DELIVER or PLACE of a message without a CAST
         self.undigested: int | None = None  # the first DELIVER whose digest cannot be compared with its CAST's
         self.unstamped: dict[str, int] = {}  # by view: the first CAST without a vector
+        self.uncommitted: dict[
+            tuple[str, str | None], int
+        ] = {}  # by view and service: the first CAST without a transaction
+        self.unordered: dict[
+            tuple[str, str | None], int
+        ] = {}  # likewise: the first message of a service that no order carries
         self.kept: list[Event] = []  # rows of the kinds `KEPT`: few, and several properties look at them in the end
         # For the history alone: rows that wait for a CAST of another life.
         self.backlog: deque[Event] = deque()

@@ -1,8 +1,8 @@
 """P0 well-formed: local_index = 0..k; ordinals contiguous; begins with JOIN or VIEW; nothing after CRASH, LEAVE or END.
 
 Besides, a CAST, DELIVER or PLACE row names the view that its member installed last, because everything else is judged by view, and
-a service that the view's order carries. `protocol` is the same in all rows of a life. And the indices of its casts rise: two
-messages with one index could not be told apart, and one of them might be lost.
+a service that the view's order carries. `protocol` is the same in all rows of a life, and it joins once, at its beginning. And the
+indices of its casts rise: two messages with one index could not be told apart, and one of them might be lost.
 
 A hole in the local indices is no violation: it is how a failed write looks, and makes the verdict on that member
 UNKNOWN. An index that comes twice, or goes back, is one. Behind a hole ordinals may have moved on, but not back.
@@ -36,6 +36,8 @@ class WellFormed(Checker):
             self._say(life, event, f"it goes on with {kind} (local {index}) after its {life.ending}")
         if life.rows and event.protocol != life.protocol:
             self._say(life, event, f"its row {index} says protocol {event.protocol}, the row before {life.protocol}")
+        if kind == JOIN and life.rows:
+            self._say(life, event, f"it joins (local {index}) in the middle of its life")
         if kind in (DELIVER, PLACE):
             self._judge_view(life, event)
             self._judge_service(life, event)

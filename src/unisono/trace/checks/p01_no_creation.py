@@ -1,4 +1,4 @@
-"""P1 no creation: every DELIVER has its CAST, equal digest and service, receiver among the destinations.
+"""P1 no creation: every DELIVER and PLACE has its CAST, equal digest and service, receiver among the destinations.
 
 A PLACE has the service and the destinations of its CAST too, and a DELIVER the destinations: other properties look at the row at
 hand. Only a member that the CAST does not address places it, unless the payload is void.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History, is_comparable, is_void
 from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay, message_name
-from unisono.trace.schema import DELIVER
+from unisono.trace.schema import DELIVER, Event
 
 
 class NoCreation(Checker):
@@ -22,12 +22,12 @@ class NoCreation(Checker):
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
-        self._uncast: list[tuple[Stay, Life, int, int, int]] = []
+        self._uncast: list[tuple[Stay, Life, int, int, Event]] = []
 
     def deliver(self, delivery: DeliveredPart) -> None:
         cast, event, life = delivery.cast, delivery.event, delivery.stay.life
         if cast is None:
-            self._uncast.append((delivery.stay, delivery.origin, delivery.first, delivery.end, event.local_index))
+            self._note_uncast(delivery)
             return
         if cast.digest != event.digest and is_comparable(cast, event):
             self._say(delivery, cast, f" with digest {event.digest}", f"with digest {cast.digest}")
@@ -37,10 +37,15 @@ class NoCreation(Checker):
 
     def place(self, delivery: DeliveredPart) -> None:
         cast = delivery.cast
-        if cast is not None:
-            if cast.addresses(delivery.stay.life) and not is_void(delivery.event):
-                self._say(delivery, cast, " without a void payload", f"for {_addressees(cast.destinations)}")
-            self._judge_labels(delivery, cast)
+        if cast is None:
+            self._note_uncast(delivery)
+            return
+        if cast.addresses(delivery.stay.life) and not is_void(delivery.event):
+            self._say(delivery, cast, " without a void payload", f"for {_addressees(cast.destinations)}")
+        self._judge_labels(delivery, cast)
+
+    def _note_uncast(self, delivery: DeliveredPart) -> None:
+        self._uncast.append((delivery.stay, delivery.origin, delivery.first, delivery.end, delivery.event))
 
     def _judge_labels(self, delivery: DeliveredPart, cast: Cast) -> None:
         event = delivery.event
@@ -52,7 +57,7 @@ class NoCreation(Checker):
 
     def _say(self, delivery: DeliveredPart, cast: Cast, how: str, instead: str | None = None) -> None:
         event, life = delivery.event, delivery.stay.life
-        did = "delivered" if event.kind == DELIVER else "placed"
+        did = _did(event)
         cast_it = "" if instead is None else f", but {cast.origin.name} cast it"
         instead = "" if instead is None else f" {instead}"
         self.report(
@@ -67,7 +72,8 @@ class NoCreation(Checker):
 
     def conclude(self) -> None:
         unknown = self.history.unknown()
-        for stay, origin, first, end, local in self._uncast:
+        for stay, origin, first, end, event in self._uncast:
+            local = event.local_index
             for low, high, cast in origin.cast_of(first, end):
                 hidden = origin.name in unknown or (stay.holed and not origin.rows)
                 if cast is None and hidden:
@@ -80,11 +86,15 @@ class NoCreation(Checker):
                 )
                 self.report(
                     [stay.life.name, origin.name],
-                    f"{stay.life.name} delivered {name} (local {local}), {what}.",
+                    f"{stay.life.name} {_did(event)} {name} (local {local}), {what}.",
                     message=name,
                     view=stay.id,
                     local=local,
                 )
+
+
+def _did(event: Event) -> str:
+    return "delivered" if event.kind == DELIVER else "placed"
 
 
 def _addressees(destinations: tuple[str, ...] | None) -> str:

@@ -5,12 +5,16 @@ and delivered before that member blocked: then every addressee that got through 
 agreement).
 
 Placeholders do not count: an addressee for whom the payload became void while another one delivered it has broken
-agreement. Not asked of a last view that was cut, nor of the service `datagram`, which promises no delivery.
+agreement. So has one for whom it became void although its caster, which holds it, went the same (V→V'), or before the member
+blocked: what a cut closes a view with may be void, and nothing before. Not asked of a last view that was cut, nor of the service
+`datagram`, which promises no delivery.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
@@ -21,13 +25,24 @@ from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import Event
 
 
+class _Void(NamedTuple):
+    """A PLACE of messages that are addressed to the member itself."""
+
+    cast: Cast | None
+    first: int
+    end: int
+    local: int
+    is_early: bool
+    """The member had not blocked for the end of the view."""
+
+
 class DeliveryAgreement(Checker):
     id = "P5"
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
         self._addressed: dict[Span, tuple[str, ...]] = {}  # of messages that are not for everyone
-        self._void: set[Stay] = set()  # stays that placed something addressed to them
+        self._void: defaultdict[Stay, list[_Void]] = defaultdict(list)  # by stay: what it placed, addressed to it
         self._safe: dict[int, Spans] = {}  # by origin
 
     def cast(self, cast: Cast, event: Event) -> None:
@@ -42,7 +57,9 @@ class DeliveryAgreement(Checker):
     def place(self, delivery: DeliveredPart) -> None:
         destinations = delivery.event.destinations
         if destinations is None or delivery.stay.life.name in destinations:
-            self._void.add(delivery.stay)
+            local = delivery.event.local_index
+            is_early = delivery.stay.block is None
+            self._void[delivery.stay].append(_Void(delivery.cast, delivery.first, delivery.end, local, is_early))
 
     def conclude(self) -> None:
         for transition in self.history.transitions():
@@ -84,7 +101,7 @@ class DeliveryAgreement(Checker):
 
     def _judge(self, transition: ViewPassage) -> None:
         stays = transition.stays
-        if same_sets(stays) and self._void.isdisjoint(stays):
+        if same_sets(stays) and self._void.keys().isdisjoint(stays):
             return  # all delivered or placed the same, and placed only what is not addressed to them
         delivered = {stay: delivered_sets(stay, placed=False) for stay in stays}
         told: set[tuple[Stay, Span]] = set()
@@ -103,6 +120,33 @@ class DeliveryAgreement(Checker):
                     if lacking:
                         told.add((other, span))
                         self._say(transition, stay, other, (number, *lacking[0]), local)
+        self._judge_voids(transition)
+
+    def _judge_voids(self, transition: ViewPassage) -> None:
+        """What is void at an addressee, although no cut had closed the view, or the caster went the same way."""
+        for stay in transition.stays:
+            for one in self._void.get(stay, ()):
+                cast = one.cast
+                if cast is None or cast.view != transition.view:
+                    continue
+                if cast.stay in transition.stays:
+                    how = f"{cast.origin.name}, who cast it (local {cast.local_index}), also {transition.way}"
+                    self._say_void(transition, cast, stay, one, how)
+                elif one.is_early:
+                    self._say_void(
+                        transition, cast, stay, one, f"{stay.life.name} had not blocked for the end of the view"
+                    )
+
+    def _say_void(self, transition: ViewPassage, cast: Cast, stay: Stay, one: _Void, how: str) -> None:
+        name, local = message_name(cast.origin, one.first, one.end), one.local
+        self.report(
+            [cast.origin.name, stay.life.name],
+            f"{stay.life.name} placed {name} (local {local}), which is addressed to it, as void in view {transition.view}; {how}.",
+            message=name,
+            view=transition.view,
+            next_view=transition.next_view,
+            local=local,
+        )
 
     def _say(self, transition: ViewPassage, stay: Stay, other: Stay, span: Span, local: int, kind: str = "") -> None:
         name = message_name(self.history.numbered[span[0]], span[1], span[2])

@@ -2,13 +2,15 @@
 
 The vector (`attributes.vector` on CAST, DELIVER and PLACE rows) counts, by rank and in messages of this view, what the caster
 had delivered or placed when it cast; its own entry counts what it had cast before this batch. Not asked where rows of the
-caster's stay are missing, nor in a view with safe messages: there the order counts what still waits to become safe. A CAST without
-a vector breaks nothing, but keeps a life from passing where the order owes P8c (`History.doubts`).
+caster's stay are missing. In a view with safe messages the order counts what still waits to become safe, too: an entry other than
+its caster's own is at least the frontier, and at most what its origin cast in the view, if that origin's trace is whole. A CAST
+without a vector breaks nothing, but keeps a life from passing where the order owes P8c (`History.doubts`).
 """
 
 from __future__ import annotations
 
 import json
+from math import inf
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
@@ -24,7 +26,7 @@ class OwnClocks(Checker):
         super().__init__(history)
         self._delivered: dict[Stay, list[int]] = {}  # by rank, in messages
         self._frontiers: dict[Cast, str] = {}  # as the attributes would hold it
-        self._apart: list[tuple[Cast, str, str]] = []  # with the frontier and another vector
+        self._apart: dict[Cast, tuple[str, list[str]]] = {}  # the frontier and other vectors
 
     def cast(self, cast: Cast, event: Event) -> None:
         stay = cast.stay
@@ -55,13 +57,19 @@ class OwnClocks(Checker):
         frontier = self._frontiers.get(cast)
         if vector is None or frontier is None or vector == frontier or _parsed(vector) == json.loads(frontier):
             return
-        self._apart.append((cast, frontier, vector))
-        del self._frontiers[cast]  # told once
+        _, others = self._apart.setdefault(cast, (frontier, []))
+        if vector not in others:
+            others.append(vector)
 
     def conclude(self) -> None:
-        for cast, frontier, vector in self._apart:
-            if cast.view in self.history.safe_views:
+        for cast, (frontier, vectors) in self._apart.items():
+            is_safe = cast.view in self.history.safe_views
+            wrong = [
+                one for one in vectors if not (is_safe and self._may_wait(cast, json.loads(frontier), _parsed(one)))
+            ]
+            if not wrong:
                 continue
+            vector = wrong[0]  # told once
             name = message_name(cast.origin, cast.first, cast.end)
             self.report(
                 [cast.origin.name],
@@ -73,6 +81,24 @@ class OwnClocks(Checker):
                 frontier=frontier,
                 local=cast.local_index,
             )
+
+    def _may_wait(self, cast: Cast, frontier: list[int], vector: object) -> bool:
+        """Whether what a vector counts beyond the frontier may wait to become safe."""
+        if not isinstance(vector, list) or len(vector) != len(frontier):
+            return False
+        for name, delivered, counted in zip(cast.stay.view.members, frontier, vector, strict=True):
+            is_own = name == cast.origin.name
+            if type(counted) is not int or counted < delivered or (is_own and counted > delivered):
+                return False
+            if not is_own and counted > self._cast_by(name, cast.view):
+                return False
+        return True
+
+    def _cast_by(self, name: str, view: str) -> float:
+        life = self.history.by_name.get(name)
+        if life is None or life.unknown is not None:
+            return inf
+        return sum(cast.end - cast.first for cast in life.casts.values() if cast.view == view)
 
 
 def _parsed(vector: str) -> object:

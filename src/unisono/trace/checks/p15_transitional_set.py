@@ -9,7 +9,8 @@ itself alone. Besides, `previous_view` is the view that p installed last.
 Nothing is asked of a run that records neither previous views nor transitional sets, as another system's may: there, all
 members that go from one view to the next are held against each other.
 
-A member of V' without a VIEW row for it (it crashed before, or its rows are lost) may be in the set if V held it. Where rows
+A member of V' without a VIEW row for it (it crashed or left before, went elsewhere, was cut, or its rows are lost) may be in the
+set if V held it. One that came to its END in peace, and not further than the views before V', may not. Where rows
 since p's last VIEW are missing, the view installed last is not known, and `previous_view` is believed.
 """
 
@@ -22,7 +23,7 @@ from unisono.trace.checks.attributes import value_of
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Stay
-from unisono.trace.schema import Event
+from unisono.trace.schema import CUT, END, Event, view_number
 
 
 class ViewEntry(NamedTuple):
@@ -91,11 +92,19 @@ class TransitionalSet(Checker):
                 if first[one].previous == row.previous and (first[one].cut == row.cut or first[one].along == row.along)
             )
             of_old = self._listed.get(row.previous)
-            may = came | {one for one in row.members if one not in first and (of_old is None or one in of_old)}
+            unseen = {one for one in row.members if one not in first and (of_old is None or one in of_old)}
+            may = came | {one for one in unseen if not self._stayed_behind(one, view)}
             lacking = set(came - (row.along or frozenset()))
         extra = (row.along or frozenset()) - may
         if extra or lacking:
             self._say(view, row, sorted(extra), sorted(lacking))
+
+    def _stayed_behind(self, name: str, view: str) -> bool:
+        """Whether a member whose trace is whole waited in an earlier view for its END, with nothing under way."""
+        life = self.history.by_name.get(name)
+        if life is None or life.unknown is not None or life.ending != END or life.ending_reason == CUT:
+            return False
+        return life.stay is None or view_number(life.stay.id) < view_number(view)
 
     def _say(self, view: str, row: ViewEntry, extra: list[str], lacking: list[str]) -> None:
         wrongs = [f"with {', '.join(extra)}, who did not come along"] if extra else []

@@ -3,7 +3,9 @@ delivered iff committed.
 
 Rows of a transaction name it in `transaction`: the CAST, RECEIVE, DELIVER and PLACE rows of its messages, the VOTE of each
 member (`decision` yes or no) and its DECIDE (`decision` commit or abort; `attributes.recovery` = ``true`` if it was reached
-while recovering from a failure). A change of membership is a transaction without messages. To cast it is to vote yes.
+while recovering from a failure, which begins with a BLOCK in that view). A message is of the transaction that its CAST names,
+whatever its DELIVER and PLACE rows say. A change of membership is a transaction without messages. To cast it is to vote yes.
+A CAST that names none, although the order commits messages of its service, keeps its life from passing (`History.doubts`).
 
 - **one decision**: a commit and an abort of one transaction contradict each other if one member has both, if members of one
   (V→V') have them, or if the commit was not reached in recovery: for then all had voted yes, no member of V may abort, whether
@@ -26,8 +28,11 @@ from typing import NamedTuple
 from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import Life, Stay
-from unisono.trace.schema import CAST, CUT, DECIDE, DELIVER, END, LEAVE, PLACE, RECEIVE, VOTE, Event
+from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay
+from unisono.trace.schema import CUT, DECIDE, DELIVER, END, LEAVE, RECEIVE, VOTE, Event
+
+TOLD_MAX = 20
+"""Maximum number of decisions that a sentence tells of."""
 
 
 class Decision(NamedTuple):
@@ -38,6 +43,32 @@ class Decision(NamedTuple):
     local: int
 
 
+class _Decided:
+    """All decisions of one kind about one transaction."""
+
+    def __init__(self) -> None:
+        self._any = self._by_all = False
+        self._lives: set[Life] = set()
+        self._ways: set[int | None] = set()
+
+    def add(self, one: Decision, way: int | None) -> None:
+        self._any = True
+        self._by_all |= one.commits and not one.recovery  # all had voted for it
+        self._lives.add(one.life)
+        self._ways.add(way)
+
+    def contradict(self, one: Decision, way: int | None) -> bool:
+        """Whether one of them contradicts a decision of the other kind."""
+        binds = self._by_all or (self._any and one.commits and not one.recovery)
+        return binds or one.life in self._lives or (way is not None and way in self._ways)
+
+
+def _may_recover(life: Life, view: str | None) -> bool:
+    """Whether a life may be recovering from a failure: it has blocked in this view, or rows that might say so are missing."""
+    stay = life.stay
+    return stay is None or stay.id != view or stay.holed or stay.block is not None
+
+
 class TwoPhaseCommit(Checker):
     id = "P18"
 
@@ -46,6 +77,7 @@ class TwoPhaseCommit(Checker):
         self._stays: dict[tuple[Life, str | None], Stay] = {}
         self._votes: defaultdict[tuple[str, str], set[str]] = defaultdict(set)  # by transaction and member
         self._cast: set[str] = set()  # transactions with messages
+        self._of: dict[Cast, str] = {}
         self._casters: set[tuple[str, str]] = set()  # transaction, member
         self._receivers: set[tuple[str, str]] = set()
         self._decisions: defaultdict[str, list[Decision]] = defaultdict(list)
@@ -60,23 +92,36 @@ class TwoPhaseCommit(Checker):
         transaction, kind = event.transaction, event.kind
         if transaction is None:
             return
-        if kind == CAST:
-            self._cast.add(transaction)
-            self._casters.add((transaction, life.name))
-        elif kind == RECEIVE:
+        if kind == RECEIVE:
             self._receivers.add((transaction, life.name))
         elif kind == VOTE:
             self._votes[transaction, life.name].add(event.decision or "")
         elif kind == DECIDE and event.decision in ("commit", "abort"):
             commits = event.decision == "commit"
-            made = Decision(life, event.view, commits, is_true(event, "recovery"), event.local_index)
+            is_recovering = is_true(event, "recovery") and _may_recover(life, event.view)
+            made = Decision(life, event.view, commits, is_recovering, event.local_index)
             self._decisions[transaction].append(made)
             if commits:
                 self._committed.add((life, transaction))
-        elif kind in (DELIVER, PLACE):
-            self._delivered.add((life, transaction))
-            if kind == DELIVER and (life, transaction) not in self._committed:
-                self._undecided.setdefault((life, transaction), event)
+
+    def cast(self, cast: Cast, event: Event) -> None:
+        if event.transaction is not None:
+            self._of[cast] = event.transaction
+            self._cast.add(event.transaction)
+            self._casters.add((event.transaction, cast.origin.name))
+
+    def deliver(self, delivery: DeliveredPart) -> None:
+        life, event = delivery.stay.life, delivery.event
+        of_cast = None if delivery.cast is None else self._of.get(delivery.cast)
+        transaction = of_cast or event.transaction
+        if transaction is None:
+            return
+        self._delivered.add((life, transaction))
+        for one in {transaction, event.transaction or transaction}:
+            if event.kind == DELIVER and (life, one) not in self._committed:
+                self._undecided.setdefault((life, one), event)
+
+    place = deliver
 
     def conclude(self) -> None:
         ways = {stay: way for way, one in enumerate(self.history.transitions()) for stay in one.stays}
@@ -94,29 +139,25 @@ class TwoPhaseCommit(Checker):
         self._judge_deliveries()
 
     def _judge_unity(self, transaction: str, decisions: list[Decision], ways: dict[Stay, int]) -> None:
-        def way(one: Decision) -> int | None:
-            stay = self._stays.get((one.life, one.view))
-            return None if stay is None else ways.get(stay)
-
-        apart = [
-            one
-            for commit in decisions
-            for abort in decisions
-            if commit.commits and not abort.commits
-            if commit.life is abort.life
-            or not commit.recovery
-            or (way(commit) is not None and way(commit) == way(abort))
-            for one in (commit, abort)
-        ]
-        guilty = {one.life.name for one in apart}
-        if guilty:
-            told = [
+        """Commits and aborts that contradict each other: anywhere, at one life, or among members of one (V→V')."""
+        commits, aborts = _Decided(), _Decided()
+        for one in decisions:
+            (commits if one.commits else aborts).add(one, self._way(one, ways))
+        apart = [one for one in decisions if (aborts if one.commits else commits).contradict(one, self._way(one, ways))]
+        if apart:
+            guilty = {one.life.name for one in apart}
+            told = sorted(
                 f"{one.life.name} {'committed' if one.commits else 'aborted'} it (local {one.local})"
                 for one in decisions
                 if one.life.name in guilty
-            ]
+            )
+            more = [f"and {len(told) - TOLD_MAX} more"] if len(told) > TOLD_MAX else []
             view = min((one.view for one in apart if one.view is not None), default=None)
-            self._say("two decisions", transaction, sorted(guilty), view, None, ", ".join(sorted(told)))
+            self._say("two decisions", transaction, sorted(guilty), view, None, ", ".join(told[:TOLD_MAX] + more))
+
+    def _way(self, one: Decision, ways: dict[Stay, int]) -> int | None:
+        stay = self._stays.get((one.life, one.view))
+        return None if stay is None else ways.get(stay)
 
     def _judge_commit(self, transaction: str, one: Decision) -> None:
         stay = self._stays.get((one.life, one.view))

@@ -6,7 +6,9 @@ datagrams do not count, nor do views in which a member's state was replaced, bec
 - Let p show V' after V and name q in `together`. If q shows V' too, it also comes from V, names p, and was shown the same
   messages in V: the same `shown` and `digest`, and those of the service `total` in the same order (`chain`).
 - `joined` = members - together, `left` = members of V - together; p is in `together`. In a first view `together` is p alone.
-- A life shows a view that it installed, with the same members.
+- A life shows a view that it installed, with the same members. All that show it say alike whether it is `primary`.
+- A life that installed V' from V, with no state replaced in between, shows as `together` the transitional set of its VIEW row for
+  V'. A SHOW row says that the state was `restored` only behind a STATE or SNAPSHOT_IN row since the SHOW row before.
 - Exactly one TRANSITION lies between two SHOW rows of a life, none before the first. It names the view that ends and the same
   `together`; the SHOW row may name fewer if the state was replaced in between.
 - When V ends, p was shown the messages that it delivered in V before it blocked: the remainder comes behind the TRANSITION.
@@ -80,6 +82,7 @@ def decide(
                     yield found
     for view in sorted(steps):
         yield from _compare(steps[view], batches)
+    yield from _judge_primary(lives)
 
 
 def _judge_life(life: LifeRows, delivered: Mapping[tuple[str, str], DeliveredInView]) -> Iterator[Breach | _Step]:
@@ -93,6 +96,7 @@ def _judge_life(life: LifeRows, delivered: Mapping[tuple[str, str], DeliveredInV
             yield from _judge_sets(life, row, last)
             yield from _judge_ends(life, row, last, ends)
             if last is not None:
+                yield from _judge_companions(life, row, last)
                 assert row.view is not None
                 assert last.view is not None
                 step = _Step(
@@ -183,6 +187,40 @@ def _judge_ends(life: LifeRows, row: Event, last: Event | None, ends: list[Event
                 row,
                 f"was told that {listed(together)} came together, but {listed(earlier)} when the last view ended",
             )
+
+
+def _judge_companions(life: LifeRows, row: Event, last: Event) -> Iterator[Breach]:
+    """Who came together is who came along, and a state that was restored was taken over."""
+    is_replaced = life.replaced(last.local_index, row.local_index)
+    if is_true(row, "restored"):
+        if not is_replaced:
+            yield _finding(
+                "restored", life, row, "was told that its state was restored, and took over none since the last view"
+            )
+        return
+    entered, together = life.views.get(row.view or ""), frozenset(names_in(row, "together"))
+    if entered is None or is_replaced or entered.previous_view != last.view or entered.transitional is None:
+        return
+    along = frozenset(entered.transitional)
+    if together != along:
+        how = f"was told that {listed(together)} came together from view {last.view}, but {listed(along)} came along"
+        yield _finding("companions", life, row, how)
+
+
+def _judge_primary(lives: Lives) -> Iterator[Breach]:
+    """Whether a view is primary, all are told alike."""
+    first: dict[str, tuple[LifeRows, Event]] = {}
+    told: set[str] = set()
+    for name in sorted(lives):
+        for row in lives[name].rows:
+            if row.kind != SHOW or row.view is None:
+                continue
+            other, before = first.setdefault(row.view, (lives[name], row))
+            here, there = value_of(row, "primary"), value_of(before, "primary")
+            if here != there and row.view not in told:
+                told.add(row.view)
+                how = f"was told {here or 'nothing'} of whether the view is primary, and {other.name} {there or 'nothing'}"
+                yield _finding("primary", lives[name], row, how)
 
 
 def _compare(steps: dict[str, _Step], batches: Callable[[str, str], Batches]) -> Iterator[Breach]:

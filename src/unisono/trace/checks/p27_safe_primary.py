@@ -69,14 +69,11 @@ def decide(lives: Lives, safe: Iterable[CastRange], delivered: Iterable[Delivere
         return
     chain = primaries(lives)
     has, early = SpansOf(), SpansOf()
-    first: dict[tuple[str, str], DeliveredRange] = {}
     for one in delivered:
         has.add((one.who, one.view, one.origin), one.first, one.end)
         if one.early:
             early.add((one.view, one.origin), one.first, one.end)
-            key = (one.view, one.origin)
-            first[key] = min(first.get(key, one), one, key=lambda d: (d.who, d.local))
-    for message in sorted(safe):
+    for message in sorted(safe, key=_place):
         if message.view in chain:
             certain = early.spans.get((message.view, message.origin), Spans()).inside(message.first, message.end)
             for part in certain:
@@ -84,6 +81,12 @@ def decide(lives: Lives, safe: Iterable[CastRange], delivered: Iterable[Delivere
                 yield from _judge_members(lives, chain, known, has)
                 if message.destinations is None:
                     yield from _Lineage(lives, chain, known, has).judge()
+
+
+def _place(message: CastRange) -> tuple[object, ...]:
+    """In which order messages are judged. One index may have been cast twice, to everyone and to some (P0)."""
+    to = message.destinations
+    return message.origin, message.first, message.end, message.view, to is not None, to or ()
 
 
 def _judge_members(

@@ -1,6 +1,7 @@
 """P28 receipts: the stages of a receipt come in their order, and a doubt is final.
 
-The RECEIPT rows of a life speak of its own messages, each of a `stage` (delivered, applied, stable) and its `outcome`:
+The RECEIPT rows of a life speak of its own messages, which it has cast before, each of a `stage` (delivered, applied, stable) and
+its `outcome` (ok, uncertain). One that names others keeps its life from passing (`shown_doubts`).
 
 - ``ok`` for `delivered` or `applied` comes after this life's own delivery of the message, or its turn if it is not addressed;
 - where both are recorded, ``ok`` for `delivered` comes before ``ok`` for `applied`;
@@ -12,30 +13,44 @@ A life with missing rows is not asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from unisono.trace.checks.attributes import value_of
 from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, Range, ShownChecker, SpansOf, delivered_in, named
-from unisono.trace.schema import OK, RECEIPT, STAGES, UNCERTAIN, Event
+from unisono.trace.schema import OK, RECEIPT, STAGES, UNCERTAIN, Event, member_name
 
 DELIVERED, APPLIED, _ = STAGES
 
 
-def decide(lives: Lives, missing: Callable[[str, Range, int], list[Range]]) -> Iterator[Breach]:
-    """`missing` tells which of its own messages a life had not delivered or placed before a row."""
+Before: TypeAlias = Callable[[str, Range, int], list[Range]]
+
+
+def decide(lives: Lives, missing: Before, uncast: Before) -> Iterator[Breach]:
+    """Which of its own messages a life had not delivered or placed before a row, or not cast."""
     for name in sorted(lives):
         if not lives[name].is_holed:
-            yield from _judge(lives[name], missing)
+            yield from _judge(lives[name], missing, uncast)
 
 
-def _judge(life: LifeRows, missing: Callable[[str, Range, int], list[Range]]) -> Iterator[Breach]:
+def _judge(life: LifeRows, missing: Before, uncast: Before) -> Iterator[Breach]:
     said = SpansOf()  # by stage and outcome
     for row in life.rows:
         stage, outcome = value_of(row, "stage"), value_of(row, "outcome")
-        if row.kind != RECEIPT or stage not in STAGES:
+        if row.kind != RECEIPT:
             continue
         assert row.first is not None
         assert row.count is not None
         span = (row.first, row.first + row.count)
+        origin = member_name(row.origin or "", row.origin_incarnation or 0)
+        if origin != life.name or (parts := uncast(life.name, span, row.local_index)):
+            title = named(origin, *(span if origin != life.name else parts[0]))
+            sentence = (
+                f"{life.name} was told of the fate of {title} (local {row.local_index}), which it had not cast before."
+            )
+            yield Breach("not cast", (life.name,), row.view, row.local_index, sentence, {"message": title})
+            continue
+        if stage not in STAGES:
+            continue
         if outcome == UNCERTAIN:
             said.add((stage, UNCERTAIN), *span)
         if outcome != OK:
@@ -68,7 +83,11 @@ class KeptReceipts(ShownChecker):
 
     def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         self._own: dict[str, list[tuple[int, int, int]]] = {}  # by life: local, first, end
-        return decide(lives, self._missing)
+        return decide(lives, self._missing, self._uncast)
+
+    def _uncast(self, name: str, span: Range, before: int) -> list[Range]:
+        parts = self.history.by_name[name].cast_of(*span)
+        return [(first, end) for first, end, cast in parts if cast is None or cast.local_index > before]
 
     def _missing(self, name: str, span: Range, before: int) -> list[Range]:
         own = self._own.get(name)

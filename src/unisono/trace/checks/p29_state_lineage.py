@@ -12,8 +12,8 @@ has that state.
   that is not primary, a joiner is given the state of a holder and holds it from then on. That view is the first one that its
   application is shown after the STATE row.
 - A primary with a predecessor, whose members say whether they hold the state, names a part.
-- None of this is asked of a primary before which an operator gave the state up (`attributes.abandons`: the view whose state
-  it was).
+- None of this is asked of a primary before which an operator gave the state up: its members name the same view whose state it
+  was (`attributes.abandons`), one of its `previous_primary`, or an earlier primary.
 - A member that does not hold the state is shown the view only after a STATE row; one that came with the named part may have had
   it before the view began. The state of one that holds it is not replaced in that view.
 - Under the primary policy a state is taken over (SNAPSHOT_IN) only with a STATE row in the same view of the member.
@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from unisono.trace.checks.attributes import is_true, value_of
 from unisono.trace.checks.p27_safe_primary import came_with, part_of, primaries, state_named
 from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker, listed
-from unisono.trace.schema import END, LEAVE, SHOW, SNAPSHOT_IN, STATE, VIEW, Event
+from unisono.trace.schema import END, LEAVE, SHOW, SNAPSHOT_IN, STATE, VIEW, Event, view_number
 
 
 def decide(lives: Lives) -> Iterator[Breach]:
@@ -40,6 +40,10 @@ def decide(lives: Lives) -> Iterator[Breach]:
         if len(named) > 1:
             told = "; ".join(f"{name} {value_of(rows[name], 'state') or 'none'}" for name in sorted(rows))
             yield _finding("disagree", tuple(sorted(rows)), view, None, f"its members name several states: {told}")
+        given_up = {value_of(row, "abandons") for row in rows.values()}
+        if len(given_up) > 1:
+            told = "; ".join(f"{name} {value_of(rows[name], 'abandons') or 'none'}" for name in sorted(rows))
+            yield _finding("abandons", tuple(sorted(rows)), view, None, f"its members gave up several states: {told}")
         yield from _judge_origin(lives, chain, view, rows)
     for name in sorted(lives):
         if not lives[name].is_holed and lives[name].is_shown:
@@ -52,7 +56,7 @@ def _judge_origin(
     predecessor = _predecessor(chain, rows)
     if predecessor is None:
         return
-    if any(value_of(row, "abandons") for row in rows.values()):
+    if _gives_up(chain, view, rows):
         return
     state = state_named(rows)
     if state is None:
@@ -72,6 +76,16 @@ def _judge_origin(
     elif part and all(value_of(row, "holds") == "false" for row in part.values()):
         how = f"its state comes from {state}, but {listed(part)} did not hold it"
         yield _finding("not held", members, view, None, how)
+
+
+def _gives_up(chain: dict[str, dict[str, Event]], view: str, rows: dict[str, Event]) -> bool:
+    """Whether all members of a primary gave up the state of an earlier one."""
+    given_up = {value_of(row, "abandons") for row in rows.values()}
+    one = given_up.pop()
+    if given_up or one is None:
+        return False
+    superseded = {name for row in rows.values() for name in (value_of(row, "previous_primary") or "").split(",")}
+    return one in superseded or (one in chain and view_number(one) < view_number(view))
 
 
 def _predecessor(chain: dict[str, dict[str, Event]], rows: dict[str, Event]) -> str | None:

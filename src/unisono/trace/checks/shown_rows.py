@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from unisono.trace.checks.attributes import value_of
 from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.history import History
 from unisono.trace.checks.model import PLACED, Life, Stay
 from unisono.trace.checks.spans import Spans
 from unisono.trace.files import parse_json
@@ -75,6 +76,8 @@ class CastRange(NamedTuple):
     end: int
     view: str
     destinations: tuple[str, ...] | None
+    local: int = -1
+    """Of its CAST."""
 
 
 class DeliveredRange(NamedTuple):
@@ -140,15 +143,16 @@ def listed(names: Iterable[str]) -> str:
 class ShownChecker(Checker):
     """A plain checker whose property is a function of the lives' rows."""
 
-    def lives(self) -> dict[str, LifeRows]:
-        return {life.name: rows_of(life) for life in self.history.numbered if life.rows}
-
     def conclude(self) -> None:
-        for finding in self.decide(self.lives()):
+        for finding in self.decide(lives_of(self.history)):
             self.report(finding.members, finding.sentence, **finding.witness)
 
     def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         raise NotImplementedError
+
+
+def lives_of(history: History) -> dict[str, LifeRows]:
+    return {life.name: rows_of(life) for life in history.numbered if life.rows}
 
 
 def rows_of(life: Life) -> LifeRows:
