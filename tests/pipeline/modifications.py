@@ -12,6 +12,7 @@ prints what each judge says of each kind.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -1461,6 +1462,81 @@ def renamed_files(folder: Path, events: Trace) -> None:
 def one_file(folder: Path, events: Trace) -> None:
     """All rows are compacted into one file, in the order of their times."""
     write_parquet(folder / f"{folder.name}.parquet", sorted(events, key=lambda event: event.time_ns))
+
+
+def some_lines(folder: Path, events: Trace, change: Callable[[list[str]], str], ending: str = "jsonl") -> None:
+    """Every life as lines of JSON, those of the odd member changed."""
+    for rows in lives_of(events).values():
+        lines = [to_line(row) for row in rows]
+        text = change(lines) if rows[0].member == ODD else "".join(lines)
+        segment(folder, rows[0], 0, ending).write_text(text)
+
+
+@file_case("files", UNKNOWN)
+def torn_line_after_the_end(folder: Path, events: Trace) -> None:
+    """An open segment goes on after the END of its member, with half a line."""
+    some_lines(folder, events, lambda lines: "".join([*lines, lines[0][:20]]), "open.jsonl")
+
+
+@file_case("files", UNKNOWN)
+def torn_line_of_a_stranger(folder: Path, events: Trace) -> None:
+    """The open segment of a member that no view lists is half a line."""
+    as_segments(folder, events)
+    segment(folder, replace(events[0], member="z"), 0, "open.jsonl").write_text('{"run":')
+
+
+@file_case("files", UNKNOWN)
+def open_twin_of_another_story(folder: Path, events: Trace) -> None:
+    """The open form of a finished segment is still there, and one of its rows says something else."""
+    as_segments(folder, events)
+    rows = [event for event in events if event.member == ODD]
+    put(rows, len(rows) // 2, time_ns=rows[len(rows) // 2].time_ns + 1)
+    segment(folder, rows[0], 0, "open.jsonl").write_text("".join(map(to_line, rows)))
+
+
+@file_case("files", PASS)
+def open_twin_with_a_torn_line(folder: Path, events: Trace) -> None:
+    """The open form of a finished segment is still there, and its last line is torn."""
+    as_segments(folder, events)
+    rows = [event for event in events if event.member == ODD]
+    segment(folder, rows[0], 0, "open.jsonl").write_text("".join(map(to_line, rows))[:-20])
+
+
+@file_case("files", FAIL, is_named=False)
+def open_file_with_a_name_of_its_own(folder: Path, events: Trace) -> None:
+    """A run in `log.open.jsonl` has lost a delivery; `log.parquet` beside it holds another run."""
+    rows = list(events)
+    swap(rows)
+    write_parquet(folder / f"{folder.name}.parquet", [replace(event, run=f"{event.run}, clean") for event in events])
+    (folder / f"{folder.name}.open.jsonl").write_text("".join(map(to_line, rows)))
+
+
+@file_case("files", PASS)
+def folder_named_as_a_file(folder: Path, events: Trace) -> None:
+    """The files lie in a folder that is named as a file, with a link that leads nowhere and a FIFO beside them."""
+    (folder / "trace.parquet").mkdir()
+    as_segments(folder / "trace.parquet", events)
+    (folder / "gone.jsonl").symlink_to(folder / "nothing")
+    os.mkfifo(folder / "fifo.parquet")
+
+
+@file_case("files", PASS)
+def number_in_other_digits(folder: Path, events: Trace) -> None:
+    """An empty file is named as a segment, with a number in digits of another kind."""
+    as_segments(folder, events)
+    (folder / f"{folder.name.replace('.', '-')}.b.\N{SUPERSCRIPT TWO}.000001.jsonl").write_text("")
+
+
+@file_case("files", UNKNOWN)
+def digest_twice_in_a_line(folder: Path, events: Trace) -> None:
+    """Every digest of a member is there twice in its line, and the first one is another."""
+    some_lines(folder, events, lambda lines: "".join(lines).replace('"digest":', '"digest":5,"digest":'))
+
+
+@file_case("files", UNKNOWN)
+def digests_that_have_lost_digits(folder: Path, events: Trace) -> None:
+    """The digests are numbers of floating point."""
+    with_tables(folder, events, other_column("digest", lambda column: column.cast(pyarrow.float64(), safe=False)))
 
 
 # Judges.

@@ -135,6 +135,24 @@ def problems(path: Path) -> list[str]:
     return [text for batch in read_file(place(path)) for text in batch.column("problem").to_pylist() if text]
 
 
+@pytest.mark.parametrize("number", ["²", "99999999999999999999"])
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "open.jsonl"])
+def test_a_name_with_a_number_that_there_cannot_be_harms_no_judge(number: str, ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"run.b.{number}.000000.{ending}"
+    path.write_bytes(b"{\n")
+    assert len(problems(path)) == 1
+    assert len(read(tmp_path, tolerant=True).problems) == 1
+
+
+@pytest.mark.parametrize("line", ['{"run":"a","run":"b"}', '{"run":"a","attributes":{"x":"1","x":"2"}}'])
+def test_a_line_that_says_one_thing_twice_is_refused(line: str, tmp_path: Path) -> None:
+    """The last value counted, and another reader may take the first."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(line + "\n")
+    assert "twice" in sentence(read, path)
+    assert ["twice" in text for text in problems(path)] == [True]
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 def test_the_judge_names_a_fifo_instead_of_waiting(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
@@ -232,6 +250,18 @@ def test_a_bomb_among_the_measures_of_an_experiment_is_refused(bomb: Path, small
     bomb.rename(bomb.parent / "measures" / "a.parquet")
     with pytest.raises(Misuse, match=r"cannot be read|other columns"):
         read_rows(bomb.parent)
+
+
+@pytest.mark.parametrize("kind", ["double", "float", "halffloat", "list"])
+def test_digests_that_have_lost_digits_are_refused(kind: str, table: Any, tmp_path: Path) -> None:
+    import pyarrow
+
+    types = {"double": pyarrow.float64(), "float": pyarrow.float32(), "halffloat": pyarrow.float16()}
+    name = "frontier" if kind == "list" else "digest"
+    column = pyarrow.nulls(len(table), types.get(kind, pyarrow.list_(pyarrow.float64())))
+    path = write(tmp_path / "a.parquet", table.set_column(table.schema.get_field_index(name), name, column))
+    assert "loses digits" in sentence(read, path)
+    assert ["loses digits" in text for text in problems(path)] == [True]
 
 
 def test_ordinary_files_are_read_as_before(table: Any, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def command_of(target: str) -> list[str] | None:
 def address_of(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`."""
     host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > PORT_MAX:
+    if not (port.isascii() and port.isdigit() and len(port) <= len(str(PORT_MAX)) and int(port) <= PORT_MAX):
         raise PipelineError(f"--metrics {text} is no address: give HOST:PORT.")
     return host or "127.0.0.1", int(port)
 
