@@ -195,8 +195,8 @@ def check_views(run: str, rows: list[Event], expected: str, views: dict[str, tup
         assert not passed, "facts cannot tell such names apart"
     elif expected == PASS:
         assert passed == views.keys(), f"{run}: {views}"
-    elif not verdict.counts:
-        assert passed != views.keys(), f"{run}: {views}"
+    elif broken or not verdict.counts:
+        assert passed != views.keys(), f"{run}: {views}, and the run breaks {broken}"
 
 
 @pytest.mark.parametrize("whole_rows_max", [10**6, pytest.param(0, marks=pytest.mark.slow)], ids=["whole", "joins"])
