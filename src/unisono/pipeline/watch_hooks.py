@@ -1,4 +1,4 @@
-"""What happens when a view fails: a hook is called, and metrics count it.
+"""What happens when a view fails, or a run: a hook is called, and metrics count it.
 
 A hook is a command, which gets the violation as JSON on its standard input, or a URL, to which the
 JSON is posted. Hooks run beside the judge, and never hold it up. A hook that fails or hangs is
@@ -74,6 +74,11 @@ class Hook:
                 f"the hook {self._target!r} is too slow: {WAITING_MAX} violations wait for it, and {left_out} more "
                 "are told at the next start."
             )
+
+    def pass_over(self, violation: Mapping[str, Any]) -> None:
+        """Mark a violation as told without a call: it was told in other words."""
+        if str(violation["id"]) not in self._marks:
+            self._marks.add(str(violation["id"]))
 
     def close(self, wait_s: float = 2 * HOOK_WAIT_S) -> None:
         """Let calls that are under way come to their end."""
