@@ -5,9 +5,9 @@ run, or of the folder that holds them, which changes them and returns False wher
 ones leave the verdict as it was. `sources` makes the runs: real members in virtual time, one run for every order, and some with
 a crash, a switch of orders, lists of recipients, or what their applications were shown.
 
-    python -m tests.pipeline.modifications [ORDER ...]
+    python -m tests.pipeline.modifications [--page docs/results/modifications.md] [ORDER ...]
 
-prints what each judge says of each kind.
+prints what each judge says of each kind, or writes it as a page.
 """
 
 from __future__ import annotations
@@ -1610,8 +1610,8 @@ def _together(verdicts: list[Any]) -> Said:
     return Said(result, broken, unknown, ", ".join(sorted({by for *_, by in verdicts})))
 
 
-def main(orders: list[str]) -> None:
-    """Print what each judge says of each kind of modification."""
+def main(words: list[str]) -> None:
+    """Print what each judge says of each kind of modification, or write it as a page."""
     from tempfile import TemporaryDirectory
 
     from rich.console import Console
@@ -1619,6 +1619,8 @@ def main(orders: list[str]) -> None:
 
     from unisono.pipeline.session import open_session
 
+    page = Path(words[1]) if words[:1] == ["--page"] else None
+    orders = words if page is None else words[2:]
     with TemporaryDirectory() as name:
         folder = Path(name)
         made = write_all(folder, sources(orders or ORDERS), CASES.values())
@@ -1628,9 +1630,7 @@ def main(orders: list[str]) -> None:
             "digests, whole": judge_on_spark(spark, folder, made, 10**6),
             "digests, joins": judge_on_spark(spark, folder, made, 0),
         }
-    table = Table(title=f"{len(CASES)} kinds of modification, {len(made)} runs")
-    for column in ("family", "kind", "runs", "acceptable", *judges):
-        table.add_column(column)
+    rows = []
     wrong = 0
     for kind in CASES.values():
         runs = [one.run for one in made if one.case is kind]
@@ -1638,8 +1638,43 @@ def main(orders: list[str]) -> None:
             ", ".join(f"{n} {r}" for r, n in Counter(by[run].result for run in runs).items()) for by in judges.values()
         ]
         wrong += sum(by[run].result not in kind.expected for by in judges.values() for run in runs)
-        table.add_row(kind.family, kind.name, str(len(runs)), kind.expected, *said)
-    Console(width=150).print(table, f"{wrong} verdicts that are not acceptable")
+        rows.append((kind.family, kind.name, str(len(runs)), kind.expected, *said))
+    title = f"{len(CASES)} kinds of modification, {len(made)} runs"
+    last = f"{wrong} verdicts that are not acceptable"
+    columns = ("family", "kind", "runs", "acceptable", *judges)
+    if page is not None:
+        page.write_text(_page(words, title, last, columns, rows), "utf-8")
+        return
+    table = Table(*columns, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=150).print(table, last)
+
+
+def _page(words: list[str], title: str, last: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """The table as a page of the documentation."""
+    meanings = {kind.name: " ".join(kind.meaning.split()) for kind in CASES.values()}
+    lines = [
+        "# What the judges say of modified traces",
+        "",
+        "Recorded runs of real members in virtual time are modified, each in one way, and judged by the",
+        "plain checkers and on Spark: with small runs judged whole in one task, and by joins alone. All",
+        "three should say what is acceptable, and the same.",
+        "",
+        "```console",
+        f"$ python -m tests.pipeline.modifications {' '.join(words)}",
+        "```",
+        "",
+        f"{title}; {last}.",
+        "",
+        *(f"| {' | '.join(row)} |" for row in (columns, ["---"] * 7, *rows)),
+        "",
+        "## The kinds",
+        "",
+        *(f"- **{name}**: {meaning}" for name, meaning in meanings.items()),
+        "",
+    ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

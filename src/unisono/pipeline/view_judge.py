@@ -474,7 +474,7 @@ class GroupJudge:
         return behind is None or view_number(name) <= view_number(behind)
 
     def _close(self) -> list[Said]:
-        said = []
+        said: list[Said] = []
         for name, view in sorted(self._views.items(), key=lambda item: view_number(item[0])):
             members = view.members
             if members and view.stays and all(self._has_left(who, name, view) for who in members):
