@@ -316,5 +316,5 @@ def test_many_segments_are_dealt_by_their_names(
     with keeping() as keep:
         dealt = scan_segments(segments_below(spark, [tmp_path], keep))
         assert {row["run"] for row in dealt.select("run").distinct().collect()} == {"r0", "r1", "r2"}
-        plan = dealt._jdf.queryExecution().toString()  # type: ignore[operator]
+        plan = dealt._jdf.queryExecution().toString()
         assert "row_number" not in plan

@@ -16,7 +16,7 @@ from unisono.pipeline.storage import Location
 from unisono.trace.schema import view_number
 
 
-class RunViolation(NamedTuple):
+class VerdictViolation(NamedTuple):
     """A violation in the table `violations`."""
 
     row: dict[str, Any]
@@ -25,7 +25,7 @@ class RunViolation(NamedTuple):
     """Whether a view has failed for it."""
 
 
-def run_violations(out: Location, runs: frozenset[str] | None = None) -> list[RunViolation]:
+def run_violations(out: Location, runs: frozenset[str] | None = None) -> list[VerdictViolation]:
     """Those of these runs, or of all."""
     names = table_names(out)
     if "violations" not in names or runs == frozenset():
@@ -39,7 +39,7 @@ def run_violations(out: Location, runs: frozenset[str] | None = None) -> list[Ru
             for row in part.select(["run", "group", "property", "view"]).to_pylist():
                 known.add((row["run"], row["group"], row["property"], row["view"]))
     return [
-        RunViolation(_as_view(row), (row["run"], row["group"], row["property"], row["view"] or "") in known)
+        VerdictViolation(_as_view(row), (row["run"], row["group"], row["property"], row["view"] or "") in known)
         for row in broken
     ]
 

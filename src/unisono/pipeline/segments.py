@@ -22,8 +22,8 @@ from unisono.pipeline.parallelism import TASK_BYTES, tasks_for
 from unisono.pipeline.pieces import scan_batches
 from unisono.pipeline.scan import SCAN_DDL
 from unisono.pipeline.session import PipelineError
-from unisono.pipeline.storage import DELTA_LOG, LISTING_DDL, listing, place
-from unisono.trace.reader import left_out
+from unisono.pipeline.storage import LISTING_DDL, listing, place
+from unisono.trace.reader import DELTA_LOG, left_out
 from unisono.trace.sinks import OPEN, SEGMENT_NAME
 
 if TYPE_CHECKING:
