@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from unisono.experiments.grid import read_grid
 from unisono.experiments.runner import read_rows
 from unisono.papers.directory.node import read_permanent
 from unisono.pipeline.adapter import Mapped, adapt_files, load_mapping
-from unisono.pipeline.bronze import read_file
+from unisono.pipeline.bronze import against_open, read_file
 from unisono.pipeline.pieces import read_columns
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.storage import place
@@ -142,6 +143,20 @@ def test_a_name_with_a_number_that_there_cannot_be_harms_no_judge(number: str, e
     path.write_bytes(b"{\n")
     assert len(problems(path)) == 1
     assert len(read(tmp_path, tolerant=True).problems) == 1
+
+
+def test_a_finished_segment_is_held_against_its_open_form(tmp_path: Path) -> None:
+    rows = tell("a JOIN\na VIEW 1@a a\na END")
+    finished, opened = tmp_path / "r.a.0.000000.parquet", tmp_path / "r.a.0.000000.open.jsonl"
+    parquet.write_parquet(finished, rows)
+    assert list(against_open(place(finished))) == []
+    opened.write_text("".join(map(to_line, rows[:2])) + "{")
+    assert list(against_open(place(finished))) == []
+    assert len(problems(opened)) == 1, "its torn line"
+    opened.write_text("".join(map(to_line, [*rows[:2], replace(rows[2], kind="LEAVE")])))
+    for found in (list(against_open(place(finished))), list(read_file(place(opened)))):
+        ((problem,),) = [batch.column("problem").to_pylist() for batch in found]
+        assert problem.endswith("which of the two is right?")
 
 
 @pytest.mark.parametrize("line", ['{"run":"a","run":"b"}', '{"run":"a","attributes":{"x":"1","x":"2"}}'])

@@ -249,6 +249,15 @@ def twin_of(path: Location) -> Location | None:
     return next((twin for twin in twins if twin.exists()), None)
 
 
+def against_open(finished: Location) -> Iterator[pyarrow.RecordBatch]:
+    """The problem with the open form of a finished segment, if it is there and tells another story."""
+    if finished.name.endswith(OPEN) or segment_name(finished.name) is None:
+        return
+    opened = finished.parent / f"{base_of(finished.name)}{OPEN}"
+    if opened.exists() and not holds_all(finished, opened):
+        yield _problem(opened, differs(str(opened), finished.name))
+
+
 def holds_all(finished: Location, opened: Location) -> bool:
     """As `reader.holds_all`, wherever the two lie."""
     there, problems = _texts(read_now(finished))
