@@ -1443,27 +1443,6 @@ def open_twin(folder: Path, events: Trace) -> None:
     segment(folder, rows[0], 0, "open.jsonl").write_text("".join(map(to_line, rows)))
 
 
-@file_case("files", PASS)
-def names_of_other_lives(folder: Path, events: Trace) -> None:
-    """The files of two members have each other's names."""
-    lives = list(lives_of(events).values())
-    for rows, other in zip(lives, [*lives[1:], lives[0]], strict=True):
-        write_parquet(segment(folder, other[0]), rows)
-
-
-@file_case("files", PASS, is_named=False)
-def renamed_files(folder: Path, events: Trace) -> None:
-    """The files have names of their own."""
-    for number, rows in enumerate(lives_of(events).values()):
-        write_parquet(folder / f"{folder.name}-{number}.parquet", rows)
-
-
-@file_case("files", PASS, is_named=False)
-def one_file(folder: Path, events: Trace) -> None:
-    """All rows are compacted into one file, in the order of their times."""
-    write_parquet(folder / f"{folder.name}.parquet", sorted(events, key=lambda event: event.time_ns))
-
-
 def some_lines(folder: Path, events: Trace, change: Callable[[list[str]], str], ending: str = "jsonl") -> None:
     """Every life as lines of JSON, those of the odd member changed."""
     for rows in lives_of(events).values():
@@ -1537,6 +1516,27 @@ def digest_twice_in_a_line(folder: Path, events: Trace) -> None:
 def digests_that_have_lost_digits(folder: Path, events: Trace) -> None:
     """The digests are numbers of floating point."""
     with_tables(folder, events, other_column("digest", lambda column: column.cast(pyarrow.float64(), safe=False)))
+
+
+@file_case("files", PASS)
+def names_of_other_lives(folder: Path, events: Trace) -> None:
+    """The files of two members have each other's names."""
+    lives = list(lives_of(events).values())
+    for rows, other in zip(lives, [*lives[1:], lives[0]], strict=True):
+        write_parquet(segment(folder, other[0]), rows)
+
+
+@file_case("files", PASS, is_named=False)
+def renamed_files(folder: Path, events: Trace) -> None:
+    """The files have names of their own."""
+    for number, rows in enumerate(lives_of(events).values()):
+        write_parquet(folder / f"{folder.name}-{number}.parquet", rows)
+
+
+@file_case("files", PASS, is_named=False)
+def one_file(folder: Path, events: Trace) -> None:
+    """All rows are compacted into one file, in the order of their times."""
+    write_parquet(folder / f"{folder.name}.parquet", sorted(events, key=lambda event: event.time_ns))
 
 
 # Judges.
