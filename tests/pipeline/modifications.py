@@ -5,13 +5,14 @@ run, or of the folder that holds them, which changes them and returns False wher
 ones leave the verdict as it was. `sources` makes the runs: real members in virtual time, one run for every order, and some with
 a crash, a switch of orders, lists of recipients, or what their applications were shown.
 
-    python -m tests.pipeline.modifications [ORDER ...]
+    python -m tests.pipeline.modifications [--page docs/results/modifications.md] [ORDER ...]
 
-prints what each judge says of each kind.
+prints what each judge says of each kind, or writes it as a page.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -172,8 +173,9 @@ AMBIGUOUS = frozenset({"index cast twice", "rows in two forms", "safe index cast
 
 
 OF_THE_RUN = frozenset({"no transactions", "list of what nobody recorded", "receipt without attributes", "state from nobody",
-    "view that was not shown", "receipts without views", "receipt of an unknown stage"})  # fmt: skip
-"""What only the judge of whole runs is in doubt about: it rests on properties that are not asked of single views."""
+    "view that was not shown", "receipts without views", "receipt of an unknown stage", "member that stays behind"})  # fmt: skip
+"""What only the judge of whole runs finds: it rests on properties that are not asked of single views, or on a view that a member
+never had."""
 
 
 @dataclass(frozen=True)
@@ -1455,6 +1457,81 @@ def open_twin(folder: Path, events: Trace) -> None:
     segment(folder, rows[0], 0, "open.jsonl").write_text("".join(map(to_line, rows)))
 
 
+def some_lines(folder: Path, events: Trace, change: Callable[[list[str]], str], ending: str = "jsonl") -> None:
+    """Every life as lines of JSON, those of the odd member changed."""
+    for rows in lives_of(events).values():
+        lines = [to_line(row) for row in rows]
+        text = change(lines) if rows[0].member == ODD else "".join(lines)
+        segment(folder, rows[0], 0, ending).write_text(text)
+
+
+@file_case("files", UNKNOWN)
+def torn_line_after_the_end(folder: Path, events: Trace) -> None:
+    """An open segment goes on after the END of its member, with half a line."""
+    some_lines(folder, events, lambda lines: "".join([*lines, lines[0][:20]]), "open.jsonl")
+
+
+@file_case("files", UNKNOWN)
+def torn_line_of_a_stranger(folder: Path, events: Trace) -> None:
+    """The open segment of a member that no view lists is half a line."""
+    as_segments(folder, events)
+    segment(folder, replace(events[0], member="z"), 0, "open.jsonl").write_text('{"run":')
+
+
+@file_case("files", UNKNOWN)
+def open_twin_of_another_story(folder: Path, events: Trace) -> None:
+    """The open form of a finished segment is still there, and one of its rows says something else."""
+    as_segments(folder, events)
+    rows = [event for event in events if event.member == ODD]
+    put(rows, len(rows) // 2, time_ns=rows[len(rows) // 2].time_ns + 1)
+    segment(folder, rows[0], 0, "open.jsonl").write_text("".join(map(to_line, rows)))
+
+
+@file_case("files", PASS)
+def open_twin_with_a_torn_line(folder: Path, events: Trace) -> None:
+    """The open form of a finished segment is still there, and its last line is torn."""
+    as_segments(folder, events)
+    rows = [event for event in events if event.member == ODD]
+    segment(folder, rows[0], 0, "open.jsonl").write_text("".join(map(to_line, rows))[:-20])
+
+
+@file_case("files", FAIL, is_named=False)
+def open_file_with_a_name_of_its_own(folder: Path, events: Trace) -> None:
+    """A run in `log.open.jsonl` has lost a delivery; `log.parquet` beside it holds another run."""
+    rows = list(events)
+    swap(rows)
+    write_parquet(folder / f"{folder.name}.parquet", [replace(event, run=f"{event.run}, clean") for event in events])
+    (folder / f"{folder.name}.open.jsonl").write_text("".join(map(to_line, rows)))
+
+
+@file_case("files", PASS)
+def folder_named_as_a_file(folder: Path, events: Trace) -> None:
+    """The files lie in a folder that is named as a file, with a link that leads nowhere and a FIFO beside them."""
+    (folder / "trace.parquet").mkdir()
+    as_segments(folder / "trace.parquet", events)
+    (folder / "gone.jsonl").symlink_to(folder / "nothing")
+    os.mkfifo(folder / "fifo.parquet")
+
+
+@file_case("files", PASS)
+def number_in_other_digits(folder: Path, events: Trace) -> None:
+    """An empty file is named as a segment, with a number in digits of another kind."""
+    as_segments(folder, events)
+    (folder / f"{folder.name.replace('.', '-')}.b.\N{SUPERSCRIPT TWO}.000001.jsonl").write_text("")
+
+
+@file_case("files", UNKNOWN)
+def digest_twice_in_a_line(folder: Path, events: Trace) -> None:
+    """Every digest of a member is there twice in its line, and the first one is another."""
+    some_lines(folder, events, lambda lines: "".join(lines).replace('"digest":', '"digest":5,"digest":'))
+
+
+@file_case("files", UNKNOWN)
+def digests_that_have_lost_digits(folder: Path, events: Trace) -> None:
+    """The digests are numbers of floating point."""
+    with_tables(folder, events, other_column("digest", lambda column: column.cast(pyarrow.float64(), safe=False)))
+
+
 @file_case("files", PASS)
 def names_of_other_lives(folder: Path, events: Trace) -> None:
     """The files of two members have each other's names."""
@@ -1815,8 +1892,8 @@ def _together(verdicts: list[Any]) -> Said:
     return Said(result, broken, unknown, ", ".join(sorted({by for *_, by in verdicts})))
 
 
-def main(orders: list[str]) -> None:
-    """Print what each judge says of each kind of modification."""
+def main(words: list[str]) -> None:
+    """Print what each judge says of each kind of modification, or write it as a page."""
     from tempfile import TemporaryDirectory
 
     from rich.console import Console
@@ -1824,6 +1901,8 @@ def main(orders: list[str]) -> None:
 
     from unisono.pipeline.session import open_session
 
+    page = Path(words[1]) if words[:1] == ["--page"] else None
+    orders = words if page is None else words[2:]
     with TemporaryDirectory() as name:
         folder = Path(name)
         made = write_all(folder, sources(orders or ORDERS), CASES.values())
@@ -1833,9 +1912,7 @@ def main(orders: list[str]) -> None:
             "digests, whole": judge_on_spark(spark, folder, made, 10**6),
             "digests, joins": judge_on_spark(spark, folder, made, 0),
         }
-    table = Table(title=f"{len(CASES)} kinds of modification, {len(made)} runs")
-    for column in ("family", "kind", "runs", "acceptable", *judges):
-        table.add_column(column)
+    rows = []
     wrong = 0
     for kind in CASES.values():
         runs = [one.run for one in made if one.case is kind]
@@ -1843,8 +1920,43 @@ def main(orders: list[str]) -> None:
             ", ".join(f"{n} {r}" for r, n in Counter(by[run].result for run in runs).items()) for by in judges.values()
         ]
         wrong += sum(by[run].result not in kind.expected for by in judges.values() for run in runs)
-        table.add_row(kind.family, kind.name, str(len(runs)), kind.expected, *said)
-    Console(width=150).print(table, f"{wrong} verdicts that are not acceptable")
+        rows.append((kind.family, kind.name, str(len(runs)), kind.expected, *said))
+    title = f"{len(CASES)} kinds of modification, {len(made)} runs"
+    last = f"{wrong} verdicts that are not acceptable"
+    columns = ("family", "kind", "runs", "acceptable", *judges)
+    if page is not None:
+        page.write_text(_page(words, title, last, columns, rows), "utf-8")
+        return
+    table = Table(*columns, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=150).print(table, last)
+
+
+def _page(words: list[str], title: str, last: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """The table as a page of the documentation."""
+    meanings = {kind.name: " ".join(kind.meaning.split()) for kind in CASES.values()}
+    lines = [
+        "# What the judges say of modified traces",
+        "",
+        "Recorded runs of real members in virtual time are modified, each in one way, and judged by the",
+        "plain checkers and on Spark: with small runs judged whole in one task, and by joins alone. All",
+        "three should say what is acceptable, and the same.",
+        "",
+        "```console",
+        f"$ python -m tests.pipeline.modifications {' '.join(words)}",
+        "```",
+        "",
+        f"{title}; {last}.",
+        "",
+        *(f"| {' | '.join(row)} |" for row in (columns, ["---"] * 7, *rows)),
+        "",
+        "## The kinds",
+        "",
+        *(f"- **{name}**: {meaning}" for name, meaning in meanings.items()),
+        "",
+    ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow
 import pytest
 
+from tests.pipeline.traces import as_arrow
+from unisono.pipeline import segments as segments_module
 from unisono.pipeline import verify as verify_module
-from unisono.pipeline.lake import open_table
+from unisono.pipeline.data_files import write_data_file
+from unisono.pipeline.lake import SCHEMAS, LakeTable, TableChange, open_table
 from unisono.pipeline.measures import latency
 from unisono.pipeline.measures.journeys import journeys_of
 from unisono.pipeline.pieces import LifePiece, scan_piece
 from unisono.pipeline.segments import scan_segments, segments_below
+from unisono.pipeline.storage import place
 from unisono.pipeline.stream import Pipeline
 from unisono.pipeline.tables import Keep, TraceTables, keeping
 from unisono.pipeline.verify import JudgedRuns, RunVerdict, _files, _judge_rows, verify
@@ -285,3 +290,31 @@ def test_figures_follow_a_run_that_has_grown(spark: SparkSession, tmp_path: Path
         pipeline.look()
         found.append(set(open_table(str(out), "measures/latency").read().column("messages").to_pylist()))
     assert found == [{1}, {2}]
+
+
+def test_of_a_delta_table_the_files_are_read_that_its_log_names(spark: SparkSession, tmp_path: Path) -> None:
+    """Merged files lie beside those that they replaced, and every delivery seemed to be there twice."""
+    table = LakeTable.made(place(tmp_path / "events"), SCHEMAS["events"])
+    rows = as_arrow({"": told(SOUND, "merged")})
+    rows = rows.append_column("segment", pyarrow.array([""] * len(rows), pyarrow.string()))
+    halves = [write_data_file(table.folder, 1, [half], table.schema) for half in (rows.slice(0, 2), rows.slice(2))]
+    table.commit(TableChange(add=tuple(halves)), "test", 1)
+    merged = write_data_file(table.folder, 2, [rows], table.schema)
+    table.commit(TableChange(add=(merged,), remove=tuple(half.path for half in halves)), "test", 2)
+    assert len(list((tmp_path / "events").glob("*.parquet"))) == 3
+    (run,) = verify(spark, [tmp_path / "events"]).runs
+    assert (run.run, run.result) == ("merged", "PASS")
+
+
+def test_many_segments_are_dealt_by_their_names(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dealing them by size brings the names of all into one task."""
+    for number in range(3):
+        write_lives(tmp_path, f"r{number}", told(SOUND, f"r{number}"))
+    monkeypatch.setattr(segments_module, "DEALT_BY_SIZE_MAX", 2)
+    with keeping() as keep:
+        dealt = scan_segments(segments_below(spark, [tmp_path], keep))
+        assert {row["run"] for row in dealt.select("run").distinct().collect()} == {"r0", "r1", "r2"}
+        plan = dealt._jdf.queryExecution().toString()
+        assert "row_number" not in plan

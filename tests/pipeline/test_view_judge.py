@@ -107,6 +107,31 @@ def test_views_agree_with_the_verdict_on_the_whole_run(late: bool) -> None:
         check_agreement(run, trace, late)
 
 
+@pytest.mark.parametrize(
+    ("sets", "view", "expected"),
+    [
+        ({"b": ("b",)}, "2@a", ("FAIL", frozenset({"P15"}))),
+        ({"b": ("a",)}, "2@a", ("FAIL", frozenset({"P15"}))),
+        ({"b": None}, "2@a", ("FAIL", frozenset({"P15"}))),
+        ({"a": ("a", "z"), "b": ("a", "b", "z")}, "2@a", ("FAIL", frozenset({"P15"}))),
+        ({"a": ("a",), "b": ("b",)}, "1@a", ("UNKNOWN", frozenset())),
+        ({"a": ("a",), "b": ("b",)}, "2@a", ("UNKNOWN", frozenset())),
+    ],
+)
+def test_a_member_that_lost_a_delivery_cannot_say_that_it_came_alone(
+    sets: dict[str, tuple[str, ...] | None], view: str, expected: tuple[str, frozenset[str]]
+) -> None:
+    """Who goes another way owes no common deliveries, so the ways themselves must agree."""
+    trace = [
+        replace(event, transitional=sets.get(event.member, event.transitional)) if event.view == "2@a" else event
+        for event in tell(TWO_VIEWS)
+        if (event.kind, event.member, event.origin) != (DELIVER, "b", "a") or event.view != "1@a"
+    ]
+    lost = renumber(trace)
+    assert judge_all(lost)
+    assert judged(lost, Random(1))[view] == expected
+
+
 def test_views_of_clean_runs_pass_as_they_close() -> None:
     for run, trace in clean_runs():
         if next(iter(judge_all(trace).values())).result == "PASS":

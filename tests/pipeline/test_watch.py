@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pyarrow
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -25,12 +26,14 @@ from tests.pipeline.traces import damaged, simulated
 from tests.pipeline.view_tools import Lakeside, facts_of, lives_of, parts_of, results_of, said_of
 from unisono.cli.app import app
 from unisono.pipeline import watch_hooks
-from unisono.pipeline.lake import LakeTable, open_table
+from unisono.pipeline.data_files import write_data_file
+from unisono.pipeline.lake import SCHEMAS, LakeTable, TableChange, open_table
 from unisono.pipeline.looks import ROWS_ON_SPARK_MAX, look_at_rows
 from unisono.pipeline.storage import place
 from unisono.pipeline.view_judge import Said
-from unisono.pipeline.watch import VIEWS, start_watch
+from unisono.pipeline.watch import VIEWS, Tell, start_watch
 from unisono.pipeline.watch_hooks import Hook, ViewMetrics
+from unisono.pipeline.watch_service import tell_violations_of_runs
 from unisono.pipeline.watch_state import GroupState, group_states
 from unisono.trace.story import tell
 
@@ -232,6 +235,40 @@ def test_a_command_is_called_once_for_each_violation(tmp_path: Path) -> None:
         hook.tell([VIOLATION])
         hook.close()
     assert [json.loads(line) for line in said.read_text().splitlines()] == [VIOLATION]
+
+
+def test_what_only_the_verdict_on_the_run_tells_calls_the_hook_once_too(tmp_path: Path) -> None:
+    """A view says nothing of P18, and what it has said of P2 in other words is not told again."""
+    out = place(tmp_path)
+    log: list[str] = []
+    views, broken = LakeTable.made(out / "views", VIEWS), LakeTable.made(out / "violations", SCHEMAS["violations"])
+    told = {"run": "r", "group": "g", "view": "1@a", "result": "FAIL", "property": "P2", "id": "abc", "batch": 0}
+    write_rows(views, [told])
+    again = {"run": "r", "group": "g", "view": "1@a", "property": "P2", "members": ["a"], "sentence": "in other words"}
+    of_run = {"run": "r", "group": "g", "view": None, "property": "P18", "members": ["a", "b"], "sentence": "undecided"}
+    write_rows(broken, [again, of_run])
+    (tmp_path / "said").touch()
+    hook = f"{sys.executable} -c \"import sys; open({str(tmp_path / 'said')!r}, 'a').write(sys.stdin.read())\""
+    for failed in (frozenset({"r"}), frozenset[str]()):  # and a restart
+        marked = Hook(hook, out, log.append)
+        tell_violations_of_runs(out, failed, is_first=True, hook=marked, tell=telling(marked))
+        marked.close()
+    calls = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines()]
+    assert [(call["property"], call["view"], call["sentence"]) for call in calls] == [("P18", "", "undecided")]
+    assert not log
+    assert len(list((tmp_path / "_told").iterdir())) == 2
+    said = ask_watch(tmp_path, "--once")
+    assert said.exit_code == 1
+    assert "r/g: P18 in the whole run: undecided" in said.stdout
+
+
+def telling(hook: Hook) -> Tell:
+    return lambda rows, is_new: hook.tell(rows)
+
+
+def write_rows(table: LakeTable, rows: list[dict[str, Any]]) -> None:
+    filled = pyarrow.Table.from_pylist(rows, table.schema)
+    table.commit(TableChange(add=(write_data_file(table.folder, 1, [filled], table.schema),)), "test", 1)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from unisono.experiments.grid import read_grid
 from unisono.experiments.runner import read_rows
 from unisono.papers.directory.node import read_permanent
 from unisono.pipeline.adapter import Mapped, adapt_files, load_mapping
-from unisono.pipeline.bronze import read_file
+from unisono.pipeline.bronze import against_open, read_file
 from unisono.pipeline.pieces import read_columns
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.storage import place
@@ -135,6 +136,38 @@ def problems(path: Path) -> list[str]:
     return [text for batch in read_file(place(path)) for text in batch.column("problem").to_pylist() if text]
 
 
+@pytest.mark.parametrize("number", ["²", "99999999999999999999"])
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "open.jsonl"])
+def test_a_name_with_a_number_that_there_cannot_be_harms_no_judge(number: str, ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"run.b.{number}.000000.{ending}"
+    path.write_bytes(b"{\n")
+    assert len(problems(path)) == 1
+    assert len(read(tmp_path, tolerant=True).problems) == 1
+
+
+def test_a_finished_segment_is_held_against_its_open_form(tmp_path: Path) -> None:
+    rows = tell("a JOIN\na VIEW 1@a a\na END")
+    finished, opened = tmp_path / "r.a.0.000000.parquet", tmp_path / "r.a.0.000000.open.jsonl"
+    parquet.write_parquet(finished, rows)
+    assert list(against_open(place(finished))) == []
+    opened.write_text("".join(map(to_line, rows[:2])) + "{")
+    assert list(against_open(place(finished))) == []
+    assert len(problems(opened)) == 1, "its torn line"
+    opened.write_text("".join(map(to_line, [*rows[:2], replace(rows[2], kind="LEAVE")])))
+    for found in (list(against_open(place(finished))), list(read_file(place(opened)))):
+        ((problem,),) = [batch.column("problem").to_pylist() for batch in found]
+        assert problem.endswith("which of the two is right?")
+
+
+@pytest.mark.parametrize("line", ['{"run":"a","run":"b"}', '{"run":"a","attributes":{"x":"1","x":"2"}}'])
+def test_a_line_that_says_one_thing_twice_is_refused(line: str, tmp_path: Path) -> None:
+    """The last value counted, and another reader may take the first."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(line + "\n")
+    assert "twice" in sentence(read, path)
+    assert ["twice" in text for text in problems(path)] == [True]
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 def test_the_judge_names_a_fifo_instead_of_waiting(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
@@ -232,6 +265,18 @@ def test_a_bomb_among_the_measures_of_an_experiment_is_refused(bomb: Path, small
     bomb.rename(bomb.parent / "measures" / "a.parquet")
     with pytest.raises(Misuse, match=r"cannot be read|other columns"):
         read_rows(bomb.parent)
+
+
+@pytest.mark.parametrize("kind", ["double", "float", "halffloat", "list"])
+def test_digests_that_have_lost_digits_are_refused(kind: str, table: Any, tmp_path: Path) -> None:
+    import pyarrow
+
+    types = {"double": pyarrow.float64(), "float": pyarrow.float32(), "halffloat": pyarrow.float16()}
+    name = "frontier" if kind == "list" else "digest"
+    column = pyarrow.nulls(len(table), types.get(kind, pyarrow.list_(pyarrow.float64())))
+    path = write(tmp_path / "a.parquet", table.set_column(table.schema.get_field_index(name), name, column))
+    assert "loses digits" in sentence(read, path)
+    assert ["loses digits" in text for text in problems(path)] == [True]
 
 
 def test_ordinary_files_are_read_as_before(table: Any, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Event as Signal
 
@@ -16,7 +17,7 @@ from unisono.trace.parquet import arrow_schema
 from unisono.trace.promises import promises
 from unisono.trace.reader import LifeKey, close_killed, read
 from unisono.trace.schema import Event, TraceError, to_line
-from unisono.trace.sinks import OPEN, FolderSink, finish_segment
+from unisono.trace.sinks import OPEN, FolderSink, finish_segment, segment_name, stem_of
 from unisono.trace.story import tell
 
 STORY = """
@@ -138,6 +139,96 @@ def test_an_open_segment_whose_finished_twin_exists_is_left_out(tmp_path: Path) 
     trace = read(tmp_path)
     assert list(trace.events()) == of(events, "a") + of(events, "b")
     assert trace.notes == [f"{twin} is left out: story.a.0.000000.parquet is the same segment, finished."]
+
+
+def test_a_torn_line_is_a_problem_for_a_judge(tmp_path: Path) -> None:
+    """Behind an END, or in the segment of a stranger, the row that it was counted for nothing."""
+    events = tell(STORY)
+    record(tmp_path, events, parquet=False, rows=100, close=False)
+    ended, strange = tmp_path / f"story.b.0.000000{OPEN}", tmp_path / f"story.z.0.000000{OPEN}"
+    ended.write_text("".join(map(to_line, of(events, "b"))) + '{"run":')
+    strange.write_text('{"run":')
+    trace = read(tmp_path, tolerant=True)
+    verdict = judge(trace.events(), promises("causal-total"), troubled=trace.troubled["story"])
+    assert verdict.result is Result.UNKNOWN
+    assert list(verdict.unknown) == ["b", "z"]
+    assert all(why.endswith("the last line is torn; its row is missing.") for why in verdict.unknown.values())
+
+
+def test_an_open_segment_that_tells_another_story_than_its_finished_twin_is_a_problem(tmp_path: Path) -> None:
+    events = tell(STORY)
+    record(tmp_path, events, parquet=True, rows=100)
+    twin = tmp_path / f"story.a.0.000000{OPEN}"
+    rows = of(events, "a")
+    twin.write_text("".join(map(to_line, rows[:2])) + '{"run":')
+    trace = read(tmp_path, tolerant=True)
+    assert not trace.problems, "a killed process may leave fewer rows, and a torn line"
+    twin.write_text("".join(map(to_line, [*rows[:-1], replace(rows[-1], reason="another")])))
+    trace = read(tmp_path, tolerant=True)
+    assert list(trace.troubled["story"]) == ["a"]
+    assert not trace.notes
+    with pytest.raises(TraceError, match="which of the two is right"):
+        read(tmp_path)
+
+
+def test_only_segments_have_an_open_form(tmp_path: Path) -> None:
+    """`log.open.jsonl` was left out as the open form of `log.jsonl`, which told of another run."""
+    events = tell(STORY)
+    (tmp_path / "log.jsonl").write_text("".join(map(to_line, events)))
+    (tmp_path / f"log{OPEN}").write_text("".join(to_line(replace(event, run="other")) for event in events))
+    assert read(tmp_path).runs == ["other", "story"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["run.b.².000001", "run.b.٣.000001", "run.b.99999999999999999999.000000", "run.b.0.²", "run.b.0", "run.b.0.0.0"],
+)
+def test_a_name_that_only_looks_like_a_segments_is_a_name_of_its_own(name: str, tmp_path: Path) -> None:
+    assert segment_name(f"{name}.jsonl") is None
+    record(tmp_path, tell(STORY), parquet=False)
+    for ending in (".jsonl", OPEN):
+        (tmp_path / f"{name}{ending}").write_text(f"{ending}\n")
+    trace = read(tmp_path, tolerant=True)
+    assert [(problem.run, problem.who) for problem in trace.problems] == [(None, None)] * 2
+
+
+@pytest.mark.parametrize(
+    ("run", "member", "incarnation"), [("a run.1", "b/c", 3), ("", "", 0), ("r", "é@x:1", 10**18 - 1)]
+)
+def test_the_name_of_a_segment_tells_what_it_was_made_of(run: str, member: str, incarnation: int) -> None:
+    for ending in (".parquet", ".jsonl", OPEN):
+        name = f"{stem_of(run, member, incarnation)}.000007{ending}"
+        assert segment_name(name) == (run, member, incarnation, 7)
+
+
+def test_folders_links_and_checkpoints_with_the_ending_of_a_segment_are_passed_over(tmp_path: Path) -> None:
+    below = tmp_path / "trace.parquet"
+    record(below, tell(STORY), parquet=False)
+    (below / "_delta_log").mkdir()
+    (below / "sub").mkdir()
+    (below / "sub" / "_delta_log").mkdir()
+    (below / "sub" / "_delta_log" / "0.checkpoint.parquet").write_bytes(b"")
+    (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nothing")
+    (tmp_path / "circle.jsonl").symlink_to(tmp_path / "circle.jsonl")
+    (tmp_path / "folder.jsonl").symlink_to(below)
+    with open(bytes(tmp_path) + b"/\xff.jsonl", "wb") as file:
+        file.write(b"{\n")
+    trace = read(tmp_path, tolerant=True)
+    assert trace.runs == ["story"]
+    assert not trace.problems
+    assert sorted(note.partition("passed over: ")[2] for note in trace.notes) == [
+        "it is neither a file nor a link to one.",
+        "it is neither a file nor a link to one.",
+        "its name is not UTF-8. Rename it, so that it is read.",
+    ]
+
+
+def test_the_folder_of_a_delta_table_is_refused(tmp_path: Path) -> None:
+    """Merged files and those that they replace lie side by side, and every delivery would be there twice."""
+    record(tmp_path, tell(STORY), parquet=False)
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(TraceError, match=r"is a Delta table.*unisono trace verify"):
+        read(tmp_path, tolerant=True)
 
 
 def test_a_copied_segment_is_detected(tmp_path: Path) -> None:

@@ -80,6 +80,8 @@ def check(paths: Paths, long: Long = False, json: o.Json = False) -> None:
         if len(verdicts) > 1:
             many = Counter(verdict.result.value for verdict in verdicts.values())
             tell(f"{len(verdicts)} runs: {', '.join(f'{number} {result}' for result, number in sorted(many.items()))}")
+        if trace.problems and {verdict.result for verdict in verdicts.values()} == {"PASS"}:
+            tell("UNKNOWN (exit code 2): the rows that can be used pass, but what is quarantined may be of any run.")
     results = {verdict.result for verdict in verdicts.values()}
     if trace.problems:
         results.add(Result.UNKNOWN)

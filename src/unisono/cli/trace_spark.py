@@ -181,7 +181,9 @@ def _show(judgement: JudgedRuns, long: bool = False) -> None:
         tell(f"quarantined: {problem}")
     if (hidden := sum(judgement.count.values()) - judgement.count.get("PASS", 0) - len(shown[:RUNS_SHOWN])) > 0:
         tell(f"… and {hidden} more runs that do not pass")
-    tell(f"{judgement.result}: {judgement.count.get('PASS', 0)} of {sum(judgement.count.values())} runs pass")
+    passed, every = judgement.count.get("PASS", 0), sum(judgement.count.values())
+    why = ", but what is quarantined may be of any run" if judgement.quarantined and passed == every else ""
+    tell(f"{judgement.result}: {passed} of {every} runs pass{why}")
 
 
 def _as_json(judgement: JudgedRuns) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from unisono.core.errors import Misuse
 
 if TYPE_CHECKING:
     from unisono.pipeline.lake import LakeTable
+    from unisono.pipeline.watch_state import GroupState
 
 FAILURES_SHOWN = 10
 GROUPS_SHOWN = 30
@@ -36,7 +37,6 @@ def watch(
     With --once, exit code 0: nothing has failed so far. 1: a violation. 2: a verdict cannot be given.
     """
     from unisono.pipeline.session import PipelineError
-    from unisono.pipeline.watch_state import group_states
 
     if json and not once:
         raise Misuse("--json shows one moment: add --once.")
@@ -47,7 +47,7 @@ def watch(
                 f"{tables} has no verdicts on views yet: `unisono pipeline run` writes them, with --once only if "
                 "--views is given."
             )
-        states = group_states(table.read().to_pylist())
+        states = _states(tables, table)
         if json:
             print_json([_as_json(run, group, state) for (run, group), state in states.items()])
         elif out.is_terminal:
@@ -65,7 +65,7 @@ def watch(
         while table is None:  # it is started first or at the same time, and Spark takes a while
             time.sleep(every_s)
             table = _views(tables)
-        _follow(table, every_s)
+        _follow(tables, table, every_s)
     except KeyboardInterrupt:
         return
 
@@ -81,10 +81,28 @@ def _views(tables: str) -> LakeTable | None:
     return open_table(tables, "views") if "views" in table_names(tables) else None
 
 
-def _follow(table: LakeTable, every_s: float) -> None:
+def _states(tables: str, table: LakeTable) -> dict[tuple[str, str], GroupState]:
+    """How every group stands, by its views and by the verdict on its run."""
+    from unisono.pipeline.run_violations import run_violations
+    from unisono.pipeline.storage import place
     from unisono.pipeline.watch_state import group_states
 
-    states = group_states(table.read().to_pylist())
+    of_runs = (row for row, is_in_views in run_violations(place(tables)) if not is_in_views)
+    return group_states(table.read().to_pylist(), of_runs)
+
+
+def _versions(tables: str, table: LakeTable) -> tuple[int, int]:
+    """Of the tables that tell how groups stand."""
+    from unisono.pipeline.lake import open_table, table_names
+
+    table.refresh()
+    is_judged = "violations" in table_names(tables)
+    return table.version, open_table(tables, "violations").version if is_judged else -1
+
+
+def _follow(tables: str, table: LakeTable, every_s: float) -> None:
+    versions = _versions(tables, table)
+    states = _states(tables, table)
     if not out.is_terminal:
         said: set[str] = set()
         while True:
@@ -93,19 +111,15 @@ def _follow(table: LakeTable, every_s: float) -> None:
                 if line not in said:
                     tell(line)
             said = set(lines)
-            version = table.version
-            while table.version == version:
+            while (now := _versions(tables, table)) == versions:
                 time.sleep(every_s)
-                table.refresh()
-            states = group_states(table.read().to_pylist())
+            versions, states = now, _states(tables, table)
     with Live(_page(states), console=out, auto_refresh=False) as live:
-        version = table.version
         while True:
             time.sleep(every_s)
-            table.refresh()
-            if table.version != version:
-                version = table.version
-                live.update(_page(group_states(table.read().to_pylist())), refresh=True)
+            if (now := _versions(tables, table)) != versions:
+                versions = now
+                live.update(_page(_states(tables, table)), refresh=True)
 
 
 def _lines(states: Mapping[tuple[str, str], Any]) -> list[str]:
@@ -113,10 +127,12 @@ def _lines(states: Mapping[tuple[str, str], Any]) -> list[str]:
     for (run, group), state in states.items():
         lines.append(f"{run}/{group}: {state}")
         for failure in state.failures.values():
-            lines.append(
-                f"{run}/{group}: {failure['property']} in view {failure['view'] or '?'}: {failure['sentence']}"
-            )
+            lines.append(f"{run}/{group}: {failure['property']} in {_place(failure)}: {failure['sentence']}")
     return lines
+
+
+def _place(failure: Mapping[str, Any]) -> str:
+    return "the whole run" if failure["by"] == "run" and not failure["view"] else f"view {failure['view'] or '?'}"
 
 
 def _as_json(run: str, group: str, state: Any) -> dict[str, Any]:
@@ -147,9 +163,7 @@ def _page(states: Mapping[tuple[str, str], Any]) -> RenderableType:
     lines: list[RenderableType] = [table]
     failures = [failure for _, state in worst_first for failure in state.failures.values()]
     for failure in failures[:FAILURES_SHOWN]:
-        lines.append(
-            cell(f"{failure['property']} in view {failure['view'] or '?'} of {failure['run']}: {failure['sentence']}")
-        )
+        lines.append(cell(f"{failure['property']} in {_place(failure)} of {failure['run']}: {failure['sentence']}"))
     for text, count in (("groups", len(states) - GROUPS_SHOWN), ("violations", len(failures) - FAILURES_SHOWN)):
         if count > 0:
             lines.append(Text(f"... and {count} more {text}"))

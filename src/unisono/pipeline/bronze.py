@@ -7,14 +7,15 @@ that is corrupt, truncated or of another schema, becomes a row with a `problem` 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
-from urllib.parse import unquote
 
 from unisono.pipeline.data_files import Chosen, read_data_file, with_columns
 from unisono.pipeline.storage import Location, place, trouble
 from unisono.trace.files import lines_of
-from unisono.trace.parquet import arrow_schema, batches_of, open_parquet, sound_attributes
+from unisono.trace.parquet import arrow_schema, batches_of, fractions_in, open_parquet, sound_attributes
+from unisono.trace.reader import differs, torn_line
 from unisono.trace.schema import (
     CAST,
     CLOCKS,
@@ -34,7 +35,7 @@ from unisono.trace.schema import (
     not_a_name,
     values_of,
 )
-from unisono.trace.sinks import OPEN
+from unisono.trace.sinks import OPEN, base_of, segment_name
 
 if TYPE_CHECKING:
     import pyarrow
@@ -64,21 +65,15 @@ def read_paths(paths: DataFrame, tasks: int) -> DataFrame:
     return paths.select("path").repartition(tasks).mapInArrow(_read_files, BRONZE_DDL)
 
 
-def _base(file: Location) -> str:
-    """A segment's name without the ending that tells its form."""
-    return file.name.removesuffix(OPEN).removesuffix(".parquet").removesuffix(".jsonl")
-
-
 def life_of(file: Location) -> str | None:
     """The part of a segment's name that says whose it is; None for a file with a name of its own."""
-    parts = _base(file).split(".")
-    return ".".join(parts[:3]) if len(parts) == 4 and parts[2].isdigit() else None
+    return None if segment_name(file.name) is None else base_of(file.name).rpartition(".")[0]
 
 
 def run_of(file: Location) -> str | None:
     """The run that a segment's name tells of."""
-    life = life_of(file)
-    return None if life is None else unquote(life.split(".")[0])
+    name = segment_name(file.name)
+    return None if name is None else name.run
 
 
 # On the workers.
@@ -164,6 +159,8 @@ def require_known(schema: pyarrow.Schema) -> set[str]:
     missing = [name for name, _, nullable, _ in COLUMNS if name not in have and not nullable]
     if missing:
         raise TraceError(f"this is not a trace: the column {missing[0]} is missing.")
+    if (refused := fractions_in(schema)) is not None:
+        raise TraceError(refused)
     return have
 
 
@@ -241,8 +238,55 @@ def _lacks_items(column: pyarrow.ChunkedArray) -> Any:
 
 
 def _read_lines(path: Location) -> Iterator[pyarrow.RecordBatch]:
+    if (twin := twin_of(path)) is not None and not holds_all(twin, path):
+        yield _problem(path, differs(str(path), twin.name))
+        return
     with path.stream() as file:
         yield from read_lines(path, file)
+
+
+def twin_of(path: Location) -> Location | None:
+    """The finished form of an open segment, if it is there, too."""
+    if not path.name.endswith(OPEN) or segment_name(path.name) is None:
+        return None
+    twins = [path.parent / f"{base_of(path.name)}{ending}" for ending in (".parquet", ".jsonl")]
+    return next((twin for twin in twins if twin.exists()), None)
+
+
+def against_open(finished: Location) -> Iterator[pyarrow.RecordBatch]:
+    """The problem with the open form of a finished segment, if it is there and tells another story."""
+    if finished.name.endswith(OPEN) or segment_name(finished.name) is None:
+        return
+    opened = finished.parent / f"{base_of(finished.name)}{OPEN}"
+    if opened.exists() and not holds_all(finished, opened):
+        yield _problem(opened, differs(str(opened), finished.name))
+
+
+def holds_all(finished: Location, opened: Location) -> bool:
+    """As `reader.holds_all`, wherever the two lie."""
+    there, problems = _texts(read_now(finished))
+    if problems:
+        return True
+    try:
+        with opened.stream() as file:
+            wanted, problems = _texts(read_lines(opened, file))
+    except FileNotFoundError:
+        return True
+    return problems <= {torn_line(str(opened))} and not wanted - there
+
+
+def _texts(batches: Iterator[pyarrow.RecordBatch]) -> tuple[Counter[str], set[str]]:
+    """The usable rows as texts that can be compared, and what is wrong with the others."""
+    usable: Counter[str] = Counter()
+    problems = set()
+    for batch in batches:
+        for row in batch.to_pylist():
+            if row["problem"] is not None:
+                problems.add(row["problem"])
+            else:
+                row["attributes"] = sorted(row["attributes"] or ())
+                usable[str([row[name] for name in NAMES])] += 1
+    return usable, problems
 
 
 def read_lines(path: Location, file: BinaryIO, after_bytes: int = 0) -> Iterator[pyarrow.RecordBatch]:
@@ -276,7 +320,7 @@ def read_lines(path: Location, file: BinaryIO, after_bytes: int = 0) -> Iterator
     if rows:
         yield from _finish(path, table(), pyarrow.nulls(len(rows), pyarrow.string()))
     if torn:
-        yield _problem(path, f"{path}: the last line is torn, its row is missing.")
+        yield _problem(path, torn_line(str(path)))
 
 
 def _finish(path: Location, table: pyarrow.Table, problem: Any) -> Iterator[pyarrow.RecordBatch]:
@@ -290,10 +334,10 @@ def _problem(path: Location, text: str) -> pyarrow.RecordBatch:
     """A row that stands for what could not be read, with the life that the file's name tells of."""
     import pyarrow
 
-    parts = [unquote(part) for part in path.name.split(".")]
+    name = segment_name(path.name)
     known: dict[str, Any] = {"file": path.uri, "problem": text}
-    if len(parts) >= 4 and parts[2].isdigit():
-        known |= {"run": parts[0], "member": parts[1], "incarnation": int(parts[2])}
+    if name is not None:
+        known |= {"run": name.run, "member": name.member, "incarnation": name.incarnation}
     fields = [*arrow_schema(), pyarrow.field("file", pyarrow.string()), pyarrow.field("problem", pyarrow.string())]
     arrays = [pyarrow.array([known.get(field.name)], field.type) for field in fields]
     return pyarrow.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])

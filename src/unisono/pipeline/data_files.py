@@ -28,6 +28,7 @@ BOUNDED = ("run", "segment", "batch")
 ROWS_A_GROUP = 16_384
 """A row group is what a reader of one run must read at least."""
 ROWS_A_BATCH = 65_536
+BATCH_DIGITS_MAX = 18
 FILE_DDL = "path string, size_bytes bigint, rows bigint, stats string"
 FILE_COLUMNS = ["path", "size_bytes", "rows", "stats"]
 
@@ -100,7 +101,7 @@ ALL = Chosen()
 def batch_of(path: str) -> int:
     """The batch of a file's youngest rows, as its name tells it; 0: another program has named it."""
     number = path.partition("-")[0]
-    return int(number) if number.isdigit() else 0
+    return int(number) if number.isascii() and number.isdigit() and len(number) <= BATCH_DIGITS_MAX else 0
 
 
 class DataFileWriter:

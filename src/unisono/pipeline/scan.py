@@ -49,9 +49,10 @@ SCAN_DDL = (
     "run string, `group` string, protocol string, who string, what string, view string, name string, number bigint, "
     "count bigint, xor bigint, sum bigint, note string"
 )
-"""One row is one fact: `what` says which (life, stay, order, block, origin, cast, edge, shown, suspect, file, backwards).
+"""One row is one fact: `what` says which (life, stay, order, came, block, origin, cast, edge, shown, suspect, file, backwards).
 
-`order`: the order (`name`) of a view, from each VIEW row. `backwards`: the first row (`number`) whose clock is behind.
+`order`: the order (`name`) of a view, from each VIEW row. `came`: the view (`name`) from which it says that it came, if a part
+does not know the rows before. `backwards`: the first row (`number`) whose clock is behind.
 `file`: a file (`name`) that holds rows (`number`) of this run and group, of about this many bytes (`count`)."""
 
 
@@ -285,6 +286,7 @@ class LifeScan:
         """A VIEW row names the view that was installed last, and who came along; that the others agree, is compared."""
         assert self.identity is not None
         if self._is_part and self._inherits and self._view is None:
+            self.facts.append(self._fact("came", view, previous))
             return
         if previous != self._view:
             self.suspect("P15", f"it installs {view} and says that it came from {previous or 'nowhere'}")

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from unisono.pipeline.bronze import Where
+from unisono.pipeline.bronze import Where, holds_all, twin_of
+from unisono.pipeline.lake import LakeTable, is_table
 from unisono.pipeline.parallelism import TASK_BYTES, tasks_for
 from unisono.pipeline.pieces import scan_batches
 from unisono.pipeline.scan import SCAN_DDL
 from unisono.pipeline.session import PipelineError
-from unisono.pipeline.storage import listing, place
-from unisono.trace.reader import left_out
-from unisono.trace.sinks import OPEN
+from unisono.pipeline.storage import LISTING_DDL, listing, place
+from unisono.trace.reader import DELTA_LOG, left_out
+from unisono.trace.sinks import OPEN, SEGMENT_NAME
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 ENDINGS = (".parquet", ".jsonl")
 NOTES_MAX = 20
+DEALT_BY_SIZE_MAX = 10_000
+"""The pieces of at most this many segments are dealt by size: that brings their names into one task. More are even enough."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Segments:
 
 def segments_below(spark: SparkSession, paths: Sequence[Where], keep: Keep) -> Segments:
     """The segments below these paths; an empty folder, or a segment that is there twice, is the caller's mistake."""
-    every = keep(_named(listing(spark, paths, ENDINGS)))
+    every = keep(_named(_listed(spark, paths)))
     is_read = F.col("twin").isNull()
     names = every.groupBy("base").agg(
         F.count_if(is_read).alias("files"),
@@ -76,17 +79,47 @@ def segments_below(spark: SparkSession, paths: Sequence[Where], keep: Keep) -> S
         one, other = row["twice"]
         raise PipelineError(f"{other} has the name of {one}: remove the copy, or judge the two folders apart.")
     _refuse_copies(every.where(is_read))
-    spare = every.where(~is_read).orderBy("path").limit(NOTES_MAX).collect() if row["spare"] else []
+    if not row["spare"]:
+        return Segments(every, row["files"], row["size"] or 0)
+    apart = every.where(~is_read).select("path").mapInArrow(_apart, "path string")
+    is_apart = F.col("is_apart").isNotNull()
+    every = keep(every.join(apart.withColumn("is_apart", F.lit(True)), "path", "left"))
+    spare = every.where(~is_read & ~is_apart).orderBy("path").limit(NOTES_MAX).collect()
     notes = tuple(left_out(one["path"], one["twin"]) for one in spare)
-    return Segments(every.where(is_read), row["files"], row["size"] or 0, notes)
+    # An open form that tells another story than the finished one is read, and says so itself.
+    return Segments(every.where(is_read | is_apart).drop("is_apart"), row["files"], row["size"] or 0, notes)
+
+
+def _listed(spark: SparkSession, paths: Sequence[Where]) -> DataFrame:
+    """The files below these paths; of a Delta table, those that its log names: others are out of use."""
+    places = list(map(place, paths))
+    tables = {one: LakeTable.open(one) for one in places if (one / DELTA_LOG).is_folder() and is_table(one)}
+    found = listing(spark, [one for one in places if one not in tables], ENDINGS)
+    files = [
+        ((table.folder / file.path).uri, file.size_bytes, 0) for table in tables.values() for file in table.files()
+    ]
+    return found.unionByName(spark.createDataFrame(files, LISTING_DDL)) if files else found
+
+
+def _apart(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Of open segments, those with rows that their finished form does not hold."""
+    import pyarrow
+
+    for batch in batches:
+        places = [place(path) for path in batch.column(0).to_pylist()]
+        twins = [(one, twin_of(one)) for one in places]
+        paths = [one.uri for one, twin in twins if twin is not None and not holds_all(twin, one)]
+        yield pyarrow.RecordBatch.from_arrays([pyarrow.array(paths, pyarrow.string())], names=["path"])
 
 
 def scan_segments(segments: Segments, piece_bytes: int = TASK_BYTES) -> DataFrame:
     """The facts of every life. A life of more than `piece_bytes` is cut at its segments into pieces for several tasks."""
-    largest = Window.orderBy(F.col("size_bytes").desc(), F.col("paths")[0])
-    dealt = _pieces(segments.files, piece_bytes).withColumn(
-        "task", ((F.row_number().over(largest) - 1) % segments.tasks).cast("int")
-    )
+    if segments.count > DEALT_BY_SIZE_MAX:
+        task = F.pmod(F.hash(F.col("paths")[0]), F.lit(segments.tasks))
+    else:
+        largest = Window.orderBy(F.col("size_bytes").desc(), F.col("paths")[0])
+        task = ((F.row_number().over(largest) - 1) % segments.tasks).cast("int")
+    dealt = _pieces(segments.files, piece_bytes).withColumn("task", task)
     columns = ("paths", "sizes", "before", "number", "is_last")
     return dealt.repartitionById(segments.tasks, F.col("task")).select(*columns).mapInArrow(scan_batches, SCAN_DDL)
 
@@ -94,17 +127,19 @@ def scan_segments(segments: Segments, piece_bytes: int = TASK_BYTES) -> DataFram
 def _named(files: DataFrame) -> DataFrame:
     """With what the names say, and the finished `twin` of an open segment, if it is there."""
     name = F.element_at(F.split("path", "/"), -1)
-    base: Column = F.col("name")
-    for ending in (OPEN, *ENDINGS):
-        base = F.regexp_replace(base, re.escape(ending) + "$", "")
-    parts = F.split("base", r"\.")
-    is_named = (F.size(parts) == 4) & F.get(parts, F.lit(2)).rlike(r"^\d+$")
+    without_open = F.regexp_replace("name", re.escape(OPEN) + r"\z", "")
+    plain: Column = F.col("name")
+    for ending in ENDINGS:
+        plain = F.regexp_replace(plain, re.escape(ending) + r"\z", "")
+    of_segment = rf"\A{SEGMENT_NAME}\z"
+    is_open = (F.col("name") != without_open) & without_open.rlike(of_segment)
+    is_named = F.col("base").rlike(of_segment)
     twins = Window.partitionBy("stem")
     return (
         files.select("path", "size_bytes", name.alias("name"))
-        .withColumn("base", base)
-        .withColumn("life", F.when(is_named, F.concat_ws(".", F.slice(parts, 1, 3))))
-        .withColumn("is_open", F.col("name").endswith(OPEN))
+        .withColumn("base", F.when(is_open, without_open).otherwise(plain))
+        .withColumn("life", F.when(is_named, F.substring_index("base", ".", 3)))
+        .withColumn("is_open", is_open)
         .withColumn("stem", F.expr("substr(path, 1, length(path) - length(name) + length(base))"))
         .withColumn(
             "finished",

@@ -29,6 +29,7 @@ from urllib.parse import unquote, urlsplit
 
 from unisono.pipeline.session import PipelineError
 from unisono.trace.files import open_regular, write_whole
+from unisono.trace.reader import DELTA_LOG, is_utf8
 
 if TYPE_CHECKING:
     import pyarrow
@@ -45,8 +46,6 @@ SETTINGS = (
 )
 """The variables that say how S3 is reached. Driver and workers need the same ones."""
 LISTING_DDL = "path string, size_bytes bigint, modified_ns bigint"
-DELTA_LOG = "_delta_log"
-"""The folder of a Delta table's commits. Its checkpoints are Parquet files, but no data."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")  # one letter is a drive of Windows
 _S3_TROUBLE = (
@@ -425,18 +424,28 @@ def _parted(rest: str) -> tuple[str, str]:
 def _walk_local(folder: str, recursive: bool) -> Iterator[tuple[FileEntry, bool]]:
     """Symbolic links to files are followed, links to folders are not: they may lead in a circle.
 
-    What is removed meanwhile is passed over: a recorder removes a segment when its finished form is there.
+    What is removed meanwhile is passed over: a recorder removes a segment when its finished form is there. So are links that
+    lead nowhere, and names that are not UTF-8, which no column of Spark can hold.
     """
     with os.scandir(folder) as children:
         for child in children:
             is_folder = child.is_dir(follow_symlinks=False)
-            if (is_folder and child.name == DELTA_LOG) or not (is_folder or child.is_file()):
+            if (is_folder and child.name == DELTA_LOG) or not (is_folder or _is_file(child)):
+                continue
+            if not is_utf8(child.name):
                 continue
             with suppress(FileNotFoundError):
                 about = child.stat()
                 yield FileEntry(Location(child.path), about.st_size, about.st_mtime_ns), is_folder
                 if is_folder and recursive:
                     yield from _walk_local(child.path, True)
+
+
+def _is_file(child: os.DirEntry[str]) -> bool:
+    try:
+        return child.is_file()
+    except OSError:  # links in a circle
+        return False
 
 
 def _endpoint() -> str | None:

@@ -116,6 +116,12 @@ class Pipeline:
         self._dead_files = DeadFiles(self.out, self._ages.dead_s)
         self._tidied = 0
         self._retired_s = time.monotonic()
+        self._failed: frozenset[str] = frozenset()
+
+    def take_failed(self) -> frozenset[str]:
+        """The runs that got the verdict FAIL since the last call."""
+        failed, self._failed = self._failed, frozenset()
+        return failed
 
     def look(self, final: bool = False, last: bool = False) -> PipelineStatus:
         """Take in what is new and judge what is due. Repeating it changes nothing."""
@@ -243,6 +249,7 @@ class Pipeline:
                 measures = self._measure(silver_tables(self.spark, self.out, told), keep=keep) if self._measure else {}
                 self._gold.write(verdicts, violations, again, measures)
                 self._ledger.judged(results)
+                self._failed |= {run for run, result, _ in results if result == "FAIL"}
             finally:
                 found.release()  # a pipeline that runs for weeks would keep the tables of every judgement
 
@@ -268,7 +275,9 @@ def run_pipeline(
     pipeline = Pipeline(spark, watched, out, measure=measure, progress=progress, ages=ages)
     if once or final:
         status = pipeline.look(final, last=True)
-        with _beside(spark, pipeline.out, views, log, once=True):
+        with _beside(spark, pipeline.out, views, log, once=True) as judged:
+            if judged is not None:
+                judged.tell_runs(pipeline.take_failed())
             return status
     log_s = None if ages is None else ages.log_s
     with _beside(spark, pipeline.out, views, log, log_s=log_s) as judged:
@@ -277,6 +286,7 @@ def run_pipeline(
             retired = pipeline.clean_up()
             if judged is not None:
                 judged.require_alive()
+                judged.tell_runs(pipeline.take_failed())
                 judged.drop(retired)
             progress(f"{status.segments} segments, {status.judged} runs judged, {status.counts.get('open', 0)} open")
             time.sleep(LOOK_EVERY_S)

@@ -14,11 +14,12 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from unisono.pipeline.bronze import read_lines, read_now
+from unisono.pipeline.bronze import against_open, read_lines, read_now
 from unisono.pipeline.columns import by_life
 from unisono.pipeline.data_files import DataFile, DataFileWriter
 from unisono.pipeline.scan import NOTHING, InheritedState, LifeScan
@@ -271,7 +272,7 @@ class _Segment:
 
     def _read(self) -> Batches:
         file = place(self._todo.path)
-        return self._read_new_lines(file) if self._todo.is_open else read_now(file)
+        return self._read_new_lines(file) if self._todo.is_open else chain(read_now(file), against_open(file))
 
     def _read_new_lines(self, file: Location) -> Batches:
         """The whole lines behind the last part."""

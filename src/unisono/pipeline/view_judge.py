@@ -37,8 +37,12 @@ from unisono.pipeline.scan import BLOCK, DECIDED_BY_DIGESTS
 from unisono.trace.promises import PROMISES, SHOWN, owed_by_all, services_of, unknown_in
 from unisono.trace.schema import TOTAL, view_number
 
-BY_THE_RUN = SHOWN | {"P15", "P18"}
+BY_THE_RUN = SHOWN | {"P18"}
 """What a view alone does not decide: it is asked when the run has ended."""
+BY_THE_WAYS = frozenset({"P15"})
+"""What is decided by where the members of a view went, and with whom; the rows of the view are not asked."""
+PARTIES_TOLD = 5
+"""Maximum number of members of one view whose transitional sets are reported."""
 ROWS_DECIDE = frozenset(
     {"P0", "P1", "P3", "P8", "P11", "fifo", "views", "special", "apart", "casts", "own", "lists", "orders", "overlap"}
 )
@@ -321,6 +325,8 @@ class GroupJudge:
                 self._seam(who, fact, inherited)
         for fact in sorted(by.get("order", ()), key=lambda fact: fact.number or 0):
             yield from self._enter(who, life, fact)
+        for fact in by.get("came", ()):
+            self._came_from(who, fact, inherited)
         for fact in by.get("stay", ()):
             self._leave(who, fact, inherited, now_ms)
         for what in ("block", "origin", "cast"):
@@ -328,9 +334,12 @@ class GroupJudge:
                 self._add(who, fact)
         for fact in by.get("suspect", ()):
             yield from self._suspect(who, fact, fact.view or inherited)
-            if fact.name == "P0":  # of the part, not of the view in which it begins
+            if fact.name in (
+                "P0",
+                "P15",
+            ):  # of the part, or of the view that it installs: not only of the one that it left
                 for entered in by.get("order", ()):
-                    self._views[entered.view or ""].suspect("P0", f"{who}: {fact.note}")
+                    self._views[entered.view or ""].suspect(fact.name, f"{who}: {fact.note}")
         for fact in edges:
             if fact.note == "reached" and fact.name not in (None, "view"):
                 self._reach(who, life, fact)
@@ -376,6 +385,16 @@ class GroupJudge:
             view.suspect("lists", f"members disagree about the members of {fact.view}")
         if len(view.orders) > 1:
             view.suspect("orders", f"members disagree about the order of {fact.view}")
+
+    def _came_from(self, who: str, fact: Fact, inherited: str | None) -> None:
+        """A VIEW row names the view before it, which lies in an earlier part."""
+        if fact.name == inherited or (inherited is None and who in self._behind):
+            return
+        for view in (self._view(fact.view), self._view(inherited)):
+            if view is not None:
+                view.suspect(
+                    "P15", f"{who}: it installs {fact.view} and says that it came from {fact.name or 'nowhere'}"
+                )
 
     def _leave(self, who: str, fact: Fact, inherited: str | None, now_ms: int) -> None:
         view = self._view(fact.view or inherited)
@@ -455,13 +474,38 @@ class GroupJudge:
         return behind is None or view_number(name) <= view_number(behind)
 
     def _close(self) -> list[Said]:
-        said = []
+        said: list[Said] = []
         for name, view in sorted(self._views.items(), key=lambda item: view_number(item[0])):
             members = view.members
             if members and view.stays and all(self._has_left(who, name, view) for who in members):
+                said += self._judge_ways(name, view)
                 said.append(self._verdict(name, view))
                 del self._views[name]
         return said
+
+    def _judge_ways(self, name: str, view: _View) -> Iterator[Said]:
+        """Whether those that came along are those that say so (P15); a violation is one of the view that they went to."""
+        for next_view, along in _parties(view).items():
+            state = self._views.get(next_view)
+            orders = view.orders if state is None else state.orders
+            if not owed_by_all(orders) >= BY_THE_WAYS:
+                continue
+            if all(not some for some in along.values()):
+                wrong, doubt = {}, f"nobody says with whom it went to {next_view}"
+            else:
+                wrong, doubt = _contradictions(along, view.members), _separation(along)
+            if wrong:
+                told = tuple(
+                    ("P15", who, f"{who} installed view {next_view} from {name} {text}.")
+                    for who, text in list(wrong.items())[:PARTIES_TOLD]
+                )
+                yield Said(next_view, "FAIL", min(orders, default=""), violations=told)
+            elif doubt:
+                view.suspect("parties", doubt)
+                if state is not None:
+                    state.suspect("parties", doubt)
+                else:
+                    yield Said(next_view, "UNKNOWN", min(orders, default=""), doubt)
 
     def _verdict(self, name: str, view: _View) -> Said:
         order = self._order(view)
@@ -471,7 +515,7 @@ class GroupJudge:
         _compare_ways(view)
         _compare_all(view)
         _compare_casts(view)
-        asked = owed_by_all(view.orders) - BY_THE_RUN
+        asked = owed_by_all(view.orders) - BY_THE_RUN - BY_THE_WAYS
         services = {key.split(" ")[0] for some in view.origins.values() for key in some}
         services |= {service for some in view.casts.values() for service in some}
         for one in view.orders:
@@ -532,7 +576,7 @@ class GroupJudge:
                 continue
             view.looked += new
             order = self._order(view)
-            asked = owed_by_all(view.orders) - BY_THE_RUN
+            asked = owed_by_all(view.orders) - BY_THE_RUN - BY_THE_WAYS
             if any(len(PROMISES.get(one, ())) != 1 for one in view.orders):
                 asked -= {"P7"}  # a message whose CAST is still to come may be of a service that does not owe it
             said.append(
@@ -683,6 +727,45 @@ def _compare_ways(view: _View) -> None:
         other = ways.setdefault(way, who)
         if view.blocks.get(who, {}) != view.blocks.get(other, {}) or view.origins.get(who) != view.origins.get(other):
             view.suspect("apart", f"{other} and {who} went the same way and did not deliver the same")
+
+
+def _parties(view: _View) -> dict[str, dict[str, frozenset[str]]]:
+    """By next view and member that went there: with whom it says that it came."""
+    parties: dict[str, dict[str, frozenset[str]]] = {}
+    for who, (way, _) in sorted(view.stays.items()):
+        next_view, bar, along = (way or "").partition("|")
+        if bar:
+            parties.setdefault(next_view, {})[who] = frozenset(filter(None, along.split(",")))
+    return parties
+
+
+def _contradictions(along: Mapping[str, frozenset[str]], members: Iterable[str]) -> dict[str, str]:
+    """By member: how its transitional set contradicts what others of the same next view say, whichever cut each came by.
+
+    A member that did not install the next view may be in a set: it may have crashed on its way.
+    """
+    arrived, known = along.keys(), frozenset(members)
+    wrong: dict[str, str] = {}
+    for who, mine in along.items():
+        alike = {other for other, its in along.items() if its == mine}
+        if strangers := sorted(mine - known):
+            wrong[who] = f"with {', '.join(strangers)}, of which no list of that view tells"
+        elif lacking := sorted(alike - mine):
+            wrong[who] = f"without {', '.join(lacking)}, who came along"
+        elif apart := sorted(other for other in mine & arrived if along[other] & arrived != mine & arrived):
+            wrong[who] = f"with {', '.join(apart)}, who came with others"
+    return wrong
+
+
+def _separation(along: Mapping[str, frozenset[str]]) -> str:
+    """Two members that came to one view, neither of them with the other; empty: there are none.
+
+    That is right if a partition closed the view twice. Whether it did, the cuts say, which facts do not hold.
+    """
+    for who, mine in along.items():
+        for other in along.keys() - mine:
+            return f"{who} and {other} went to the same view, and say that they did not come together"
+    return ""
 
 
 def _compare_all(view: _View) -> None:

@@ -27,7 +27,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict
-from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +39,7 @@ from unisono.pipeline.data_files import Chosen, write_data_file
 from unisono.pipeline.lake import LakeTable, TableChange, facts_stream
 from unisono.pipeline.looks import GROUP_SAID_DDL, ViewVerdict, look_at_rows, said_from
 from unisono.pipeline.retention import drop_views
+from unisono.pipeline.run_violations import violation_id
 from unisono.pipeline.session import is_given, plain_errors
 from unisono.pipeline.storage import Location, place
 from unisono.pipeline.view_judge import ROWS_MAX, Fact, GroupJudge, Said
@@ -83,12 +83,11 @@ VIEWS = pyarrow.schema(
 """One row is what was said of a view at one moment: open, PASS, UNKNOWN, or one violation (FAIL)."""
 
 
-def violation_id(verdict: ViewVerdict) -> str | None:
-    """Names a violation, whenever and however often it is found; None: there is none."""
+def _id_of(verdict: ViewVerdict) -> str | None:
+    """Names its violation; None: there is none."""
     if verdict.property is None:
         return None
-    text = json.dumps([verdict.run, verdict.group, verdict.view, verdict.property, verdict.members, verdict.sentence])
-    return blake2b(text.encode(), digest_size=12).hexdigest()
+    return violation_id(verdict.run, verdict.group, verdict.view, verdict.property, verdict.members, verdict.sentence)
 
 
 Tell = Callable[[list[dict[str, Any]], bool], None]
@@ -149,16 +148,17 @@ def await_batch(query: StreamingQuery, batch: int, every_s: float = 0.1) -> None
 
     With timers a stream always has another turn, so it cannot be asked to end when nothing is left.
     """
-    while query.isActive and _seen_by(query) < batch:
+    while query.isActive and not has_seen(query, batch):
         time.sleep(every_s)
     if not query.isActive:
         query.awaitTermination()
 
 
-def _seen_by(query: StreamingQuery) -> int:
+def has_seen(query: StreamingQuery, batch: int) -> bool:
+    """Whether the stream has judged the facts of a batch."""
     progress = query.lastProgress
     sources = () if progress is None else progress["sources"]
-    return max((int(json.loads(str(source["endOffset"]))["batch"]) for source in sources), default=0)
+    return max((int(json.loads(str(source["endOffset"]))["batch"]) for source in sources), default=0) >= batch
 
 
 def _settings(spark: SparkSession) -> dict[str, str]:
@@ -285,14 +285,14 @@ class _Writer:
 
     def _without_known(self, verdicts: list[ViewVerdict]) -> list[ViewVerdict]:
         """Without violations that the table has already, and each of the others once."""
-        by_id = {violation_id(one): one for one in verdicts if one.property is not None}
+        by_id = {_id_of(one): one for one in verdicts if one.property is not None}
         if not by_id:
             return verdicts
         chosen = Chosen(runs=frozenset(one.run for one in by_id.values()))
         for part in self._table.parts(self._table.files(chosen), chosen):
             for known in part.column("id").drop_null().to_pylist():
                 by_id.pop(known, None)
-        return [one for one in verdicts if one.property is None or by_id.pop(violation_id(one), None) is not None]
+        return [one for one in verdicts if one.property is None or by_id.pop(_id_of(one), None) is not None]
 
     def _decide(self, said: list[tuple[str, str, Said]]) -> list[ViewVerdict]:
         verdicts: list[ViewVerdict] = []
@@ -324,7 +324,7 @@ def _arrow(verdicts: list[ViewVerdict], batch: int, now_ms: int) -> pyarrow.Tabl
     rows = []
     for verdict in verdicts:
         row = asdict(verdict) | {
-            "id": violation_id(verdict),
+            "id": _id_of(verdict),
             "number": view_number(verdict.view),
             "batch": batch,
             "said_ms": now_ms,

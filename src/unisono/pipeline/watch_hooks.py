@@ -1,4 +1,4 @@
-"""What happens when a view fails: a hook is called, and metrics count it.
+"""What happens when a view fails, or a run: a hook is called, and metrics count it.
 
 A hook is a command, which gets the violation as JSON on its standard input, or a URL, to which the
 JSON is posted. Hooks run beside the judge, and never hold it up. A hook that fails or hangs is
@@ -75,6 +75,11 @@ class Hook:
                 "are told at the next start."
             )
 
+    def pass_over(self, violation: Mapping[str, Any]) -> None:
+        """Mark a violation as told without a call: it was told in other words."""
+        if str(violation["id"]) not in self._marks:
+            self._marks.add(str(violation["id"]))
+
     def close(self, wait_s: float = 2 * HOOK_WAIT_S) -> None:
         """Wait for running calls to finish, at most `wait_s` seconds; start no others."""
         wait(list(self._under_way.values()), timeout=wait_s)
@@ -141,7 +146,7 @@ def command_of(target: str) -> list[str] | None:
 def address_of(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`."""
     host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > PORT_MAX:
+    if not (port.isascii() and port.isdigit() and len(port) <= len(str(PORT_MAX)) and int(port) <= PORT_MAX):
         raise PipelineError(f"--metrics {text} is no address: give HOST:PORT.")
     return host or "127.0.0.1", int(port)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.lake import TAKE_IN, open_table
+from unisono.pipeline.run_violations import run_violations
 from unisono.pipeline.session import PipelineError, plain_errors
 from unisono.pipeline.storage import Location, place
-from unisono.pipeline.watch import LIMIT_S, LOOK_EVERY_S, Dropping, await_batch, start_watch
+from unisono.pipeline.watch import LIMIT_S, LOOK_EVERY_S, Dropping, Tell, await_batch, has_seen, start_watch
 from unisono.pipeline.watch_hooks import Hook, HookMarks, Log, ViewMetrics, address_of, command_of
 
 if TYPE_CHECKING:
@@ -53,17 +54,38 @@ class WatchOptions:
         return (out / "_watch").uri
 
 
+TellRuns = Callable[[frozenset[str], bool], None]
+"""Called with the runs that have failed now, and whether violations of all runs are to be told that have no mark."""
+
+
 class JudgedViews:
     """The judge of views at work."""
 
-    def __init__(self, query: StreamingQuery, dropping: Dropping, about: str) -> None:
+    def __init__(self, query: StreamingQuery, dropping: Dropping, about: str, tables: Location, tell: TellRuns) -> None:
         self._query, self._dropping, self._about = query, dropping, about
+        self._tables, self._tell = tables, tell
+        self._failed: frozenset[str] = frozenset()
+        self._is_first = True  # violations of earlier starts may have no mark yet
+        self._after = 0
 
     def require_alive(self) -> None:
         """Raise what has ended the judge."""
         if not self._query.isActive:
             with plain_errors(self._about):
                 self._query.awaitTermination()
+
+    def tell_runs(self, failed: frozenset[str]) -> None:
+        """Runs that failed as a whole since the last call. What their views have not told is told when these are judged."""
+        if failed:
+            self._failed |= failed
+            self._after = open_table(self._tables, "facts").transaction(TAKE_IN)
+        if (self._failed or self._is_first) and has_seen(self._query, self._after):
+            self.tell_rest()
+
+    def tell_rest(self) -> None:
+        """Tell what no view has told."""
+        self._tell(self._failed, self._is_first)
+        self._failed, self._is_first = frozenset(), False
 
     def drop(self, runs: frozenset[str]) -> None:
         """Take runs out of the table `views`, with the marks of their violations, soon."""
@@ -93,9 +115,13 @@ def views_judged(
         if metrics is not None:
             metrics.count(rows)
         for row in failures if is_new else ():
-            log(f"FAIL {row['run']}/{row['group']}, view {row['view'] or '?'}: {row['property']}: {row['sentence']}")
+            where = "the whole run" if row["by"] == "run" and not row["view"] else f"view {row['view'] or '?'}"
+            log(f"FAIL {row['run']}/{row['group']}, {where}: {row['property']}: {row['sentence']}")
         if hook is not None:
             hook.tell(failures)
+
+    def tell_runs(failed: frozenset[str], is_first: bool) -> None:
+        tell_violations_of_runs(tables, failed, is_first, hook, tell)
 
     about = f"judging views of {tables}"
     dropping = Dropping(HookMarks(tables).drop)
@@ -113,10 +139,12 @@ def views_judged(
                 log_s=log_s,
             )
         try:
-            yield JudgedViews(query, dropping, about)
+            judged = JudgedViews(query, dropping, about, tables, tell_runs)
+            yield judged
             if once:
                 with plain_errors(about):
                     await_batch(query, open_table(tables, "facts").transaction(TAKE_IN))
+                judged.tell_rest()
         finally:
             query.stop()
     finally:
@@ -124,3 +152,14 @@ def views_judged(
             hook.close()
         if metrics is not None:
             metrics.close()
+
+
+def tell_violations_of_runs(
+    tables: Location, failed: frozenset[str], is_first: bool, hook: Hook | None, tell: Tell
+) -> None:
+    """Tell what the verdicts on whole runs say and no view does; `is_first`: of all runs, those `failed` now among them."""
+    for row, is_in_views in run_violations(tables, None if is_first else failed):
+        if not is_in_views:
+            tell([row], row["run"] in failed)
+        elif hook is not None:
+            hook.pass_over(row)

@@ -22,7 +22,7 @@ class GroupState:
 
     @property
     def result(self) -> str:
-        results = {row["result"] for row in self.views.values()}
+        results = {row["result"] for row in self.views.values()} | ({"FAIL"} if self.failures else set())
         return next((one for one in ("FAIL", "UNKNOWN") if one in results), "PASS so far")
 
     @property
@@ -55,9 +55,13 @@ class GroupState:
         return f"{so_far}; UNKNOWN: {', '.join(unknown)}" if unknown else so_far
 
 
-def group_states(rows: Iterable[Mapping[str, Any]]) -> dict[Whose, GroupState]:
-    """The state of every group from the rows of `views`, in any order."""
+def group_states(
+    rows: Iterable[Mapping[str, Any]], of_runs: Iterable[Mapping[str, Any]] = ()
+) -> dict[Whose, GroupState]:
+    """The state of every group from the rows of `views`, in any order, and violations that only whole runs show."""
     states: dict[Whose, GroupState] = {}
     for row in sorted(rows, key=lambda row: (row["said_ms"], row["batch"])):
         states.setdefault((row["run"], row["group"]), GroupState()).take(row)
+    for row in of_runs:
+        states.setdefault((row["run"], row["group"]), GroupState()).failures.setdefault(str(row["id"]), row)
     return dict(sorted(states.items()))

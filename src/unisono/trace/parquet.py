@@ -89,6 +89,8 @@ def read_parquet(path: Path) -> Iterator[Event | BadRow]:
             number = 0
             if twice := [name for name in NAMES if file.schema_arrow.names.count(name) > 1]:
                 raise TraceError(f"{path} has the column {twice[0]} twice.")
+            if (refused := fractions_in(file.schema_arrow)) is not None:
+                raise TraceError(f"{path}: {refused}")
             wanted = [field for field in arrow_schema() if field.name in file.schema_arrow.names]
             for batch in batches_of(file, [field.name for field in wanted]):
                 columns = [batch.column(field.name).cast(field.type) for field in wanted]
@@ -108,6 +110,22 @@ def read_parquet(path: Path) -> Iterator[Event | BadRow]:
         raise TraceError(f"{path} is refused: {error}.") from None
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
         raise TraceError(f"{path} is not a Parquet file that can be read ({error}).") from error
+
+
+def fractions_in(schema: Any) -> str | None:
+    """Why a file with these columns is refused: numbers of floating point lose digits, so that two digests may look the same."""
+    import pyarrow
+
+    for name in NAMES:
+        for at in schema.get_all_field_indices(name):
+            kind = schema.field(at).type
+            while hasattr(kind, "value_type"):  # of a list, or of words as codes
+                kind = kind.value_type
+            if pyarrow.types.is_floating(kind):
+                return (
+                    f"the column {name} is of the type {schema.field(at).type}, which loses digits: write it as int64."
+                )
+    return None
 
 
 def sound_attributes(column: Any) -> Any:

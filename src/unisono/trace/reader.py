@@ -1,9 +1,9 @@
 """Reads traces back: folders with all below them, or files, Parquet and JSON lines, finished and open segments.
 
 What a crash leaves behind is tolerated and reported: a torn last line of an open segment (a gap), and an open segment
-whose finished twin exists. Everything else that is wrong is a `TraceError` that names file and line, or, for a judge, a
-`Problem`: what it concerns cannot pass, and the rest is judged. The order of rows in files says nothing: a life's rows come in
-the order of their local indices.
+whose finished twin exists and holds its rows. Everything else that is wrong is a `TraceError` that names file and line, or,
+for a judge, a `Problem`, as a torn line is then, too: what it concerns cannot pass, and the rest is judged. The order of rows
+in files says nothing: a life's rows come in the order of their local indices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote
 
 from unisono.trace.files import lines_of, open_regular, read_private
 from unisono.trace.lockfile import is_held
@@ -29,8 +28,12 @@ from unisono.trace.schema import (
     TraceError,
     from_line,
     member_name,
+    to_line,
 )
-from unisono.trace.sinks import GAP, LIFE, OPEN, finish_segment, stem_of
+from unisono.trace.sinks import GAP, LIFE, OPEN, base_of, finish_segment, segment_name, stem_of
+
+DELTA_LOG = "_delta_log"
+"""The folder of a Delta table's commits. Its checkpoints are Parquet files, but no data."""
 
 
 class LifeKey(NamedTuple):
@@ -99,12 +102,21 @@ def read(source: Source | Iterable[Source], *, tolerant: bool = False) -> Trace:
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     trace = Trace()
     lives: dict[LifeKey, list[Event]] = {}
-    paths = list(segment_files(sources, trace.notes))
+    paths, spare = segment_files(sources, trace.notes)
     _refuse_copies(paths)
+    for path, twin in spare:
+        if holds_all(twin, path):
+            trace.notes.append(left_out(str(path), twin.name))
+        elif tolerant:
+            trace.problems.append(_placed(BadRow(differs(str(path), twin.name)), path))
+        else:
+            raise TraceError(differs(str(path), twin.name))
     for path in paths:
         segment = read_segment(path, trace.problems if tolerant else None)
-        if segment.torn:
-            trace.notes.append(f"{path}: the last line is torn; its row is missing.")
+        if segment.torn and tolerant:
+            trace.problems.append(_placed(BadRow(torn_line(str(path))), path))
+        elif segment.torn:
+            trace.notes.append(torn_line(str(path)))
         for row in segment.rows:
             life = LifeKey(row.run, row.member, row.incarnation)
             lives.setdefault(life, []).append(row)
@@ -154,17 +166,15 @@ def _placed(row: BadRow, path: Path) -> Problem:
     """Whose a bad row is: what it says itself, else what the name of its file says."""
     if row.run is not None and row.member is not None:
         return Problem(row.run, member_name(row.member, row.incarnation), row.text)
-    life = life_in_name(path.name)
-    return Problem(None, None, row.text) if life is None else Problem(life.run, member_name(*life[1:]), row.text)
+    name = segment_name(path.name)
+    if name is None:
+        return Problem(None, None, row.text)
+    return Problem(name.run, member_name(name.member, name.incarnation), row.text)
 
 
-def life_in_name(name: str) -> LifeKey | None:
-    """The life that a segment's name tells of; None for a file with a name of its own."""
-    base = name.removesuffix(OPEN).removesuffix(".parquet").removesuffix(".jsonl")
-    parts = base.split(".")
-    if len(parts) != 4 or not parts[2].isdigit():
-        return None
-    return LifeKey(unquote(parts[0]), unquote(parts[1]), int(parts[2]))
+def torn_line(path: str) -> str:
+    """The note about a segment that ends in the middle of a line, or the problem that it is for a judge."""
+    return f"{path}: the last line is torn; its row is missing."
 
 
 def _read_lines(path: Path) -> Iterator[Event | BadRow]:
@@ -234,8 +244,9 @@ def _held_in(folder: Path) -> set[str]:
 def _append_crash(folder: Path, life: LifeKey, last: Event, reason: str, power_cut: bool) -> None:
     stem = stem_of(*life)
     paths = sorted(path for path in folder.iterdir() if path.name.startswith(f"{stem}."))
-    numbers = [int(path.name[len(stem) + 1 :].partition(".")[0]) for path in paths if _is_segment(path)]
-    opened = [path for path in paths if path.name.endswith(OPEN)]
+    names = {path: name for path in paths if _is_segment(path) and (name := segment_name(path.name)) is not None}
+    numbers = [name.number for name in names.values()]
+    opened = [path for path in names if path.name.endswith(OPEN)]
     rows: list[Event] = []
     torn = False
     path = folder / f"{stem}.{max(numbers, default=-1) + 1:06d}{OPEN}"
@@ -263,24 +274,54 @@ def _append_crash(folder: Path, life: LifeKey, last: Event, reason: str, power_c
         raise TraceError(f"{folder} cannot be written: {error.strerror or error}.") from error
 
 
-def segment_files(sources: Sequence[Source], notes: list[str]) -> Iterator[Path]:
-    """The segments of folders, of all below them, and of files; an open one with a finished twin is left out, with a note."""
+def segment_files(sources: Sequence[Source], notes: list[str]) -> tuple[list[Path], list[tuple[Path, Path]]]:
+    """The segments of folders, of all below them, and of files; and apart the open ones that have a finished twin, with it."""
+    files: list[Path] = []
+    spare: list[tuple[Path, Path]] = []
     for source in sources:
         path = Path(source)
         if not path.is_dir():
             if not path.exists():
                 raise TraceError(f"there is no trace at {path}.")
-            yield path
+            files.append(path)
             continue
-        found = sorted(child for child in path.rglob("*") if _is_segment(child))
+        found = sorted(_files_below(path, notes))
         if not found:
             raise TraceError(f"{path} holds no trace: neither Parquet nor JSON lines.")
         for child in found:
             twin = _twin(child)
             if twin is None:
-                yield child
+                files.append(child)
             else:
-                notes.append(left_out(str(child), twin.name))
+                spare.append((child, twin))
+    return files, spare
+
+
+def _files_below(folder: Path, notes: list[str]) -> Iterator[Path]:
+    """The files with the ending of a segment. Folders are passed over, also if they have it."""
+    if (folder / DELTA_LOG).is_dir():
+        raise TraceError(
+            f"{folder} is a Delta table, and some of its files may be out of use: judge it with "
+            f"`unisono trace verify {folder}`, which asks the table's log."
+        )
+    for child in folder.rglob("*"):
+        if not _is_segment(child) or child.is_dir() or DELTA_LOG in child.relative_to(folder).parts:
+            continue
+        if not is_utf8(str(child.relative_to(folder))):
+            notes.append(f"{child} is passed over: its name is not UTF-8. Rename it, so that it is read.")
+        elif child.is_file():
+            yield child
+        elif child.is_symlink() or child.exists():  # else it was removed meanwhile
+            notes.append(f"{child} is passed over: it is neither a file nor a link to one.")
+
+
+def is_utf8(name: str) -> bool:
+    """Whether the name of a file is a text; on most systems it may be any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_segment(path: Path) -> bool:
@@ -289,16 +330,34 @@ def _is_segment(path: Path) -> bool:
 
 def _twin(path: Path) -> Path | None:
     """The finished form of an open segment, if its process was killed before it removed the open one."""
-    if not path.name.endswith(OPEN):
+    if not path.name.endswith(OPEN) or segment_name(path.name) is None:
         return None
-    base = path.name.removesuffix(OPEN)
+    base = base_of(path.name)
     twins = [path.with_name(base + ending) for ending in (".parquet", ".jsonl")]
     return next((twin for twin in twins if twin.exists()), None)
+
+
+def holds_all(finished: Path, opened: Path) -> bool:
+    """Whether a finished segment holds all rows of its open form.
+
+    A finished form that cannot be read says so where it is judged, and an open one may be removed meanwhile.
+    """
+    problems: list[Problem] = []
+    there = Counter(map(to_line, read_segment(finished, problems).rows))
+    if problems:
+        return True
+    wanted = Counter(map(to_line, read_segment(opened, problems).rows))
+    return not opened.exists() if problems else not wanted - there
 
 
 def left_out(path: str, twin: str) -> str:
     """The note about an open segment that is not read."""
     return f"{path} is left out: {twin} is the same segment, finished."
+
+
+def differs(path: str, twin: str) -> str:
+    """The problem with an open segment whose finished form tells another story."""
+    return f"{path} holds rows that {twin}, the same segment finished, does not hold: which of the two is right?"
 
 
 def _refuse_copies(paths: Iterable[Path]) -> None:
@@ -309,18 +368,22 @@ def _refuse_copies(paths: Iterable[Path]) -> None:
     named: dict[str, Path] = {}
     sized: dict[int, list[Path]] = {}
     for path in paths:
-        base = path.name.removesuffix(OPEN).removesuffix(".parquet").removesuffix(".jsonl")
-        other = named.setdefault(base, path)
+        other = named.setdefault(base_of(path.name), path)
         if other is not path:
             raise TraceError(f"{path} has the name of {other}: remove the copy, or judge the two folders apart.")
         if path.is_file():
             sized.setdefault(path.stat().st_size, []).append(path)
     for size, group in sized.items():
-        lives = Counter(life_in_name(path.name) for path in group)
-        suspects = group if None in lives else [path for path in group if lives[life_in_name(path.name)] > 1]
+        lives = Counter(_life_in_name(path) for path in group)
+        suspects = group if None in lives else [path for path in group if lives[_life_in_name(path)] > 1]
         seen: dict[bytes, Path] = {}
         for path in suspects if size and len(suspects) > 1 else ():
             with open_regular(path) as file:
                 other = seen.setdefault(hashlib.file_digest(file, "sha256").digest(), path)
             if other is not path:
                 raise TraceError(f"{path} is a copy of {other}: remove one of the two.")
+
+
+def _life_in_name(path: Path) -> tuple[str, str, int] | None:
+    name = segment_name(path.name)
+    return None if name is None else name[:3]

@@ -248,7 +248,7 @@ def from_row(row: object, where: str) -> Event:
 def from_line(line: str, where: str) -> Event:
     """The event of one line of a JSON lines file."""
     try:
-        row = json.loads(line)
+        row = _each_name_once.decode(line)
     except ValueError as error:
         raise TraceError(f"{where}: this line is not JSON ({error}).") from None
     except RecursionError:
@@ -260,6 +260,18 @@ def from_line(line: str, where: str) -> Event:
             raise TraceError(f"{where}: this line holds half a character, which is not UTF-8.") from None
     return from_row(row, where)
 
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Of a name that is there twice, one reader would take the first value, and another the last."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        name = next(name for name in found if names.count(name) > 1)
+        raise ValueError(f"it has the name {_shown(name)} twice")
+    return found
+
+
+_each_name_once = json.JSONDecoder(object_pairs_hook=_object)
 
 TYPES: dict[str, str] = {
     "string": "a string",

@@ -26,12 +26,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, Protocol
-from urllib.parse import quote
+from typing import BinaryIO, NamedTuple, Protocol
+from urllib.parse import quote, unquote
 
 from unisono.trace.files import make_private_folder, open_private
 from unisono.trace.lockfile import Lockfile
@@ -40,6 +41,8 @@ from unisono.trace.schema import Event, TraceError, to_line
 
 OPEN = ".open.jsonl"
 LIFE = ".life"
+SEGMENT_NAME = r"[^.]*\.[^.]*\.[0-9]{1,18}\.[0-9]{1,18}"
+"""The name of a segment without its ending, as a pattern for Python and Spark: no number has more digits than 64 bits hold."""
 WHOLE, GAP = b"whole\n", b"gap  \n"
 """What a life's file says. One takes the place of the other, so they have the same length."""
 UNFINISHED_MAX = 4
@@ -263,6 +266,35 @@ def finish_segment(path: Path, rows: Sequence[Event], parquet: bool) -> Path:
 def stem_of(run: str, member: str, incarnation: int) -> str:
     """How the files of one life begin. Signs that a file name cannot hold, and dots, are quoted."""
     return ".".join(quote(part, safe=":@").replace(".", "%2E") for part in (run, member, str(incarnation)))
+
+
+class SegmentName(NamedTuple):
+    """What the name of a segment tells: whose life it is of, and which of the life's segments it is."""
+
+    run: str
+    member: str
+    incarnation: int
+    number: int
+
+
+def segment_name(name: str) -> SegmentName | None:
+    """What the name of this file tells, if it is a segment's; None for a file with a name of its own."""
+    base = base_of(name)
+    if re.fullmatch(SEGMENT_NAME, base) is None:
+        return None
+    run, member, incarnation, number = base.split(".")
+    return SegmentName(unquote(run), unquote(member), int(incarnation), int(number))
+
+
+def base_of(name: str) -> str:
+    """A file's name without the ending that tells its form; two forms of one segment have the same.
+
+    Only a segment has an open form: `log.open.jsonl` is not the open form of `log.parquet`.
+    """
+    base = name.removesuffix(OPEN)
+    if base != name and re.fullmatch(SEGMENT_NAME, base) is not None:
+        return base
+    return name.removesuffix(".parquet").removesuffix(".jsonl")
 
 
 def _sync(file: BinaryIO) -> None:
