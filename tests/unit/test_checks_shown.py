@@ -495,6 +495,14 @@ def test_what_cannot_be_judged_does_not_pass(name: str) -> None:
     assert judge(shown(STORIES[story].replace(old, new))).unknown.keys() == {doubtful}
 
 
+def test_a_life_may_crash_with_a_receipt_and_without_its_state() -> None:
+    """It casts while its application waits for the state, and shows no view before it crashes."""
+    story = STORIES[JOIN].replace("a SHOW", "", 1)
+    assert "a END" in story or "all END" in story
+    crashed = story.replace("all END", "a CRASH").replace("a END", "a CRASH")
+    assert "a" not in judge(shown(crashed)).unknown
+
+
 def test_an_operator_may_give_a_state_up() -> None:
     old = "previous_primary=3@a cut=4@d state=3@a/4@d holds=true"
     events = shown(STORIES[PRIMARY].replace(old, "previous_primary=3@a cut=4@d holds=true abandons=3@a"))

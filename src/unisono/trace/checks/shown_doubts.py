@@ -3,8 +3,8 @@
 Asked of the lives without missing rows, where the property is owed:
 
 - P28: a RECEIPT names a stage (delivered, applied, stable) and an outcome (ok; uncertain, with the members that are `known`).
-- P25: a life with RECEIPT rows is shown views. One that came to its END, with nothing under way, was shown the view that it
-  installed last.
+- P25: a life that came to its END, with nothing under way, was shown a view if it has RECEIPT rows, and was shown the view that
+  it installed last. (A life that ends before its application has its state may have cast, and is shown nothing.)
 - P25, P26: a STATE row excuses what was not shown or delivered, so the state must have come from somewhere: there is a SNAPSHOT_IN
   row of that life since the view that it was shown last, or since then it has installed a view with a member that had not come
   along with it.
@@ -45,9 +45,14 @@ def _of_receipts(life: LifeRows) -> Iterator[ShownDoubt]:
             what = _unclear(row)
             if what is not None:
                 yield ShownDoubt("P28", life.name, row.view, f"its RECEIPT (local {row.local_index}) has {what}")
-            if not life.is_shown:
+            if not life.is_shown and _has_ended(life):
                 text = f"its application was given a RECEIPT (local {row.local_index}), and was shown no view"
                 yield ShownDoubt("P25", life.name, row.view, text)
+
+
+def _has_ended(life: LifeRows) -> bool:
+    """Whether it came to its end with nothing under way."""
+    return life.is_whole and life.ending == END and life.ending_reason != CUT
 
 
 def _unclear(row: Event) -> str | None:
@@ -70,7 +75,7 @@ def _is_list(text: str | None) -> bool:
 
 
 def _of_views(life: LifeRows) -> Iterator[ShownDoubt]:
-    if not life.is_shown or not life.is_whole or life.ending != END or life.ending_reason == CUT:
+    if not life.is_shown or not _has_ended(life):
         return
     installed = next(reversed(life.views), None)
     shown = [row.view for row in life.rows if row.kind == SHOW][-1]
