@@ -354,6 +354,21 @@ def test_answers_about_markers_of_earlier_checks_do_not_crowd_out_a_later_check(
     assert check.is_answered
 
 
+def test_what_a_cut_adds_is_not_compared_by_a_check() -> None:
+    """A passed B's marker before the view ended; B leaves, closes the view alone, and passes it among what its own cut adds."""
+    comparer, codec = Comparer(B, Config()), Codec(WIRE, Config())
+    view = View(ViewId(1, A), (A, B))
+    comparer.enter(view, (B,))
+    check = comparer.begin(view, [TOTAL])
+    comparer.receive(A, codec.encode(Passed(view.id, 0, 1, LanePlace(*LANE, 7, 7))))
+    comparer.end_view()
+    comparer.pass_marker(Marker(1, 0, TOTAL, asks=True))
+    comparer.work()
+    assert check.is_over
+    assert not check.is_answered
+    assert not comparer.sends, "A's marks are not asked for"
+
+
 def test_checks_that_were_given_up_are_forgotten() -> None:
     comparer = Comparer(B, Config())
     view = View(ViewId(1, A), (A, B))

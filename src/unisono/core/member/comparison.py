@@ -321,11 +321,14 @@ class Comparer:
             add(batch)
         self.waiting.clear()
 
+    def end_view(self) -> None:
+        """The current view ends: what is shown of it now is as its cut says, and others may have closed it with another one."""
+        for check in self._checks:
+            check.abandon()  # members that came along together compare the whole view
+
     def enter(self, view: View, together: Sequence[MemberId]) -> None:
         """A view is shown. The members of `together` have closed the last one with the same cut as this member."""
         self.count()
-        for check in self._checks:
-            check.abandon()  # the end of the view compares the same
         self._checks.clear()
         self._askers.clear()
         self._markers.clear()

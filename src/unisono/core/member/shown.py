@@ -38,6 +38,7 @@ class EventCompleter:
                 comparer.pass_marker(event)
             elif isinstance(event, Transition):
                 self._together = event.together
+                comparer.end_view()
                 completed.append(event)
             else:
                 previous, self._last = self._last, event
