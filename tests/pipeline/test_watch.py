@@ -251,7 +251,7 @@ def test_what_only_the_verdict_on_the_run_tells_calls_the_hook_once_too(tmp_path
     hook = f"{sys.executable} -c \"import sys; open({str(tmp_path / 'said')!r}, 'a').write(sys.stdin.read())\""
     for failed in (frozenset({"r"}), frozenset[str]()):  # and a restart
         marked = Hook(hook, out, log.append)
-        tell_violations_of_runs(out, failed, is_first=True, hook=marked, tell=telling(marked))
+        tell_violations_of_runs(out, failed, is_first=True, hook=marked, tell=telling(marked), told={})
         marked.close()
     calls = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines()]
     assert [(call["property"], call["view"], call["sentence"]) for call in calls] == [("P18", "", "undecided")]
@@ -260,6 +260,18 @@ def test_what_only_the_verdict_on_the_run_tells_calls_the_hook_once_too(tmp_path
     said = ask_watch(tmp_path, "--once")
     assert said.exit_code == 1
     assert "r/g: P18 in the whole run: undecided" in said.stdout
+
+
+def test_a_run_that_is_judged_again_is_not_told_again(tmp_path: Path) -> None:
+    out, told = place(tmp_path), dict[str, set[str]]()
+    of_run = {"run": "r", "group": "g", "view": "1@a", "property": "P18", "members": ["a"], "sentence": "undecided"}
+    write_rows(LakeTable.made(out / "violations", SCHEMAS["violations"]), [of_run])
+    said: list[tuple[str, bool]] = []
+    for _ in range(2):
+        tell_violations_of_runs(
+            out, frozenset({"r"}), False, None, lambda rows, is_new: said.append((rows[0]["property"], is_new)), told
+        )
+    assert said == [("P18", True)]
 
 
 def telling(hook: Hook) -> Tell:
@@ -374,6 +386,7 @@ def test_metrics_count_views_and_violations() -> None:
         metrics.count([row | {"result": "open"}, row | {"view": "2@a", "result": "open"}, row | {"result": "PASS"}])
         metrics.count([row | {"view": "3@a", "result": "open"}])
         metrics.count([VIOLATION | {"view": "2@a", "result": "FAIL"}] * 2)
+        metrics.count([VIOLATION | {"view": "3@a", "result": "FAIL", "by": "run"}])
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics.port}/metrics", timeout=10) as page:
             text = page.read().decode()
     finally:
@@ -381,7 +394,7 @@ def test_metrics_count_views_and_violations() -> None:
     assert "unisono_views_open 1.0" in text
     assert 'unisono_views_judged_total{result="PASS"} 1.0' in text
     assert 'unisono_views_judged_total{result="FAIL"} 1.0' in text
-    assert 'unisono_view_violations_total{property="P2"} 2.0' in text
+    assert 'unisono_view_violations_total{property="P2"} 3.0' in text
 
 
 def test_groups_stand_as_their_last_rows_say() -> None:

@@ -144,3 +144,27 @@ def test_what_applications_were_shown_and_told_passes_the_judge(tmp_path: Path, 
     verdict = judge(read(tmp_path / "t").events(), promises(order))
     assert verdict.result is Result.PASS, str(verdict)
     assert {"delivered ok", "applied ok", "stable ok", "stable uncertain"} <= outcomes
+
+
+def test_what_counts_as_delivered_at_once_is_not_recorded(tmp_path: Path) -> None:
+    """A message for others has not even left when `delivered` is answered: to the judge the answer would come too early."""
+
+    async def main(network: Network) -> None:
+        joining = (unisono.join("g", listen=one, peers=PEERS[:2], min_members=2, trace=tmp_path) for one in (A, B))
+        a, b = await asyncio.gather(*joining)
+        reading = [asyncio.ensure_future(read_events(group, [])) for group in (a, b)]
+        receipt = a.try_cast(b"x", to=[b.id])
+        assert receipt is not None
+        await receipt.delivered()
+        await receipt.applied()
+        await receipt.stable()
+        for group in (a, b):
+            await group.leave()
+        await asyncio.gather(*reading)
+
+    in_virtual_time(main)
+    events = list(read(tmp_path).events())
+    told = [(event.attributes or {})["stage"] for event in events if event.kind == "RECEIPT"]
+    assert told == ["stable"]
+    verdict = judge(events, promises("causal-total"))
+    assert verdict.result is Result.PASS, str(verdict)

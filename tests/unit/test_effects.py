@@ -7,8 +7,9 @@ import pytest
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.options import CastOptions
-from unisono.core.types import MemberId, View, ViewId
+from unisono.core.types import Batch, MemberId, Service, View, ViewId
 from unisono.core.views.engine import ViewEngine
+from unisono.orders import fifo
 from unisono.orders.registry import ORDERS
 
 
@@ -19,10 +20,11 @@ def test_lists_of_one_turn_are_not_touched_by_the_next() -> None:
     member.install(view, order="fifo")
     member.drain(0)
     effects = member.drain(0)
-    kept = (effects.casts, effects.sends, effects.events, effects.notes)
+    kept = (effects.casts, effects.sends, effects.events, effects.notes, effects.faults)
     member.cast(b"x")
-    member.drain(0)
-    assert kept == ([], [], [], [])
+    member.receive(1, fifo.Data(9, Batch(1, 0, [b"out of turn"], Service.FIFO)))
+    assert member.drain(0).faults
+    assert kept == ([], [], [], [], [])
 
 
 def test_a_message_to_nobody_is_misuse() -> None:

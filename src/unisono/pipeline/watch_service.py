@@ -56,17 +56,30 @@ class WatchOptions:
 
 TellRuns = Callable[[frozenset[str], bool], None]
 """Called with the runs that have failed now, and whether violations of all runs are to be told that have no mark."""
+ToldOfRuns = dict[str, set[str]]
+"""By run: the violations of whole runs that this process has told. A run may be judged again."""
 
 
 class JudgedViews:
     """The judge of views at work."""
 
-    def __init__(self, query: StreamingQuery, dropping: Dropping, about: str, tables: Location, tell: TellRuns) -> None:
+    def __init__(
+        self,
+        query: StreamingQuery,
+        dropping: Dropping,
+        about: str,
+        tables: Location,
+        tell: TellRuns,
+        told: ToldOfRuns,
+    ) -> None:
         self._query, self._dropping, self._about = query, dropping, about
-        self._tables, self._tell = tables, tell
+        self._tables, self._tell, self._told = tables, tell, told
         self._failed: frozenset[str] = frozenset()
-        self._is_first = True  # violations of earlier starts may have no mark yet
-        self._after = 0
+        self._is_first = True  # violations of earlier starts may have no mark yet, nor their views a verdict …
+        self._after = self._facts_taken_in()  # … before these facts are judged
+
+    def _facts_taken_in(self) -> int:
+        return open_table(self._tables, "facts").transaction(TAKE_IN)
 
     def require_alive(self) -> None:
         """Raise what has ended the judge."""
@@ -78,7 +91,7 @@ class JudgedViews:
         """Runs that failed as a whole since the last call. What their views have not told is told when these are judged."""
         if failed:
             self._failed |= failed
-            self._after = open_table(self._tables, "facts").transaction(TAKE_IN)
+            self._after = self._facts_taken_in()
         if (self._failed or self._is_first) and has_seen(self._query, self._after):
             self.tell_rest()
 
@@ -90,6 +103,8 @@ class JudgedViews:
     def drop(self, runs: frozenset[str]) -> None:
         """Take runs out of the table `views`, with the marks of their violations, soon."""
         self._dropping.ask(runs)
+        for run in runs:
+            self._told.pop(run, None)
 
 
 @contextmanager
@@ -120,8 +135,10 @@ def views_judged(
         if hook is not None:
             hook.tell(failures)
 
+    told: ToldOfRuns = {}
+
     def tell_runs(failed: frozenset[str], is_first: bool) -> None:
-        tell_violations_of_runs(tables, failed, is_first, hook, tell)
+        tell_violations_of_runs(tables, failed, is_first, hook, tell, told)
 
     about = f"judging views of {tables}"
     dropping = Dropping(HookMarks(tables).drop)
@@ -139,7 +156,7 @@ def views_judged(
                 log_s=log_s,
             )
         try:
-            judged = JudgedViews(query, dropping, about, tables, tell_runs)
+            judged = JudgedViews(query, dropping, about, tables, tell_runs, told)
             yield judged
             if once:
                 with plain_errors(about):
@@ -155,11 +172,14 @@ def views_judged(
 
 
 def tell_violations_of_runs(
-    tables: Location, failed: frozenset[str], is_first: bool, hook: Hook | None, tell: Tell
+    tables: Location, failed: frozenset[str], is_first: bool, hook: Hook | None, tell: Tell, told: ToldOfRuns
 ) -> None:
     """Tell what the verdicts on whole runs say and no view does; `is_first`: of all runs, those `failed` now among them."""
     for row, is_in_views in run_violations(tables, None if is_first else failed):
         if not is_in_views:
-            tell([row], row["run"] in failed)
+            of_run = told.setdefault(row["run"], set())
+            if row["id"] not in of_run:
+                of_run.add(row["id"])
+                tell([row], row["run"] in failed)
         elif hook is not None:
             hook.pass_over(row)

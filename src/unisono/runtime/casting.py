@@ -108,14 +108,14 @@ class CastAdmission:
         key = self.cast_now(payload, options)
         if key is None:
             return None
-        if options.to is not None and self._id not in options.to:  # as far as it ever will be here
-            self._receipts.delivered(key.index, 1)
-            self._receipts.applied(key.index, 1)
+        kind = DatagramReceipt if options.service is Service.DATAGRAM else Receipt
+        receipt = kind(self._receipts, key.index)
+        if options.to is not None and self._id not in options.to:
+            receipt.pass_by()
         self._line.has_cast()
         self._budget = max(0, self._budget - len(payload) - MESSAGE_COST)
         self.is_breathless = self._budget == 0 and not self._line
-        kind = DatagramReceipt if options.service is Service.DATAGRAM else Receipt
-        return kind(self._receipts, key.index)
+        return receipt
 
     def cast_now(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
         """Ask the member. None: there is no room."""

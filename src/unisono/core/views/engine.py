@@ -141,7 +141,7 @@ class ViewEngine:
                     admission.admit(sender, batch)
                 receive(sender, packet, out)
             except PeerFault as fault:
-                self._effects.faults.append(admission.refuse(sender, fault))
+                self._effects.faults = [*self._effects.faults, admission.refuse(sender, fault)]
                 continue
             if type(packet) in kept.numbered:
                 kept.packets[sender].append(packet)

@@ -3,11 +3,12 @@
 Asked of the lives without missing rows, where the property is owed:
 
 - P28: a RECEIPT names a stage (delivered, applied, stable) and an outcome (ok; uncertain, with the members that are `known`).
-- P25: a life that came to its END, with nothing under way, was shown a view if it has RECEIPT rows, and was shown the view that
-  it installed last. (A life that ends before its application has its state may have cast, and is shown nothing.)
+- P25: a life with RECEIPT rows is shown views. While its application waits for a state it is shown none, so nothing is asked of
+  a life that left, crashed or was cut off before it was told that a message is applied, if another member could have given it
+  one. A life that came to its END, with nothing under way, was shown the view that it installed last.
 - P25, P26: a STATE row excuses what was not shown or delivered, so the state must have come from somewhere: there is a SNAPSHOT_IN
   row of that life since the view that it was shown last, or since then it has installed a view with a member that had not come
-  along with it.
+  along with it, or a primary that says that this life does not hold its state.
 """
 
 from __future__ import annotations
@@ -18,7 +19,23 @@ from typing import NamedTuple
 from unisono.trace.checks.attributes import value_of
 from unisono.trace.checks.shown_rows import LifeRows, Lives
 from unisono.trace.files import parse_json
-from unisono.trace.schema import CUT, END, OK, RECEIPT, SHOW, SNAPSHOT_IN, STAGES, STATE, UNCERTAIN, VIEW, Event
+from unisono.trace.schema import (
+    CRASH,
+    CUT,
+    END,
+    LEAVE,
+    OK,
+    RECEIPT,
+    SHOW,
+    SNAPSHOT_IN,
+    STAGES,
+    STATE,
+    UNCERTAIN,
+    VIEW,
+    Event,
+)
+
+_, APPLIED, _ = STAGES
 
 
 class ShownDoubt(NamedTuple):
@@ -40,19 +57,21 @@ def shown_doubts(lives: Lives) -> Iterator[ShownDoubt]:
 
 
 def _of_receipts(life: LifeRows) -> Iterator[ShownDoubt]:
+    may_wait = _may_wait_for_a_state(life)
     for row in life.rows:
         if row.kind == RECEIPT:
             what = _unclear(row)
             if what is not None:
                 yield ShownDoubt("P28", life.name, row.view, f"its RECEIPT (local {row.local_index}) has {what}")
-            if not life.is_shown and _has_ended(life):
+            if not life.is_shown and not (may_wait and value_of(row, "stage") != APPLIED):
                 text = f"its application was given a RECEIPT (local {row.local_index}), and was shown no view"
                 yield ShownDoubt("P25", life.name, row.view, text)
 
 
-def _has_ended(life: LifeRows) -> bool:
-    """Whether it came to its end with nothing under way."""
-    return life.is_whole and life.ending == END and life.ending_reason != CUT
+def _may_wait_for_a_state(life: LifeRows) -> bool:
+    """Whether its application may have waited for another member's state to the end of this life."""
+    has_ended_early = life.ending in (CRASH, LEAVE) or life.ending_reason == CUT
+    return has_ended_early and any(_brings_others(life, row) for row in life.views.values())
 
 
 def _unclear(row: Event) -> str | None:
@@ -75,7 +94,7 @@ def _is_list(text: str | None) -> bool:
 
 
 def _of_views(life: LifeRows) -> Iterator[ShownDoubt]:
-    if not life.is_shown or not _has_ended(life):
+    if not life.is_shown or not life.is_whole or life.ending != END or life.ending_reason == CUT:
         return
     installed = next(reversed(life.views), None)
     shown = [row.view for row in life.rows if row.kind == SHOW][-1]
@@ -91,7 +110,7 @@ def _of_states(life: LifeRows) -> Iterator[ShownDoubt]:
         if row.kind == SHOW:
             shown = row.view
             has_donor = _has_donor(life, shown)
-        elif row.kind == SNAPSHOT_IN or (row.kind == VIEW and _brings_others(life, row)):
+        elif row.kind == SNAPSHOT_IN or (row.kind == VIEW and _has_a_state_for(life, row)):
             has_donor = True
         elif row.kind == STATE and not has_donor:
             text = f"it took over a state (local {row.local_index}), and no member was there to give it one"
@@ -99,11 +118,16 @@ def _of_states(life: LifeRows) -> Iterator[ShownDoubt]:
 
 
 def _has_donor(life: LifeRows, shown: str | None) -> bool:
-    """Whether a view that this life installed behind the one that it was shown brought somebody else."""
+    """Whether a view that this life installed behind the one that it was shown brought a state."""
     since = life.views.get(shown or "")
     return since is not None and any(
-        _brings_others(life, row) for row in life.views.values() if row.local_index > since.local_index
+        _has_a_state_for(life, row) for row in life.views.values() if row.local_index > since.local_index
     )
+
+
+def _has_a_state_for(life: LifeRows, view: Event) -> bool:
+    """Whether another member may have a state in this view that this life lacks."""
+    return _brings_others(life, view) or value_of(view, "holds") == "false"
 
 
 def _brings_others(life: LifeRows, view: Event) -> bool:
