@@ -98,7 +98,7 @@ class Property(StrEnum):
     FIFO = "fifo"
     CAUSAL = "causal"
     TOTAL = "total"
-    UNIFORM = "uniform"  # whoever crashed had delivered a prefix of the total order too
+    UNIFORM = "uniform"  # members that crashed, too, delivered a prefix of the total order
 
 
 class Batch:

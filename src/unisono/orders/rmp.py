@@ -271,12 +271,12 @@ class Rmp(Ordering[RmpReport, RmpCut]):
         if packet.position > self._placed + AHEAD_MAX:
             raise PeerFault("a position is further ahead than can be")
         if packet.position != self._placed:
-            raise Contradiction("a position is out of turn (I1): its transmitter, or the last one, has not told all")
+            raise Contradiction("a position is out of turn: its transmitter or the previous one withheld positions")
         self._demand_votes(sender, packet.committed)
 
     def _demand_commit(self, sender: Rank, position: int) -> None:
         if position > self._placed:
-            raise PeerFault("a position is committed that does not exist (I2)")
+            raise PeerFault("a position is committed that does not exist")
         if position > self._committed and self._withheld[position - 1 - self._committed].slot[0] != sender:
             raise PeerFault("a member commits what another one has transmitted")
         self._demand_votes(sender, position)
@@ -286,7 +286,9 @@ class Rmp(Ordering[RmpReport, RmpCut]):
         if position > self._voted:
             start, stop = max(self._voted - self._committed, 0), position - self._committed
             is_own = all(self._withheld[at].slot[0] == sender for at in range(start, stop))
-            raise (PeerFault if is_own else Contradiction)("what this member has not voted for is committed (I2)")
+            raise (PeerFault if is_own else Contradiction)(
+                "a position is committed for which this member has not voted"
+            )
 
     def _demand_cut(self, cut: RmpCut, batches: Mapping[Slot, Batch]) -> None:
         start, aborted = self._committed - cut.first, set(cut.aborted)

@@ -134,7 +134,7 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         if sender != SEQUENCER:
             raise PeerFault("a member that is not the sequencer gives positions")
         if packet.first != self._known.base + len(self._known.origins) or not packet.origins:
-            raise PeerFault("positions are out of turn (I1)")
+            raise PeerFault("positions are out of turn")
         if self._numbered[self._rank] + packet.origins.count(self._rank) > self._held[self._rank]:
             raise PeerFault("a position is for a batch that this member never cast")
 

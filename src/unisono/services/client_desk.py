@@ -285,7 +285,10 @@ class ClientDesk:
             raise Misuse(f"an answer to a client is bytes or None, not {type(answer).__name__}.")
         if answer is not None and len(answer) > self.settings.answer_bytes_max:
             self.fail(errand)
-            raise Misuse(f"an answer of {len(answer)} bytes is too large: {self.settings.answer_bytes_max} can be.")
+            size_max = self.settings.answer_bytes_max
+            raise Misuse(
+                f"an answer of {len(answer)} bytes is over the limit of {size_max}: shorten it, or raise answer_bytes_max."
+            )
         self._serving.discard((errand.client, errand.number))
         memory = self._memories.get(errand.client)
         if memory is not None and errand.number in memory.answers:

@@ -116,7 +116,7 @@ class Resumed(NamedTuple):
     @property
     def long(self) -> str:
         """A line for people."""
-        return f"it moves again, after {self.lasted_ns / 1e9:.3f} s"
+        return f"nothing waits any longer, after {self.lasted_ns / 1e9:.3f} s"
 
     def __str__(self) -> str:
         return self.long

@@ -210,7 +210,10 @@ class ViewEngine:
         if self.id not in view.members:
             raise Misuse(f"{self.id} cannot install view {view.id}: it is not a member of it.")
         if len(view) > self.config.members_max:
-            raise Misuse(f"view {view.id} has {len(view)} members, over the limit of {self.config.members_max}.")
+            limit = self.config.members_max
+            raise Misuse(
+                f"view {view.id} has {len(view)} members, over the limit of {limit}: raise members_max at every member."
+            )
         # Under the primary policy, casts accepted so far wait for a view that is primary.
         self._is_read_only = attributes is not None and attributes.get("primary") is False
         if self.has_view:
