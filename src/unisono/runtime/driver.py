@@ -17,7 +17,7 @@ from unisono.core.config import MILLISECOND
 from unisono.core.errors import PeerFault, UnisonoError
 from unisono.core.member import Happening, Member
 from unisono.core.membership import DetectorSettings
-from unisono.core.outbox import Pledge
+from unisono.core.outbox import VoteWatermark
 from unisono.core.types import MemberId
 from unisono.environment import Port
 from unisono.runtime.checksum import Checksum
@@ -44,7 +44,7 @@ class Keeper(Protocol):
 
     def keep(self, records: Sequence[bytes]) -> None: ...
 
-    def pledge(self, pledge: Pledge) -> None: ...
+    def keep_votes(self, watermark: VoteWatermark) -> None: ...
 
 
 class Driver:
@@ -202,8 +202,8 @@ class Driver:
             effects = self.member.act(now)
             if effects.records and self._keeper is not None:
                 self._keeper.keep(effects.records)
-            if effects.pledge is not None and self._keeper is not None:
-                self._keeper.pledge(effects.pledge)
+            if effects.vote_watermark is not None and self._keeper is not None:
+                self._keeper.keep_votes(effects.vote_watermark)
         except Exception as error:
             self._break(error)
             return

@@ -255,7 +255,7 @@ class Member:
         """The urgent half of `drain`: all its effects but the deadline."""
         self.tick(now)
         effects = self._effects
-        effects.records, effects.pledge, effects.datagrams, effects.events, effects.notes = [], None, [], [], []
+        effects.records, effects.vote_watermark, effects.datagrams, effects.events, effects.notes = [], None, [], [], []
         if self._is_planning:
             self._plan(effects)  # may block, close and install
         if self.tickets.owes:
@@ -427,7 +427,7 @@ class Member:
         if turn.events:
             effects.events += self._completer.complete(turn.events)
         effects.notes = turn.notes
-        effects.pledge = turn.pledge
+        effects.vote_watermark = turn.vote_watermark
         self._quiet_at = turn.deadline
         encode = self._codec.encode
         for packet in turn.casts:

@@ -109,7 +109,7 @@ class ViewEngine:
         effects.events, showing.events = showing.events, []
         effects.casts, out.to_all = out.to_all, []
         effects.sends, out.to_one = out.to_one, []
-        effects.pledge, out.pledge = out.pledge, None
+        effects.vote_watermark, out.vote_watermark = out.vote_watermark, None
         effects.notes, out.notes = out.notes, []
         effects.deadline = self.quiet_at
         return effects

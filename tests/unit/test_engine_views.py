@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.harness import A, B, C, make_view
-from tests.unit.test_seat import ID_A, ID_B, ID_C, NOW, batch, kinds, make_member, payloads, shape
+from tests.unit.test_engine import ID_A, ID_B, ID_C, NOW, batch, kinds, make_member, payloads, shape
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.options import CastOptions
 from unisono.core.outbox import NoteKind
