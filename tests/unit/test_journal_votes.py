@@ -217,7 +217,7 @@ class Voting:
         effects.datagrams = [(("127.0.0.1:2",), b"I vote")]
         return effects
 
-    def settle(self) -> None:
+    def finish_turn(self) -> None:
         pass
 
 

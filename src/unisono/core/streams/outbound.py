@@ -177,7 +177,7 @@ class Outbound:
         settings, kept, progress = self._settings, self.to_all.kept_bytes + self._sends_bytes, self._progress
         return (
             kept < min(settings.window_bytes, 2 * self.window.size)
-            and self.packets_cast - progress.stable[self._rank] < settings.window_packets
+            and self.packets_cast - progress.received_by_all[self._rank] < settings.window_packets
             and self.packets_cast < min(progress.room_until)
         ) or not self._peers
 
@@ -268,8 +268,8 @@ class Outbound:
 
     # Acknowledgements of it, and timers.
 
-    def settle(self, now: int) -> None:
-        """The end of a turn that has cast: bodies will be acknowledged, or a timer runs out."""
+    def arm_timers(self, now: int) -> None:
+        """End a turn that has cast: arm the timers that send unacknowledged bodies again."""
         self.has_cast = False
         self._expect(self._peers, now)
 

@@ -167,7 +167,7 @@ class Directory:
             self._refuse(name, _taken_by(known))
             return
         claim = self._claims[name] = Claim(name, hash_into(name, self.settings.pool))
-        self._settle_on(claim, now)
+        self._ask_for_free(claim, now)
 
     def lookup(self, name: str) -> int | None:
         """The address of a name, if it is known here; if not, the others are asked, and a later lookup may know."""
@@ -264,7 +264,7 @@ class Directory:
 
     # A claim's way through the pool.
 
-    def _settle_on(self, claim: Claim, now: int) -> None:
+    def _ask_for_free(self, claim: Claim, now: int) -> None:
         """Find the next address that is not known to be taken, from the claim's own on, and ask for it."""
         while claim.tried < self.settings.pool:
             if self._is_free(claim):
@@ -308,7 +308,7 @@ class Directory:
             self._refuse(name, f"{owner} has it, or claimed it at the same time")
         for claim in [claim for claim in self._claims.values() if claim.address == address]:
             self._pass_over(claim)
-            self._settle_on(claim, now)
+            self._ask_for_free(claim, now)
 
     # Defending and learning.
 
