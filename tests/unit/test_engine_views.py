@@ -161,7 +161,7 @@ def test_a_view_without_the_member_is_misuse() -> None:
 def test_a_view_over_the_limit_is_misuse() -> None:
     with pytest.raises(
         Misuse,
-        match=r"^view 1@a has 3 members, over the limit of 2: raise members_max at every member\.$",
+        match=r"^view 1@a has 3 members, over members_max = 2: raise it at every member\.$",
     ):
         make_member(members_max=2)
 
