@@ -37,7 +37,7 @@ class Group:
     def cast(self, rank: int, batch: Batch) -> None:
         self.orderings[rank].submit(batch, self.out[rank])
         self._end_turn(rank)
-        self._settle()
+        self._deliver_packets()
 
     def finish(self) -> None:
         """Let idle members acknowledge, until none owes anything."""
@@ -47,9 +47,9 @@ class Group:
             for rank, ordering in enumerate(self.orderings):
                 ordering.quiet(self.out[rank])
                 self._end_turn(rank)
-            self._settle()
+            self._deliver_packets()
 
-    def _settle(self) -> None:
+    def _deliver_packets(self) -> None:
         while self.packets:
             to, sender, packet = self.packets.popleft()
             self.orderings[to].receive(sender, packet, self.out[to])

@@ -36,7 +36,7 @@ class ReplicatedMap:
 
     def restore(self, state: bytes) -> None:
         self.values = json.loads(state)
-        self._settle()
+        self._answer_unknown()
 
     def merge(self, parts: Sequence[bytes]) -> None:
         """Parts come in the same order everywhere; the first one that has a key decides."""
@@ -44,9 +44,9 @@ class ReplicatedMap:
         for part in parts:
             for key, value in json.loads(part).items():
                 self.values.setdefault(key, value)
-        self._settle()
+        self._answer_unknown()
 
-    def _settle(self) -> None:
+    def _answer_unknown(self) -> None:
         """A state that was taken over may hold own writes already; then they are not delivered here any more."""
         for waiting in self._answers.values():
             if not waiting.done():

@@ -249,9 +249,9 @@ class Net:
                 assert [p for p in mine if p in wanted_sends] == own, f"sends of {origin} at {rank}"
         if not self.stopped:
             for node in self.nodes:
-                assert node.stable == [self.settings.numbering_first + len(packets) for packets in casts]
+                assert node.received_by_all == [self.settings.numbering_first + len(packets) for packets in casts]
                 if len(self.takes) == self.members:
-                    assert node.taken_by_all == node.stable
+                    assert node.taken_by_all == node.received_by_all
 
     def total(self, name: str) -> int:
         return sum(getattr(node.counters, name) for node in self.nodes)

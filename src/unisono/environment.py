@@ -113,7 +113,7 @@ def find_environment() -> Environment | None:
 
 @contextmanager
 def within(environment: Environment) -> Iterator[None]:
-    """Let members and clients that are started inside this block, or by what it starts, run in an environment."""
+    """Run the members and clients that this block starts, also in tasks that it creates, in `environment`."""
     token = _CURRENT.set(environment)
     try:
         yield

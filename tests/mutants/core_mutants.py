@@ -24,7 +24,7 @@ class CountsDepartedAsStable(Progress):
 
     def advance(self, origin: Rank, bodies: int, packets: int) -> bool:
         risen = super().advance(origin, bodies, packets)
-        self._forget(self.shown, self.stable, origin)
+        self._forget(self.shown, self.received_by_all, origin)
         return risen
 
     def take_all(self, untrusted: Collection[Rank] = ()) -> None:
@@ -34,7 +34,7 @@ class CountsDepartedAsStable(Progress):
 
     def hear(self, origin: Rank, peer: Rank, bodies: int, shown: int, taken: int) -> bool:
         risen = super().hear(origin, peer, bodies, shown, taken)
-        self._forget(self.shown, self.stable, origin)
+        self._forget(self.shown, self.received_by_all, origin)
         self._forget(self.taken, self.taken_by_all, origin)
         return risen
 

@@ -46,7 +46,7 @@ class PollsOnlyInSilence(StabilityWatch):
     """Puts a poll off whenever anyone gets on with anything."""
 
     def _put_off(self) -> bool:
-        return bool(self._shown) and sum(self._progress.stable) > sum(self._shown) - len(self._shown)
+        return bool(self._shown) and sum(self._progress.received_by_all) > sum(self._shown) - len(self._shown)
 
     def watch(self, now: int) -> None:
         if self._put_off():
@@ -177,7 +177,7 @@ class DataFirst(Acknowledging):
     """Control waits behind data: nothing but data leaves while some is under way."""
 
     def acknowledge(self, now: int, out: Datagrams) -> None:
-        shown, stable = self._progress.own_shown, self._progress.stable
+        shown, stable = self._progress.own_shown, self._progress.received_by_all
         if not any(shown[rank] > stable[rank] for rank in range(len(shown)) if rank not in self._peers):
             super().acknowledge(now, out)
 

@@ -193,15 +193,15 @@ class Actor:
 
     def status(self) -> dict[str, object]:
         running = self.group.running
-        tally, drops = running.member.counters, running.count_drops()
+        counters, drops = running.member.counters, running.count_drops()
         return {
             **self.group.status(),
             **self.progress(),
             "dropped": drops,
             "seal": {reason: n for reason, n in running.driver.seal.refused.items() if n},
             "port": running.driver.counters(),
-            "streams": tally.streams,
-            "kept_bytes": tally.kept_bytes,
+            "streams": counters.streams,
+            "kept_bytes": counters.kept_bytes,
             "gaps": drops.get("trace: rows not written", 0),
             "rss_kib": rss_kib(),
             "files": len(os.listdir("/proc/self/fd")),

@@ -53,8 +53,8 @@ class Net:
         self.flush(manager)
 
     def flush(self, manager: str) -> None:
-        messages, happenings = self[manager].drain()
-        self.happened[manager] += happenings
+        messages, events = self[manager].drain()
+        self.happened[manager] += events
         for message in messages:
             data = self._codec.encode(message)
             self.sent += 1

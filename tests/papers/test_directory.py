@@ -40,9 +40,9 @@ def test_a_claim_is_asked_some_number_of_times_then_taken_and_announced() -> Non
     said: list[Message] = []
     for step in range(4):
         one.tick(step * SETTINGS.probe_ns)
-        messages, happenings = one.drain()
+        messages, events = one.drain()
         said += messages
-        assert happenings == ([Claimed("weather", at)] if step == 3 else [])
+        assert events == ([Claimed("weather", at)] if step == 3 else [])
     assert said == [Probe("weather", at)] * 3 + [Announce("weather", at)]
     assert one.lookup("weather") == at
     assert one.owned == {"weather": at}
@@ -386,8 +386,8 @@ def test_random_words_do_no_harm() -> None:
             ]
             one.receive(random.choice(ids), random.choice(words), now)
         one.tick(now)
-        for happening in one.drain()[1]:
-            assert not isinstance(happening, Lost) or happening.owner < one.id
+        for event in one.drain()[1]:
+            assert not isinstance(event, Lost) or event.owner < one.id
         entries = one.entries()
         assert len({entry.name for entry in entries}) == len({entry.address for entry in entries}) == len(entries)
         assert all(one.lookup(entry.name) == entry.address for entry in entries)

@@ -109,12 +109,12 @@ async def no_turn_in_a_turn(network: Network, groups: list[unisono.Group]) -> No
 async def others_first(network: Network, groups: list[unisono.Group]) -> None:
     """Whoever a message alone has woken runs before its caster's housekeeping. Under load nobody gives its core away."""
     group, gave_way = groups[1], []
-    driver.give_way = lambda: gave_way.append(group.running.driver._is_unsettled)
+    driver.give_way = lambda: gave_way.append(group.running.driver._is_turn_open)
     group.try_cast(b"alone")
     assert not gave_way, "the caster's program is at work"
     await asyncio.sleep(0)
     assert gave_way == [True]
-    assert not group.running.driver._is_unsettled, "nothing else need happen for its housekeeping"
+    assert not group.running.driver._is_turn_open, "nothing else need happen for its housekeeping"
     group.try_cast(b"soon after")
     await asyncio.sleep(0)
     assert len(gave_way) == 1
@@ -146,7 +146,7 @@ def set_nothing(one: object, value: object) -> None:
 
 
 def at_once(one: Driver) -> None:
-    one._settle()
+    one._finish_turn()
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def at_once(one: Driver) -> None:
         (once_a_pass, CastAdmission, "_is_ahead", property(lambda casting: False, lambda casting, is_ahead: None)),
         (nobody_called, Inbox, "is_held", property(lambda inbox: False, lambda inbox, is_held: None)),
         (no_turn_in_a_turn, Driver, "calm_at", property(even_in_a_turn, set_nothing)),
-        (others_first, Driver, "_settle_last", at_once),
+        (others_first, Driver, "_finish_turn_last", at_once),
         (others_first, driver, "CALM_NS", 0),
     ],
 )

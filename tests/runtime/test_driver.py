@@ -40,8 +40,8 @@ class Spoken:
         effects.events = [BATCH] if self._is_showing else []
         return effects
 
-    def settle(self) -> int | None:
-        self._log.append("settle")
+    def finish_turn(self) -> int | None:
+        self._log.append("finish_turn")
         return self._deadline
 
 
@@ -106,24 +106,24 @@ def test_the_application_does_not_wait_for_what_a_turn_leaves_to_do(loop: asynci
     log: list[str] = []
     driver_of(loop, log, is_showing=True).turn()
     pass_once(loop)
-    assert log == ["act", "send", "show", "the application", "settle"]
+    assert log == ["act", "send", "show", "the application", "finish_turn"]
 
 
-def test_without_an_application_that_waits_a_turn_is_settled_at_once(loop: asyncio.AbstractEventLoop) -> None:
+def test_without_an_application_that_waits_a_turn_is_finished_at_once(loop: asyncio.AbstractEventLoop) -> None:
     log: list[str] = []
     driver_of(loop, log, is_showing=False).turn()
-    assert log == ["act", "send", "settle"]
+    assert log == ["act", "send", "finish_turn"]
 
 
-def test_a_turn_is_settled_before_anything_else_reaches_the_member(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_turn_is_finished_before_anything_else_reaches_the_member(loop: asyncio.AbstractEventLoop) -> None:
     log: list[str] = []
     driver = driver_of(loop, log, is_showing=True)
     driver.turn()
     driver.receive([memoryview(b"y")])
     driver.turn()
     pass_once(loop)
-    asked = [entry for entry in log if entry in ("receive", "act", "settle")]
-    assert asked == ["act", "settle", "receive", "act", "settle", "act", "settle"]
+    asked = [entry for entry in log if entry in ("receive", "act", "finish_turn")]
+    assert asked == ["act", "finish_turn", "receive", "act", "finish_turn", "act", "finish_turn"]
 
 
 KEY = bytes(range(32))
@@ -137,7 +137,7 @@ def test_datagrams_that_are_refused_cost_no_turn(loop: asyncio.AbstractEventLoop
     assert log == []
     peer = Seal("chat", MemberId("b"), KEY)
     driver.receive([memoryview(b"forged"), memoryview(peer.close(b"true"))])
-    assert log == ["receive", "act", "send", "settle"]
+    assert log == ["receive", "act", "send", "finish_turn"]
 
 
 def test_after_a_pause_nothing_is_closed_with_the_earlier_salt(loop: asyncio.AbstractEventLoop) -> None:

@@ -46,7 +46,7 @@ def test_what_is_no_address_is_refused_with_a_cure(text: str) -> None:
 
 
 def test_a_port_that_cannot_be_is_named_as_such() -> None:
-    with pytest.raises(Misuse, match="has no port that can be: choose one up to 65535"):
+    with pytest.raises(Misuse, match="the port must be 0 to 65535"):
         split("host:65536", "the peer")
 
 

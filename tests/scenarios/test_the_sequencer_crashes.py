@@ -2,7 +2,7 @@
 
 Whole members run here in virtual time, over datagrams that `network.cut` throws away in one direction. Member a has rank 0,
 so it is the sequencer. `passes` ends a run: the network heals, the group comes to rest, and the judge checks every promise of
-the order. The second scenario is the story at the end of the text of `orders/sequencer.py`.
+the order. The second scenario is the story in the text of `orders/sequencer.py`.
 """
 
 from __future__ import annotations

@@ -411,7 +411,7 @@ VALID = {
         ({"schedule": [7]}, "is broken"),
         ({"schedule": ["a casts a:0", "a casts a:1"]}, "step 2 is not possible, because a has nothing more to cast"),
         ({"schedule": ["b receives from a (cast)"]}, "its cast stream is empty"),
-        ({"schedule": ["a casts a:0", "nothing more can happen"]}, "b can still take a turn"),
+        ({"schedule": ["a casts a:0", "nothing more can happen"]}, "add the turns that member b can still take"),
         ({"schedule": ["a, b flush", "a, b flush"]}, "when all is over"),
     ],
 )

@@ -309,7 +309,7 @@ def check_soak(
             assert [packet for packet in mine if packet not in unicast] == shown
             assert [packet for packet in mine if packet in unicast] == own
     for node in net.nodes:
-        assert node.stable == node.taken_by_all == [net.settings.numbering_first + len(p) for p in casts]
+        assert node.received_by_all == node.taken_by_all == [net.settings.numbering_first + len(p) for p in casts]
         assert node.memory.ahead == node.memory.kept == node.memory.reassembly == 0
         assert node.kept_bytes == 0
         refused = {reason.value: count for reason, count in node.counters.refused.items() if count}

@@ -334,7 +334,7 @@ def test_the_watchdog_is_off_unless_it_is_asked_for() -> None:
 # Numbers.
 
 
-def test_the_tally_counts_over_views_and_says_how_things_stand() -> None:
+def test_the_counters_count_over_views_and_says_how_things_stand() -> None:
     world = gathered("sequencer", 19)
     world.network.loss = 0.2
     for _ in range(50):

@@ -225,10 +225,10 @@ def test_little_waits_to_be_counted_and_nothing_large() -> None:
     comparer.enter(View(ViewId(1, A), (A, B)), (B,))
     for _ in range(100):
         comparer.waiting.append(Batch(0, 0, [b"x"], TOTAL))
-        comparer.settle()
+        comparer.limit_waiting()
         assert len(comparer.waiting) < WAITING_MAX
     comparer.waiting.append(Batch(0, 0, [bytes(WAITING_BYTES_MAX + 1)], TOTAL))
-    comparer.settle()
+    comparer.limit_waiting()
     assert comparer.waiting == []
     assert comparer.delivered.place(LANE)[0] == 101
 

@@ -239,7 +239,7 @@ class Confirming:
         effects.datagrams = [(("127.0.0.1:2",), b"confirmed")]
         return effects
 
-    def settle(self) -> None:
+    def finish_turn(self) -> None:
         pass
 
 

@@ -17,7 +17,7 @@ from tests.journal_tools import ForgetfulDisk, FullDisk, MortalDisk, QuickDisk
 from tests.unit.test_journal import Wire
 from unisono.core.member import Effects
 from unisono.core.member.member import Member
-from unisono.core.outbox import Pledge
+from unisono.core.outbox import VoteWatermark
 from unisono.core.types import MemberId, ViewId
 from unisono.orders.rmp import Rmp
 from unisono.runtime import logs
@@ -47,10 +47,10 @@ def left_behind(path: Path) -> Undecided | None:
     return journal.undecided
 
 
-def live(path: Path, *pledges: Pledge, disk: Disk | None = None) -> None:
+def live(path: Path, *watermarks: VoteWatermark, disk: Disk | None = None) -> None:
     journal = begun(path, disk)
-    for pledge in pledges:
-        journal.pledge(pledge)
+    for watermark in watermarks:
+        journal.keep_votes(watermark)
     journal.close()
 
 
@@ -58,7 +58,7 @@ def live(path: Path, *pledges: Pledge, disk: Disk | None = None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pledges", "open_votes"),
+    ("watermarks", "open_votes"),
     [
         ([], None),
         ([(VIEW, 1, 0)], Undecided(VIEW, 0, 0)),
@@ -68,10 +68,10 @@ def live(path: Path, *pledges: Pledge, disk: Disk | None = None) -> None:
         ([(VIEW, 5, 5), (NEXT, 1, 0)], Undecided(NEXT, 0, 0)),
     ],
 )
-def test_the_last_pledge_says_what_is_open(
-    tmp_path: Path, pledges: list[tuple[ViewId, int, int]], open_votes: Undecided | None
+def test_the_last_watermark_says_what_is_open(
+    tmp_path: Path, watermarks: list[tuple[ViewId, int, int]], open_votes: Undecided | None
 ) -> None:
-    live(tmp_path, *(Pledge(*one) for one in pledges))
+    live(tmp_path, *(VoteWatermark(*one) for one in watermarks))
     assert left_behind(tmp_path) == open_votes
 
 
@@ -80,7 +80,7 @@ def test_it_is_said_in_positions_of_a_view() -> None:
 
 
 def test_a_life_that_votes_for_nothing_hands_it_on(tmp_path: Path) -> None:
-    live(tmp_path, Pledge(VIEW, 3, 1))
+    live(tmp_path, VoteWatermark(VIEW, 3, 1))
     journal = begun(tmp_path)
     assert journal.undecided == Undecided(VIEW, 1, 2)
     journal.keep([b"a record"])
@@ -89,9 +89,9 @@ def test_a_life_that_votes_for_nothing_hands_it_on(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_life_left_is_told_while_this_one_votes(tmp_path: Path) -> None:
-    live(tmp_path, Pledge(VIEW, 3, 1))
+    live(tmp_path, VoteWatermark(VIEW, 3, 1))
     journal = begun(tmp_path)
-    journal.pledge(Pledge(NEXT, 1, 0))
+    journal.keep_votes(VoteWatermark(NEXT, 1, 0))
     assert journal.undecided == Undecided(VIEW, 1, 2)
     journal.close()
     assert left_behind(tmp_path) == Undecided(NEXT, 0, 0)
@@ -105,8 +105,8 @@ def test_a_journal_from_before_votes_were_kept_opens(tmp_path: Path) -> None:
     assert left_behind(tmp_path) is None
 
 
-def test_a_file_cut_at_any_byte_remembers_the_last_whole_pledge(tmp_path: Path) -> None:
-    live(tmp_path, Pledge(VIEW, 1, 0), Pledge(VIEW, 2, 1), Pledge(VIEW, 2, 2))
+def test_a_file_cut_at_any_byte_remembers_the_last_whole_watermark(tmp_path: Path) -> None:
+    live(tmp_path, VoteWatermark(VIEW, 1, 0), VoteWatermark(VIEW, 2, 1), VoteWatermark(VIEW, 2, 2))
     whole = (tmp_path / "records").read_bytes()
     found: list[Undecided | None] = []
     for size in range(len(whole) + 1):
@@ -116,12 +116,12 @@ def test_a_file_cut_at_any_byte_remembers_the_last_whole_pledge(tmp_path: Path) 
     assert found[-1] is None
 
 
-def test_a_file_that_grew_keeps_the_last_pledge_if_it_is_open(tmp_path: Path) -> None:
+def test_a_file_that_grew_keeps_the_last_watermark_if_it_is_open(tmp_path: Path) -> None:
     journal = begun(tmp_path)
     journal.keep([b"a record"])
     size = 0
     for number in range(2 * FILE_BYTES_MAX // 60):
-        journal.pledge(Pledge(VIEW, number + 1, number))
+        journal.keep_votes(VoteWatermark(VIEW, number + 1, number))
         before, size = size, (tmp_path / "records").stat().st_size
         if size < before:
             assert left_behind_in_copy(tmp_path) == Undecided(VIEW, number, number)
@@ -142,10 +142,10 @@ def left_behind_in_copy(path: Path, name: str = "copy") -> Undecided | None:
     return left_behind(copy)
 
 
-def test_a_new_file_is_without_a_pledge_that_is_settled(tmp_path: Path) -> None:
-    live(tmp_path, Pledge(VIEW, 3, 1))
+def test_a_new_file_is_without_a_watermark_that_is_decided(tmp_path: Path) -> None:
+    live(tmp_path, VoteWatermark(VIEW, 3, 1))
     size = (tmp_path / "records").stat().st_size
-    live(tmp_path, Pledge(VIEW, 3, 3))
+    live(tmp_path, VoteWatermark(VIEW, 3, 3))
     live(tmp_path)
     assert (tmp_path / "records").stat().st_size < size
 
@@ -157,9 +157,15 @@ def test_votes_are_synced_and_decisions_are_not(tmp_path: Path) -> None:
     disk = MortalDisk()
     journal = begun(tmp_path, disk)
     done: list[list[str]] = []
-    for pledge in (Pledge(VIEW, 1, 0), Pledge(VIEW, 1, 1), Pledge(VIEW, 3, 1), Pledge(VIEW, 3, 2), Pledge(NEXT, 4, 4)):
+    for watermark in (
+        VoteWatermark(VIEW, 1, 0),
+        VoteWatermark(VIEW, 1, 1),
+        VoteWatermark(VIEW, 3, 1),
+        VoteWatermark(VIEW, 3, 2),
+        VoteWatermark(NEXT, 4, 4),
+    ):
         disk.log.clear()
-        journal.pledge(pledge)
+        journal.keep_votes(watermark)
         done.append(list(disk.log))
     journal.close()
     vote, decision = ["write records", "sync records"], ["write records"]
@@ -171,8 +177,8 @@ def test_a_power_cut_forgets_no_vote(tmp_path: Path, names_last: bool) -> None:
     """The decision may be lost, and then the vote is open: the safe side."""
     disk = MortalDisk()
     journal = begun(tmp_path, disk)
-    journal.pledge(Pledge(VIEW, 3, 1))
-    journal.pledge(Pledge(VIEW, 3, 3))
+    journal.keep_votes(VoteWatermark(VIEW, 3, 1))
+    journal.keep_votes(VoteWatermark(VIEW, 3, 3))
     disk.lose_unsynced(names_last)
     journal.close()
     assert left_behind(tmp_path) == Undecided(VIEW, 1, 2)
@@ -181,7 +187,7 @@ def test_a_power_cut_forgets_no_vote(tmp_path: Path, names_last: bool) -> None:
 def test_a_disk_that_does_not_sync_is_found_out(tmp_path: Path) -> None:
     disk = ForgetfulDisk()
     journal = begun(tmp_path, disk)
-    journal.pledge(Pledge(VIEW, 3, 1))
+    journal.keep_votes(VoteWatermark(VIEW, 3, 1))
     disk.lose_unsynced(True)
     journal.close()
     assert left_behind(tmp_path) is None
@@ -190,12 +196,12 @@ def test_a_disk_that_does_not_sync_is_found_out(tmp_path: Path) -> None:
 def test_a_full_disk_ends_the_member(tmp_path: Path) -> None:
     disk = FullDisk(1_000)
     journal = begun(tmp_path, disk)
-    journal.pledge(Pledge(VIEW, 1, 0))
+    journal.keep_votes(VoteWatermark(VIEW, 1, 0))
     disk.room = 10
     with pytest.raises(JournalError, match="must not go on without it: make room"):
-        journal.pledge(Pledge(VIEW, 2, 1))
+        journal.keep_votes(VoteWatermark(VIEW, 2, 1))
     with pytest.raises(JournalError, match="its last write failed"):
-        journal.pledge(Pledge(VIEW, 3, 1))
+        journal.keep_votes(VoteWatermark(VIEW, 3, 1))
     journal.close()
     again = Journal(tmp_path)
     assert (again.undecided, again.torn_bytes) == (Undecided(VIEW, 0, 0), 10)
@@ -207,11 +213,11 @@ class Voting:
 
     def act(self, now: int) -> Effects:
         effects = Effects()
-        effects.pledge = Pledge(VIEW, 1, 0)
+        effects.vote_watermark = VoteWatermark(VIEW, 1, 0)
         effects.datagrams = [(("127.0.0.1:2",), b"I vote")]
         return effects
 
-    def settle(self) -> None:
+    def finish_turn(self) -> None:
         pass
 
 
@@ -270,8 +276,8 @@ async def payloads(group: unisono.Group, count: int) -> list[bytes]:
 class LateJournal(Journal):
     """The planted fault: it writes a vote when the turn is over, and the vote has left."""
 
-    def pledge(self, pledge: Pledge) -> None:
-        asyncio.get_running_loop().call_soon(super().pledge, pledge)
+    def keep_votes(self, watermark: VoteWatermark) -> None:
+        asyncio.get_running_loop().call_soon(super().keep_votes, watermark)
 
 
 def unwritten_sends(tmp_path: Path, kind: type[Journal]) -> int:
@@ -288,7 +294,7 @@ def unwritten_sends(tmp_path: Path, kind: type[Journal]) -> int:
             def checked(datagrams: Any) -> None:
                 nonlocal found
                 engine = group.running.member.engine
-                written = journal._records._pledge
+                written = journal._records._watermark
                 if engine.has_view and isinstance(engine.ordering, Rmp) and engine.ordering._voted:
                     in_time = written is not None and written[:2] == (engine.view.id, engine.ordering._voted)
                     found += not in_time
@@ -323,9 +329,9 @@ def test_a_member_killed_between_its_vote_and_the_decision_left_it_in_its_journa
     class Fatal(Journal):
         kill: Callable[[], None]
 
-        def pledge(self, pledge: Pledge) -> None:
-            super().pledge(pledge)
-            if pledge.voted == 3:
+        def keep_votes(self, watermark: VoteWatermark) -> None:
+            super().keep_votes(watermark)
+            if watermark.voted == 3:
                 asyncio.get_running_loop().call_soon(self.kill)
 
     async def main(network: Network) -> ViewId:
@@ -408,7 +414,7 @@ def test_only_an_order_that_votes_writes(tmp_path: Path, order: str, syncs: bool
 
 
 def test_the_next_life_says_in_one_line_what_was_left_open(tmp_path: Path) -> None:
-    live(tmp_path, Pledge(VIEW, 3, 1))
+    live(tmp_path, VoteWatermark(VIEW, 3, 1))
     text = io.StringIO()
     level = logs.LOGGER.level
     handler = logs.configure(logging.INFO, as_json=True, stream=text)

@@ -1,4 +1,4 @@
-"""Membership by the piece: settings, wire, parcels, primaries, refusals, switching, explaining."""
+"""Membership by the piece: settings, wire, chunks, primaries, refusals, switching, explaining."""
 
 from __future__ import annotations
 

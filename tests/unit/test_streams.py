@@ -156,7 +156,7 @@ def test_taken_by_all_waits_for_every_ordering() -> None:
     net.nodes[0].cast(b"x")
     net.turn(0)
     net.run(100 * MS)
-    assert [node.stable[0] for node in net.nodes] == [1, 1, 1]
+    assert [node.received_by_all[0] for node in net.nodes] == [1, 1, 1]
     assert [node.taken_by_all[0] for node in net.nodes] == [0, 0, 0]
     net.takes.add(2)
     net.turn(2)
@@ -170,7 +170,7 @@ def test_a_member_alone_is_always_stable_and_silent() -> None:
         node.cast(b"x")
     assert node.drain(0) == []
     assert node.deadline is None
-    assert node.stable == node.taken_by_all == [10]
+    assert node.received_by_all == node.taken_by_all == [10]
     assert node.writable()
     assert node.slowest() is None
     node.announce()
@@ -276,7 +276,7 @@ def test_addressees_see_the_full_half_at_the_place_of_the_header() -> None:
     assert net.got[1] == [(0, b"before"), (0, b"place"), (0, b"after")]
     assert net.got[2] == [(0, b"before"), (0, b"secret"), (0, b"after")]
     assert not any(b"secret" in repr(seen).encode() for seen in net.log if seen.to == 1)
-    assert all(node.stable[0] == 3 for node in net.nodes)
+    assert all(node.received_by_all[0] == 3 for node in net.nodes)
 
 
 @pytest.mark.parametrize("lost", ["cast", "send"])
@@ -288,11 +288,11 @@ def test_either_half_may_come_first_and_stability_waits_for_both(lost: str) -> N
     net.run(150 * MS)
     assert net.got[2] == []
     assert net.nodes[2].held()[0] == 0
-    assert net.nodes[1].stable[0] == 0, "2 has not received all that it is to receive"
+    assert net.nodes[1].received_by_all[0] == 0, "2 has not received all that it is to receive"
     net.drop = lambda seen: False
     net.run_quiet()
     assert net.got[2] == [(0, b"secret"), (0, b"after")]
-    assert net.nodes[1].stable[0] == 2
+    assert net.nodes[1].received_by_all[0] == 2
 
 
 def test_halves_larger_than_a_datagram_are_joined_too() -> None:

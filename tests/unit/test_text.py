@@ -57,7 +57,7 @@ EVENTS: list[tuple[Event, str]] = [
     (Refused(A, "no\x1b"), f"refused by {A.short}: no\\x1b"),
     (Evicted(A, 1_500_000_000, 0), f"evicted by {A.short}, whose window this member held shut for 1.500 s"),
     (Stalled((f"{A} waits.", f"{B} too.")), f"stalled: {A.short} waits. {B.short} too."),
-    (Resumed(2_000_000_000), "it moves again, after 2.000 s"),
+    (Resumed(2_000_000_000), "nothing waits any longer, after 2.000 s"),
     (
         Replaced(ONE, (A,), TWO, (B,)),
         f"the state that {A.short} had since view {ONE.short} is thrown away here; that of {B.short} is taken over",

@@ -458,7 +458,7 @@ class Stranger(NamedTuple):
         (Data(0, a_batch(b"")), "Data.number cannot be encoded"),
         (Data(2**64, a_batch(b"")), "Data.number cannot be encoded"),
         (Data(-1, a_batch(b"")), "Data.number cannot be encoded"),
-        (Data(1, a_batch()), "Data.batch cannot be encoded: 0 messages"),
+        (Data(1, a_batch()), "Data.batch cannot be encoded: a batch must have 1 to"),
         (Data(1, a_batch(*[b""] * 4_097)), "batch_messages_max = 4096"),
         (Data(1, a_batch(bytes(2**24 + 1))), "payload_bytes_max = 16777216"),
         (Data(1, a_batch(bytes(2**20), b"x")), "batch_bytes_max = 1048576"),

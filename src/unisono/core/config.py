@@ -18,21 +18,21 @@ class Config:
     """The settings of a group. All members of a group use the same."""
 
     members_max: int = 1_024
-    """The largest view."""
+    """Maximum number of members in a view."""
     payload_bytes_max: int = 16 * 1024 * 1024
-    """The largest payload of one message."""
+    """Maximum payload size of one message, in bytes."""
     batch_messages_max: int = 4_096
     """Maximum number of messages per batch."""
     batch_bytes_max: int = 1024 * 1024
-    """A batch closes before it would exceed this; one larger message travels alone."""
+    """Maximum payload bytes per batch; a single message may be larger, and is then alone in its batch."""
     window_messages: int = 65_536
-    """Own messages cast but not yet delivered here; beyond it `cast` is refused until some are."""
+    """Maximum number of own messages that are cast and not yet delivered here; beyond it `cast` is refused."""
     ack_delay_ns: int | None = 5 * MILLISECOND
-    """How long a member that owes an acknowledgement waits for an own cast to carry it; None: for ever (ToTo's paper mode)."""
+    """Maximum delay of an acknowledgement that waits for an own cast to carry it; None: no limit (ToTo's paper mode)."""
     hold_batches_max: int = 64
     """RMP: maximum number of batches that the holder of the group's lock transmits while others wait for it."""
     safe: bool = False
-    """Whether messages that say nothing about it are delivered only when every member has taken them in."""
+    """The default for messages cast without `safe`: deliver only after every member has processed all that precedes."""
     phi: float | None = None
     """ToTo's threshold, n/2 <= phi < n; None: n/2."""
 

@@ -1,7 +1,7 @@
 """The contract that every ordering protocol implements.
 
 An ordering object lives for exactly **one view**. So ranks are dense small integers, state is lists indexed by rank, and a
-protocol holds no membership code. A new protocol is one file, and one line in the registry.
+protocol holds no membership code. A new protocol is one file, a line in `orders.registry`, and a line in `trace.promises`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     Given:     packets of each member arrive exactly once, unaltered, in order PER STREAM: its casts (`to_all`) among
                themselves, its packets to me (`to_one`) among themselves. Nothing is promised between the two.
     Not given: anything about time, or about which members are alive.
+    To note:   if `out.noting`, a total order calls `out.ordered` as soon as the place of a batch is known here.
     """
 
     guarantees: ClassVar[frozenset[Property]]
@@ -98,16 +99,16 @@ class Ordering(ABC, Generic[ReportT, CutT]):
         """Called `ack_delay` after a received packet unless something was cast since. Emits nothing when nothing is owed."""
 
     def approach(self, wanted: bool) -> bool:
-        """Whether a view change may begin: this order is at a boundary between messages, if it has any. `wanted`: one is planned.
+        """Whether a view change may begin: no message is half done here (`rmp` waits for open commits). `wanted`: one is planned.
         Asked every turn; an answer later than `takeover_ns` comes too late."""
         return True
 
     def mark(self) -> Any:
-        """How far this member has delivered, if what lies before that is worth forgetting; None: it is not."""
+        """How far this member has delivered, for `forget`; None: too little to be worth forgetting."""
         return None
 
     def forget(self, mark: Any) -> None:
-        """By now every member has taken in all that this one had when it gave that mark."""
+        """Drop state before `mark`: every member has taken in all that this one had when `mark` returned it."""
 
     @abstractmethod
     def waits(self) -> Sequence[Wait]:

@@ -37,7 +37,7 @@ class Note(NamedTuple):
     attributes: Mapping[str, object] | None = None
 
 
-class Pledge(NamedTuple):
+class VoteWatermark(NamedTuple):
     """How far a member has come in the two-phase commits of a view: what it must not forget.
 
     It has voted for all positions below `voted`, and knows what became of those below `decided`, or of all if that is no less.
@@ -59,7 +59,7 @@ class Outbox:
     `noting` is False unless someone records; an ordering asks it before it spends anything on a note.
     """
 
-    __slots__ = ("deliver", "notes", "noting", "pledge", "to_all", "to_one")
+    __slots__ = ("deliver", "notes", "noting", "vote_watermark", "to_all", "to_one")
 
     def __init__(self, noting: bool = False) -> None:
         self.to_all: list[Packet] = []
@@ -67,7 +67,7 @@ class Outbox:
         self.deliver: list[Batch] = []
         self.notes: list[Note] = []
         self.noting = noting
-        self.pledge: Pledge | None = None  # the last one counts
+        self.vote_watermark: VoteWatermark | None = None  # the last one counts
 
     def ordered(self, batch: Batch, position: int | None = None, **attributes: object) -> None:
         """Note that the place of `batch` in the order is now known here (the end of t1). Call it only if `noting`."""
@@ -97,7 +97,7 @@ class EngineEffects:
     The lists are the driver's to keep; the object itself is used again for the member's next turn.
     """
 
-    __slots__ = ("casts", "deadline", "events", "faults", "notes", "partial", "pledge", "records", "sends")
+    __slots__ = ("casts", "deadline", "events", "faults", "notes", "partial", "vote_watermark", "records", "sends")
 
     def __init__(self) -> None:
         self.reset()
@@ -105,9 +105,9 @@ class EngineEffects:
     def reset(self) -> None:
         """Make all fields empty again. Lists that were taken from here stay as they are."""
         self.records: list[bytes] = []  # 1 write to stable storage before anything leaves
-        self.pledge: Pledge | None = None  # 1 likewise, if it is new that this member has voted
+        self.vote_watermark: VoteWatermark | None = None  # 1 likewise, if it is new that this member has voted
         self.casts: list[Packet] = []  # 2 send: on the cast stream, to every other member
-        self.partial = False  # some cast is not addressed to everyone: see `member.packet_for`
+        self.partial = False  # some cast is not addressed to everyone: see `core.views.recipients.packet_for`
         self.sends: list[tuple[Rank, Packet]] = []  # 2 send: on the unicast stream of one peer
         self.events: list[Batch | Marker | Transition | View] = []  # 3 show the application, in this order
         self.deadline: int | None = None  # 4 call drain() by then, in ns of the driver's clock

@@ -1,10 +1,10 @@
 """The nouns of unisono: members, views, messages, batches and slots.
 
-A newcomer reads this file first. Inside a view everything is a small dense integer:
+Read it after README.md and docs/architecture.md. Inside a view everything is a small dense integer:
 
 - a **rank** is a member's position in the view's member list;
 - a **slot** ``(origin, number)`` names the ``number``-th packet (from 1) that a member cast in this view, of the kinds that a
-  view change must preserve: its batches, and explicit acknowledgements where a protocol's order depends on them;
+  view change must preserve (`Ordering.numbered`): batches, and explicit acknowledgements if a protocol's order needs them;
 - an **index** counts an origin's messages across views, from 0, so that a message's key never repeats.
 """
 
@@ -98,7 +98,7 @@ class Property(StrEnum):
     FIFO = "fifo"
     CAUSAL = "causal"
     TOTAL = "total"
-    UNIFORM = "uniform"  # whoever crashed had delivered a prefix of the total order too
+    UNIFORM = "uniform"  # members that crashed, too, delivered a prefix of the total order
 
 
 class Batch:

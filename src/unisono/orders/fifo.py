@@ -65,7 +65,7 @@ class Fifo(Ordering[FifoReport, FifoCut]):
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
         assert isinstance(packet, Data)
         if packet.number != self._held[sender] + 1:
-            raise PeerFault("a batch is out of turn (I1)")
+            raise PeerFault("a batch is out of turn")
         self._held[sender] = packet.number
         out.deliver.append(packet.batch)
 

@@ -30,8 +30,8 @@ The order is total and FIFO, and uniform: by I2 what a member delivered is held 
 also if that member is gone. A cast waits for the lock, and is transmitted after all that its caster had delivered,
 so reliable messages are causal among themselves; semi-reliable ones in the same stream are not, so it is not promised.
 
-A member hands out what it has voted for, and the outcomes that it knows, as a `Pledge`; its journal, if it has one, writes that
-down before the vote leaves. Nothing here reads it again: it is the evidence that is left when all members have failed.
+A member hands out what it has voted for, and the outcomes that it knows, as a `VoteWatermark`; its journal, if it has one, writes
+that down before the vote leaves. Nothing here reads it again: it is the evidence that is left when all members have failed.
 
 Batches that wait for the lock are on no stream, so no window limits them. While C sleeps and does not accept, A's streams are
 all but empty and would take more; and with the lock all batches leave in one turn, perhaps more than the streams may keep. So
@@ -54,7 +54,7 @@ from typing import NamedTuple
 from unisono.core.config import Config
 from unisono.core.errors import Contradiction, PeerFault
 from unisono.core.ordering import Ordering, Wait
-from unisono.core.outbox import Outbox, Pledge
+from unisono.core.outbox import Outbox, VoteWatermark
 from unisono.core.types import Batch, Packet, Property, Rank, Service, Slot, View
 from unisono.core.weight import weigh
 from unisono.core.wire import BATCH, SLOT, U64, Layout
@@ -135,7 +135,7 @@ class Rmp(Ordering[RmpReport, RmpCut]):
         self._voted = 0  # positions below are voted for
         self._announced = 0  # as transmitter: what the others were told is committed
         self._sent = 0  # batches of this hold
-        self._pledge = Pledge(view.id, 0, 0)  # what was handed out last
+        self._watermark = VoteWatermark(view.id, 0, 0)  # what was handed out last
         self._is_wanted = False  # the lock, for a view change: nothing more is transmitted
         self._shown = [0] * len(view)  # by origin: datagrams below this index are old
 
@@ -195,8 +195,8 @@ class Rmp(Ordering[RmpReport, RmpCut]):
                 out.to_one.append((rank, Accept(stamp)))
         if (self._queue or self._is_wanted) and not self._lock.held and self._lock.asked is None:
             out.to_all.append(Request(self._lock.request()))
-        if self._voted > self._pledge.voted or self._committed > self._pledge.decided:
-            self._hand_out_pledge(self._committed, out)
+        if self._voted > self._watermark.voted or self._committed > self._watermark.decided:
+            self._hand_out_votes(self._committed, out)
 
     def approach(self, wanted: bool) -> bool:
         """I5. True: I have the lock, and all hold all that was transmitted, so recovery finds nothing to complete or abort."""
@@ -252,7 +252,7 @@ class Rmp(Ordering[RmpReport, RmpCut]):
         for slot in cut.order[self._committed - cut.first :]:
             self._deliver(batches[slot], out, recovery=True)
         if self._voted:
-            self._hand_out_pledge(max(self._placed, self._committed), out)  # the cut decides all that there is
+            self._hand_out_votes(max(self._placed, self._committed), out)  # the cut decides all that there is
 
     # What no correct member sends.
 
@@ -271,12 +271,12 @@ class Rmp(Ordering[RmpReport, RmpCut]):
         if packet.position > self._placed + AHEAD_MAX:
             raise PeerFault("a position is further ahead than can be")
         if packet.position != self._placed:
-            raise Contradiction("a position is out of turn (I1): its transmitter, or the last one, has not told all")
+            raise Contradiction("a position is out of turn: its transmitter or the previous one withheld positions")
         self._demand_votes(sender, packet.committed)
 
     def _demand_commit(self, sender: Rank, position: int) -> None:
         if position > self._placed:
-            raise PeerFault("a position is committed that does not exist (I2)")
+            raise PeerFault("a position is committed that does not exist")
         if position > self._committed and self._withheld[position - 1 - self._committed].slot[0] != sender:
             raise PeerFault("a member commits what another one has transmitted")
         self._demand_votes(sender, position)
@@ -286,7 +286,9 @@ class Rmp(Ordering[RmpReport, RmpCut]):
         if position > self._voted:
             start, stop = max(self._voted - self._committed, 0), position - self._committed
             is_own = all(self._withheld[at].slot[0] == sender for at in range(start, stop))
-            raise (PeerFault if is_own else Contradiction)("what this member has not voted for is committed (I2)")
+            raise (PeerFault if is_own else Contradiction)(
+                "a position is committed for which this member has not voted"
+            )
 
     def _demand_cut(self, cut: RmpCut, batches: Mapping[Slot, Batch]) -> None:
         start, aborted = self._committed - cut.first, set(cut.aborted)
@@ -360,8 +362,8 @@ class Rmp(Ordering[RmpReport, RmpCut]):
         self._committed += 1
         out.deliver.append(batch)
 
-    def _hand_out_pledge(self, decided: int, out: Outbox) -> None:
-        self._pledge = out.pledge = self._pledge._replace(voted=self._voted, decided=decided)
+    def _hand_out_votes(self, decided: int, out: Outbox) -> None:
+        self._watermark = out.vote_watermark = self._watermark._replace(voted=self._voted, decided=decided)
 
     # Slots: a member's numbered casts, in the order in which they leave.
 

@@ -1,5 +1,6 @@
-"""Total order by a sequencer. Lectures (003), "Total ordering using a sequencer" and "Hybrid variants".
+"""Total order by a sequencer.
 
+Source: the lecture notes *Multicast* (003 in docs/protocols.md), "Total ordering using a sequencer" and "Hybrid variants".
 Idea: the member of rank 0 numbers every batch as it meets it, its own included, and casts the numbers. Everyone delivers in the
 order of the numbers, when number and batch are both there; either may come first.
 
@@ -16,14 +17,15 @@ The three promises. `total` alone would allow any common order. Here the streams
 that delivered x casts y afterwards, so the sequencer, which numbered x before anyone delivered it, meets y later: the order is
 causal. So one class serves `sequencer`, `fifo-total` and `causal-total`; they differ in what they promise and in nothing else.
 
+Why a batch carries `seen`: 1. A casts x; only the sequencer S gets it, numbers it, delivers it, and casts y, which follows x.
+2. S and A crash. 3. B holds y and the order "x", but x is gone: delivering y would break causal order.
+
 View change. Let L be the longest order that a survivor knows (I1), E its end, or the first position whose batch no survivor
 holds. Survivors deliver L up to E. Nobody among them is past E: one would have to hold the batch at E. A batch whose caster had
 seen more than E follows something that is lost, and is dropped by all (`seen` grows with an origin's batches, so whole suffixes
 go). The other batches beyond E, numbered or not, were cast by members that had delivered only what lies before E, so
 they are concurrent or of one origin: any order that keeps each origin's is legal, and all take (origin, number).
 What every member has delivered is forgotten (`mark`, `forget`; see `known_order`), so orders are reported from a base on.
-A story with two crashes shows why `seen` is needed. 1. A casts x; only the sequencer S gets it, numbers it, delivers it, and
-casts y, which follows x. 2. S and A crash. 3. B holds y and the order "x", but x is gone: delivering y would break causal order.
 """
 
 from __future__ import annotations
@@ -89,7 +91,8 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         self._announced = 0  # at the sequencer: positions below it were cast
         self._numbered = [0] * len(view)  # by origin: batches that have a position here
         self._seen = [0] * len(view)  # by origin: what its last batch says that it had delivered
-        self._early: dict[Slot, int] = {}  # positions known before their batch came; kept only while someone records
+        # Positions known before their batch came. This and `_note_position` serve the recorder alone.
+        self._early: dict[Slot, int] = {}
 
     def submit(self, batch: Batch, out: Outbox) -> None:
         number = self._held[self._rank] + 1
@@ -134,7 +137,7 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         if sender != SEQUENCER:
             raise PeerFault("a member that is not the sequencer gives positions")
         if packet.first != self._known.base + len(self._known.origins) or not packet.origins:
-            raise PeerFault("positions are out of turn (I1)")
+            raise PeerFault("positions are out of turn")
         if self._numbered[self._rank] + packet.origins.count(self._rank) > self._held[self._rank]:
             raise PeerFault("a position is for a batch that this member never cast")
 

@@ -287,7 +287,7 @@ class Stamped(Ordering[StampReport, StampCut]):
             if not floor < stamp or stamp[0] > self._counter + AHEAD_MAX:
                 raise PeerFault("a final stamp does not rise, or rises too far")
             if stamp < entry.stamp:
-                raise self._too_low("a final stamp is below the one that the batch has here (I2)")
+                raise self._too_low("a final stamp is below the batch's own stamp here")
             last, floor = number, stamp
         if last is None:
             raise PeerFault("a list of final stamps is empty")

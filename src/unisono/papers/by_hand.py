@@ -75,7 +75,7 @@ class Prompts:
         self._verdict = verdict
         self._stage += 1
         if verdict.is_dropped or self._stage == len(self._stages):
-            self._settle(self._verdict)
+            self._decide_oldest(self._verdict)
         if self._waiting:
             self._prompt()
 
@@ -93,7 +93,7 @@ class Prompts:
             return None
         return self._verdict._replace(delay_ns=delay_ns) if delay_ns <= DELAY_NS_MAX else None
 
-    def _settle(self, verdict: AckVerdict) -> None:
+    def _decide_oldest(self, verdict: AckVerdict) -> None:
         self._waiting.popleft()
         self._stage, self._verdict = 0, AS_IT_IS
         self._decide(verdict)
@@ -102,4 +102,4 @@ class Prompts:
         """The input has ended: send all waiting acknowledgements unchanged."""
         self._is_over = True
         while self._waiting:
-            self._settle(AS_IT_IS)
+            self._decide_oldest(AS_IT_IS)

@@ -81,7 +81,7 @@ def _require_sound(table: pyarrow.Table) -> None:
     have = set(table.column_names)
     for name, _, nullable, _ in COLUMNS:
         if not nullable and name in have and table.column(name).null_count:
-            raise ValueError(f"a row without {name}.")
+            raise ValueError(f"a row lacks a value for {name}.")
     for name, least, most in (*((name, 0, INDEX_MAX) for name in NOT_NEGATIVE), ("count", 1, COUNT_MAX)):
         found: dict[str, Any] = pc.min_max(table.column(name)).as_py() if name in have else {"min": None}
         if found["min"] is not None and not least <= found["min"] <= found["max"] <= most:

@@ -397,10 +397,14 @@ def require(here: Location) -> None:
         if here.is_on_s3:
             bucket = Location("/".join(here.uri.split("/")[:3]))
             if not bucket.exists():
-                raise PipelineError(f"there is no bucket {bucket.name!r} at {_endpoint() or 'AWS'}.")
+                raise PipelineError(
+                    f"there is no bucket {bucket.name!r} at {_endpoint() or 'AWS'}: create it, or name another."
+                )
     except OSError as error:
-        raise PipelineError(f"{here} cannot be read: {error.strerror or error}.") from None
-    raise PipelineError(f"there is nothing at {here}.")
+        raise PipelineError(
+            f"{here} cannot be read: {error.strerror or error}; check its path and permissions."
+        ) from None
+    raise PipelineError(f"there is nothing at {here}: name the files or the folder to read.")
 
 
 def _as_batch(files: Iterable[FileEntry]) -> Any:

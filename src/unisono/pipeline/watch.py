@@ -84,7 +84,7 @@ VIEWS = pyarrow.schema(
 
 
 def _id_of(verdict: ViewVerdict) -> str | None:
-    """Names its violation; None: there is none."""
+    """The id of the verdict's violation, or None if the verdict is not a violation."""
     if verdict.property is None:
         return None
     return violation_id(verdict.run, verdict.group, verdict.view, verdict.property, verdict.members, verdict.sentence)

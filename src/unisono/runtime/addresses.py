@@ -58,7 +58,7 @@ def split(text: str, what: str) -> tuple[str, int]:
     if not colon or not host or not port.isascii() or not port.isdigit():
         raise Misuse(f"{what} {text!r} is no address: write host:port, as in 127.0.0.1:7400.")
     if int(port) > 65_535:
-        raise Misuse(f"{what} {text!r} has no port that can be: choose one up to 65535, as in 127.0.0.1:7400.")
+        raise Misuse(f"{what} {text!r}: the port must be 0 to 65535, as in 127.0.0.1:7400.")
     return host, int(port)
 
 
@@ -107,14 +107,17 @@ def _written(text: str) -> Endpoint | None:
 
 
 def check_family(endpoints: Iterable[tuple[Endpoint, str]]) -> None:
-    """All numeric addresses that one port is to reach are of one family. A name may stand for either."""
+    """Refuse numeric addresses of both families for one port. A host name may stand for either."""
     first: Endpoint | None = None
     for endpoint, what in endpoints:
         if not is_numeric(endpoint.host):
             continue
         first = first or endpoint
         if endpoint.family != first.family:
-            raise Misuse(f"{what} '{endpoint}' is {_kind(endpoint)}, but {first} is {_kind(first)}: use one family.")
+            raise Misuse(
+                f"{what} '{endpoint}' is {_kind(endpoint)}, but {first} is {_kind(first)}: "
+                "write all as IPv4, or all as IPv6."
+            )
 
 
 def _kind(endpoint: Endpoint) -> str:

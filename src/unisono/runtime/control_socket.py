@@ -191,14 +191,14 @@ def answer(member: RunningMember, question: Mapping[str, Any]) -> Any:
 def members_of(running: RunningMember) -> list[dict[str, Any]]:
     """The members of the installed view, each with what this one knows of it."""
     member = running.member
-    tally = member.counters
+    counters = member.counters
     return [
         {
             "rank": rank,
             "member": str(one),
             "self": one == running.id,
             "suspected": one in member.state.suspects,
-            "unacknowledged": tally.window_use.get(one, 0),
+            "unacknowledged": counters.window_use.get(one, 0),
         }
         for rank, one in enumerate(_members(running))
     ]

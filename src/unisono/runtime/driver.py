@@ -17,7 +17,7 @@ from unisono.core.config import MILLISECOND
 from unisono.core.errors import PeerFault, UnisonoError
 from unisono.core.member import Happening, Member
 from unisono.core.membership import DetectorSettings
-from unisono.core.outbox import Pledge
+from unisono.core.outbox import VoteWatermark
 from unisono.core.types import MemberId
 from unisono.environment import Port
 from unisono.runtime.checksum import Checksum
@@ -44,7 +44,7 @@ class Keeper(Protocol):
 
     def keep(self, records: Sequence[bytes]) -> None: ...
 
-    def pledge(self, pledge: Pledge) -> None: ...
+    def keep_votes(self, watermark: VoteWatermark) -> None: ...
 
 
 class Driver:
@@ -71,7 +71,7 @@ class Driver:
         self.member = member
         self._show = show
         self.turned: Callable[[], None] = lambda: None
-        """Called when a turn is settled, to find out how much may be cast until the next one."""
+        """Called when a turn is finished, to find out how much may be cast until the next one."""
         self.seal = seal or Checksum(group)
         self.observers = observers or Observers()
         self._keeper = keeper
@@ -79,7 +79,7 @@ class Driver:
         self.clock = clock
         self._pause_ns = max(CALM_NS, pause_ns)
         self._is_due = False  # a turn, at the end of this pass of the loop
-        self._is_unsettled = False  # the last turn has left something to do
+        self._is_turn_open = False  # the last turn has left something to do
         self._turned_at = clock()
         self.calm_at = self._turned_at + CALM_NS
         """From when on a cast may take a turn at once: after a while without any. Never while a turn is under way."""
@@ -148,8 +148,8 @@ class Driver:
         if not taken:
             return
         self.calm_at = NEVER
-        if self._is_unsettled:
-            self._settle()
+        if self._is_turn_open:
+            self._finish_turn()
         if self.casting:
             self.hand_in()
         try:
@@ -186,8 +186,8 @@ class Driver:
         self._is_due = False
         if self.is_stopped or self._frozen is not None:
             return
-        if self._is_unsettled:
-            self._settle()
+        if self._is_turn_open:
+            self._finish_turn()
         self.turns += 1
         self.calm_at = NEVER
         if self.casting:
@@ -202,8 +202,8 @@ class Driver:
             effects = self.member.act(now)
             if effects.records and self._keeper is not None:
                 self._keeper.keep(effects.records)
-            if effects.pledge is not None and self._keeper is not None:
-                self._keeper.pledge(effects.pledge)
+            if effects.vote_watermark is not None and self._keeper is not None:
+                self._keeper.keep_votes(effects.vote_watermark)
         except Exception as error:
             self._break(error)
             return
@@ -218,7 +218,7 @@ class Driver:
             for to, frame in effects.datagrams:
                 closed.append((to, close(frame) if len(frame) < LARGE_BYTES else pieces(frame)))
             self._port.send(closed)
-        self._is_unsettled = True
+        self._is_turn_open = True
         events = effects.events
         if events or self._deadline_above is not None:
             self._show(events, now)
@@ -226,25 +226,25 @@ class Driver:
             look(events, now)
         self.calm_at = now + CALM_NS
         if events:  # the application comes first
-            self._loop.call_soon(self._settle)
+            self._loop.call_soon(self._finish_turn)
         elif is_alone and effects.datagrams:
-            self._loop.call_soon(self._settle_last)
+            self._loop.call_soon(self._finish_turn_last)
         else:
-            self._settle()
+            self._finish_turn()
 
-    def _settle_last(self) -> None:
-        """Settle after the processes that the datagrams have woken: with more members than cores they may need this core."""
-        if self._is_unsettled:
+    def _finish_turn_last(self) -> None:
+        """Finish the turn after the processes that the datagrams woke; with few cores, they may need this one."""
+        if self._is_turn_open:
             give_way()
-            self._settle()
+            self._finish_turn()
 
-    def _settle(self) -> None:
+    def _finish_turn(self) -> None:
         """Do what a turn leaves to do once its effects are performed, before the next input reaches the member."""
-        if not self._is_unsettled or self.is_stopped:
+        if not self._is_turn_open or self.is_stopped:
             return
-        self._is_unsettled = False
+        self._is_turn_open = False
         try:
-            deadline = self.member.settle()
+            deadline = self.member.finish_turn()
         except Exception as error:
             self._break(error)
             return

@@ -208,8 +208,8 @@ class FaultyMember:
         effects.datagrams = out
         return effects
 
-    def settle(self) -> int | None:
-        deadline = earlier(self._member.settle(), self._later.deadline)
+    def finish_turn(self) -> int | None:
+        deadline = earlier(self._member.finish_turn(), self._later.deadline)
         return self._member.now if self._has_suspected else deadline
 
     def _follow_view(self) -> None:

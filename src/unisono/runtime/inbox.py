@@ -136,7 +136,7 @@ class Inbox:
     async def each(self, deliver: Deliver, handle: Handle) -> None:
         """Call `deliver` with every message and `handle` with all else, in the turn that brings it, until nothing will come."""
         waiter = self._claim()
-        self._settle_taken()
+        self._finish_taken()
         self._task = None  # no task handles an event while it waits for anything
         self._takers, self._takes_key = (deliver, handle), takes_key(deliver)
         try:
@@ -207,7 +207,7 @@ class Inbox:
 
     async def _events(self, own: list[ref[AsyncIterator[object]]]) -> AsyncIterator[Event]:
         taken, receipts = 0, self._receipts
-        self._settle_taken()
+        self._finish_taken()
         self._enter(own[0])
         while True:
             for event in self._current:  # it keeps its place if the loop is left
@@ -243,7 +243,7 @@ class Inbox:
 
     async def _batches(self, own: list[ref[AsyncIterator[object]]]) -> AsyncIterator[Sequence[Delivery] | Event]:
         taken = 0
-        self._settle_taken()
+        self._finish_taken()
         self._enter(own[0])
         while True:
             rest: list[Event] = []
@@ -270,7 +270,7 @@ class Inbox:
         `is_done=False`: it is not, because this continues the last call.
         """
         if is_done:
-            self._settle_taken()
+            self._finish_taken()
         events: list[Event] = []
         while self._gather(events, most - len(events)) and len(events) < most:
             if (events and self.go_on is not None) or self._advance(is_done and not events) is None:
@@ -284,7 +284,7 @@ class Inbox:
         self._last = event
         self._enter(None)
 
-    def _settle_taken(self) -> None:
+    def _finish_taken(self) -> None:
         """A caller that asks for events again is done with those that the last call has handed out."""
         if self._passed:
             passed, self._passed = self._passed, []

@@ -112,12 +112,13 @@ class Reporter:
             elif isinstance(event, Evicted):
                 self._log(
                     logging.WARNING,
-                    f"{event.by} evicted this member, because it held its window shut for {event.lasted_ns / 1e9:.3f} s",
+                    f"{event.by} evicted this member, because this member kept the window of {event.by} shut for "
+                    f"{event.lasted_ns / 1e9:.3f} s; read its events faster",
                 )
             elif isinstance(event, Stalled):
                 self._log(logging.WARNING, f"still waiting: {_foreign(' '.join(event.sentences))}")
             elif isinstance(event, Resumed):
-                self._log(logging.INFO, f"it moves again, after {event.lasted_ns / 1e9:.3f} s")
+                self._log(logging.INFO, f"nothing waits any longer, after {event.lasted_ns / 1e9:.3f} s")
             elif isinstance(event, Diverged):
                 self._tell_diverged(event)
             elif isinstance(event, Left):

@@ -78,7 +78,7 @@ class Metrics:
 
         names, values = list(self._labels), list(self._labels.values())
         member = self._member.member
-        tally, status = member.counters, self._member.status()
+        counters, status = member.counters, self._member.status()
 
         def counter(name: str, text: str, value: float) -> Any:
             family = CounterMetricFamily(f"unisono_{name}", text, labels=names)
@@ -93,32 +93,32 @@ class Metrics:
         info = InfoMetricFamily("unisono_member", "Which life of the process this is.", labels=names)
         info.add_metric(values, {"incarnation": str(self._member.id.incarnation)})
         yield info
-        yield counter("casts", "Messages cast here.", tally.casts)
+        yield counter("casts", "Messages cast here.", counters.casts)
         yield counter(
-            "casts_refused", "Casts that had to wait or were shed, because there was no room.", tally.casts_refused
+            "casts_refused", "Casts that had to wait or were shed, because there was no room.", counters.casts_refused
         )
-        yield counter("deliveries", "Messages delivered here.", tally.deliveries)
-        yield counter("views", "Views installed here.", tally.views)
-        yield counter("suspicions", "How often a member was suspected here.", tally.suspicions)
+        yield counter("deliveries", "Messages delivered here.", counters.deliveries)
+        yield counter("views", "Views installed here.", counters.views)
+        yield counter("suspicions", "How often a member was suspected here.", counters.suspicions)
         yield counter(
             "divergences",
             "How often members delivered different messages in a view, as this one was told.",
-            tally.divergences,
+            counters.divergences,
         )
-        yield counter("pauses", "How often this process stood still.", tally.pauses)
+        yield counter("pauses", "How often this process stood still.", counters.pauses)
         yield counter("turns", "Turns taken.", status["turns"])
-        for name, value in tally.streams.items():
+        for name, value in counters.streams.items():
             yield counter(f"stream_{name}", f"Streams: {name.replace('_', ' ')}.", value)
         yield gauge("members", "Members of the view.", len(status["members"]))
         yield gauge("primary", "Whether the view is the primary one.", float(status["primary"]))
         yield gauge("changing", "Whether a view change is under way.", float(status["changing"]))
         yield gauge("suspects", "Members that are suspected now.", len(status["suspects"]))
-        yield gauge("held_back_batches", "Received and not yet deliverable.", tally.held_back)
-        yield gauge("unfinished_messages", "Cast here and not yet delivered here.", tally.unfinished)
-        yield gauge("kept_bytes", "Own packets kept for resending.", tally.kept_bytes)
+        yield gauge("held_back_batches", "Received and not yet deliverable.", counters.held_back)
+        yield gauge("unfinished_messages", "Cast here and not yet delivered here.", counters.unfinished)
+        yield gauge("kept_bytes", "Own packets kept for resending.", counters.kept_bytes)
         yield gauge("queued_batches", "Delivered, and not yet taken by the application.", status["queued_batches"])
         yield gauge("queued_bytes", "Likewise, in bytes.", status["queued_bytes"])
-        yield self._by_peer("window_use_packets", "Own packets that a peer has not acknowledged.", tally.window_use)
+        yield self._by_peer("window_use_packets", "Own packets that a peer has not acknowledged.", counters.window_use)
         slowest = member.slowest
         lasted = {} if slowest is None else {slowest.member: slowest.lasted_ns / 1e9}
         yield self._by_peer(

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from unisono.core.errors import Misuse
 from unisono.core.types import Key, MemberId
-from unisono.core.views import Doubt, Prefix
+from unisono.core.views import Contiguous, Doubt
 from unisono.runtime.errors import TimedOut, Uncertain, fresh
 from unisono.runtime.observers import Observers
 
@@ -64,8 +64,8 @@ class Receipts:
         self.member = member
         """Whose messages these are."""
         self._observers = observers or Observers()
-        self._delivered = Prefix()  # out of order if an order of several services does so
-        self._applied = Prefix()
+        self._delivered = Contiguous()  # out of order if an order of several services does so
+        self._applied = Contiguous()
         self.settled_to = 0
         """All own messages below this index are stable or in doubt."""
         self._doubts = {stage: _Doubts() for stage in Stage}  # by the first stage that is never confirmed
@@ -264,7 +264,7 @@ class Receipts:
 
     def _answer(self, stage: Stage) -> None:
         waiting = self._waiting[stage]
-        is_in_order = stage is Stage.STABLE or not self._prefix(stage).beyond
+        is_in_order = stage is Stage.STABLE or not self._numbers_of(stage).beyond
         later = []
         while waiting:
             entry = heappop(waiting)
@@ -284,9 +284,9 @@ class Receipts:
 
     def _is_met(self, index: int, stage: Stage) -> bool:
         """Whether a waiting message, of which nothing is in doubt, has reached a stage."""
-        return index < self.settled_to if stage is Stage.STABLE else index in self._prefix(stage)
+        return index < self.settled_to if stage is Stage.STABLE else index in self._numbers_of(stage)
 
-    def _prefix(self, stage: Stage) -> Prefix:
+    def _numbers_of(self, stage: Stage) -> Contiguous:
         return self._delivered if stage is Stage.DELIVERED else self._applied
 
 

@@ -166,12 +166,14 @@ class RunningMember:
 
     @property
     def has_state(self) -> bool:
-        """Whether the application's state is carried, so that asking for an event says that the last one is done with."""
+        """Whether the application carries a state. Then asking for an event confirms that the last one was processed."""
         return self._transfer is not None
 
     def is_whole(self, members_min: int) -> bool:
-        """Whether the first view of enough members is there, and with it the state: what is cast before that may be in the state
-        already, and then it is not shown any more."""
+        """Whether a view of at least `members_min` members is installed and the state has arrived.
+
+        What is cast earlier may already be part of that state, and is then not shown any more.
+        """
         entered = self._own.entered
         if entered is None or len(entered.view) < members_min:
             return False

@@ -106,7 +106,7 @@ class _Memory:
         self.answers: dict[int, bytes | None] = {}
         self.failed: set[int] = set()  # among these: the application here could not answer, and this was the contact
 
-    def settle(self, oldest: int, answers_max: int) -> None:
+    def forget_answers(self, oldest: int, answers_max: int) -> None:
         """Forget the answers below `oldest`, for which the client does not wait, and the oldest beyond `answers_max`."""
         self.floor = max(self.floor, oldest)
         while len(self.answers) > answers_max:
@@ -251,7 +251,7 @@ class ClientDesk:
                 self._say_again(client, number, memory)
             return errand._replace(is_new=False)
         memory.answers[number] = None
-        memory.settle(errand.oldest, self.settings.answers_max)
+        memory.forget_answers(errand.oldest, self.settings.answers_max)
         while len(self._memories) > self.settings.clients_max:
             self._forget()
         self._serving.add((client, number))
@@ -285,7 +285,10 @@ class ClientDesk:
             raise Misuse(f"an answer to a client is bytes or None, not {type(answer).__name__}.")
         if answer is not None and len(answer) > self.settings.answer_bytes_max:
             self.fail(errand)
-            raise Misuse(f"an answer of {len(answer)} bytes is too large: {self.settings.answer_bytes_max} can be.")
+            size_max = self.settings.answer_bytes_max
+            raise Misuse(
+                f"an answer of {len(answer)} bytes is over the limit of {size_max}: shorten it, or raise answer_bytes_max."
+            )
         self._serving.discard((errand.client, errand.number))
         memory = self._memories.get(errand.client)
         if memory is not None and errand.number in memory.answers:

@@ -102,7 +102,7 @@ class SimulatedProcess:
         self.records = [] if record is None else [record]  # stable storage: what an earlier life left is still there
         self.unsent: dict[int, int] = {}  # by error: datagrams that the system refused to send
         self.awaited: set[int] = set()  # own messages that the application waits for, until they are stable or in doubt
-        self._is_unsettled = False  # the turn has left something to do
+        self._is_turn_open = False  # the turn has left something to do
         self._deadline: int | None = None  # of the member, as the last turn left it
         self._armed: int | None = None
         self.on_event: Callable[[SimulatedProcess, Any], None] | None = None
@@ -138,7 +138,7 @@ class SimulatedProcess:
         if options.to is not None:
             to = tuple(member for member in options.to if member in self.member.view.members)
             options = options._replace(to=to or None)
-        self._settle()
+        self._finish_turn()
         try:
             key = self.member.cast(payload, options)
         except UnisonoError:
@@ -152,7 +152,7 @@ class SimulatedProcess:
         """Begin to compare what the members have delivered. None: not now."""
         if not self.is_up or self.paused_until > self.world.now:
             return None
-        self._settle()
+        self._finish_turn()
         try:
             check = self.member.markers.begin_check()
         except UnisonoError:  # the view is read-only
@@ -161,9 +161,9 @@ class SimulatedProcess:
         return check
 
     def turn(self) -> None:
-        """End the member's turn, with the calls of `runtime.driver` in their order: act, persist, send, show, settle, arm."""
+        """End the member's turn, with the calls of `runtime.driver` in their order: act, persist, send, show, finish_turn, arm."""
         world, member = self.world, self.member
-        self._settle()
+        self._finish_turn()
         effects = member.act(self.clock())
         if member.is_lied_to and not world.has_liars:
             raise PeerFault(f"{self.id} takes another member for a liar. {member.lie}")
@@ -173,10 +173,10 @@ class SimulatedProcess:
         for addresses, datagram in effects.datagrams:
             for address in addresses:
                 self._send(address, datagram)
-        self._is_unsettled = True
+        self._is_turn_open = True
         for event in effects.events:
             self._show(event)
-        self._settle()
+        self._finish_turn()
         if not self.ended:
             self._answer()
         if member.markers.are_owed:
@@ -188,11 +188,11 @@ class SimulatedProcess:
             self._armed = self._deadline
             world.at(self._when(self._deadline), self._ticker(self._deadline))
 
-    def _settle(self) -> None:
+    def _finish_turn(self) -> None:
         """Do what a turn leaves to do once its effects are performed, before the next input reaches the member."""
-        if self._is_unsettled:
-            self._is_unsettled = False
-            self._deadline = self.member.settle()
+        if self._is_turn_open:
+            self._is_turn_open = False
+            self._deadline = self.member.finish_turn()
 
     def _send(self, address: str, datagram: bytes) -> None:
         """A datagram that cannot be sent is one that got lost: it is counted, and the streams bring it again."""
@@ -237,8 +237,8 @@ class SimulatedProcess:
             recorder.show_view(now, view.id, view.members, event.together, event.joined, event.left, event.is_primary)
 
     def _answer(self) -> None:
-        """Record which of the awaited messages are stable now, or in doubt for good. What is stable is known once it is settled."""
-        self._settle()
+        """Record which awaited messages are stable now, or in doubt for good, as is known once the turn is finished."""
+        self._finish_turn()
         for doubt in self.member.take_doubts():
             for index in sorted(index for index in self.awaited if doubt.first <= index < doubt.end):
                 self._tell(index, UNCERTAIN, doubt.known)

@@ -1,6 +1,6 @@
 """The view change of the simulator's first stage: an oracle that sees everything.
 
-It stands where membership will stand, and asks the orderings exactly what membership will ask: some time after a crash all
+It takes the place of membership, and asks the orderings exactly what membership asks: some time after a crash all
 survivors are blocked and report, then one merge, then everyone closes with the cut and what it misses, and installs the
 next view. A member that crashes between the two steps is simply no survivor. Nothing is decided here that an ordering owes.
 """

@@ -22,7 +22,7 @@ from unisono.sim.oracle import ViewChange
 from unisono.sim.scenario import Fault, Scenario
 from unisono.sim.workload import Workload
 
-Happening: TypeAlias = tuple[int, int, int, Any, Any]
+Scheduled: TypeAlias = tuple[int, int, int, Any, Any]
 """(time, tie, host, rank of the sender, packet), or (time, tie, -1, None, function to call)."""
 
 
@@ -98,7 +98,7 @@ class World:
         self.workload = Workload(scenario, self.stream)
         self._size_of = size_of
         self._watchers = tuple(watchers)
-        self._heap: list[Happening] = []
+        self._heap: list[Scheduled] = []
         self._tie = 0
         self._unicast_types: set[type] = set()  # to tell the streams of packets in flight apart
         self._turn_ns = scenario.turn_ns
@@ -143,7 +143,7 @@ class World:
         self._tie += 1
         heappush(self._heap, (max(time, self.now), self._tie, -1, None, action))
 
-    def _step(self, heap: list[Happening]) -> None:
+    def _step(self, heap: list[Scheduled]) -> None:
         now, _, number, sender, packet = heappop(heap)
         self.now = now
         if number < 0:
@@ -342,13 +342,13 @@ class World:
             watcher.crash(self.now, host.member.id, host.sent)
         rank = host.member.rank
         rng = self.stream(f"crash {host.number}")
-        flights: dict[tuple[int, bool], list[Happening]] = {}
-        for happening in sorted(self._heap, key=lambda h: h[:2]):
-            if happening[2] >= 0 and happening[3] == rank:
-                unicast = type(happening[4]) in self._unicast_types
-                flights.setdefault((happening[2], unicast), []).append(happening)
+        flights: dict[tuple[int, bool], list[Scheduled]] = {}
+        for scheduled in sorted(self._heap, key=lambda h: h[:2]):
+            if scheduled[2] >= 0 and scheduled[3] == rank:
+                unicast = type(scheduled[4]) in self._unicast_types
+                flights.setdefault((scheduled[2], unicast), []).append(scheduled)
         lost = {h[1] for flight in flights.values() for h in flight[rng.randint(0, len(flight)) :]}
-        self._heap[:] = [happening for happening in self._heap if happening[1] not in lost]
+        self._heap[:] = [scheduled for scheduled in self._heap if scheduled[1] not in lost]
         heapify(self._heap)
         self.at(self.now + self.scenario.detect_ns, self.change.begin)
 
@@ -356,7 +356,7 @@ class World:
 
     def drop_in_flight(self) -> None:
         """Forget every packet under way: after the reports nothing of the old view is handed over."""
-        self._heap[:] = [happening for happening in self._heap if happening[2] < 0]
+        self._heap[:] = [scheduled for scheduled in self._heap if scheduled[2] < 0]
         heapify(self._heap)
         for host in self.hosts:
             host.mailbox.clear()

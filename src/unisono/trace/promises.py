@@ -159,7 +159,11 @@ def promises(order: str, service: str | None = None) -> frozenset[str]:
     """The ids of the properties that `order` owes: of one service, or (None) of a run that may use all it carries."""
     services = PROMISES.get(order)
     if services is None:
-        raise TraceError(f"nothing is promised for the order {order!r}: choose among {', '.join(sorted(PROMISES))}.")
+        known = ", ".join(sorted(PROMISES))
+        raise TraceError(
+            f"nothing is promised for the order {order!r}: choose among {known}; "
+            "for an order of your own, add it to PROMISES in trace/promises.py."
+        )
     if service is None:
         return frozenset().union(*services.values())
     if service not in services:

@@ -53,7 +53,7 @@ class Segment(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A row or file that cannot be used, and whose it is, as far as it tells."""
+    """An unusable row or file, with the run and member that it belongs to, if known."""
 
     run: str | None
     who: str | None
@@ -163,7 +163,7 @@ TORN = "torn"
 
 
 def _placed(row: BadRow, path: Path) -> Problem:
-    """Whose a bad row is: what it says itself, else what the name of its file says."""
+    """Attribute a bad row: to the run and member that it names, else to those that its file's name says."""
     if row.run is not None and row.member is not None:
         return Problem(row.run, member_name(row.member, row.incarnation), row.text)
     name = segment_name(path.name)
@@ -204,7 +204,7 @@ def close_killed(
     power_cut: bool = False,
     notes: list[str] | None = None,
 ) -> list[LifeKey]:
-    """Append CRASH to every life in the folder that has no ending, or only to the ones named; which, is returned.
+    """Append CRASH to the lives in a folder that have no ending, or to the named ones alone; return these lives.
 
     For processes that were killed: they cannot write it themselves. The row takes the time of the life's last one. One local
     index is left out where rows are missing behind the last one, so that this stays visible as a gap: its line is torn, or

@@ -36,13 +36,13 @@ class _Delivered(NamedTuple):
 
 
 class StateLine:
-    """See the module's text. What is *settled* is in the state for good; the log is what follows."""
+    """See the module's text. What is *included* is in the state for good; the log is what follows."""
 
     def __init__(self, recorder: Recorder, offered: Offered) -> None:
         self._recorder = recorder
         self._offered = offered
         self._now = 0
-        self._view = ""  # where the settled part ends: this view …
+        self._view = ""  # where the included part ends: this view …
         self._rows = dict.fromkeys(SERVICES, 0)  # … number of rows seen, by service
         self._values = dict.fromkeys(SERVICES, START)
         self._entry = dict(self._values)  # at the beginning of that view
@@ -61,8 +61,8 @@ class StateLine:
 
     # What state transfer asks for.
 
-    def settle(self, until: ViewId | None = None) -> None:
-        """A view that is not in the log was entered before: nothing behind it is settled."""
+    def include(self, until: ViewId | None = None) -> None:
+        """A view that is not in the log was entered before: nothing behind it is included."""
         end = len(self._log)
         if until is not None:
             end = self._log.index(str(until)) + 1 if str(until) in self._log else 0
@@ -71,7 +71,7 @@ class StateLine:
         del self._log[:end]
 
     def enter_merge(self, view: ViewId) -> Values:
-        self.settle(view)
+        self.include(view)
         return tuple((service, 0, self._values[service]) for service in SERVICES)
 
     def tell(self, number: int, values: Values) -> None:
@@ -104,7 +104,7 @@ class StateLine:
         self._write(SNAPSHOT_OUT, self._view, tuple((service, 0, self._entry[service]) for service in SERVICES))
 
     def take(self, view: ViewId, values: Values) -> None:
-        """Replace what is settled; rows of the log beyond the point are applied on top."""
+        """Replace what is included; rows of the log beyond the point are applied on top."""
         name = str(view)
         if name in self._log:
             del self._log[: self._log.index(name) + 1]

@@ -308,7 +308,7 @@ class Comparer:
         """The markers that other members' checks wait for are cast."""
         self.owes_markers = False
 
-    def settle(self) -> None:
+    def limit_waiting(self) -> None:
         """Count what waits if it is much, in number or in bytes, so that nothing large is kept between turns."""
         waiting = self.waiting
         if len(waiting) >= WAITING_MAX or len((waiting[-1].payloads or (b"",))[0]) > WAITING_BYTES_MAX:

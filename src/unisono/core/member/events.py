@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from unisono.core.departure import Arrival, Cause, Departure, Origin
 from unisono.core.membership import Evicted, Left, Outlived, Refused
-from unisono.core.outbox import Note, Pledge
+from unisono.core.outbox import Note, VoteWatermark
 from unisono.core.text import one_line, shorten
 from unisono.core.transition import Transition
 from unisono.core.types import Batch, MemberId, View, ViewId
@@ -116,7 +116,7 @@ class Resumed(NamedTuple):
     @property
     def long(self) -> str:
         """A line for people."""
-        return f"it moves again, after {self.lasted_ns / 1e9:.3f} s"
+        return f"nothing waits any longer, after {self.lasted_ns / 1e9:.3f} s"
 
     def __str__(self) -> str:
         return self.long
@@ -161,11 +161,11 @@ class Effects:
     The lists are the driver's to keep; the object itself is used again for the member's next turn.
     """
 
-    __slots__ = ("datagrams", "deadline", "events", "notes", "pledge", "records")
+    __slots__ = ("datagrams", "deadline", "events", "notes", "vote_watermark", "records")
 
     def __init__(self) -> None:
         self.records: list[bytes] = []  # 1 write to stable storage before anything leaves
-        self.pledge: Pledge | None = None  # 1 likewise, when this member votes for the first time
+        self.vote_watermark: VoteWatermark | None = None  # 1 likewise, when this member votes for the first time
         self.datagrams: list[tuple[tuple[str, ...], bytes]] = []  # 2 send: to these addresses
         self.events: list[Happening] = []  # 3 show to the application
         self.deadline: int | None = None  # 4 take a turn by then, in ns of the driver's clock

@@ -233,7 +233,7 @@ class Member:
         """Time has passed."""
         self.now = max(self.now, now)
         if self.now >= self._suspicions.due:
-            self._suspicions.settle(self.engine.view.members, self.now)
+            self._suspicions.tell_detector(self.engine.view.members, self.now)
             self._is_planning |= self._suspicions.tick(self.now)
         if self.now >= self._plan_at:
             self._membership.tick(self.now)
@@ -248,14 +248,14 @@ class Member:
     def drain(self, now: int) -> Effects:
         """End the turn."""
         effects = self.act(now)
-        effects.deadline = self.settle()
+        effects.deadline = self.finish_turn()
         return effects
 
     def act(self, now: int) -> Effects:
         """The urgent half of `drain`: all its effects but the deadline."""
         self.tick(now)
         effects = self._effects
-        effects.records, effects.pledge, effects.datagrams, effects.events, effects.notes = [], None, [], [], []
+        effects.records, effects.vote_watermark, effects.datagrams, effects.events, effects.notes = [], None, [], [], []
         if self._is_planning:
             self._plan(effects)  # may block, close and install
         if self.tickets.owes:
@@ -284,18 +284,18 @@ class Member:
             self._events = []
         return effects
 
-    def settle(self) -> int | None:
+    def finish_turn(self) -> int | None:
         """The other half: what can wait until the effects are performed, but not until the next input. Returns the deadline."""
         suspicions = self._suspicions
         if suspicions.heard_ranks or suspicions.has_told_all:
-            suspicions.settle(self.engine.view.members, self.now)
+            suspicions.tell_detector(self.engine.view.members, self.now)
         streams = self.streams
         if self._comparer.waiting:
-            self._comparer.settle()
+            self._comparer.limit_waiting()
         if streams is not None:
             if self.engine.phase is Phase.RUNNING:
                 self._stability.forget(streams)
-            streams.settle(self.now)
+            streams.finish_turn(self.now)
         if self._membership.is_approaching:
             self._membership.observe()
             self._plan_at = _or_never(self._membership.deadline)  # this turn may have got there
@@ -427,7 +427,7 @@ class Member:
         if turn.events:
             effects.events += self._completer.complete(turn.events)
         effects.notes = turn.notes
-        effects.pledge = turn.pledge
+        effects.vote_watermark = turn.vote_watermark
         self._quiet_at = turn.deadline
         encode = self._codec.encode
         for packet in turn.casts:
@@ -490,7 +490,7 @@ class Member:
     ) -> None:
         """Start a view, with streams of its own."""
         engine = self.engine
-        self._suspicions.settle(engine.view.members, self.now)  # while the ranks mean the same
+        self._suspicions.tell_detector(engine.view.members, self.now)  # while the ranks mean the same
         is_first = not engine.has_view
         engine.install(view, previous, transitional, parts, order, attributes)
         if not is_first:

@@ -65,16 +65,16 @@ class Stability:
     def forget(self, streams: Streams) -> None:
         """Forget the packets that every member's ordering has taken in."""
         engine = self._engine
-        held, settled = streams.held(), streams.taken_by_all
+        held, taken_by_all = streams.held(), streams.taken_by_all
         if self._own_casts.is_waiting:
-            self._own_casts.taken(settled)
-            engine.showing.settle_own(self._own_casts.settled_index)
+            self._own_casts.taken(taken_by_all)
+            engine.showing.forget_stable(self._own_casts.settled_index)
         for origin, marks in enumerate(self._marks):
             slots = engine.kept.slots(origin)
             if not marks or marks[-1][1] < slots:
                 marks.append((held[origin], slots))
             enough = 0
-            while marks and marks[0][0] <= settled[origin]:
+            while marks and marks[0][0] <= taken_by_all[origin]:
                 enough = marks.popleft()[1]
             if enough:
                 engine.kept.trim(origin, enough)

@@ -204,7 +204,7 @@ class MemberState:
     @property
     def window_start(self) -> int:
         """How many own packets of this view are known to have come to all."""
-        return self._in_view.stable[self.rank]
+        return self._in_view.received_by_all[self.rank]
 
     def slowest(self) -> tuple[Rank, Slowness] | None:
         """The peer that holds the window shut, and why."""

@@ -36,7 +36,7 @@ class Suspicions:
         self.notes: list[Note] = []
         """The suspicions of this turn, for the recorder."""
         self.heard_ranks: dict[Rank, None] = {}
-        """Members of the view from which something authentic came: filled in until `settle`, so that it costs no call each."""
+        """Members of the view from which something authentic came: collected until `tell_detector`, which saves a call for each."""
         self.has_told_all = False
         """All members of the view were sent something, likewise."""
         self.due = NEVER
@@ -76,7 +76,7 @@ class Suspicions:
             del self.silent[member]
             self._membership.unsuspect(member)
 
-    def settle(self, members: Sequence[MemberId], now: int) -> None:
+    def tell_detector(self, members: Sequence[MemberId], now: int) -> None:
         """A turn ends: tell the detector which members of the view were heard, and whether all were told something."""
         for rank in self.heard_ranks:
             self._detector.heard(members[rank], now)

@@ -125,7 +125,7 @@ class Outbound:
         """One packet whose addressees get `full`, and everyone else gets `header`, at the same place of the cast stream."""
         addressees = tuple(sorted(set(to)))
         if addressees and not 0 <= addressees[0] <= addressees[-1] < self._members:
-            raise Misuse(f"addressees {addressees} are not all in a view of {self._members} members.")
+            raise Misuse(f"not all addressees are members of the view of {self._members}: choose among `view.members`.")
         self._demand(header)
         self._demand(full, max(len(addressees), 1))  # before anything is queued: half a cast would block its stream
         half = mark_full(full, self.packets_cast)
@@ -143,7 +143,9 @@ class Outbound:
     def send(self, to: Rank, packet: bytes) -> None:
         """One encoded packet for one member."""
         if to == self._rank or not 0 <= to < self._members:
-            raise Misuse(f"rank {to} is not another member's rank in a view of {self._members}.")
+            raise Misuse(
+                f"the receiver is not another member of the view of {self._members}: choose among `view.members`."
+            )
         self._demand(packet)
         self.to_one[to].put(packet)
         self._sends_bytes += len(packet)
@@ -151,7 +153,7 @@ class Outbound:
 
     def _demand(self, packet: bytes, times: int = 1) -> None:
         if not 0 < len(packet) <= self._packet_max:
-            raise Misuse(f"a packet of {len(packet)} bytes cannot travel: 1 to {self._packet_max} can.")
+            raise Misuse(f"a packet of {len(packet)} bytes cannot be sent: it must have 1 to {self._packet_max} bytes.")
         if self.kept_bytes + times * len(packet) > self._kept_max:
             raise Misuse("more is kept than kept_bytes_max allows: ask `writable` before casting.")
 
@@ -175,7 +177,7 @@ class Outbound:
         settings, kept, progress = self._settings, self.to_all.kept_bytes + self._sends_bytes, self._progress
         return (
             kept < min(settings.window_bytes, 2 * self.window.size)
-            and self.packets_cast - progress.stable[self._rank] < settings.window_packets
+            and self.packets_cast - progress.received_by_all[self._rank] < settings.window_packets
             and self.packets_cast < min(progress.room_until)
         ) or not self._peers
 
@@ -266,8 +268,8 @@ class Outbound:
 
     # Acknowledgements of it, and timers.
 
-    def settle(self, now: int) -> None:
-        """The end of a turn that has cast: bodies will be acknowledged, or a timer runs out."""
+    def arm_timers(self, now: int) -> None:
+        """End a turn that has cast: arm the timers that send unacknowledged bodies again."""
         self.has_cast = False
         self._expect(self._peers, now)
 

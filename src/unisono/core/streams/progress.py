@@ -10,7 +10,7 @@ from unisono.core.wire.envelope import NO_LIMIT
 
 
 class Progress:
-    """Who has what, what is stable, and which of the own numbers have changed since the others were told.
+    """Who has what, what all have received, and which of the own numbers have changed since the others were told.
 
     Tables are by origin, then by peer. An origin needs no packets of its own stream, so it counts as having all. A floor is the
     least of a table's row.
@@ -27,7 +27,7 @@ class Progress:
         "own_taken",
         "room_until",
         "shown",
-        "stable",
+        "received_by_all",
         "taken",
         "taken_by_all",
         "untaken",
@@ -47,7 +47,7 @@ class Progress:
         for table in (self.acked, self.shown, self.taken):
             for origin in range(members):
                 table[origin][origin] = NEVER
-        self.stable = [first] * members
+        self.received_by_all = [first] * members
         """By origin, the floor of `shown`: how many packets of its cast stream every member of the view has received."""
         self.taken_by_all = [first] * members
         """By origin, the floor of `taken`: how many of them every member's ordering has taken in."""
@@ -70,7 +70,7 @@ class Progress:
         own = self._rank
         self.own_shown[own] = self.own_taken[own] = packets
         if not self._peers:
-            self.stable[own] = self.taken_by_all[own] = packets
+            self.received_by_all[own] = self.taken_by_all[own] = packets
 
     def advance(self, origin: Rank, bodies: int, packets: int) -> bool:
         """So far this many bodies of the origin's cast stream are here, and packets could be shown.
@@ -83,8 +83,8 @@ class Progress:
         if packets > old:
             self.own_shown[origin] = row[own] = packets
             self.changed[origin] = self.untaken[origin] = None
-            if old == self.stable[origin]:
-                self.stable[origin] = min(row)
+            if old == self.received_by_all[origin]:
+                self.received_by_all[origin] = min(row)
         row = self.acked[origin]
         old = row[own]
         if bodies <= old:
@@ -141,8 +141,8 @@ class Progress:
         old = row[peer]
         if shown > old:
             row[peer] = shown
-            if old == self.stable[origin]:
-                self.stable[origin] = min(row)
+            if old == self.received_by_all[origin]:
+                self.received_by_all[origin] = min(row)
         row = self.taken[origin]
         old = row[peer]
         if taken > old:
@@ -184,10 +184,10 @@ class Progress:
         )
 
     @property
-    def is_settled(self) -> bool:
+    def is_all_taken(self) -> bool:
         """Whether all have everything that is here, have taken it in, and have room for more."""
         return (
-            self.stable == self.own_shown
+            self.received_by_all == self.own_shown
             and self.taken_by_all == self.own_taken
             and min(self.room_until) > self.own_shown[self._rank]
         )

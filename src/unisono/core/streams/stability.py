@@ -53,7 +53,7 @@ class StabilityWatch:
 
     def watch(self, now: int) -> None:
         """What is here now should be stable by then, whatever else comes meanwhile."""
-        if self._progress.is_settled:
+        if self._progress.is_all_taken:
             self.at = NEVER
             self._doublings = 0
         elif self.at == NEVER:

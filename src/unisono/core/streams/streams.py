@@ -19,7 +19,7 @@ The parts, each in a file of its own; a part knows only parts above it:
 |-----------------|-----------------------------------------------------------------------------------------------|
 | `Outflow`       | one outgoing stream: packets become bodies, kept until every addressee has acknowledged them  |
 | `Inflow` `Join` | one incoming stream: order, gaps, reassembly; the joint of header and payload                 |
-| `Progress`      | the acknowledgement matrix: who has what, what is stable                                      |
+| `Progress`      | the acknowledgement matrix: who has what, what all received                                   |
 | `Transmitter`   | the envelope of each transmission, its counter and its time                                   |
 | `Timing`        | round trips, timeouts, tries in vain                                                          |
 | `Acknowledging` | what is owed to be told, and by when                                                          |
@@ -95,7 +95,7 @@ class Streams:
         "memory",
         "receive",
         "relayed",
-        "stable",
+        "received_by_all",
         "take_all",
         "taken_by_all",
         "untaken",
@@ -175,7 +175,7 @@ class Streams:
         self.arrivals = inbound.arrivals
         self.relayed = inbound.relayed
         self.broken = inbound.broken
-        self.stable = progress.stable
+        self.received_by_all = progress.received_by_all
         self.taken_by_all = progress.taken_by_all
         self.take_all = progress.take_all
         self.untaken = progress.untaken
@@ -214,11 +214,11 @@ class Streams:
     def drain(self, now: int) -> Datagrams:
         """Everything that must leave now, control first. None as an addressee means all others."""
         out = self.act(now)
-        self.settle(now)
+        self.finish_turn(now)
         return out
 
     def act(self, now: int) -> Datagrams:
-        """The urgent half of `drain`. `settle` must follow before anything else comes in."""
+        """The urgent half of `drain`. `finish_turn` must follow before anything else comes in."""
         out: Datagrams = []
         own, progress, outbound = self._rank, self._progress, self._outbound
         new = outbound.packets_cast - progress.own_shown[own]
@@ -242,11 +242,11 @@ class Streams:
         self.counter = self._transmitter.counter
         return out
 
-    def settle(self, now: int) -> None:
-        """The other half: look after what is not stable, and see when something is due."""
+    def finish_turn(self, now: int) -> None:
+        """The other half: look after what not all have received, and see when something is due."""
         outbound, acks = self._outbound, self._acks
         if outbound.has_cast:
-            outbound.settle(now)
+            outbound.arm_timers(now)
         self._watch.watch(now)
         due = min(acks.at, self._watch.at, outbound.window.paced_until, *outbound.due, *acks.alone.values())
         if self._gaps.inflows:

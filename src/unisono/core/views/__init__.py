@@ -1,6 +1,6 @@
 """The engine of one view after another: own casts, the ordering, the gate for safe messages, and what is kept for others."""
 
-from unisono.core.views.contiguous import Prefix as Prefix
+from unisono.core.views.contiguous import Contiguous as Contiguous
 from unisono.core.views.delivered import TOTAL_LANE as TOTAL_LANE
 from unisono.core.views.delivered import DeliveredLanes as DeliveredLanes
 from unisono.core.views.delivered import Lane as Lane
@@ -24,7 +24,7 @@ __all__ = [
     "OwnCasts",
     "Phase",
     "Place",
-    "Prefix",
+    "Contiguous",
     "Retained",
     "Span",
     "TOTAL_LANE",

@@ -1,20 +1,20 @@
-"""Numbers from 0 on, up to a first gap, and what lies beyond it."""
+"""A contiguous prefix of numbers, and ranges beyond its first gap."""
 
 from __future__ import annotations
 
 
-class Prefix:
-    """Which numbers were met, when they come in runs, each once, and not always in order."""
+class Contiguous:
+    """Tracks a contiguous prefix 0..end plus out-of-order ranges beyond it. Each number is added at most once."""
 
     __slots__ = ("beyond", "end")
 
     def __init__(self) -> None:
         self.end = 0
-        """All below it were met."""
-        self.beyond: dict[int, int] = {}  # met, but not all before them: first → end
+        """All numbers below it have been added."""
+        self.beyond: dict[int, int] = {}  # ranges behind a gap: first → end
 
     def add(self, first: int, end: int) -> None:
-        """Everything from `first` on and below `end` was met."""
+        """Add the numbers from `first` to `end` - 1."""
         beyond = self.beyond
         if first != self.end:
             beyond[first] = end
@@ -24,7 +24,7 @@ class Prefix:
         self.end = end
 
     def gaps(self, end: int) -> list[tuple[int, int]]:
-        """What was not met below `end`: first and end of each run."""
+        """The missing ranges below `end`: first and end of each."""
         missing, start = [], self.end
         for first, stop in sorted(self.beyond.items()):
             if first > start:
@@ -35,7 +35,7 @@ class Prefix:
         return missing
 
     def skip(self, end: int) -> None:
-        """All below it count as met, and what lay beyond a gap is of no interest any more."""
+        """Count everything below `end` as added, and drop the ranges beyond."""
         self.end = end
         self.beyond.clear()
 

@@ -58,6 +58,8 @@ class ViewEngine:
         """When the ordering may owe an acknowledgement."""
         self._orders = orders
         self._order: type[AnyOrdering]
+        self._ack_delay: int | None = None  # None: the order owes no acknowledgements
+        self._is_read_only = False
         self._inbox: list[tuple[Rank, Packet]] = []  # received, not yet handed to the ordering
         self._out = Outbox(noting)
         self._effects = EngineEffects()
@@ -109,7 +111,7 @@ class ViewEngine:
         effects.events, showing.events = showing.events, []
         effects.casts, out.to_all = out.to_all, []
         effects.sends, out.to_one = out.to_one, []
-        effects.pledge, out.pledge = out.pledge, None
+        effects.vote_watermark, out.vote_watermark = out.vote_watermark, None
         effects.notes, out.notes = out.notes, []
         effects.deadline = self.quiet_at
         return effects
@@ -155,7 +157,7 @@ class ViewEngine:
     # The view change.
 
     def approach(self, wanted: bool) -> bool:
-        """Somebody here plans a view change, or does not any more: whether it may begin."""
+        """Whether a view change may begin. `wanted`: membership plans one."""
         return self.phase is not Phase.RUNNING or self.ordering.approach(wanted)
 
     def block(self) -> Report:
@@ -204,13 +206,14 @@ class ViewEngine:
     ) -> None:
         """Start a view: a fresh ordering, perhaps of another order, and what was cast meanwhile.
 
-        `parts` and `attributes` are what membership agreed on: the views that were merged, the cut that closed the previous
-        one, whether this one is primary.
+        `parts`: the views that were merged. Of `attributes`, which are noted as membership agreed on them, two are used here:
+        `primary` (False: read-only) and `carries` (False: the state of this member's part is dropped for another's).
         """
         if self.id not in view.members:
             raise Misuse(f"{self.id} cannot install view {view.id}: it is not a member of it.")
-        if len(view) > self.config.members_max:
-            raise Misuse(f"view {view.id} has {len(view)} members, over the limit of {self.config.members_max}.")
+        size, limit = len(view), self.config.members_max
+        if size > limit:
+            raise Misuse(f"view {view.id} has {size} members, over members_max = {limit}: raise it at every member.")
         # Under the primary policy, casts accepted so far wait for a view that is primary.
         self._is_read_only = attributes is not None and attributes.get("primary") is False
         if self.has_view:

@@ -1,4 +1,4 @@
-"""The gate for safe messages: what is ordered here, and not yet taken in by every member."""
+"""The gate for safe messages: hold what is ordered here until every member has processed it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from unisono.core.types import Batch
 
 
 class Gate:
-    """Holds safe messages, and all that is ordered behind one, until no view change can lose them.
+    """Holds safe messages, and everything ordered after one, until no view change can lose them.
 
-    A message waits until every member's ordering has taken in all that this one had taken in when it delivered it.
+    A safe message is delivered only after every member's ordering has processed everything that precedes it here.
     """
 
     __slots__ = ("waiting",)
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Batch, tuple[int, ...] | None]] = []
-        """In their order; with how many packets of each origin all must have taken in, once that is known."""
+        """In their order, each with the packets of each origin that all must have processed; None until the turn ends."""
 
     def hold(self, batches: Sequence[Batch]) -> None:
-        """Take what the ordering has delivered in this turn. What it needs is known when the turn is over."""
+        """Add what the ordering delivered in this turn; what each batch waits for is fixed when the turn ends."""
         self.waiting += [(batch, None) for batch in batches]
 
     def release(self, taken: Sequence[int], taken_by_all: Sequence[int]) -> list[Batch]:
-        """What may pass now. `taken` is how many packets of each origin this member has taken in."""
+        """Remove and return the batches that may pass. `taken`: packets of each origin that this member has processed."""
         if self.waiting[-1][1] is None:
             needs = tuple(taken)
             self.waiting = [(batch, needs if needed is None else needed) for batch, needed in self.waiting]
@@ -37,7 +37,7 @@ class Gate:
         return passing
 
     def empty(self) -> list[Batch]:
-        """The view is closed: all that waits belongs to its remainder."""
+        """Remove and return all waiting batches: the view is closed, and they belong to its remainder."""
         batches = [batch for batch, _ in self.waiting]
         self.waiting.clear()
         return batches

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from unisono.core.types import MemberId
-from unisono.core.views.contiguous import Prefix
+from unisono.core.views.contiguous import Contiguous
 
 Span = tuple[int, int]
 """Own messages by index: the first, and the one behind the last."""
@@ -36,7 +36,7 @@ class OwnCasts:
 
     def __init__(self) -> None:
         self._marks: deque[tuple[Sequence[int], list[Span]]] = deque()  # packets that all must have taken in, for these
-        self._settled = Prefix()  # stable, or in doubt for good
+        self._settled = Contiguous()  # stable, or in doubt for good
 
     @property
     def settled_index(self) -> int:

@@ -93,7 +93,7 @@ class Showing:
         effects.notes, self._out.notes = self._out.notes, []
         return effects
 
-    def settle_own(self, index: int) -> None:
+    def forget_stable(self, index: int) -> None:
         """All own messages below this index are stable: whom they were for does not matter any more."""
         addressed = self._own_addressed
         while addressed and addressed[0][0][1] <= index:

@@ -163,9 +163,11 @@ class BatchField(Field):
     def put(self, value: Batch, out: list[bytes], config: Config) -> None:
         first, count, payloads, to = value.first, value.count, value.payloads, value.to
         if not 1 <= count <= config.batch_messages_max:
-            raise Misuse(f"{count} messages, where 1 to batch_messages_max = {config.batch_messages_max} can be")
+            raise Misuse(
+                f"a batch must have 1 to batch_messages_max = {config.batch_messages_max} messages, not {count}"
+            )
         if first + count > self._INDEX_END:
-            raise Misuse(f"its last message would have the index {first + count - 1}, beyond 64 bits")
+            raise Misuse(f"the index of its last message is {first + count - 1}, which does not fit in 64 bits")
         flags = (self._HAS_TO if to is not None else 0) | (self._PLACEHOLDER if payloads is None else 0)
         flags |= self._SAFE if value.safe else 0
         out.append(self._HEAD.pack(first, count, value.service, flags))

@@ -144,7 +144,7 @@ class Directory:
         self._by_name: dict[str, NameEntry] = {}
         self._claims: dict[str, Claim] = {}
         self._messages: dict[Message, None] = {}  # to send, each once
-        self._happenings: list[Outcome] = []
+        self._events: list[Outcome] = []
         for name, address in self._permanent.items():
             _check_name(name)
             if not 0 <= address < self.settings.pool or self._reserved[address] != name:
@@ -156,7 +156,7 @@ class Directory:
         """Create a name. `drain` says later whether it is ours; a permanent one is at once."""
         _check_name(name)
         if name in self._permanent:
-            self._happenings.append(Claimed(name, self._permanent[name]))
+            self._events.append(Claimed(name, self._permanent[name]))
             return
         known = self._by_name.get(name)
         if name in self._claims or (known is not None and known.owner == self.id):
@@ -167,7 +167,7 @@ class Directory:
             self._refuse(name, _taken_by(known))
             return
         claim = self._claims[name] = Claim(name, hash_into(name, self.settings.pool))
-        self._settle_on(claim, now)
+        self._ask_for_free(claim, now)
 
     def lookup(self, name: str) -> int | None:
         """The address of a name, if it is known here; if not, the others are asked, and a later lookup may know."""
@@ -238,8 +238,8 @@ class Directory:
     def drain(self) -> tuple[list[Message], list[Outcome]]:
         """What to send to all managers, and what happened, since the last time."""
         messages, self._messages = list(self._messages), {}
-        happenings, self._happenings = self._happenings, []
-        return messages, happenings
+        events, self._events = self._events, []
+        return messages, events
 
     @property
     def deadline(self) -> int | None:
@@ -264,7 +264,7 @@ class Directory:
 
     # A claim's way through the pool.
 
-    def _settle_on(self, claim: Claim, now: int) -> None:
+    def _ask_for_free(self, claim: Claim, now: int) -> None:
         """Find the next address that is not known to be taken, from the claim's own on, and ask for it."""
         while claim.tried < self.settings.pool:
             if self._is_free(claim):
@@ -298,7 +298,7 @@ class Directory:
         entry = NameEntry(claim.name, claim.address, self.id, now)
         self._enter(entry)
         self._announce(entry, now)
-        self._happenings.append(Claimed(claim.name, claim.address))
+        self._events.append(Claimed(claim.name, claim.address))
 
     def _yield(self, name: str, address: int, owner: MemberId, now: int) -> None:
         """Withdraw or move own claims that conflict with what another manager has or is about to have."""
@@ -308,7 +308,7 @@ class Directory:
             self._refuse(name, f"{owner} has it, or claimed it at the same time")
         for claim in [claim for claim in self._claims.values() if claim.address == address]:
             self._pass_over(claim)
-            self._settle_on(claim, now)
+            self._ask_for_free(claim, now)
 
     # Defending and learning.
 
@@ -360,7 +360,7 @@ class Directory:
             if self._by_address.get(one.address) is one:
                 self._forget(one)
                 if one.owner == self.id:
-                    self._happenings.append(Lost(one.name, one.address, entry.owner))
+                    self._events.append(Lost(one.name, one.address, entry.owner))
         self._enter(entry)
         self._yield(entry.name, entry.address, entry.owner, now)
 
@@ -399,7 +399,7 @@ class Directory:
         del self._by_name[entry.name]
 
     def _refuse(self, name: str, reason: str) -> None:
-        self._happenings.append(ClaimRefused(name, f"{name!r} cannot be claimed: {reason}."))
+        self._events.append(ClaimRefused(name, f"{name!r} cannot be claimed: {reason}."))
 
     def _send(self, message: Message) -> None:
         if len(self._messages) < self.settings.messages_max or message in self._messages:

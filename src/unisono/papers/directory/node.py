@@ -143,13 +143,13 @@ class DirectoryNode:
     def _turn(self) -> None:
         now = monotonic_ns()
         self.directory.tick(now)
-        messages, happenings = self.directory.drain()
+        messages, events = self.directory.drain()
         for message in messages:
             datagram = self.encode(message)
             for other in self._others:
                 self._send(datagram, other)
-        for happened in happenings:
-            self._show(happened)
+        for event in events:
+            self._show(event)
         if self._timer is not None:
             self._timer.cancel()
         deadline = self.directory.deadline

@@ -23,7 +23,7 @@ PROPERTIES: dict[str, PropertyText] = {
     "P3": PropertyText("in view", "Deliverer and origin are both members of the view in which a message is delivered."),
     "P4": PropertyText("validity", "A member that does not crash delivers what it cast itself."),
     "P5": PropertyText(
-        "agreement", "What one member delivers, everyone delivers who goes on with it into the same next view."
+        "agreement", "What one member delivers, every member delivers that goes on with it into the same next view."
     ),
     "P6": PropertyText("FIFO", "Messages of one origin are delivered in the order in which it cast them."),
     "P7": PropertyText("FIFO without gaps", "… and none of them is left out within a view."),
@@ -47,7 +47,9 @@ PROPERTIES: dict[str, PropertyText] = {
     "P16": PropertyText("merge", "A merged view names its parts, and nothing of the old view comes after the new one."),
     "P17": PropertyText("safe", "A safe message is delivered only when every member is known to have it."),
     "P18": PropertyText("two-phase commit", "A transaction has one outcome, and commits only if all voted for it."),
-    "P19": PropertyText("state transfer", "Who joins gets the state that all the others have at that moment."),
+    "P19": PropertyText(
+        "state transfer", "A member that joins gets the state that all the others have at that moment."
+    ),
     "P20": PropertyText(
         "primary component", "Of several partitions at most one is primary, and primaries form one chain."
     ),

@@ -21,7 +21,7 @@ from struct import Struct, pack, unpack_from
 from typing import Final, NamedTuple, TypeAlias
 from zlib import crc32
 
-from unisono.core.outbox import Pledge
+from unisono.core.outbox import VoteWatermark
 from unisono.core.types import Batch, MemberId, View, ViewId
 
 MAGIC: Final = b"unisonoJ"
@@ -41,7 +41,7 @@ _VIEW = Struct("<BQQQQHH")
 _MEMBER = Struct("<QH")
 _PART = Struct("<QQH")
 _GAP = Struct("<BQqqH")
-_PLEDGE = Struct("<QQ")
+_WATERMARK = Struct("<QQ")
 
 FILE_BYTES: Final = _FILE.size + _CHECK.size
 FRAME_BYTES: Final = _FRAME.size + _CHECK.size
@@ -179,18 +179,18 @@ def frames(data: Bytes, at: int, base: int = 0) -> Iterator[tuple[int, int, memo
         at += length
 
 
-# Pledges.
+# Watermarks of votes.
 
 
-def encode_pledge(pledge: Pledge) -> bytes:
-    return _PLEDGE.pack(pledge.voted, pledge.decided) + context_of(pledge.view, MemberId(""))
+def encode_watermark(watermark: VoteWatermark) -> bytes:
+    return _WATERMARK.pack(watermark.voted, watermark.decided) + context_of(watermark.view, MemberId(""))
 
 
-def decode_pledge(data: bytes) -> Pledge:
-    if len(data) < _PLEDGE.size + _CONTEXT.size:
+def decode_watermark(data: bytes) -> VoteWatermark:
+    if len(data) < _WATERMARK.size + _CONTEXT.size:
         raise Damage(0, "a vote is not one")
-    view, _ = read_context(data[_PLEDGE.size :])
-    return Pledge(view, *_PLEDGE.unpack_from(data))
+    view, _ = read_context(data[_WATERMARK.size :])
+    return VoteWatermark(view, *_WATERMARK.unpack_from(data))
 
 
 # Deliveries.

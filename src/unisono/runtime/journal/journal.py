@@ -18,7 +18,7 @@ from time import time_ns
 
 from unisono.core.errors import Misuse
 from unisono.core.member import Happening
-from unisono.core.outbox import Pledge
+from unisono.core.outbox import VoteWatermark
 from unisono.core.types import Batch
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal.deliveries import FSYNC, SEGMENT_BYTES_MAX, Deliveries, Retention
@@ -122,9 +122,9 @@ class Journal:
         """Put records on stable storage. Raises `JournalError` if that is not certain; the member must then stop."""
         self._records.keep(records)
 
-    def pledge(self, pledge: Pledge) -> None:
+    def keep_votes(self, watermark: VoteWatermark) -> None:
         """Write down votes and decisions; a new vote is on stable storage when this returns. Raises `JournalError` like `keep`."""
-        self._records.pledge(pledge)
+        self._records.keep_votes(watermark)
 
     def deliver(self, events: Sequence[Happening]) -> None:
         """Journal the deliveries and views of a turn, if enabled. Never raises: what cannot be written becomes a gap."""

@@ -4,13 +4,13 @@ One small file. A life begins by replacing it whole; what that life must remembe
 call returns, and so before anything leaves that depends on it. Of each kind the last one counts.
 
 - A **record** is what membership confirmed (`core.membership.primary`), a **life** its number (`core.incarnation`).
-- A **pledge** (`core.outbox`) says how far votes and decisions of the two-phase commit have come in one view. It is synced if it
-  says that this member has voted for more than was known, and that this is open. A decision alone is written and not synced:
-  nothing waits for it, the next vote brings it to the disk, and after a power cut before that it counts as open, which is
-  safe. The process may be killed: what is written is there.
+- A **vote watermark** (`core.outbox`) says how far votes and decisions of the two-phase commit have come in one view. It is
+  synced if it says that this member has voted for more than was known, and that this is open. A decision alone is written and
+  not synced: nothing waits for it, the next vote brings it to the disk, and after a power cut before that it counts as open,
+  which is safe. The process may be killed: what is written is there.
 
-No member asks a pledge of an earlier life: recovery asks the survivors alone, and who comes back is a new member that voted for
-nothing. But if all have failed, nothing else tells what each had promised; so the next life says it (`undecided`).
+No member asks for a watermark of an earlier life: recovery asks the survivors alone, and a member that comes back is a new one
+that voted for nothing. But if all have failed, nothing else tells what each had promised; so the next life says it (`undecided`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from unisono.core.incarnation import begin_life, read_record
-from unisono.core.outbox import Pledge
+from unisono.core.outbox import VoteWatermark
 from unisono.core.types import ViewId
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal.disk import Disk, why
@@ -29,8 +29,8 @@ from unisono.runtime.journal.format import (
     RECORDS,
     Damage,
     check_file_head,
-    decode_pledge,
-    encode_pledge,
+    decode_watermark,
+    encode_watermark,
     file_head,
     frame,
     frames,
@@ -40,7 +40,7 @@ from unisono.trace.files import read_private
 LIFE: Final = 1
 RECORD: Final = 2
 GROUP: Final = 3
-PLEDGE: Final = 4
+VOTES: Final = 4
 FILE_BYTES_MAX: Final = 1 << 20
 """A file that has grown beyond is replaced by one with the last of each kind alone."""
 
@@ -70,10 +70,10 @@ class Records:
         """… and what it, or one before, persisted last."""
         self.group = ""
         """Whose member it is."""
-        self._pledge: Pledge | None = None
+        self._watermark: VoteWatermark | None = None
         self.torn_bytes = 0
         self._read()
-        left = self._pledge
+        left = self._watermark
         self.undecided = (
             Undecided(left.view, left.decided, left.voted - 1) if left is not None and left.is_open else None
         )
@@ -107,8 +107,8 @@ class Records:
             self.record = data
         elif kind == GROUP:
             self.group = data.decode(errors="replace")
-        elif kind == PLEDGE:
-            self._pledge = decode_pledge(data)
+        elif kind == VOTES:
+            self._watermark = decode_watermark(data)
         else:
             raise Damage(0, f"a record is of the unknown kind {kind}")
 
@@ -130,11 +130,11 @@ class Records:
         self.record = records[-1] if records else self.record
         self._append(data, is_synced=True)
 
-    def pledge(self, pledge: Pledge) -> None:
+    def keep_votes(self, watermark: VoteWatermark) -> None:
         """Write down how far votes and decisions have come. A vote that is news is on stable storage when this returns."""
-        is_new_vote = self._pledge is None or pledge[:2] != self._pledge[:2]
-        self._pledge = pledge
-        self._append(frame(bytes((PLEDGE,)) + encode_pledge(pledge)), is_synced=is_new_vote and pledge.is_open)
+        is_new_vote = self._watermark is None or watermark[:2] != self._watermark[:2]
+        self._watermark = watermark
+        self._append(frame(bytes((VOTES,)) + encode_watermark(watermark)), is_synced=is_new_vote and watermark.is_open)
 
     def _append(self, data: bytes, is_synced: bool) -> None:
         if self._file is None:
@@ -155,8 +155,10 @@ class Records:
         self._size += len(data)
 
     def _replace(self) -> None:
-        pledge = encode_pledge(self._pledge) if self._pledge is not None and self._pledge.is_open else None
-        known = ((GROUP, self.group.encode()), (LIFE, self.life), (RECORD, self.record), (PLEDGE, pledge))
+        watermark = (
+            encode_watermark(self._watermark) if self._watermark is not None and self._watermark.is_open else None
+        )
+        known = ((GROUP, self.group.encode()), (LIFE, self.life), (RECORD, self.record), (VOTES, watermark))
         data = file_head(RECORDS, 0) + b"".join(frame(bytes((kind,)) + some) for kind, some in known if some)
         try:
             self.close()

@@ -96,14 +96,14 @@ class Ledger(Protocol):
     They travel beside the group: what is recorded sends the same bytes as what is not.
     """
 
-    def settle(self, until: ViewId | None = None) -> None:
+    def include(self, until: ViewId | None = None) -> None:
         """Everything delivered so far, or before this view began, is in the state."""
 
     def enter_merge(self, view: ViewId) -> Values:
         """Everything before this view is in the state: return the hashes at its beginning."""
 
     def give(self) -> Values:
-        """A snapshot of everything that is settled is given to another member: return its hashes."""
+        """A snapshot of everything in the state is given to another member: return its hashes."""
 
     def tell(self, number: int, values: Values) -> None:
         """The snapshot of this number, which is offered here, has these hashes."""

@@ -343,7 +343,7 @@ class Transfer:
         self._tell_room()
         self._tell_holds()
         if self._ledger is not None and self.is_live:
-            self._ledger.settle()
+            self._ledger.include()
 
     def _tell_room(self) -> None:
         """Tell the others how much room is left: the more is held back, the less."""
@@ -700,7 +700,7 @@ class Transfer:
         """In the trace, the state as it is now is given away. That of an application that has not read yet has no message since."""
         if self._ledger is None:
             return ()
-        self._ledger.settle(None if self._has_read_all else view)
+        self._ledger.include(None if self._has_read_all else view)
         return self._ledger.give()
 
     def _offer(

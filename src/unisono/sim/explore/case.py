@@ -35,7 +35,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """Who casts what. When, is what the explorer tries in every way."""
+    """What each member casts. The explorer tries every possible timing of these casts."""
 
     messages: tuple[tuple[Message, ...], ...]
     """By member: its messages, in the order in which it casts them."""
@@ -273,7 +273,7 @@ def _service(name: str | None) -> Service | None:
     for service in Service:
         if service.name.lower() == name:
             return service
-    raise Misuse(f"there is no service {name!r}.")
+    raise Misuse(f"there is no service {name!r}: choose among {', '.join(one.name.lower() for one in Service)}.")
 
 
 def _addressees(names: list[str] | None) -> tuple[Rank, ...] | None:
@@ -282,5 +282,5 @@ def _addressees(names: list[str] | None) -> tuple[Rank, ...] | None:
 
 def _rank(name: str) -> Rank:
     if len(name) != 1 or name not in NAMES:
-        raise Misuse(f"there is no member {name!r}: they are called {', '.join(NAMES)}.")
+        raise Misuse(f"there is no member {name!r}: choose among {', '.join(NAMES)}.")
     return NAMES.index(name)

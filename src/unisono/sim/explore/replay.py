@@ -113,7 +113,9 @@ class Run:
         for (_, receiver, _), packets in self.streams.items():
             waiting += [receiver] * bool(packets)
         if casting or waiting:
-            raise Misuse(f"this is not the end: {NAMES[min(casting + waiting)]} can still take a turn.")
+            raise Misuse(
+                f"the schedule ends too early: add the turns that member {NAMES[min(casting + waiting)]} can still take."
+            )
         return self.judge.end([local.history for local in self.locals])
 
     def _would_acknowledge(self, local: CaseMember) -> bool:

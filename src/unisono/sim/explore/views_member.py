@@ -213,7 +213,7 @@ class Mail(NamedTuple):
     message: Control
 
 
-class Parcel(NamedTuple):
+class StreamPacket(NamedTuple):
     """A packet on its way, in a stream of a view."""
 
     sender: int
@@ -231,7 +231,7 @@ class Taken(NamedTuple):
     counts: tuple[int, ...]
 
 
-Letter: TypeAlias = Mail | Parcel
+Letter: TypeAlias = Mail | StreamPacket
 
 
 class TurnResult(NamedTuple):
@@ -313,16 +313,16 @@ class ModelMember:
         told = self.application.adopt() if do is Do.ADOPT else []
         return self._end_turn(engine_now, told)
 
-    def _take_in(self, parcel: Parcel) -> None:
+    def _take_in(self, in_flight: StreamPacket) -> None:
         engine = self.engine
-        rank = engine.view.rank_of(self.scope.ids[parcel.sender])
-        if parcel.stream == ACKS:
-            self.taken[rank] = list(map(max, self.taken[rank], parcel.packet.counts))  # type: ignore[attr-defined]
+        rank = engine.view.rank_of(self.scope.ids[in_flight.sender])
+        if in_flight.stream == ACKS:
+            self.taken[rank] = list(map(max, self.taken[rank], in_flight.packet.counts))  # type: ignore[attr-defined]
             return
-        if self.scope.safe and parcel.stream == CASTS:
+        if self.scope.safe and in_flight.stream == CASTS:
             self.taken[engine.rank][rank] += 1
             self.taken[rank][rank] = max(self.taken[rank][rank], self.taken[engine.rank][rank])
-        engine.receive(rank, parcel.packet)
+        engine.receive(rank, in_flight.packet)
 
     def _end_turn(self, engine_now: int, told: list[ShownAct]) -> TurnResult:
         out = self.membership.drain()
@@ -344,9 +344,9 @@ class ModelMember:
             for packet in effects.casts:
                 for rank, member in enumerate(engine.view.members):
                     if member != engine.id:
-                        sends.append((self._number_of(member), self._parcel(CASTS, packet_for(packet, rank))))
+                        sends.append((self._number_of(member), self._in_stream(CASTS, packet_for(packet, rank))))
             for rank, packet in effects.sends:
-                sends.append((self._number_of(engine.view.members[rank]), self._parcel(SENDS, packet)))
+                sends.append((self._number_of(engine.view.members[rank]), self._in_stream(SENDS, packet)))
             if self.scope.safe:
                 sends += self._acknowledge(engine, bool(charters), len(effects.casts))
                 if engine.showing.gate.waiting and engine.phase is Phase.RUNNING:
@@ -374,7 +374,7 @@ class ModelMember:
         self.told = known
         if not any(count for rank, count in enumerate(mine) if rank != engine.rank):
             return []  # own casts speak for themselves
-        return [(self._number_of(one), self._parcel(ACKS, known)) for one in engine.view.members if one != engine.id]
+        return [(self._number_of(one), self._in_stream(ACKS, known)) for one in engine.view.members if one != engine.id]
 
     def _number_of(self, member: MemberId) -> int:
         return self.scope.ids.index(member)
@@ -385,8 +385,8 @@ class ModelMember:
             number for number, one in enumerate(self.scope.ids) if one.address == address != self.membership.id.address
         ]
 
-    def _parcel(self, stream: int, packet: Packet) -> Parcel:
-        return Parcel(self.number, self.engine.view.id, stream, packet)
+    def _in_stream(self, stream: int, packet: Packet) -> StreamPacket:
+        return StreamPacket(self.number, self.engine.view.id, stream, packet)
 
     def facts(self) -> Facts:
         membership, engine = self.membership, self.engine

@@ -28,10 +28,10 @@ from unisono.sim.explore.views_member import (
     Letter,
     Mail,
     ModelMember,
-    Parcel,
     Scope,
     Snapshots,
     Start,
+    StreamPacket,
 )
 
 
@@ -276,9 +276,9 @@ class ViewsSide:
             argument, mail = self.tables.letters.values[what], _remove(mail, what)
         elif do is Do.TAKE:
             assert what is not None
-            parcel = argument = self.tables.letters.values[what]
-            assert isinstance(parcel, Parcel)
-            name = (parcel.sender, parcel.view, parcel.stream)
+            in_flight = argument = self.tables.letters.values[what]
+            assert isinstance(in_flight, StreamPacket)
+            name = (in_flight.sender, in_flight.view, in_flight.stream)
             streams = tuple((n, q[1:] if n == name else q) for n, q in streams if n != name or len(q) > 1)
         elif do is Do.JOIN:
             argument = Start(SEEDS)
@@ -401,7 +401,7 @@ def _remove(mail: Links, letter: int) -> Links:
 
 def _in_words(letter: Letter, names: tuple[str, ...]) -> str:
     sender = names[letter.sender]
-    if isinstance(letter, Parcel):
+    if isinstance(letter, StreamPacket):
         return f"{_packet(letter.packet)} of view {letter.view} from {sender}"
     message = letter.message
     ballot = getattr(message, "ballot", None)

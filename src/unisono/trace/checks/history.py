@@ -5,9 +5,9 @@ Checkers want every CAST before its deliveries. So a life whose next row deliver
 with all its further rows, until that CAST comes, or until none can come any more. On a trace in the order of a
 simulator's turns nothing ever waits.
 
-Two kinds of trouble are booked here, because all checkers must respect them. A **hole** in the local indices means that
+Two kinds of trouble are recorded here, because all checkers must respect them. A **hole** in the local indices means that
 rows are missing: nothing may be concluded from the absence of a row in that stay. And a row may name a view that its life
-did not install last; it is then booked in the stay that it names.
+did not install last; it is then attributed to the stay that it names.
 
 A history may also be an **excerpt**: the rows of one view alone. Its lives begin at any local index, and one that has installed
 another view is complete as far as the excerpt goes.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.harness import A, B, C, make_view
-from tests.unit.test_seat import ID_A, ID_B, ID_C, NOW, batch, kinds, make_member, payloads, shape
+from tests.unit.test_engine import ID_A, ID_B, ID_C, NOW, batch, kinds, make_member, payloads, shape
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.options import CastOptions
 from unisono.core.outbox import NoteKind
@@ -159,7 +159,10 @@ def test_a_view_without_the_member_is_misuse() -> None:
 
 
 def test_a_view_over_the_limit_is_misuse() -> None:
-    with pytest.raises(Misuse, match=r"^view 1@a has 3 members, over the limit of 2\.$"):
+    with pytest.raises(
+        Misuse,
+        match=r"^view 1@a has 3 members, over members_max = 2: raise it at every member\.$",
+    ):
         make_member(members_max=2)
 
 
