@@ -58,6 +58,7 @@ class Judge:
             notes = [Note(NoteKind.VIEW, view=old)]
             notes += [Note(NoteKind.DELIVER if act.delivered else NoteKind.CAST, act.batch) for act in history]
             if new is not None and rank not in crashed:
+                notes.insert(1 + _blocked_at(rank, history), Note(NoteKind.BLOCK))
                 went: Mapping[str, object] = {"previous_view": str(old.id), "transitional": new.members}
                 notes.append(Note(NoteKind.VIEW, view=new, attributes=went))
             recorder.turn(0, notes)
@@ -68,6 +69,16 @@ class Judge:
         verdict = judge(sink.events, self.owed)
         worst = [violation for violation in verdict.violations if violation.property in verdict.weakest]
         return str(worst[0]) if worst else None
+
+
+def _blocked_at(rank: Rank, history: Sequence[Act]) -> int:
+    """How many acts of a survivor precede its block, at most: what is void for it can only come from the cut."""
+    voids = (
+        at
+        for at, act in enumerate(history)
+        if act.delivered and act.batch.payloads is None and act.batch.to is not None and rank in act.batch.to
+    )
+    return next(voids, len(history))
 
 
 def sequence_of(history: Sequence[Act]) -> tuple[Act, ...]:
