@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,8 @@ a,b DELIVER y
 b END
 """
 A = LifeKey("story", "a", 0)
+REAL_INCARNATION = 1_795_070_435_416_330_147
+"""As a process begins it: a time in nanoseconds."""
 
 
 def sink_of(folder: Path, member: str) -> FolderSink:
@@ -112,6 +115,35 @@ def test_a_member_that_is_alive_is_not_closed(tmp_path: Path) -> None:
     assert close_killed(tmp_path) == []
     assert list(read(tmp_path).lives[A]) == rows
     assert verdict_on(tmp_path).result is Result.PASS
+
+
+@pytest.mark.parametrize("incarnation", [0, REAL_INCARNATION])
+def test_closing_keeps_every_row_of_a_killed_life(tmp_path: Path, incarnation: int) -> None:
+    """Found by the demo: an incarnation of 19 digits was no number, and CRASH took the place of all other rows."""
+    rows = [
+        replace(row, incarnation=incarnation, origin_incarnation=incarnation if row.origin else None)
+        for row in of(tell(STORY), "a")
+    ]
+    sink = FolderSink(tmp_path, "story", "a", incarnation, parquet=False)
+    sink.write(rows)
+    kill(sink)
+    assert close_killed(tmp_path) == [LifeKey("story", "a", incarnation)]
+    assert names(tmp_path) == [f"story.a.{incarnation}.000000.parquet"]
+    *kept, crash = read(tmp_path).lives[LifeKey("story", "a", incarnation)]
+    assert kept == rows
+    assert (crash.kind, crash.local_index) == ("CRASH", rows[-1].local_index + 1)
+
+
+def test_closing_replaces_no_file_whose_name_is_no_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = sink_of(tmp_path, "a")
+    sink.write(of(tell(STORY), "a"))
+    kill(sink)
+    (opened,) = tmp_path.glob("*.open.jsonl")
+    before = opened.read_bytes()
+    monkeypatch.setattr(reader, "segment_name", lambda name: None)
+    with pytest.raises(TraceError, match="rename that file"):
+        close_killed(tmp_path)
+    assert opened.read_bytes() == before
 
 
 def test_a_member_that_is_between_two_segments_is_alive_too(tmp_path: Path) -> None:

@@ -181,7 +181,15 @@ def test_only_segments_have_an_open_form(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["run.b.².000001", "run.b.٣.000001", "run.b.99999999999999999999.000000", "run.b.0.²", "run.b.0", "run.b.0.0.0"],
+    [
+        "run.b.².000001",
+        "run.b.٣.000001",
+        "run.b.99999999999999999999.000000",
+        "run.b.9223372036854775808.0",
+        "run.b.0.²",
+        "run.b.0",
+        "run.b.0.0.0",
+    ],
 )
 def test_a_name_that_only_looks_like_a_segments_is_a_name_of_its_own(name: str, tmp_path: Path) -> None:
     assert segment_name(f"{name}.jsonl") is None
@@ -193,7 +201,7 @@ def test_a_name_that_only_looks_like_a_segments_is_a_name_of_its_own(name: str, 
 
 
 @pytest.mark.parametrize(
-    ("run", "member", "incarnation"), [("a run.1", "b/c", 3), ("", "", 0), ("r", "é@x:1", 10**18 - 1)]
+    ("run", "member", "incarnation"), [("a run.1", "b/c", 3), ("", "", 0), ("r", "é@x:1", 1_795_070_435_416_330_147)]
 )
 def test_the_name_of_a_segment_tells_what_it_was_made_of(run: str, member: str, incarnation: int) -> None:
     for ending in (".parquet", ".jsonl", OPEN):

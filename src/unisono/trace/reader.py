@@ -250,6 +250,8 @@ def _append_crash(folder: Path, life: LifeKey, last: Event, reason: str, power_c
     rows: list[Event] = []
     torn = False
     path = folder / f"{stem}.{max(numbers, default=-1) + 1:06d}{OPEN}"
+    if any(other.name.startswith(f"{base_of(path.name)}.") for other in paths):  # finishing it would replace that file
+        raise TraceError(f"{folder} holds {path.name} or a form of it, which is no segment's name: rename that file.")
     if opened and not _twin(opened[-1]):
         path, rows, torn = read_segment(opened[-1])
     mark = folder / f"{stem}{LIFE}"

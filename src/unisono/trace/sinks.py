@@ -41,8 +41,10 @@ from unisono.trace.schema import Event, TraceError, to_line
 
 OPEN = ".open.jsonl"
 LIFE = ".life"
-SEGMENT_NAME = r"[^.]*\.[^.]*\.[0-9]{1,18}\.[0-9]{1,18}"
-"""The name of a segment without its ending, as a pattern for Python and Spark: no number has more digits than 64 bits hold."""
+_NUMBER = r"(?:[0-9]{1,18}|[1-8][0-9]{18}|9(?:[01][0-9]{2}|2[01][0-9]|22[0-2])[0-9]{15})"
+"""A number that 64 bits hold with a sign. An incarnation, which is a time in nanoseconds, has 19 digits."""
+SEGMENT_NAME = rf"[^.]*\.[^.]*\.{_NUMBER}\.{_NUMBER}"
+"""The name of a segment without its ending, as a pattern for Python and Spark."""
 WHOLE, GAP = b"whole\n", b"gap  \n"
 """What a life's file says. One takes the place of the other, so they have the same length."""
 UNFINISHED_MAX = 4
