@@ -25,7 +25,7 @@ KEY_TEXT = "unisono-key-1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
     [
         (("node", "lab", "--listen", "nowhere"), "write host:port"),
         (("node", "a\udcff", "--listen", "127.0.0.1:0"), "is no text"),
-        (("node", "lab", "--listen", "127.0.0.1:99999"), "choose one up to 65535"),
+        (("node", "lab", "--listen", "127.0.0.1:99999"), "the port must be 0 to 65535"),
         (("node", "lab", "--listen", "198.51.100.7:7400", "--insecure"), "does not belong to this machine"),
         (("node", "lab", "--listen", "no-such-host.invalid:7400"), "is not known here"),
         (("node", "lab", "--listen", "127.0.0.1:0", "--peers", "a..b:7400"), "is not known here"),

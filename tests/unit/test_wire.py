@@ -462,7 +462,7 @@ class Stranger(NamedTuple):
         (Data(1, a_batch(*[b""] * 4_097)), "batch_messages_max = 4096"),
         (Data(1, a_batch(bytes(2**24 + 1))), "payload_bytes_max = 16777216"),
         (Data(1, a_batch(bytes(2**20), b"x")), "batch_bytes_max = 1048576"),
-        (Data(1, a_batch(b"", b"", first=2**64 - 1)), "index 18446744073709551616"),
+        (Data(1, a_batch(b"", b"", first=2**64 - 1)), "18446744073709551616, which does not fit in 64 bits"),
         (Data(1, a_batch("text")), "Data.batch cannot be encoded"),  # type: ignore[arg-type]
         (Data(1, None), "Data.batch cannot be encoded"),  # type: ignore[arg-type]
         (Flat(((1, 2),)), "a row of 2 values, where 3 belong"),  # type: ignore[arg-type]
