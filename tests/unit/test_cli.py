@@ -50,6 +50,29 @@ def test_run_with_faults_changes_the_view() -> None:
     assert answer.code == 0
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sim", "run", "--messages", "5", "--trace", "s3://bucket/x"),
+        ("sim", "diagram", "--messages", "5", "--out", "s3://bucket/x"),
+        ("sim", "explore", "--messages", "1", "--out", "s3://bucket/x"),
+        ("sim", "swarm", "--seeds", "1", "--order", "fifo", "--out", "s3://bucket/x"),
+        ("sim", "swarm-orders", "--seeds", "1", "--out", "s3://bucket/x"),
+        ("trace", "diagram", "none", "--out", "s3://bucket/x"),
+        ("demo", "--out", "s3://bucket/x"),
+        ("node", "g", "--listen", "127.0.0.1:0", "--journal", "s3://bucket/x"),
+        ("node", "g", "--listen", "127.0.0.1:0", "--trace", "s3://bucket/x"),
+    ],
+    ids=lambda arguments: " ".join(one for one in arguments if one.isalpha() or one[:2] == "--"),
+)
+def test_other_storage_is_refused_where_local_files_are_written(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    answer = Answer(*arguments, cwd=tmp_path)
+    assert answer.code == 2
+    assert "s3://bucket/x is not a local path" in answer.err
+    assert "Traceback" not in answer.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_recorded_run_can_be_judged_and_drawn(tmp_path: Path) -> None:
     folder = tmp_path / "trace"
     assert Answer("sim", "run", "--messages", "30", "--trace", str(folder)).code == 0

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from unisono.cli.options import refuse_other_storage
 from unisono.cli.show import bar, out
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.demo.stage import DemoStage, staged
@@ -36,7 +37,10 @@ PICTURE_NS = 60_000_000
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Folder for traces, pictures and the report.")] = Path("demo"),
+    folder: Annotated[
+        Path,
+        typer.Option("--out", help="Folder for traces, pictures and the report.", callback=refuse_other_storage),
+    ] = Path("demo"),
     spark: Annotated[bool, typer.Option(help="Judge and measure the traces with Spark, and write a report.")] = True,
 ) -> None:
     """Run five processes that agree on one order while one is killed, one paused and one joins; then judge the traces."""

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from unisono.cli.options import refuse_other_storage
 from unisono.core.errors import Misuse
 from unisono.orders.registry import ORDERS
 from unisono.runtime import logs
@@ -108,10 +109,18 @@ Insecure = Annotated[
     ),
 ]
 Journal = Annotated[
-    Path | None, typer.Option(help="Folder for what must outlive the process.", rich_help_panel=_SAFETY)
+    Path | None,
+    typer.Option(
+        help="Folder for what must outlive the process.", callback=refuse_other_storage, rich_help_panel=_SAFETY
+    ),
 ]
 Trace = Annotated[
-    Path | None, typer.Option(help="Record everything into this folder, for `unisono trace`.", rich_help_panel=_LOOK)
+    Path | None,
+    typer.Option(
+        help="Record everything into this folder, for `unisono trace`.",
+        callback=refuse_other_storage,
+        rich_help_panel=_LOOK,
+    ),
 ]
 Metrics = Annotated[
     str | None, typer.Option(help="HOST:PORT to serve metrics for Prometheus on.", rich_help_panel=_LOOK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,18 @@ from unisono.sim.units import parse_duration
 from unisono.sim.world import name_of
 
 _LOAD, _NETWORK, _ORDER = "Load", "Network and faults", "Order"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def refuse_other_storage(path: Path | None) -> Path | None:
+    """Refuse the address of other storage: as a path it would name a local folder `s3:`."""
+    if path is not None and path.parts and _SCHEME.fullmatch(path.parts[0]):
+        address = f"{path.parts[0]}//{'/'.join(path.parts[1:])}"  # `Path` has taken one slash away
+        raise Misuse(
+            f"{address} is not a local path, and this is written to local paths only: give one, and copy it later."
+        )
+    return path
+
 
 Order = Annotated[
     str, typer.Option("--order", "-o", help="The order; `unisono sim orders` lists them.", rich_help_panel=_ORDER)

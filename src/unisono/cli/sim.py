@@ -34,7 +34,7 @@ from unisono.trace.promises import promises
 
 app = typer.Typer(help="Simulate, explore and attack the protocols in virtual time.", no_args_is_help=True)
 
-Out = Annotated[Path, typer.Option("--out", help="File to write.")]
+Out = Annotated[Path, typer.Option("--out", help="File to write.", callback=o.refuse_other_storage)]
 
 
 @app.command("orders")
@@ -70,7 +70,9 @@ def run(
     reorder: o.Reorder = 0.0,
     turn: o.Turn = "0ms",
     faults: o.Faults = None,
-    trace: Annotated[Path | None, typer.Option(help="Write the trace into this folder.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write the trace into this folder.", callback=o.refuse_other_storage)
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Run one simulated group, and judge whether its order keeps its guarantees."""
@@ -241,9 +243,10 @@ def swarm_orders(
     order: Annotated[str | None, typer.Option("--order", "-o", help="Only this order.")] = None,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     workers: Annotated[int | None, typer.Option(help="Number of processes. Default: one per core.")] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Folder for the replay files of failures.")] = Path(
-        "swarm-failures"
-    ),
+    folder: Annotated[
+        Path,
+        typer.Option("--out", help="Folder for the replay files of failures.", callback=o.refuse_other_storage),
+    ] = Path("swarm-failures"),
     json: o.Json = False,
 ) -> None:
     """Run the orders without membership, under an oracle that changes views; shrink each failure to a replay file."""

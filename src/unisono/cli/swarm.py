@@ -31,7 +31,12 @@ def swarm(
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     workers: Annotated[int | None, typer.Option(help="Number of processes. Default: one per core.")] = None,
     folder: Annotated[
-        Path, typer.Option("--out", help="File that records every run; the same command resumes from it.")
+        Path,
+        typer.Option(
+            "--out",
+            help="Folder for the records of all runs; the same command resumes from them.",
+            callback=o.refuse_other_storage,
+        ),
     ] = Path("swarm"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Discard the records of an earlier swarm.")] = False,
     json: o.Json = False,
@@ -43,7 +48,7 @@ def swarm(
     for option, value in (("--seeds", seeds), ("--workers", workers)):
         if value is not None and value < 1:
             raise Misuse(f"{option} must be at least 1, not {value}.")
-    notes = folder / "outings.jsonl"
+    notes = folder / "runs.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     if fresh:
         notes.unlink(missing_ok=True)

@@ -217,7 +217,9 @@ def diagram(
     run: Annotated[str | None, typer.Option(help="The run, if there are several.")] = None,
     start: o.From = None,
     until: o.To = None,
-    file: Annotated[Path, typer.Option("--out", help="File to write.")] = Path("diagram.svg"),
+    file: Annotated[Path, typer.Option("--out", help="File to write.", callback=o.refuse_other_storage)] = Path(
+        "diagram.svg"
+    ),
 ) -> None:
     """Draw a recorded run, or a part of it, as a space-time diagram (SVG)."""
     begin, end = (None if text is None else parse_duration(text) for text in (start, until))
