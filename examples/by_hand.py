@@ -5,8 +5,7 @@ A member does no I/O. Its driver hands it inputs, ends the turn with `drain`, an
 
 from random import Random
 
-from unisono.core.member import Entered
-from unisono.core.member.member import Member, Settings
+from unisono.core.member import Entered, Member, Settings
 from unisono.core.types import Batch, MemberId
 from unisono.orders.registry import ORDERS
 

@@ -248,7 +248,7 @@ _NO_SEGMENTS = (errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOPROTOOPT)
 
 
 def enlarge_buffers(udp: socket.socket) -> None:
-    """As large as allowed; a privileged process may have more than the system's limit."""
+    """Make the socket's buffers as large as allowed; a privileged process may exceed the system's limit."""
     for option, forced in ((socket.SO_RCVBUF, 33), (socket.SO_SNDBUF, 32)):
         for choice in (forced, option) if sys.platform == "linux" else (option,):
             try:

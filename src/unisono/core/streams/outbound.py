@@ -260,7 +260,7 @@ class Outbound:
         return PUSH if stream.sent != stream.end and stream.has_no_room(self.window) else 0
 
     def ask_for_acknowledgements(self, now: int, out: Datagrams) -> None:
-        """A caller waits for own casts to be stable. A body that leaves in this turn has asked already."""
+        """Ask peers to acknowledge immediately: a caller is waiting for stability. A body of this turn has asked already."""
         self.is_urged = False
         if not any(to is None for to, _ in out):
             for peer in self._progress.behind(self._rank, self.packets_cast):
