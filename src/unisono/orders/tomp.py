@@ -155,7 +155,7 @@ class Tomp(Stamped):
             if expected[sender] != number + 1 or 0 in expected or expected[self._rank] > self._held[self._rank] + 1:
                 raise PeerFault("a final stamp comes with a batch that no member can have expected next")
             if any(not 1 < counter <= stamp[0] + 1 for counter, _ in following):
-                raise PeerFault("a final stamp comes with one that no member can have given")
+                raise PeerFault("a final stamp comes with a counter that no member can have given")
 
     def _next_mid(self) -> tuple[int, ...]:
         return tuple(held + 1 for held in self._held)

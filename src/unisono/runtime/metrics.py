@@ -113,11 +113,13 @@ class Metrics:
         yield gauge("primary", "Whether the view is the primary one.", float(status["primary"]))
         yield gauge("changing", "Whether a view change is under way.", float(status["changing"]))
         yield gauge("suspects", "Members that are suspected now.", len(status["suspects"]))
-        yield gauge("held_back_batches", "Received and not yet deliverable.", counters.held_back)
-        yield gauge("unfinished_messages", "Cast here and not yet delivered here.", counters.unfinished)
-        yield gauge("kept_bytes", "Own packets kept for resending.", counters.kept_bytes)
-        yield gauge("queued_batches", "Delivered, and not yet taken by the application.", status["queued_batches"])
-        yield gauge("queued_bytes", "Likewise, in bytes.", status["queued_bytes"])
+        yield gauge("held_back_batches", "Batches received and not yet deliverable.", counters.held_back)
+        yield gauge("unfinished_messages", "Messages cast here and not yet delivered here.", counters.unfinished)
+        yield gauge("kept_bytes", "Bytes of own packets kept for resending.", counters.kept_bytes)
+        yield gauge(
+            "queued_batches", "Batches delivered and not yet taken by the application.", status["queued_batches"]
+        )
+        yield gauge("queued_bytes", "Bytes delivered and not yet taken by the application.", status["queued_bytes"])
         yield self._by_peer("window_use_packets", "Own packets that a peer has not acknowledged.", counters.window_use)
         slowest = member.slowest
         lasted = {} if slowest is None else {slowest.member: slowest.lasted_ns / 1e9}

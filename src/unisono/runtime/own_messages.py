@@ -94,7 +94,7 @@ class OwnMessages:
     # Leaving.
 
     def raise_not_flushed(self, group: str, end: int) -> None:
-        """Raise `NotFlushed` if a message below `end`, of the last view or of one that ended in `leave`, may not be everywhere.
+        """Raise `NotFlushed` if a message below `end`, of the last view or one that ended during `leave`, may not be everywhere.
 
         Receipts have told the application about messages of earlier views, if it asked.
         """

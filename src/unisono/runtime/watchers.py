@@ -17,13 +17,13 @@ class Watchers:
         return bool(self._waiting)
 
     async def wait(self, condition: Callable[[], bool], timeout: float | None) -> None:
-        """Until it holds. Raises `TimeoutError`, or what `look` was told."""
+        """Wait until the condition holds. Raises `TimeoutError`, or what `look` was told."""
         future = self._loop.create_future()
         self._waiting.append((condition, future))
         await asyncio.wait_for(future, timeout)
 
     def look(self, failure: Exception | None, end: Exception | None) -> None:
-        """Let those go for whom it holds now; all of them, with `failure` if the member has failed, with `end` if it has ended."""
+        """End the waits whose condition holds now; end all with `failure` if the member has failed, with `end` if it has ended."""
         waiting = []
         for condition, future in self._waiting:
             if future.done():

@@ -1,1 +1,1 @@
-"""What stands on top of groups: names, and whatever else applications share."""
+"""What stands on top of groups: state transfer, and clients outside."""

@@ -56,7 +56,7 @@ class MemberState:
 
     @property
     def members(self) -> Sequence[MemberId]:
-        """The members of the view, by rank; before there is one, nobody."""
+        """The members of the view, by rank; empty before the first view."""
         return self._engine.view.members
 
     @property

@@ -38,7 +38,7 @@ class Suspicions:
         self.heard_ranks: dict[Rank, None] = {}
         """Members of the view from which something authentic came: collected until `tell_detector`, which saves a call for each."""
         self.has_told_all = False
-        """All members of the view were sent something, likewise."""
+        """Whether all members of the view were sent something since `tell_detector`."""
         self.due = NEVER
         """When to call `tick`."""
         self.count = 0

@@ -88,7 +88,7 @@ class Beliefs:
             del self._shunned[next(iter(self._shunned))]
 
     def mistrust(self, member: MemberId) -> None:
-        """One whose cuts cannot be: whether it lies or believes one that does, others are to propose for a while."""
+        """Let others propose for a while: this member has sent impossible cuts, whether it lies or was lied to."""
         self._mistrusted[member] = None
         self.shun(member)
         while len(self._mistrusted) > self._context.config.members_max:
@@ -221,7 +221,7 @@ class Beliefs:
         return {} if self._clash(added, hello) else added
 
     def _clash(self, added: Mapping[MemberId, ViewId | None], hello: Hello) -> bool:
-        """Whether someone there suspects someone here, or the other way round: a merge takes whole views or nothing."""
+        """Whether a member there suspects a member here, or the reverse: a merge takes whole views or nothing."""
         here = {*self._mine, self._id}
         there = set(added)
         accused = {one for member in here for one in self._complaints.get(member, ())} | self._suspects.keys()

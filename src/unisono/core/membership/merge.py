@@ -91,7 +91,7 @@ def find_culprits(context: Context, view: View, order: str, reports: Mapping[Ran
 
 
 def find_holders(part: MergingPart, me: MemberId) -> None:
-    """Who can hand over the slots that someone lacks: the proposer itself first, then the origin, then the others."""
+    """Find the holders of missing slots: the proposer itself first, then the origin, then the others."""
     lacks = {member: set(slots) for member, slots in part.lacks.items()}
     for slot in sorted(set().union(*lacks.values())):
         holders = [member for member, slots in lacks.items() if slot not in slots]

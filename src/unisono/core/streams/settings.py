@@ -32,7 +32,7 @@ class StreamSettings:
     """Bytes on the cast stream that some member has not acknowledged; beyond it nothing is `writable`. Also the cap of
     what may be in flight."""
     window_packets: int = 65_536
-    """Likewise, in packets."""
+    """Packets on the cast stream that some member has not acknowledged: the same limit as `window_bytes`, for small packets."""
     window_bytes_start: int = 256 * KIB
     """Bytes that may be in flight before anything is acknowledged. Grows with acknowledgements, shrinks on loss."""
     window_bytes_min: int = 64 * KIB

@@ -1,4 +1,4 @@
-"""What a member takes in of others, whatever the order: nothing that no correct member sends."""
+"""Which packets of others a member takes in, under every order: only those that a correct member can send."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class ViewEngine:
         return report
 
     def retained(self, slot: Slot) -> Packet | None:
-        """The packet of a slot as this member holds it, for one that misses it; a placeholder where it is not addressed."""
+        """The packet of a slot as this member holds it, for a member that lacks it; a placeholder where it is not addressed."""
         return self.kept.get(slot)
 
     def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:

@@ -36,7 +36,7 @@ def note_cast(out: Outbox, mark: int, batch: Batch) -> None:
 
 
 def note_received(out: Outbox, mark: int, packets: Iterable[Packet]) -> None:
-    """Batches were received: likewise."""
+    """Note the batches that were received, at their place among the notes."""
     batches = (getattr(packet, "batch", None) for packet in packets)
     out.notes[mark:mark] = [Note(NoteKind.RECEIVE, batch) for batch in batches if batch is not None]
 

@@ -43,7 +43,7 @@ class Showing:
         """Those of them that the gate has let pass."""
         self._own_addressed: deque[tuple[Span, tuple[MemberId, ...]]] = deque()  # delivered in this view, not settled
         self.ended_addressed: dict[Span, tuple[MemberId, ...]] = {}
-        """Own messages of the last view that were not for everyone and not settled before it ended, and whom they were for."""
+        """The addressees of own messages of the last view that named some and were not settled before it ended."""
 
     # A view begins and ends.
 

@@ -39,7 +39,7 @@ class TransferSettings:
     buffer_bytes_max: int = 16 * MIB
     """Maximum size of the messages held back. From half of it on, others are asked to send less; at the limit, nothing."""
     buffer_messages_max: int = 262_144
-    """Likewise, as a number of messages."""
+    """Maximum number of messages held back: the same limit as `buffer_bytes_max`, for small messages."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
