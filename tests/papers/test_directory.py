@@ -329,7 +329,7 @@ def test_misuse_is_a_sentence() -> None:
         one.claim("z", 0)
     with pytest.raises(Misuse, match="'z' is not a name of this manager"):
         one.release("z")
-    with pytest.raises(Misuse, match="is no text"):
+    with pytest.raises(Misuse, match="is not text"):
         one.lookup("\udcff")
     for name in ("", "é" * 128):
         with pytest.raises(Misuse, match="a name has 1 to 255 bytes"):

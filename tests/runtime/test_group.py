@@ -376,12 +376,12 @@ async def test_bad_wishes_are_refused_before_anything_is_opened() -> None:
         ({"listen": "7400"}, "write host:port"),
         ({"listen": ("127.0.0.1", 7400)}, "write host:port"),
         ({"group": "?"}, "give it another name"),
-        ({"peers": [7400]}, "the peer 7400 is no text: write host:port"),
+        ({"peers": [7400]}, "the peer 7400 is not text: write host:port"),
         ({"peers": 7400}, "list of addresses"),
         ({"group": b"g"}, "of type bytes: give a text"),
         ({"min_members": "2"}, "choose 1 or more, a whole number"),
-        ({"trace": 5}, "trace = 5 is no folder"),
-        ({"journal": b"j"}, "journal = b'j' is no folder"),
+        ({"trace": 5}, "trace = 5 is not a folder"),
+        ({"journal": b"j"}, "journal = b'j' is not a folder"),
     ):
         with pytest.raises(unisono.Misuse, match=words):
             unisono.join(**({"group": "g"} | wishes))

@@ -24,7 +24,7 @@ KEY_TEXT = "unisono-key-1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
     ("arguments", "sentence"),
     [
         (("node", "lab", "--listen", "nowhere"), "write host:port"),
-        (("node", "a\udcff", "--listen", "127.0.0.1:0"), "is no text"),
+        (("node", "a\udcff", "--listen", "127.0.0.1:0"), "is not text"),
         (("node", "lab", "--listen", "127.0.0.1:99999"), "the port must be 0 to 65535"),
         (("node", "lab", "--listen", "198.51.100.7:7400", "--insecure"), "does not belong to this machine"),
         (("node", "lab", "--listen", "no-such-host.invalid:7400"), "is not known here"),

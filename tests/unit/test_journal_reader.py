@@ -124,7 +124,7 @@ def test_bad_questions_get_a_sentence(tmp_path: Path) -> None:
         list(read(tmp_path, ("1@10.0.0.1:7400#11", 77)))
     with pytest.raises(Misuse, match="choose raise or show"):
         Reader(tmp_path, gaps="hide")
-    with pytest.raises(Misuse, match="is no name for a reader"):
+    with pytest.raises(Misuse, match="is not a name for a reader"):
         Reader(tmp_path).register("../lock")
     with pytest.raises(JournalError, match="was cut while it was read"):
         list(read_stretch(tmp_path, Stretch(1, 24, 10_000, 1)))

@@ -163,7 +163,7 @@ def test_a_function_is_called_again_and_its_failures_are_said(names: Names) -> N
         lookup = Lookup(loop, peers)
         assert [one.text for one in await lookup.find(socket.AF_INET)] == ["10.0.0.2:1"]
         assert [one.text for one in await lookup.round()] == ["10.0.0.3:1"]
-        for words in ("raised OSError: no route; it is called again", "must be a list of addresses", "is no text"):
+        for words in ("raised OSError: no route; it is called again", "must be a list of addresses", "is not text"):
             assert [one.text for one in await lookup.round()] == ["10.0.0.3:1"]
             assert words in lookup.problem
         assert [one.text for one in await lookup.round()] == ["10.0.0.4:1"]

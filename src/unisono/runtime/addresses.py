@@ -49,14 +49,14 @@ class Endpoint(NamedTuple):
 def split(text: str, what: str) -> tuple[str, int]:
     """Host and port of an address; `what` names it in the error."""
     if not isinstance(text, str):
-        raise Misuse(f"{what} {text!r} is no text: write host:port, as in '127.0.0.1:7400'.")
+        raise Misuse(f"{what} {text!r} is not text: write host:port, as in '127.0.0.1:7400'.")
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise Misuse(f"{what} {text!r} is ambiguous: write an IPv6 address in brackets, as in [::1]:7400.")
     if not colon or not host or not port.isascii() or not port.isdigit():
-        raise Misuse(f"{what} {text!r} is no address: write host:port, as in 127.0.0.1:7400.")
+        raise Misuse(f"{what} {text!r} is not an address: write host:port, as in 127.0.0.1:7400.")
     if int(port) > 65_535:
         raise Misuse(f"{what} {text!r}: the port must be 0 to 65535, as in 127.0.0.1:7400.")
     return host, int(port)

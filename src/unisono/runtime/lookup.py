@@ -158,7 +158,7 @@ class Lookup:
     def _learn(self, text: str, answer: Resolved | Misuse) -> None:
         if isinstance(answer, Misuse):
             self._errors[text] = answer
-            answer = Resolved(text, (), "this is no name of a host")
+            answer = Resolved(text, (), "this is not the name of a host")
         known = self._known.get(text)
         if known is not None and known.endpoints and not answer.endpoints:  # a name server may have a bad moment
             self._failures[text] = self._failures.get(text, 0) + 1

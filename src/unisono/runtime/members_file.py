@@ -64,9 +64,9 @@ def _parse_line(line: str, number: int, where: str) -> Iterator[Listed]:
         raise Misuse(f"{where}: {line.strip()!r} is not a name, a host and a port, as in `alpha 127.0.0.1 7400`.")
     name, host, port = words
     if not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65_535:
-        raise Misuse(f"{where}: {port!r} is no port; write a number from 1 to 65535.")
+        raise Misuse(f"{where}: {port!r} is not a port; write a number from 1 to 65535.")
     if ":" in host and not is_numeric(host):
-        raise Misuse(f"{where}: {host!r} is no host; write a name or an address, and the port after a space.")
+        raise Misuse(f"{where}: {host!r} is not a host; write a name or an address, and the port after a space.")
     one = Listed(name, host, int(port), number)
     split(one.address, where)
     yield one

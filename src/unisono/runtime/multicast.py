@@ -29,7 +29,9 @@ def check(address: str) -> Endpoint:
     except ValueError:
         is_right = False
     if not is_right or not port:
-        raise Misuse(f"multicast {address!r} is no IPv4 multicast address with a port: write one as in 239.1.2.3:7500.")
+        raise Misuse(
+            f"multicast {address!r} is not an IPv4 multicast address with a port: write one as in 239.1.2.3:7500."
+        )
     return Endpoint(host, port)
 
 

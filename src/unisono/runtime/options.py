@@ -132,7 +132,7 @@ class JoinOptions:
         if not isinstance(group, str):
             raise Misuse(f"the group's name {group!r} is of type {type(group).__name__}: give a text.")
         if not is_text(group):
-            raise Misuse(f"the group's name {group!r} is no text: write it in UTF-8.")
+            raise Misuse(f"the group's name {group!r} is not text: write it in UTF-8.")
         if group == NOT_KNOWN:
             raise Misuse(
                 f"a trace could not tell the group {group!r} from one that is not known: give it another name."
@@ -162,7 +162,7 @@ class JoinOptions:
         journal = None if isinstance(self.journal, Journal) else self.journal
         for place, what in ((self.trace, "trace"), (journal, "journal")):
             if place is not None and not isinstance(place, str | os.PathLike):
-                raise Misuse(f"{what} = {place!r} is no folder: give its path.")
+                raise Misuse(f"{what} = {place!r} is not a folder: give its path.")
         if self.safe and self.settings is not None and not self.settings.config.safe:
             raise Misuse("safe=True and settings contradict each other: give settings whose config has safe=True.")
 

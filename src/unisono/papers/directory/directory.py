@@ -422,7 +422,7 @@ def _check_name(name: str) -> None:
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        raise Misuse(f"the name {name!r} is no text: write it in UTF-8.") from None
+        raise Misuse(f"the name {name!r} is not text: write it in UTF-8.") from None
     if not 0 < size <= NAME_BYTES_MAX:
         raise Misuse(f"a name has 1 to {NAME_BYTES_MAX} bytes, not {size}: choose another.")
 

@@ -133,13 +133,13 @@ def check_file_head(data: Bytes, kind: int, number: int | None = None) -> bool:
     """Whether a file's head is whole. False: it is torn, and nothing follows. Raises `Damage` if it is of something else."""
     if len(data) < FILE_BYTES:
         if not file_head(kind, number or 0).startswith(bytes(data[: len(MAGIC)])) and any(data):
-            raise Damage(0, "it is no journal")
+            raise Damage(0, "it is not a journal")
         return False
     magic, version, found, counted = _FILE.unpack_from(data)
     if magic != MAGIC:
         if not any(data):
             return False
-        raise Damage(0, "it is no journal")
+        raise Damage(0, "it is not a journal")
     if _CHECK.unpack_from(data, _FILE.size)[0] != crc32(data[: _FILE.size]):
         raise Damage(0, "its head has a wrong checksum")
     if version != VERSION:

@@ -286,7 +286,7 @@ class Reader:
     def register(self, name: str) -> None:
         """Record under a name that everything before this place was read, so that retention may remove it."""
         if not _READER_NAME.fullmatch(name):
-            raise Misuse(f"{name!r} is no name for a reader: use letters, digits, dots and dashes.")
+            raise Misuse(f"{name!r} is not a name for a reader: use letters, digits, dots and dashes.")
         folder = self._folder / READERS
         try:
             make_private_folder(folder)
