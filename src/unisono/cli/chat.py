@@ -149,9 +149,9 @@ def chat(
     Without --listen and --peers, chats on this machine find each other on ports 7400 to 7407.
     """
     called = sanitize(name or _user())[:NAME_LETTERS_MAX]
-    wishes = places(listen, o.split_list(peers))
+    where = places(listen, o.split_list(peers))
     joining = join(
-        group, **wishes, order=order, advertise=advertise, key=key, insecure=insecure, pace=pace, control=True
+        group, **where, order=order, advertise=advertise, key=key, insecure=insecure, pace=pace, control=True
     )
 
     async def main() -> None:
