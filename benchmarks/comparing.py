@@ -27,11 +27,11 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import unisono
+from unisono.core.member import Member, Settings
 from unisono.core.member.comparison import Comparer
-from unisono.core.member.member import Member, Settings
-from unisono.core.streams.settings import StreamSettings
+from unisono.core.streams import StreamSettings
 from unisono.core.types import Batch, MemberId, Service
-from unisono.core.views.delivered import DeliveredLanes
+from unisono.core.views import DeliveredLanes
 from unisono.orders.registry import ORDERS
 
 BATCHES = ((1, 100), (40, 100), (200, 100), (1, 1_000), (1, 60_000))

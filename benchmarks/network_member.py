@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import unisono
 from benchmarks.peers.common import Line, Pace, Plan, Taken, make_payload, padding_of
-from unisono.core.member.member import Settings
+from unisono.core.member import Settings
 from unisono.runtime.loop import run as run_loop
 
 Cast: TypeAlias = Callable[[unisono.Group, Plan, int, int], Awaitable[int]]

@@ -13,8 +13,7 @@ from random import Random
 from time import process_time_ns
 from typing import NamedTuple
 
-from unisono.core.streams.settings import StreamSettings
-from unisono.core.streams.streams import Streams
+from unisono.core.streams import Streams, StreamSettings
 from unisono.core.types import MemberId, View, ViewId
 
 ROUNDS = 21

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from unisono.core.config import MILLISECOND, Config
-from unisono.core.member.member import Settings
-from unisono.core.membership.settings import MembershipSettings
+from unisono.core.member import Settings
+from unisono.core.membership import MembershipSettings
 from unisono.core.types import MemberId
 from unisono.core.wire.control import ControlCodec, Hello, Notice
 from unisono.core.wire.frame import ControlFrame, Frames
