@@ -172,7 +172,7 @@ def test_e1_evict_removes_the_slow_one_and_everyone_knows_why() -> None:
         (departure,) = views[name][0].left.values()
         assert (departure.member, departure.cause, departure.by) == (c, Cause.SLOW, world.processes["a"].id)
         assert departure.lasted_ns >= 800 * MILLISECOND
-        assert "evicted, because it held the window of a shut" in str(departure)
+        assert "evicted: a could not cast" in str(departure)
     before = caster.taken
     world.run(0.5)
     assert caster.taken - before > 80, "the others go on at full speed"

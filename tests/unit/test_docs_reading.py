@@ -15,7 +15,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 
-LINES_MAX = 1_260
+LINES_MAX = 1_256
 """Of the whole reading list, the README's own lines included: just above what it has. An hour is about 1,100, so lower it as
 files become shorter."""
 COLUMNS_MAX = 100

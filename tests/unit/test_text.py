@@ -55,7 +55,7 @@ EVENTS: list[tuple[Event, str]] = [
     (Transition((A, B), True, ONE), f"view 1@{A.short} ends; together: {A.short}, {B.short}"),
     (Transition((A,), False, ONE), f"view 1@{A.short} ends; together: {A.short}; the next view is not primary"),
     (Refused(A, "no\x1b"), f"refused by {A.short}: no\\x1b"),
-    (Evicted(A, 1_500_000_000, 0), f"evicted by {A.short}, whose window this member held shut for 1.500 s"),
+    (Evicted(A, 1_500_000_000, 0), f"evicted by {A.short}, which could not cast for 1.500 s because of this member"),
     (Stalled((f"{A} waits.", f"{B} too.")), f"stalled: {A.short} waits. {B.short} too."),
     (Resumed(2_000_000_000), "nothing waits any longer, after 2.000 s"),
     (

@@ -38,7 +38,7 @@ HAND_OVER = (
 
 
 class Keyboard:
-    """See the module's text. One for each program."""
+    """See the module's text. A program has one."""
 
     def __init__(self, prompt: str = "") -> None:
         self.is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()

@@ -36,7 +36,7 @@ class Departure(NamedTuple):
 
     @property
     def cause(self) -> Cause:
-        """A number that a later version may have added means as little as no reason."""
+        """The cause that `code` stands for; LOST if only a later version knows it."""
         return Cause(self.code) if self.code in set(Cause) else Cause.LOST
 
     def __str__(self) -> str:
@@ -68,11 +68,11 @@ _PHRASES = {
     Cause.LEFT: "left",
     Cause.SUSPECTED: "suspected by {by} after {lasted:.3f} s of silence",
     Cause.UNANSWERING: "did not answer the proposal of {by}",
-    Cause.SLOW: "evicted, because it held the window of {by} shut for {lasted:.3f} s",
+    Cause.SLOW: "evicted: {by} could not cast for {lasted:.3f} s because of it",
     Cause.FAULTY: "sent {by} what no correct member sends",
     Cause.RESTARTED: "restarted: a newer life of its process is there",
-    Cause.APART: "is in another view, as {by} knows",
-    Cause.SPENT: "did not acknowledge what {by} sent to it again and again",
+    Cause.APART: "found in another view by {by}",
+    Cause.SPENT: "did not acknowledge what {by} sent, though {by} repeated it",
     Cause.DIVERGED: Origin.DIVERGED.value,
     Cause.DETOURED: Origin.DETOURED.value,
 }

@@ -17,7 +17,7 @@ from unisono.core.wire import Layout
 
 
 class Report(Protocol):
-    """What a member says of one view when it is flushed. Each ordering adds the decisions that it knows."""
+    """What a member holds of a view that ends. Each ordering adds the decisions that it knows."""
 
     @property
     def held(self) -> tuple[int, ...]:
@@ -25,7 +25,7 @@ class Report(Protocol):
 
 
 class Cut(Protocol):
-    """The agreed remainder of one view. Each ordering adds in which order it is delivered."""
+    """The agreed remainder of a view. Each ordering adds in which order it is delivered."""
 
     @property
     def wanted(self) -> tuple[int, ...]:
@@ -55,7 +55,7 @@ class Ordering(ABC, Generic[ReportT, CutT]):
 
     guarantees: ClassVar[frozenset[Property]]
     service: ClassVar[Service]
-    """The native service: what a message gets that asks for nothing."""
+    """The native service, of messages that ask for none."""
     services: ClassVar[frozenset[Service]]
     """Every service that one stream of this order can carry."""
     numbered: ClassVar[tuple[type, ...]]
@@ -67,12 +67,12 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     acknowledges: ClassVar[bool] = False
     """Whether `quiet` can ever owe anything. Members of other orders arm no timer."""
     noted: ClassVar[frozenset[str]] = frozenset()
-    """Attributes that serve notes alone: members that differ only in them behave alike, but for what they note."""
+    """Attributes that serve the recorder alone. The explorer takes members that differ only in them for equal."""
     collect: ClassVar[str] = "star"
-    """How reports travel at a view change unless a member is told otherwise: by star or by ring."""
+    """How reports travel at a view change by default: by star or by ring."""
     unsent_bytes: int = 0
-    """The weight (`core.weight`) of own batches that wait in here to be cast: the streams do not know of them yet. An ordering that
-    lets batches wait must count them, because `cast` is refused beyond a window of them."""
+    """The weight (`core.weight`) of own batches that this ordering was given and has not put into `to_all` yet. The streams do not
+    know of these, and `cast` is refused when they fill a window, so an ordering that lets batches wait must count them."""
 
     @abstractmethod
     def __init__(self, view: View, rank: Rank, config: Config) -> None: ...
@@ -87,28 +87,28 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
         """Take in one packet of another member.
 
-        Raises `PeerFault`, *before* anything changes, if no correct member can have sent it at this point (`Contradiction`, if
-        another member may be to blame). What is refused depends on the sender's own streams and on what this member has sent
-        itself, so that a packet which one correct member takes in is not held against its sender by another.
+        Raises `PeerFault`, *before* anything changes, if no correct member can have sent it at this point; `Contradiction` if
+        another member may be to blame. Judge a packet by what its sender and this member sent before it, never by what came from
+        third members: that may arrive in another order elsewhere, and then two correct members would judge differently.
         """
 
     def end_turn(self, out: Outbox) -> None:
         """Emit what is gathered once a turn: ONE acknowledgement, proposal list or range of the order."""
 
     def quiet(self, out: Outbox) -> None:
-        """Called `ack_delay` after a received packet unless something was cast since. Emits nothing when nothing is owed."""
+        """Acknowledge what is owed, if anything. Called `ack_delay_ns` after a packet came unless something was cast since."""
 
     def approach(self, wanted: bool) -> bool:
-        """Whether a view change may begin: no message is half done here (`rmp` waits for open commits). `wanted`: one is planned.
-        Asked every turn; an answer later than `takeover_ns` comes too late."""
+        """Whether a view change may begin: no message is half done here (`rmp` ends open commits). `wanted`: one is planned, and
+        this is asked every turn until it begins, at the latest after `takeover_ns`; False: it is planned no more."""
         return True
 
     def mark(self) -> Any:
-        """How far this member has delivered, for `forget`; None: too little to be worth forgetting."""
+        """How far this member has delivered, for `forget`. None: too little to be worth it."""
         return None
 
     def forget(self, mark: Any) -> None:
-        """Drop state before `mark`: every member has taken in all that this one had when `mark` returned it."""
+        """Drop state before `mark`: every member has processed all that this one had when `mark` returned it."""
 
     @abstractmethod
     def waits(self) -> Sequence[Wait]:
@@ -118,7 +118,7 @@ class Ordering(ABC, Generic[ReportT, CutT]):
 
     @abstractmethod
     def report(self) -> ReportT:
-        """What I hold and which decisions I know. After it, nothing of this view is handed to me any more."""
+        """What is held here and which decisions are known. Nothing of this view is handed in after it."""
 
     def unsent(self) -> Sequence[Packet]:
         """Own numbered packets that wait to be cast. Reported as held; the member retains them as if it had cast them."""
@@ -127,16 +127,16 @@ class Ordering(ABC, Generic[ReportT, CutT]):
     @staticmethod
     @abstractmethod
     def merge(view: View, config: Config, reports: Mapping[Rank, ReportT]) -> CutT:
-        """Pure: the agreed remainder, in order, from the reports of the survivors (the keys, at least one).
+        """Compute the agreed remainder, in order, from the survivors' reports, at least one. A pure function.
 
-        Raises `PeerFault` if they cannot all be true; a report that cannot be true at all is refused alone, too.
+        Raises `PeerFault` if they cannot all be true. A report that can never be true is refused alone, too: so a liar is found.
         """
 
     @abstractmethod
     def close(self, cut: CutT, missing: Mapping[Slot, Packet], out: Outbox) -> None:
-        """Deliver the rest of the view. `missing` holds, as they were cast, the slots of the cut that I did not report.
+        """Deliver the rest of the view. `missing` holds, as they were cast, the slots of the cut that were not reported here.
 
-        Raises `PeerFault`, before anything changes, if the cut does not fit what I reported.
+        Raises `PeerFault`, before anything changes, if the cut does not fit the report.
         """
 
 

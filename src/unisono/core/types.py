@@ -1,10 +1,10 @@
 """The nouns of unisono: members, views, messages, batches and slots.
 
-Read it after README.md and docs/architecture.md. Inside a view everything is a small dense integer:
+Inside a view, members and packets are named by small integers (docs/architecture.md):
 
 - a **rank** is a member's position in the view's member list;
-- a **slot** ``(origin, number)`` names the ``number``-th packet (from 1) that a member cast in this view, of the kinds that a
-  view change must preserve (`Ordering.numbered`): batches, and explicit acknowledgements if a protocol's order needs them;
+- a **slot** ``(origin, number)`` counts, from 1, the packets of an origin that a view change must preserve (`Ordering.numbered`):
+  batches, and explicit acknowledgements if a protocol's order follows from them;
 - an **index** counts an origin's messages across views, from 0, so that a message's key never repeats.
 """
 
@@ -25,7 +25,7 @@ Packet: TypeAlias = tuple[Any, ...]
 
 
 class MemberId(NamedTuple):
-    """Who: an address and which life of the process at that address. `str` is its whole name, as data needs it."""
+    """An address, and which life of the process at that address. `str` gives the whole name, `short` one for people."""
 
     address: str
     incarnation: int = 0
@@ -35,15 +35,12 @@ class MemberId(NamedTuple):
 
     @property
     def short(self) -> str:
-        """For people: `127.0.0.1:7400#a3f`. See `core.text`."""
+        """The address and a few digits of the incarnation: `127.0.0.1:7400#a3f` (`core.text`)."""
         return f"{self.address}#{short_life(self.incarnation)}" if self.incarnation else self.address
 
     @classmethod
     def parse(cls, text: str) -> MemberId:
-        """Read the long form, ADDRESS#INCARNATION: the incarnation is decimal, or hexadecimal after `0x`.
-
-        An address alone has incarnation 0. A shortened incarnation is for people: it cannot be read back.
-        """
+        """Read ADDRESS#INCARNATION, decimal, or hexadecimal after `0x`; an address alone has incarnation 0. `short` is not read."""
         return cls(*read_name(text))
 
 
@@ -58,7 +55,7 @@ class ViewId(NamedTuple):
 
     @property
     def short(self) -> str:
-        """For people, like the short form of a member."""
+        """Number and proposer, in the proposer's short form."""
         return f"{self.number}@{self.proposer.short}"
 
 
@@ -77,19 +74,19 @@ class View:
 
 
 class Key(NamedTuple):
-    """A message's name, for ever unique."""
+    """A message's name, unique for ever."""
 
     origin: MemberId
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a key
 
 
 class Service(IntEnum):
-    """What one message is promised. A group's order has a native service; ToTo, all-ack and RMP carry several in one stream."""
+    """What one message is promised. Each order has a native service; ToTo, all-ack and RMP carry several in one stream."""
 
     FIFO = 1
     CAUSAL = 2
     TOTAL = 3
-    DATAGRAM = 4  # nothing but that it is not made up, altered or doubled: who gets it, gets it
+    DATAGRAM = 4  # delivered at most once and unaltered, at no particular place, and perhaps not by all
 
 
 class Property(StrEnum):
@@ -98,13 +95,14 @@ class Property(StrEnum):
     FIFO = "fifo"
     CAUSAL = "causal"
     TOTAL = "total"
-    UNIFORM = "uniform"  # members that crashed, too, delivered a prefix of the total order
+    UNIFORM = "uniform"  # even a member that crashes has delivered a prefix of the total order
 
 
 class Batch:
     """Consecutive messages of one origin, cast with the same options: the unit that is ordered and delivered.
 
-    ``payloads`` is None in a **placeholder**: the batch occupies its place in the order but this member is not addressed.
+    Its messages have the indexes ``first`` to ``first + count - 1``. They are for the ranks ``to``, or for all if it is None.
+    In a **placeholder**, which other ranks get, ``payloads`` is None: the batch keeps its place in the order, and is not shown.
     Batches are never changed after they are made; a simulator shares one object between all members.
     """
 
@@ -138,7 +136,7 @@ class Batch:
         return self._digest
 
     def placeholder(self) -> Batch:
-        """The same batch as those see it who are not addressed: its place and its digest, without the payloads."""
+        """The same batch without its payloads, for members that it is not addressed to."""
         return Batch(self.origin, self.first, None, self.service, self.to, self.count, self.digest, self.safe)
 
     def _identity(self) -> tuple[object, ...]:

@@ -229,7 +229,7 @@ class Rmp(Ordering[RmpReport, RmpCut]):
         return RmpReport(tuple(held), self._committed, tuple(one.slot for one in self._withheld), len(self._queue))
 
     def unsent(self) -> Sequence[Packet]:
-        """What waits for the lock, numbered behind all that was cast. Only a cut gives it its position."""
+        """Own batches that wait for the lock, numbered after those that were cast. They have no position before the cut."""
         first = self._held[self._rank] + 1
         return [Data(number, self._placed, self._committed, batch) for number, batch in enumerate(self._queue, first)]
 

@@ -13,19 +13,20 @@ I1  every known order is a prefix of the sequencer's, because Order packets are 
 I2  the i-th occurrence of an origin in the order is its batch number i: an origin's batches are numbered as they were cast.
 I3  a batch is delivered at the position that the sequencer gave it, by everyone.
 
-The three promises. `total` alone would allow any common order. Here the streams are FIFO, so by I2 the order is FIFO; and a caster
-that delivered x casts y afterwards, so the sequencer, which numbered x before anyone delivered it, meets y later: the order is
-causal. So one class serves `sequencer`, `fifo-total` and `causal-total`; they differ in what they promise and in nothing else.
+Three promises, one class. Streams are FIFO, so by I2 the order is FIFO. If a member delivers x and then casts y, the sequencer had
+numbered x before that and meets y after it, so the order is causal. `sequencer`, `fifo-total` and `causal-total` differ only in
+how much of this they promise.
 
 Why a batch carries `seen`: 1. A casts x; only the sequencer S gets it, numbers it, delivers it, and casts y, which follows x.
 2. S and A crash. 3. B holds y and the order "x", but x is gone: delivering y would break causal order.
 
-View change. Let L be the longest order that a survivor knows (I1), E its end, or the first position whose batch no survivor
-holds. Survivors deliver L up to E. Nobody among them is past E: one would have to hold the batch at E. A batch whose caster had
-seen more than E follows something that is lost, and is dropped by all (`seen` grows with an origin's batches, so whole suffixes
-go). The other batches beyond E, numbered or not, were cast by members that had delivered only what lies before E, so
-they are concurrent or of one origin: any order that keeps each origin's is legal, and all take (origin, number).
-What every member has delivered is forgotten (`mark`, `forget`; see `known_order`), so orders are reported from a base on.
+View change. L is the longest order that a survivor knows (I1); E is the first position of L whose batch no survivor holds, or
+the end of L. No survivor has delivered past E, since it would hold the batch at E. All deliver L up to E. Then they drop each
+batch whose caster had seen more than E, because it follows something that is lost (`seen` grows with an origin's batches, so
+whole suffixes go), and deliver all others, numbered or not. Their casters had delivered only what lies before E, so these are
+concurrent or of one origin: any order that keeps each origin's is legal, and all take (origin, number).
+
+What every member has delivered is forgotten (`mark`, `forget`, `known_order`), so an order is reported from a base on.
 """
 
 from __future__ import annotations
@@ -77,7 +78,6 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
     service = Service.TOTAL
     services = frozenset({Service.TOTAL})
     numbered = (Data,)
-    noted = frozenset({"_early"})
     wire = (Layout(0x12, Data, (SLOT, U64, BATCH)), Layout(0x13, Order, (U64, RANKS)))
     report_wire = Layout(0x22, SequencerReport, (VECTOR, ALL(RANK), U64, ALL(ROW(RANK, SLOT, U64)), U64, VECTOR))
     cut_wire = Layout(0x32, SequencerCut, (VECTOR, SLOTS, U64))
@@ -91,8 +91,6 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
         self._announced = 0  # at the sequencer: positions below it were cast
         self._numbered = [0] * len(view)  # by origin: batches that have a position here
         self._seen = [0] * len(view)  # by origin: what its last batch says that it had delivered
-        # Positions known before their batch came. This and `_note_position` serve the recorder alone.
-        self._early: dict[Slot, int] = {}
 
     def submit(self, batch: Batch, out: Outbox) -> None:
         number = self._held[self._rank] + 1
@@ -113,15 +111,16 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
                 self._sequence(packet, out)
                 return
             self._waiting[sender].append(packet)
-            if (position := self._early.pop((sender, packet.number), None)) is not None:
-                out.ordered(packet.batch, position)
+            if out.noting and packet.number <= self._numbered[sender]:
+                out.ordered(packet.batch, self._position_of_last(sender))
         else:
             assert isinstance(packet, Order)
             self._demand_order(sender, packet)
             for position, origin in enumerate(packet.origins, packet.first):
                 self._numbered[origin] += 1
-                if out.noting:
-                    self._note_position(origin, position, out)
+                if out.noting and self._numbered[origin] <= self._held[origin]:
+                    queue = self._waiting[origin]
+                    out.ordered(queue[self._numbered[origin] - queue[0].number].batch, position)
             self._known.origins.extend(packet.origins)
         self._advance(out)
 
@@ -201,7 +200,7 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
             packet: Packet = queue.popleft() if queue else missing[origin, number]
             assert isinstance(packet, Data)
             assert packet.number == number, "I2"
-            if out.noting and (number > self._numbered[origin] or (origin, number) in self._early):
+            if out.noting and number > min(self._numbered[origin], self._held[origin]):
                 out.ordered(packet.batch, position)
             self._next += 1
             out.deliver.append(packet.batch)
@@ -225,13 +224,12 @@ class Sequencer(Ordering[SequencerReport, SequencerCut]):
             self._next += 1
             out.deliver.append(queue.popleft().batch)
 
-    def _note_position(self, origin: Rank, position: int, out: Outbox) -> None:
-        """ORDERED marks the instant at which both a batch and its position are known here."""
-        number, queue = self._numbered[origin], self._waiting[origin]
-        if number <= self._held[origin]:
-            out.ordered(queue[number - queue[0].number].batch, position)
-        else:
-            self._early[origin, number] = position
+    def _position_of_last(self, origin: Rank) -> int:
+        """The position of the last batch received of an origin: what waits of it has the next positions that are its."""
+        at = self._next - self._known.base - 1
+        for _ in self._waiting[origin]:
+            at = self._known.origins.index(origin, at + 1)
+        return self._known.base + at
 
 
 class FifoTotal(Sequencer):

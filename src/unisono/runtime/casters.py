@@ -68,7 +68,7 @@ class Casters:
         self._is_owed = self._is_owed or bool(self._waiting)
 
     def call(self) -> None:
-        """There is room, or nothing will ever be cast any more."""
+        """Wake all that wait: there is room, or nothing will be cast any more."""
         self._turn = None
         self._is_single, self._is_owed = self._is_owed, False
         waiting, self._waiting = self._waiting, []

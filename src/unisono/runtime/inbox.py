@@ -180,7 +180,9 @@ class Inbox:
         try:
             deque(map(deliver, repeat(sender), rest, *keys), maxlen=0)
             if length_hint(rest):  # to such a loop it says that there is nothing more
-                raise RuntimeError("what is called with every message raised StopIteration.")
+                raise RuntimeError(
+                    "the `deliver` given to `each` raised StopIteration: raise another exception to stop."
+                )
             self._current = iter(())
         except BaseException:
             taken = len(payloads) - length_hint(rest)
@@ -195,7 +197,9 @@ class Inbox:
         except Exception as error:
             self._takers = None
             if isinstance(error, StopIteration):  # which no future can hold
-                error = RuntimeError("what is called with every event raised StopIteration.")
+                error = RuntimeError(
+                    "the `handle` given to `each` raised StopIteration: raise another exception to stop."
+                )
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_exception(error)
 

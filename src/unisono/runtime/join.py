@@ -102,7 +102,7 @@ class Joining:
         return [] if self._member is None else self._member.explain() + self._member.explain_strangers()
 
     async def enter(self) -> RunningMember:
-        """Begin a life, and a later one if the group says that this one is too early."""
+        """Start a member. If the group has met a later life of it, start again with a higher incarnation."""
         environment = self._environment or find_or_this_machine()
         lives, floor = LIVES_MAX, 0
         while True:

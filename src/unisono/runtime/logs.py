@@ -112,7 +112,7 @@ class Reporter:
             elif isinstance(event, Evicted):
                 self._log(
                     logging.WARNING,
-                    f"{event.by} evicted this member, because this member kept the window of {event.by} shut for "
+                    f"{event.by} evicted this member, because of which it could not cast for "
                     f"{event.lasted_ns / 1e9:.3f} s; read its events faster",
                 )
             elif isinstance(event, Stalled):

@@ -35,7 +35,7 @@ class Watchers:
                 holds = condition()
             except Exception as error:  # the application's: it is raised where the task waits
                 if isinstance(error, StopIteration):  # which no future can hold
-                    error = RuntimeError("what is asked after every turn raised StopIteration.")
+                    error = RuntimeError("the predicate given to `until` raised StopIteration: return True or False.")
                 future.set_exception(error)
                 continue
             if holds:

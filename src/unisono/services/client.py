@@ -42,7 +42,7 @@ class ClientSettings:
 
 
 class Answered(NamedTuple):
-    """The members' answers, at most one of each. Not `is_whole`: all were asked, and only these answered in time."""
+    """The members' answers, at most one of each. `is_whole` is False if some members did not answer in time."""
 
     number: int
     answers: tuple[tuple[MemberId, bytes | None], ...]
@@ -137,7 +137,10 @@ class Client:
         if not isinstance(payload, bytes):
             raise Misuse(f"a request is bytes, not {type(payload).__name__}: encode it first.")
         if len(payload) > self.settings.request_bytes_max:
-            raise Misuse(f"a request of {len(payload)} bytes is too large: {self.settings.request_bytes_max} can be.")
+            most = self.settings.request_bytes_max
+            raise Misuse(
+                f"a request of {len(payload)} bytes is too large: cut it to {most}, or raise request_bytes_max."
+            )
         oldest = min(self._asked, default=self._next)
         if self._next - oldest >= self.settings.requests_max:
             return None

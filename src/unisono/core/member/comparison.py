@@ -210,7 +210,7 @@ class ClosedView(Comparison):
 
     @property
     def examiner(self) -> MemberId:
-        """The companion that compares."""
+        """The companion that compares for all: the lowest in rank."""
         return next(member for member in self.view.members if member in self.expected)
 
 

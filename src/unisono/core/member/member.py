@@ -534,7 +534,7 @@ class Member:
 
     @property
     def slowest(self) -> Culprit | None:
-        """Who holds the window shut now, so that nothing can be cast, and since when."""
+        """The peer that keeps this member from casting now, and since when."""
         return self._watchdog.slowest(self.now)
 
     @property

@@ -86,7 +86,7 @@ class Suspicions:
             self._detector.sent(now)
 
     def heard(self, member: MemberId, now: int) -> bool:
-        """Something authentic came from a member, of this view or not."""
+        """Learn of an authentic datagram. Returns whether its sender, in this view or not, was suspected for its silence."""
         self._detector.heard(member, now)
         if member not in self.silent:
             return False

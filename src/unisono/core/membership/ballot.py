@@ -536,7 +536,7 @@ class Ballot:
         return Flush(self.charter, part.view.id, part.cut, missing)
 
     def _choose_order(self) -> str:
-        """The larger part's, then the lowest member's; but a switch that was asked for wins."""
+        """Take the order that a switch asks for; else that of the largest part, and among equals of the lowest member."""
         if self.switch:
             return self.switch
         sizes: dict[ViewId, int] = {}

@@ -92,7 +92,7 @@ class IncomingChunks:
 
 
 def chunks_of(ballot: ViewId, topic: int, data: bytes, offset: int, size: int, count: int) -> Iterator[Chunk]:
-    """At most this number of chunks of the data from an offset on; empty data is one empty chunk."""
+    """At most `count` chunks of `size` bytes, from an offset on; empty data is one empty chunk."""
     total = len(data)
     if offset == total == 0:
         yield Chunk(ballot, topic, 0, 0, b"")

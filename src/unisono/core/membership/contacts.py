@@ -168,7 +168,7 @@ class Contacts:
             self.forget(one)
 
     def good(self, now: int) -> list[tuple[MemberId, Contact]]:
-        """Contacts that a merge can build on, by member."""
+        """Contacts that answered, were heard lately and are not stale, by member: a merge can take them in."""
         limit = self._settings.contact_ns
         return [
             (member, contact)

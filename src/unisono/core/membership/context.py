@@ -82,7 +82,7 @@ class Outlived(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """The others went on without this member, because it held the window of one of them shut for `lasted_ns`.
+    """The others went on without this member: `by` could not cast for `lasted_ns` because of it.
 
     It is alone from now on. It looks for them again after `rest_ns`, and when its application has drained.
     """
@@ -94,7 +94,7 @@ class Evicted(NamedTuple):
     @property
     def long(self) -> str:
         """A line for people, with whole incarnations."""
-        return f"evicted by {self.by}, whose window this member held shut for {self.lasted_ns / 1e9:.3f} s"
+        return f"evicted by {self.by}, which could not cast for {self.lasted_ns / 1e9:.3f} s because of this member"
 
     def __str__(self) -> str:
         return shorten(self.long)

@@ -59,9 +59,9 @@ class Acknowledging:
         self._receives = receives
         self._counters = counters
         self.at = NEVER
-        """When all must be told."""
+        """By when acknowledgements must go to all members."""
         self.alone: dict[Rank, int] = {}
-        """Peers that must hear of this member alone, and by when."""
+        """Peers that must be told, while the others need not, and by when."""
         self._room_told = transmitter.room
         self._unacked = 0  # bodies since all were told
         self._unacked_bytes = 0

@@ -1,4 +1,4 @@
-"""Bodies that come in: each is put next in its stream, behind a gap, or nowhere, and its packets are shown once and in order."""
+"""Incoming bodies: taken in order, kept behind a gap, or dropped, so that packets come out once and in order."""
 
 from __future__ import annotations
 

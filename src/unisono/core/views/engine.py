@@ -1,15 +1,14 @@
-"""The engine of one view after another: it casts, orders and delivers, on streams that are given to it.
+"""Runs one view after another: casts, orders and delivers, between an application and streams.
 
-A deterministic object without I/O. A `Member` has one below its membership, from its beginning on; the simulator and the
-explorers drive engines alone. A **turn** is any number of inputs (`cast`, `receive`, or just that time has passed), then exactly
-one `drain(now)`, whose effects the driver performs.
+A deterministic object without I/O. A `Member` owns one; the simulator and the explorers drive engines alone. A **turn** is any
+number of inputs (`cast`, `receive`, or just that time has passed), then exactly one `drain(now)`.
 
     cast ─▶ casting ─▶ ordering.submit ──┐
     receive ─▶ admission ─▶ .receive ────┴─▶ showing (gate, remainder) ─▶ events
 
-Views are given to it (`install`), the first one too. A view change is three calls: `block` returns the report and stops everything
-of the old view, `close` fixes the agreed remainder, `install` shows it behind a `Transition` and starts the next view. Casts that
-arrive in between wait, and belong to the next view. A member that leaves is shown the remainder by `depart` instead.
+Membership decides on views. `install` begins the first one. A view change is three calls: `block` stops the old view and returns
+the report, `close` takes the agreed remainder, `install` shows it behind a `Transition` and begins the next view. Casts that
+arrive in between belong to the next view. If the member leaves, `depart` shows the remainder instead.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Phase(Enum):
 
 
 class ViewEngine:
-    """See the module's text. Orders are handed in by name, so that the core knows none."""
+    """See the module's text. `orders` come by name, because the core knows none."""
 
     def __init__(
         self, member: MemberId, orders: Mapping[str, type[AnyOrdering]], config: Config, noting: bool = False
@@ -50,10 +49,10 @@ class ViewEngine:
         self.config = config
         self.phase = Phase.IDLE
         self.view = View(ViewId(0, member), ())
-        """The one installed last; before the first one, a view without members."""
+        """The view installed last; at first one without members."""
         self.rank: Rank = -1
         self.ordering: AnyOrdering
-        """The ordering of the view, from the first one on."""
+        """The ordering of the view, from the first view on."""
         self.quiet_at: int | None = None
         """When the ordering may owe an acknowledgement."""
         self._orders = orders
@@ -64,29 +63,29 @@ class ViewEngine:
         self._out = Outbox(noting)
         self._effects = EngineEffects()
         self.casting = Casting(config)
-        """Own messages that are not yet submitted, and the limits for them."""
+        """Own messages that are not yet submitted, and their limits."""
         self.showing = Showing(self.casting, self._out, self.view)
         """What is delivered, on its way to the application."""
         self.admission = Admission()
-        """Which packets of others are taken in."""
+        """Refuses packets that no correct member sends."""
         self.kept = Retained()
-        """What a view change may ask for."""
+        """Numbered packets, for members that may lack them when the view ends."""
 
     # The inputs of a turn.
 
     def cast(self, payload: bytes, options: CastOptions = DEFAULT) -> Key | None:
-        """Accept a message for the group. None: the window is full; try again after some deliveries."""
+        """Accept a message for the group. None: there is no view yet, or the window is full until some are delivered."""
         if self.phase is Phase.IDLE or not self.casting.has_room(self.ordering.unsent_bytes):
             return None
         return Key(self.id, self.casting.accept(payload, options, self.view, self._order))
 
     def receive(self, sender: Rank, packet: Packet) -> None:
-        """Take a packet of the current view. Once blocked, nothing of the old view is wanted any more."""
+        """Keep a packet of this view for the turn; once the view is blocked, drop it."""
         if self.phase is Phase.RUNNING:
             self._inbox.append((sender, packet))
 
     def drain(self, now: int) -> EngineEffects:
-        """End the turn. The lists in the effects are the driver's to keep; the object itself is used again next turn."""
+        """End the turn. The caller may keep the lists in the effects; the object itself is used again next turn."""
         out, effects, showing = self._out, self._effects, self.showing
         effects.partial = False
         if effects.faults:
@@ -117,7 +116,7 @@ class ViewEngine:
         return effects
 
     def _submit(self, out: Outbox) -> None:
-        """What was cast becomes batches: one where options and limits allow it."""
+        """Submit what was cast: as one batch, or as several where options or limits differ."""
         for batch in self.casting.take(self.view, self.rank, self._order):
             if batch.to is not None:
                 self._effects.partial = True
@@ -127,10 +126,10 @@ class ViewEngine:
                 note_cast(out, mark, batch)
             if out.deliver:
                 self.showing.deliver()
-        self.quiet_at = None  # an own cast acknowledges whatever was received before this turn
+        self.quiet_at = None  # an own cast acknowledges all that was received before this turn
 
     def _hand_over(self, now: int, out: Outbox) -> None:
-        """What was received goes to the ordering, unless no correct member sends it."""
+        """Hand what was received to the ordering, and blame the sender of what is refused."""
         inbox, self._inbox = self._inbox, []
         receive, admission, kept = self.ordering.receive, self.admission, self.kept
         for sender, packet in inbox:
@@ -161,7 +160,7 @@ class ViewEngine:
         return self.phase is not Phase.RUNNING or self.ordering.approach(wanted)
 
     def block(self) -> Report:
-        """Stop the view: nothing more of it is submitted or taken in. What is cast from now on waits for the next view."""
+        """Stop the view and report: nothing more of it is submitted or received. Casts wait for the next view."""
         self.phase = Phase.BLOCKED
         self._inbox.clear()
         self.quiet_at = None
@@ -172,13 +171,13 @@ class ViewEngine:
         return report
 
     def retained(self, slot: Slot) -> Packet | None:
-        """The packet of a slot as this member holds it, for a member that lacks it; a placeholder where it is not addressed."""
+        """The packet of a slot, for a member that lacks it; its batch is a placeholder if this member is not addressed."""
         return self.kept.get(slot)
 
     def close(self, cut: Cut, missing: Mapping[Slot, Packet]) -> None:
-        """Take the agreed remainder of the view. It is shown with the next view, or by `depart`.
+        """Take the agreed remainder of the view, to be shown by `install` or `depart`.
 
-        Raises `PeerFault`, before anything changes, if it does not fit what this member has reported.
+        Raises `PeerFault`, before anything changes, if it does not fit this member's report.
         """
         for slot, packet in missing.items():
             self.admission.demand_slot(slot, packet)
@@ -192,7 +191,7 @@ class ViewEngine:
         self.showing.close()
 
     def depart(self, together: Sequence[MemberId], is_primary: bool) -> None:
-        """Show the remainder of the last view: before the next one, or to a member that leaves and is not in it."""
+        """Show the remainder of the view that has ended: before the next one, or because this member leaves."""
         self.showing.end(Transition(tuple(together), is_primary, self.view.id))
 
     def install(
@@ -204,17 +203,17 @@ class ViewEngine:
         order: str | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> None:
-        """Start a view: a fresh ordering, perhaps of another order, and what was cast meanwhile.
+        """Begin a view with a fresh ordering, perhaps of another order.
 
-        `parts`: the views that were merged. Of `attributes`, which are noted as membership agreed on them, two are used here:
-        `primary` (False: read-only) and `carries` (False: the state of this member's part is dropped for another's).
+        `parts`: the views that it was merged from. `attributes` are for the trace, except for two: if `primary` is False, the view
+        is read-only; if `carries` is False, another part's state replaces the state of this member's part.
         """
         if self.id not in view.members:
             raise Misuse(f"{self.id} cannot install view {view.id}: it is not a member of it.")
         size, limit = len(view), self.config.members_max
         if size > limit:
             raise Misuse(f"view {view.id} has {size} members, over members_max = {limit}: raise it at every member.")
-        # Under the primary policy, casts accepted so far wait for a view that is primary.
+        # In a read-only view casts wait for a primary one.
         self._is_read_only = attributes is not None and attributes.get("primary") is False
         if self.has_view:
             is_carried = attributes is None or attributes.get("carries") is not False
@@ -236,7 +235,7 @@ class ViewEngine:
     # Questions.
 
     def waits(self) -> Sequence[Wait]:
-        """What is held back here, for what, and for whom. A view that is closed has delivered all that it will."""
+        """What is held back here, why, and by whom. A closed view holds nothing back."""
         return () if self.phase in (Phase.IDLE, Phase.CLOSED) else self.ordering.waits()
 
     @property
@@ -246,7 +245,7 @@ class ViewEngine:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a view change is under way that began with a report of this member."""
+        """Whether this member has reported its view and not installed the next one."""
         return self.phase in (Phase.BLOCKED, Phase.CLOSED)
 
     @property
@@ -256,5 +255,5 @@ class ViewEngine:
 
     @property
     def has_room(self) -> bool:
-        """Whether the window takes another message. Before the first view it takes none."""
+        """Whether another message is accepted: there is a view, and the window is not full."""
         return self.phase is not Phase.IDLE and self.casting.has_room(self.ordering.unsent_bytes)

@@ -61,7 +61,7 @@ class Showing:
         self._remainder = [*self.gate.empty(), *closing]
 
     def end(self, transition: Transition) -> None:
-        """Show the remainder. All that are together in the transition have taken in what the cut delivers."""
+        """Show the remainder behind its transition. All members that are together in it deliver the same."""
         self.events.append(transition)
         remainder, self._remainder = self._remainder, []
         self._show(remainder)
@@ -71,7 +71,7 @@ class Showing:
     # Deliveries.
 
     def deliver(self) -> None:
-        """What the ordering has delivered is shown now, unless it is safe or behind something that is."""
+        """Show what the ordering has delivered, except safe messages and all that is behind them: these wait at the gate."""
         batches, self._out.deliver = self._out.deliver, []
         is_shut = bool(self.gate.waiting)
         if is_shut or any(map(_is_safe, batches)):

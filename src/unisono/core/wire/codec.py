@@ -1,6 +1,6 @@
 """Packets to bytes and back, by a table: one `Layout` for each packet type, made of the fields below.
 
-Each ordering exports its layouts as ``WIRE``, and a codec is given those of all. Numbers are little-endian::
+Each ordering declares its layouts as `wire`, `report_wire` and `cut_wire`. Numbers are little-endian::
 
     version u8 · kind u8 · the fields of the layout, in order, without padding
 
@@ -13,6 +13,7 @@ Each ordering exports its layouts as ``WIRE``, and a codec is given those of all
 | VECTOR            | one number for each member                         | count u16, then u64 each        |
 | STAMPS            | one stamp for each member                          | count u16, then 10 bytes each   |
 | RANKS             | ranks in any number and order, repeats allowed     | count u32, then u16 each        |
+| SLOTS             | slots, each as (origin, number)                    | count u32, then 10 bytes each   |
 | ROW(*fields)      | a tuple of these, or the NamedTuple given as type= | the fields                      |
 | LIST(field)       | values of one field, which may be a row            | count u32, then the values      |
 | EACH(field)       | the same, exactly one value for each member        | count u16, then the values      |
@@ -307,7 +308,7 @@ class Codec:
     def _find(self, packet: Packet) -> tuple[bytes, Row]:
         entry = self._by_type.get(type(packet))
         if entry is None:
-            raise Misuse(f"{type(packet).__name__} has no layout in this codec: add one to its module's WIRE.")
+            raise Misuse(f"{type(packet).__name__} has no layout in this codec: add one to the `wire` of its ordering.")
         return entry
 
     def _explain(self, row: Row, packet: Packet) -> str:

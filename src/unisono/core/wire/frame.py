@@ -43,7 +43,9 @@ class Frames:
         tag = group_tag(group)
         address = member.address.encode()
         if not 0 < len(address) <= ADDRESS_BYTES_MAX:
-            raise Misuse(f"the address {member.address!r} has {len(address)} bytes: 1 to {ADDRESS_BYTES_MAX} can be.")
+            raise Misuse(
+                f"the address {member.address!r} has {len(address)} bytes: give one of 1 to {ADDRESS_BYTES_MAX}."
+            )
         self.stream_head = _HEAD.pack(VERSION, STREAM, tag)
         """What a datagram of the view's streams begins with."""
         sender = _SENDER.pack(member.incarnation, len(address)) + address

@@ -80,7 +80,7 @@ class Delivered(NamedTuple):
 
 
 class Viewed(NamedTuple):
-    """From here on the group has these members. Another `incarnation` than before: the member was away in between."""
+    """A view begins. If `incarnation` differs from the last row's, the journal's member was away in between."""
 
     position: int
     view: ViewId
@@ -145,7 +145,7 @@ def check_file_head(data: Bytes, kind: int, number: int | None = None) -> bool:
     if version != VERSION:
         raise Damage(0, f"its version is {version}, and this program reads version {VERSION}")
     if found != kind or (number is not None and counted != number):
-        raise Damage(0, "it was moved here from another place")
+        raise Damage(0, "it belongs to another journal, or to another place in this one")
     return True
 
 

@@ -314,7 +314,7 @@ class JournalMerge:
         return held
 
     def _take_chapter(self, source: _Source, ends: Ends | None) -> bool:
-        """Take the rows that a journal has of a view. Returns whether any could be taken."""
+        """Take a journal's next rows, up to its next view. Returns whether any could be taken."""
         has_moved = False
         while (found := source.peek(ends)) is not None and not self._is_full:
             if has_moved and found.body[0] not in (BATCH, GAP):

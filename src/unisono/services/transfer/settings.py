@@ -63,7 +63,7 @@ class Application(Protocol):
         """Replace the state by this one."""
 
     def merge(self, parts: Sequence[bytes]) -> None:
-        """Replace the state by one made of these; every member is given the same ones in the same order."""
+        """Replace the state by a combination of these, which every member gets in the same order."""
 
     @property
     def can_merge(self) -> bool:
