@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 from unisono.pipeline.scan import BLOCK, DECIDED_BY_DIGESTS
 from unisono.trace.promises import PROMISES, SHOWN, owed_by_all, services_of, unknown_in
-from unisono.trace.schema import TOTAL, view_number
+from unisono.trace.schema import CUT, END, TOTAL, view_number
 
 BY_THE_RUN = SHOWN | {"P18"}
 """What a view alone does not decide: it is asked when the run has ended."""
@@ -114,6 +114,7 @@ class _View:
     orders: dict[str, str] = field(default_factory=dict)
     entered: dict[str, int] = field(default_factory=dict)  # by life: local index of its VIEW row
     stays: dict[str, list[Any]] = field(default_factory=dict)  # by life: its way, and where it ended
+    stayed: list[str] = field(default_factory=list)  # lives that came to their END here, with nothing under way
     blocks: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # by life and block: count, xor, sum
     stride: int = 1  # how many blocks are added up as one
     folded: int = 0  # blocks below were complete everywhere, and compared
@@ -345,7 +346,7 @@ class GroupJudge:
                 self._reach(who, life, fact)
         life.reached["local"] = max(before, _end(facts))
         for fact in by.get("life", ()):
-            self._ended[who] = fact.name or "?"
+            self._end(who, fact)
         for view in self._views.values():
             _fold(view)
             _thin_out(view)
@@ -402,6 +403,13 @@ class GroupJudge:
             view.stays[who] = [fact.name, fact.amount]
             view.left_ms = now_ms if view.left_ms is None else view.left_ms
             view.complete.pop(who, None)
+
+    def _end(self, who: str, fact: Fact) -> None:
+        self._ended[who] = fact.name or "?"
+        if fact.name == END and fact.note != CUT and who not in self._behind:
+            for view in self._views.values():
+                if view.stays.get(who, [None])[0] == END:
+                    view.stayed.append(who)
 
     def _add(self, who: str, fact: Fact) -> None:
         view = self._view(fact.view)
@@ -493,7 +501,7 @@ class GroupJudge:
             if all(not some for some in along.values()):
                 wrong, doubt = {}, f"nobody says with whom it went to {next_view}"
             else:
-                wrong, doubt = _contradictions(along, view.members), _separation(along)
+                wrong, doubt = _contradictions(along, view.members, view.stayed), _separation(along)
             if wrong:
                 told = tuple(
                     ("P15", who, f"{who} installed view {next_view} from {name} {text}.")
@@ -739,10 +747,13 @@ def _parties(view: _View) -> dict[str, dict[str, frozenset[str]]]:
     return parties
 
 
-def _contradictions(along: Mapping[str, frozenset[str]], members: Iterable[str]) -> dict[str, str]:
+def _contradictions(
+    along: Mapping[str, frozenset[str]], members: Iterable[str], stayed: Iterable[str]
+) -> dict[str, str]:
     """By member: how its transitional set contradicts what others of the same next view say, whichever cut each came by.
 
-    A member that did not install the next view may be in a set: it may have crashed on its way.
+    A member that did not install the next view may be in a set, because it may have crashed on its way; one that stayed in
+    the old view to its END may not.
     """
     arrived, known = along.keys(), frozenset(members)
     wrong: dict[str, str] = {}
@@ -750,6 +761,8 @@ def _contradictions(along: Mapping[str, frozenset[str]], members: Iterable[str])
         alike = {other for other, its in along.items() if its == mine}
         if strangers := sorted(mine - known):
             wrong[who] = f"with {', '.join(strangers)}, of which no list of that view tells"
+        elif behind := sorted(mine.intersection(stayed)):
+            wrong[who] = f"with {', '.join(behind)}, who did not come along"
         elif lacking := sorted(alike - mine):
             wrong[who] = f"without {', '.join(lacking)}, who came along"
         elif apart := sorted(other for other in mine & arrived if along[other] & arrived != mine & arrived):
