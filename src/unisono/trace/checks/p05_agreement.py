@@ -63,7 +63,7 @@ class DeliveryAgreement(Checker):
 
     def conclude(self) -> None:
         for transition in self.history.transitions():
-            if not transition.cut and len(transition.stays) > 1:
+            if not transition.cut:
                 self._judge(transition)
         if self._safe:
             self._conclude_safe()
