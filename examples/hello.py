@@ -8,7 +8,7 @@ PEERS = ["127.0.0.1:7400", "127.0.0.1:7401", "127.0.0.1:7402"]
 async def main() -> None:
     async with unisono.join("chat", peers=PEERS, min_members=2) as group:
         receipt = await group.cast(f"hello from {group.id.address}".encode())
-        await receipt.stable(timeout=5)  # every member will deliver it, unless it crashes
+        await receipt.stable(timeout=5)  # each member delivers it, unless that member crashes
         async for event in group:  # deliveries and views, in one ordered stream
             match event:
                 case unisono.Delivery(sender, payload):

@@ -174,7 +174,7 @@ def test_what_goes_wrong_is_a_warning(stream: io.StringIO, monkeypatch: pytest.M
     )
     assert [row["level"] for row in rows(stream)] == ["warning", "warning", "warning", "info", "info"]
     texts = " ".join(row["message"] for row in rows(stream))
-    for part in ("another order", "shut for 2.000 s", "It waits for c.", "after 3.000 s", "has left"):
+    for part in ("another order", "could not cast for 2.000 s", "It waits for c.", "after 3.000 s", "has left"):
         assert part in texts
 
 
