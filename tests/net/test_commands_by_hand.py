@@ -64,7 +64,7 @@ def test_a_member_that_is_down_is_dropped_and_a_restart_rejoins(folder: Path) ->
         alpha.expect(r"resend 1 of 0 to gamma")
         alpha.expect(r"resend 2 of 0 to gamma")
         alpha.expect(r"gamma did not acknowledge 0 after 3 sends: it counts as failed")
-        alpha.expect(r"gamma is dropped: did not acknowledge what \S+ sent .*\n\* active: alpha, beta\n")
+        alpha.expect(r"gamma is dropped: did not acknowledge what \S+ sent, .*\n\* active: alpha, beta\n")
         beta.expect("alpha: anyone[?]")
         with causal(folder, "gamma") as gamma:
             gamma.expect("active: alpha, beta, gamma")
