@@ -656,6 +656,23 @@ def test_exit_codes(results: dict[str, str], unreadable: dict[str, str], segment
     assert PipelineStatus(segments, results, {}, unreadable).exit_code == code
 
 
+def test_a_segment_of_which_nothing_can_be_used_is_an_exit_code() -> None:
+    """Its run looks as if it were still open, and waits for rows that are here and lost."""
+    assert PipelineStatus(1, {}, {"a": "there is no life in it"}, {}, {"open": 1}, unusable=1).exit_code == 2
+    assert PipelineStatus(2, {"b": "PASS"}, {}, {}, unusable=1).exit_code == 2
+    assert PipelineStatus(2, {"b": "FAIL"}, {}, {}, unusable=1).exit_code == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_damaged_segment_counts_as_unusable(spark: SparkSession, tmp_path: Path) -> None:
+    watched = tmp_path / "watched"
+    run = record(watched, 2)
+    for segment in segments(watched, run):
+        segment.write_bytes(b"PAR1 and nothing else")
+    status = pipeline_of(spark, watched, tmp_path / "out").look(last=True)
+    assert (status.unusable, status.exit_code) == (status.segments, 2)
+
+
 def test_a_folder_in_the_wrong_place_is_told(tmp_path: Path) -> None:
     no_spark: SparkSession = None  # type: ignore[assignment]
     with pytest.raises(PipelineError, match="is no folder"):

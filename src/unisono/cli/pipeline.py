@@ -155,6 +155,8 @@ def _show(status: PipelineStatus, tables: str) -> None:
         tell(f"open    {name}: {why}")
     for name, why in list(status.unreadable.items())[:RUNS_SHOWN]:
         tell(f"unread  {name}: {why}")
+    if status.unusable:
+        tell(f"segments that hold nothing usable: {status.unusable}; the table `quarantine` says why.")
     if not status.segments:
         tell("there was nothing to read: no segment, Parquet or JSON lines, could be taken in.")
     passed, still_open = status.counts.get("PASS", 0), status.counts.get("open", 0)

@@ -328,6 +328,10 @@ class SegmentLedger:
     def count_results(self) -> dict[str, int]:
         return dict(self._base.execute("select result, count(*) from judged group by result"))
 
+    def count_unusable(self) -> int:
+        """How many finished segments hold nothing that can be used."""
+        return self._count("select count(*) from segments where has_problems and not rows and not is_open")
+
     def unread(self, most: int) -> dict[str, str]:
         return dict(self._base.execute("select key, why from unreadable order by key limit ?", (most,)))
 

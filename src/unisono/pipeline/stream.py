@@ -76,6 +76,8 @@ class PipelineStatus:
     """By segment that could not be read just now: why."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """By result, and for `open` ones: the number of runs, named or not."""
+    unusable: int = 0
+    """The number of finished segments that hold nothing that can be used."""
 
     @property
     def judged(self) -> int:
@@ -87,7 +89,8 @@ class PipelineStatus:
         """1: a violation. 2: a verdict cannot be given, or there was nothing to judge. 0: all that was judged passes."""
         if "FAIL" in self.results.values():
             return 1
-        is_sound = self.segments and not self.unreadable and set(self.results.values()) <= {"PASS"}
+        has_read_all = self.segments and not self.unreadable and not self.unusable
+        is_sound = has_read_all and set(self.results.values()) <= {"PASS"}
         return 0 if is_sound else 2
 
 
@@ -137,7 +140,8 @@ class Pipeline:
         ledger = self._ledger
         waiting = dict(islice(ledger.waiting(), RUNS_TOLD))
         counts = {**ledger.count_results(), "open": ledger.count_waiting()}
-        return PipelineStatus(ledger.segments, ledger.results(RUNS_TOLD), waiting, ledger.unread(RUNS_TOLD), counts)
+        results, unread = ledger.results(RUNS_TOLD), ledger.unread(RUNS_TOLD)
+        return PipelineStatus(ledger.segments, results, waiting, unread, counts, ledger.count_unusable())
 
     def _tidy_up(self) -> None:
         """Keep files few while this goes on for weeks."""
