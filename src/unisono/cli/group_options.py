@@ -31,7 +31,7 @@ Peers = Annotated[
     typer.Option(
         "--peers",
         "-p",
-        help="HOST:PORT,HOST:PORT of other members, at least one of them running.",
+        help="HOST:PORT,HOST:PORT where members may be; without an answer from any, this one founds the group.",
         rich_help_panel=_WHERE,
     ),
 ]

@@ -1,4 +1,4 @@
-"""What a process has joined is no forked child's.
+"""A forked child gives up the groups that its parent has joined.
 
 A child has a copy of everything: the key, the counters, the socket, the journal's files. If both sides went on, they would seal
 two plaintexts under one key and one nonce, and cast two messages under one number. So a child disowns its copies as it begins.

@@ -245,7 +245,7 @@ class Group:
         )
 
     def begin_to_give_up(self, state: ViewId | str) -> None:
-        """Do the same without waiting, for code that is no coroutine."""
+        """Do the same without waiting, in plain functions."""
         self._member.begin_to_give_up(state)
 
     async def leave(self, timeout: float = 5.0) -> None:

@@ -304,7 +304,7 @@ class Ballot:
             self.failed += members
 
     def begins_anew(self) -> bool:
-        """Ask everyone directly if something cannot be that came with the token: anyone on its way may have changed it."""
+        """Ask everyone directly if the token carried something impossible: any member on its way may have changed it."""
         if not self._has_nonsense or not self._hearsay:
             return False
         for member in self._hearsay:

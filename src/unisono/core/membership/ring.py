@@ -99,7 +99,7 @@ class Ring:
         return self._passed is not None and self._passed[:2] >= (ballot, topic)
 
     def pull(self, sender: MemberId, message: Pull) -> None:
-        """The next one wants the rest of the token."""
+        """Send the next chunks of the token to the member that it goes to next."""
         if self._passed is None or self._passed[:3] != (message.ballot, message.topic, sender):
             return
         settings = self._context.settings
