@@ -217,14 +217,25 @@ class Group:
         safe: bool | None = None,
         service: Service | str | None = None,
     ) -> Receipt | None:
-        """Cast messages one after the other; the receipt is the last one's. None: there were none."""
+        """Cast messages one after the other; the receipt is the last one's. None: there were none.
+
+        A list costs the calling thread one wait, where `cast` waits for the group's thread with each message.
+        """
         to = addressees(to)
         if isinstance(payloads, Sequence):
-            last = self._session.call(self._group.cast_many(payloads, to=to, safe=safe, service=service))
+            last = self._session.call(self._cast_all(payloads, to, safe, service))
             return None if last is None else Receipt(self._session, last)
         receipt = None
         for payload in payloads:  # made one by one, perhaps slowly: the group's thread does not wait for that
             receipt = self.cast(payload, to=to, safe=safe, service=service)
+        return receipt
+
+    async def _cast_all(
+        self, payloads: Sequence[bytes], to: Sequence[MemberId] | None, safe: bool | None, service: Service | str | None
+    ) -> receipts.Receipt | None:
+        receipt = None
+        for payload in payloads:
+            receipt = await self._group.cast(payload, to=to, safe=safe, service=service)
         return receipt
 
     def switch(self, order: str, timeout: float | None = None) -> None:

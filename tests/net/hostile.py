@@ -119,7 +119,8 @@ class Besieged:
     async def cast(self, count: int, payload_bytes: int = 40) -> None:
         """Every member casts."""
         for number, group in enumerate(self.groups):
-            await group.cast_many(f"{number}/{i}".encode().ljust(payload_bytes, b".") for i in range(count))
+            for i in range(count):
+                await group.cast(f"{number}/{i}".encode().ljust(payload_bytes, b"."))
 
     async def cast_and_agree(self, count: int = 20) -> None:
         """The group still works: what is cast now arrives everywhere, in one order."""

@@ -105,13 +105,6 @@ async def test_what_is_there_comes_without_any_patience() -> None:
 
 
 @real
-async def test_many_casts_to_a_list_that_can_be_read_once() -> None:
-    async with gathered(2) as (a, b):
-        await a.cast_many([b"x", b"y"], to=(member for member in a.members))
-        assert await payloads(b, 2) == [b"x", b"y"]
-
-
-@real
 async def test_of_two_who_switch_at_once_the_other_is_told_what_came_of_it() -> None:
     """It waited for ever."""
     async with gathered(2) as (a, b):

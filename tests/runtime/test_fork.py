@@ -114,7 +114,6 @@ def test_whatever_a_child_asks_of_the_group_is_refused_with_a_cure(loop: Loop, t
                 "try_cast": lambda: group.try_cast(b"child"),
                 "cast": lambda: drive(group.cast(b"child")),
                 "cast to some": lambda: drive(group.cast(b"child", to=[group.id])),
-                "cast_many": lambda: drive(group.cast_many([b"child"])),
                 "room": lambda: drive(group.room()),
                 "switch": lambda: drive(group.switch("causal")),
                 "give_up": lambda: drive(group.give_up("1")),

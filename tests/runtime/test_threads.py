@@ -47,7 +47,6 @@ def test_f17_another_thread_is_refused_and_told_the_cure(loop: Loop) -> None:
                 "try_cast": lambda: group.try_cast(b"x"),
                 "try_cast to some": lambda: group.try_cast(b"x", to=[group.id]),
                 "cast": lambda: in_a_loop_of_its_own(group.cast(b"x")),
-                "cast_many": lambda: in_a_loop_of_its_own(group.cast_many([b"x"])),
                 "room": lambda: in_a_loop_of_its_own(group.room()),
                 "switch": lambda: in_a_loop_of_its_own(group.switch("causal")),
                 "give_up": lambda: in_a_loop_of_its_own(group.give_up("1")),

@@ -211,9 +211,8 @@ async def test_a_single_member_is_addressed_by_its_id() -> None:
     async with gathered(3) as (a, b, c):
         await a.cast(b"1", to=b.id)
         assert a.try_cast(b"2", to=b.id) is not None
-        await a.cast_many([b"3", b"4"], to=b.id)
         await a.cast(b"all")
-        assert await payloads(b, 5) == [b"1", b"2", b"3", b"4", b"all"]
+        assert await payloads(b, 3) == [b"1", b"2", b"all"]
         assert await payloads(c, 1) == [b"all"]
 
 

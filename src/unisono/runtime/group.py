@@ -13,7 +13,7 @@ from typing import Any
 
 from unisono.core.errors import Misuse
 from unisono.core.member import Check
-from unisono.core.options import DEFAULT, CastOptions, addressees
+from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.types import Key, MemberId, Service, ViewId
 from unisono.runtime.errors import Closed, TimedOut
 from unisono.runtime.events import Delivery, Event, View
@@ -28,8 +28,7 @@ class Group:
 
     Three parts do the work: casting (`CastAdmission`), reading (`Inbox`) and the member's life (`RunningMember`).
 
-    Which call to cast with: `cast` in coroutines, `cast_many` for several messages with one receipt, `try_cast` and `room` in
-    plain functions, such as those given to `each`.
+    Which call to cast with: `cast` in coroutines; `try_cast` and `room` in plain functions, such as those given to `each`.
 
     Which call to read with: `async for event in group` unless there is a reason; `each` when throughput matters and plain
     functions do; `batches` to handle messages of one sender together; `next` to wait for one event, with a timeout; `ready` for
@@ -103,23 +102,6 @@ class Group:
             options = CastOptions.of(to, safe, service)
         while (receipt := self._casting.cast(payload, options)) is None:
             await self._casting.wait_for_room()
-        return receipt
-
-    async def cast_many(
-        self,
-        payloads: Iterable[bytes],
-        *,
-        to: MemberId | Iterable[MemberId] | None = None,
-        safe: bool | None = None,
-        service: Service | str | None = None,
-    ) -> Receipt | None:
-        """Cast messages one after the other; the receipt is the last one's. None: there were none.
-
-        Take this when only the last receipt matters; it is as fast as `cast` in a loop.
-        """
-        receipt, to = None, addressees(to)
-        for payload in payloads:
-            receipt = await self.cast(payload, to=to, safe=safe, service=service)
         return receipt
 
     def try_cast(
