@@ -103,9 +103,10 @@ def draw(benchmark: str, records: Sequence[Record]) -> Drawing:
 def page_of(records: Sequence[Record]) -> str:
     parts = [
         "# Benchmark history\n",
-        "Drawn by `./dev bench history` from `benchmarks/history.jsonl`, to which `./dev bench NAME --record`\n"
-        "appends a line. A picture shows the records of the machine that recorded last, in order, and at most\n"
-        "seven curves. Figures of different machines do not compare, nor those of a quiet and of a busy one.\n",
+        "Drawn by `./dev bench history` from `benchmarks/history.jsonl`, to which commands such as `./dev\n"
+        "bench simulator --record` append a line. A picture shows the records of the machine that recorded\n"
+        "last, in order, and at most seven curves. Figures of different machines do not compare, nor those\n"
+        "of a quiet and of a busy one.\n",
     ]
     for benchmark, series in KEPT.items():
         chosen = [one for one in records if one.benchmark == benchmark]
