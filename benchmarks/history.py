@@ -66,14 +66,15 @@ def machine() -> str:
 
 
 def commit() -> str:
-    """The checked-out commit; `-dirty` says that the tree differs from it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    """The checked-out commit; `-dirty` says that what was measured differs from it."""
+    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+    same = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "src", "benchmarks/*.py"], cwd=ROOT).returncode == 0
+    return head.stdout.strip() + ("" if same else "-dirty")
 
 
-def record(benchmark: str, options: Sequence[str], history: Path = HISTORY) -> Record:
-    """Run a benchmark, and append what it gives to the history."""
-    command = [sys.executable, "-m", f"benchmarks.{benchmark}", *options, "--json"]
+def record(benchmark: str, history: Path = HISTORY) -> Record:
+    """Run a benchmark without options, so that records compare, and append what it gives to the history."""
+    command = [sys.executable, "-m", f"benchmarks.{benchmark}", "--json"]
     output = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout)
     made = Record(datetime.now(UTC).date().isoformat(), commit(), machine(), benchmark, figures_of(benchmark, output))
     with history.open("a", encoding="utf-8") as file:
@@ -143,14 +144,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("benchmark", nargs="?", choices=sorted(KEPT), help="whose figures to record")
     parser.add_argument("--record", action="store_true", help="run it and append its figures to the history")
-    chosen, options = parser.parse_known_args()
+    chosen = parser.parse_args()
     if chosen.record != (chosen.benchmark is not None):
         parser.error("a benchmark and --record go together")
     if chosen.record:
-        made = record(chosen.benchmark, options)
+        made = record(chosen.benchmark)
         print(f"recorded {made.benchmark} at {made.commit}: {made.figures}")
-    elif options:
-        parser.error(f"nothing is known of {' '.join(options)}")
     write(load())
     return 0
 

@@ -38,7 +38,7 @@ def test_a_record_is_one_line_with_date_commit_machine_and_figures(
     monkeypatch.setattr(history, "commit", lambda: "abc1234-dirty")
     path = tmp_path / "history.jsonl"
     for _ in range(2):
-        made = history.record("alone", ["--messages", "9"], path)
+        made = history.record("alone", path)
     assert load(path) == [made, made]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", made.date)
     assert re.fullmatch(r"\d+ cores, \w+, \w+ 3\.\d+\.\d+", made.machine)
@@ -47,7 +47,7 @@ def test_a_record_is_one_line_with_date_commit_machine_and_figures(
 
 class _Done:
     def __init__(self, stdout: str, command: list[str]) -> None:
-        assert command[2:] == ["benchmarks.alone", "--messages", "9", "--json"]
+        assert command[2:] == ["benchmarks.alone", "--json"]
         self.stdout = stdout
 
 
@@ -61,4 +61,3 @@ def test_the_page_shows_every_record_and_a_picture_of_the_last_machine_s(tmp_pat
     assert page.count("| 2026-01-02 | bbb | 2 cores, b, CPython 3.13.0 | 2.5 | 3 |") == 2
     (link,) = re.findall(r"\((img/.*\.svg)\)", page)
     assert "deliver" in (tmp_path / "results" / link).read_text("utf-8")
-
