@@ -13,6 +13,8 @@ from unisono.sim.measure import Measures, Meter
 from unisono.sim.scenario import Scenario, Source
 from unisono.sim.world import World
 
+pytestmark = pytest.mark.seconds
+
 SEEDS = range(20)
 
 

@@ -6,11 +6,14 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from tools.wheel import build, install, run
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.seconds
 def test_the_wheel_works_without_the_extras(tmp_path: Path) -> None:
     build(ROOT, tmp_path, "--wheel")
     (wheel,) = tmp_path.glob("unisono-*.whl")
