@@ -61,3 +61,7 @@ def test_the_page_shows_every_record_and_a_picture_of_the_last_machine_s(tmp_pat
     assert page.count("| 2026-01-02 | bbb | 2 cores, b, CPython 3.13.0 | 2.5 | 3 |") == 2
     (link,) = re.findall(r"\((img/.*\.svg)\)", page)
     assert "deliver" in (tmp_path / "results" / link).read_text("utf-8")
+
+
+def test_the_page_is_drawn_from_the_history() -> None:
+    assert history.PAGE.read_text("utf-8") == history.page_of(load())
