@@ -13,8 +13,6 @@ from unisono.sim.measure import Measures, Meter
 from unisono.sim.scenario import Scenario, Source
 from unisono.sim.world import World
 
-pytestmark = pytest.mark.seconds
-
 SEEDS = range(20)
 
 

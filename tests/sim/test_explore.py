@@ -39,7 +39,6 @@ from unisono.trace.promises import promises
 # What it proves.
 
 
-@pytest.mark.seconds
 @pytest.mark.parametrize(("members", "total"), [(2, 3), (3, 2)])
 @pytest.mark.parametrize("name", ORDERS)
 def test_every_interleaving_keeps_every_promise_whoever_crashes(name: str, members: int, total: int) -> None:
@@ -50,7 +49,6 @@ def test_every_interleaving_keeps_every_promise_whoever_crashes(name: str, membe
         assert report.flushes_checked > report.states
 
 
-@pytest.mark.seconds
 @pytest.mark.parametrize("name", [name for name, order in ORDERS.items() if not order.acknowledges])
 def test_three_members_and_three_messages_keep_every_promise(name: str) -> None:
     """One origin casts two, so that FIFO is at stake. (Explicit acknowledgements make this a matter of minutes: left out.)"""

@@ -18,8 +18,6 @@ from unisono.orders.registry import ORDERS
 from unisono.sim.group_swarm import try_group_seed
 from unisono.sim.group_world import QUICK, GroupWorld
 
-pytestmark = pytest.mark.seconds
-
 FORGETTING = ["sequencer", "causal-total", "abcast", "tomp"]
 ALIKE = {"fifo-total"}  # the code of `sequencer`
 WITHOUT_HISTORY = {"fifo", "causal", "all-ack", "toto", "rmp"}

@@ -18,7 +18,7 @@ def test_a_test_that_takes_a_large_share_of_the_time_is_named() -> None:
 
 
 def test_the_mark_stands_only_where_it_decides_something() -> None:
-    """Links, Spark and pages are never among the fast tests."""
-    elsewhere = [path for folder in ("net", "pipeline", "web") for path in (TESTS / folder).glob("test_*.py")]
+    """Swarms and searches, links, Spark and pages are never among the fast tests."""
+    elsewhere = [path for folder in ("net", "pipeline", "sim", "web") for path in (TESTS / folder).glob("test_*.py")]
     assert elsewhere
     assert not [path.name for path in elsewhere if "mark.seconds" in path.read_text("utf-8")]
