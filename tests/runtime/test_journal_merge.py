@@ -170,6 +170,7 @@ def subsets(folder: Path) -> Iterator[list[str]]:
         yield from (list(some) for some in combinations(names, size))
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", list(STORIES))
 def test_every_delivery_comes_once_and_in_order(stories: Callable[[str], Path], name: str) -> None:
     folder = stories(name)

@@ -16,6 +16,8 @@ from unisono.trace.checks.judge import Verdict
 from unisono.trace.promises import promises
 from unisono.trace.reader import read
 
+pytestmark = pytest.mark.seconds
+
 
 def test_a_message_that_is_stable_when_received_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unisono.core.member.member.Stability", mutants.StableWhenReceived)

@@ -373,18 +373,21 @@ def preludes_of(cell: Cell) -> Sequence[str]:
     return PRELUDES[:1] if cell.column == "all restart" else PRELUDES
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("cell", PARTITIONABLE, ids=str)
 def test_partitionable(cell: Cell) -> None:
     plays = plays_of(cell, orders_of(cell, 3), preludes_of(cell))
     judge(cell, plays, lambda play: is_delivered_after(play, cell.column))
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("cell", STATES, ids=str)
 def test_partitionable_with_a_state(cell: Cell) -> None:
     roles = [(part, caster) for part in (0, 2) for caster in (0, 1, 2)]
     judge(cell, roles, lambda role: is_in_every_state(cell, *role))
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("cell", PRIMARY, ids=str)
 def test_primary(cell: Cell, tmp_path: Path) -> None:
     folders = (tmp_path / str(number) for number in count())
@@ -395,6 +398,7 @@ def test_primary(cell: Cell, tmp_path: Path) -> None:
     judge(cell, plays_of(cell, orders_of(cell, 2), preludes_of(cell)), is_kept)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("cell", RECEIPTS, ids=str)
 def test_what_a_receipt_answers(cell: Cell, tmp_path: Path) -> None:
     plays = plays_of(cell, orders_of(cell, 10), PRELUDES[:1])

@@ -35,6 +35,8 @@ from unisono.trace.promises import promises
 from unisono.trace.schema import Event
 from unisono.trace.sinks import MemorySink
 
+pytestmark = pytest.mark.seconds
+
 orders = pytest.mark.parametrize("order", ["fifo", "causal-total", "tomp", "toto", "rmp"])
 SMALL_WINDOW: dict[str, Any] = {"window_bytes": 64 * 1024, "window_bytes_start": 64 * 1024, "window_packets": 200}
 

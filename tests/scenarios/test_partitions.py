@@ -28,6 +28,8 @@ from unisono.sim.group_world import ALSO_OWED, GroupWorld, SimulatedProcess
 from unisono.trace.checks.judge import Observer
 from unisono.trace.promises import promises
 
+pytestmark = pytest.mark.seconds
+
 orders = pytest.mark.parametrize("order", ["fifo", "causal-total", "tomp", "toto", "rmp"])
 some_orders = pytest.mark.parametrize("order", ["causal", "sequencer", "rmp"])
 

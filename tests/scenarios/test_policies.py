@@ -26,6 +26,8 @@ from unisono.orders.registry import ORDERS
 from unisono.sim.group_swarm import try_group_seed
 from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 
+pytestmark = pytest.mark.seconds
+
 ROOM = 20
 """So many packets of one origin the slow application can queue."""
 

@@ -10,6 +10,8 @@ from unisono.core.member.settings import Slow
 from unisono.core.member.watchdog import Watchdog
 from unisono.sim.group_world import GroupWorld
 
+pytestmark = pytest.mark.seconds
+
 
 class Patient(Caster):
     """Like a task that awaits room: refused once, it does not ask again before the window opens."""

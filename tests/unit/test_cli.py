@@ -14,6 +14,8 @@ import pytest
 from unisono.sim.files import load_json
 from unisono.sim.scenario import Scenario, Source, save_replay
 
+pytestmark = pytest.mark.seconds
+
 
 class Answer:
     def __init__(self, *arguments: str, cwd: Path | None = None) -> None:

@@ -148,6 +148,7 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not broken_links(page)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_can_be_run_as_they_are_shown(page: Path) -> None:
     mistakes = {shlex.join(shown.words): mistake_in(shown.words) for shown in commands_of(page)}

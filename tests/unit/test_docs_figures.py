@@ -55,6 +55,7 @@ def not_printed(shown: tuple[str, ...], printed: str) -> list[str]:
     return [line for line in shown if line != "..." and SECONDS.sub("S", line).rstrip() not in rest]
 
 
+@pytest.mark.seconds
 def test_the_tour_shows_what_its_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(out, "width", 100)
@@ -82,6 +83,7 @@ def table_of(page: str, head: str) -> dict[str, list[str]]:
     return rows
 
 
+@pytest.mark.seconds
 def test_packets_and_bytes_of_the_page_on_protocols_are_measured() -> None:
     (command,) = re.findall(r"^\$ (unisono compare fifo,.*)$", PROTOCOLS, re.MULTILINE)
     alone = re.sub(r"compare \S+", f"compare {','.join(CHEAP)}", command)  # rows do not depend on one another
