@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 from unisono.core.config import Config
 from unisono.core.member.member import Member, Settings
-from unisono.core.membership.membership import Membership
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.tickets import PAIR
 from unisono.core.options import CastOptions
 from unisono.core.streams.settings import StreamSettings
 from unisono.core.types import MemberId, Packet, Rank
-from unisono.core.wire.control import CUT, Chunk, Control, ControlCodec
+from unisono.core.wire.control import Control, ControlCodec
 from unisono.core.wire.envelope import BODY, HEAD, NAK, ROW, SEND
 from unisono.core.wire.frame import HEAD_BYTES, ControlFrame, Frames
 from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
@@ -69,11 +68,6 @@ def with_streams(config: Config | None = None, **changes: Any) -> Settings:
     return Settings(config or QUICK.config, StreamSettings(**values | changes), QUICK.detector, QUICK.membership)
 
 
-def membership(process: SimulatedProcess) -> Membership:
-    """The part of a member that answers, closes and confirms."""
-    return process.member._membership
-
-
 def control_in(datagram: bytes) -> Control | None:
     """The control message in a datagram, if it holds one."""
     frame = _FRAMES.open(datagram)
@@ -99,15 +93,6 @@ def lose_control(world: GroupWorld, rule: Callable[[str, str, Control], bool]) -
     world.network.drops = drops
 
 
-def is_cut(message: Control) -> bool:
-    return isinstance(message, Chunk) and message.topic == CUT
-
-
-def cut_both(world: GroupWorld, one: str, other: str) -> None:
-    world.network.cut(one, other)
-    world.network.cut(other, one)
-
-
 class Body(NamedTuple):
     """What a datagram of a view's streams carries: a part of somebody's casts, or of what it sent to one member."""
 
@@ -126,19 +111,3 @@ def body_in(datagram: bytes) -> Body | None:
     at = HEAD_BYTES + HEAD.size + rows * ROW.size + naks * NAK.size
     kind, origin, seq, _, _ = BODY.unpack_from(datagram, at)
     return Body(not kind & SEND, origin, seq)
-
-
-def lose_casts(world: GroupWorld, origin: str, to: str) -> None:
-    """From now on, until the heal: nothing of what `origin` casts reaches these, whoever sends it."""
-    view = world.processes[origin].view
-    assert view is not None
-    rank = view.rank_of(world.processes[origin].id)
-    before = world.network.drops
-
-    def drops(src: str, dst: str, datagram: bytes) -> bool:
-        if before is not None and before(src, dst, datagram):
-            return True
-        body = body_in(datagram) if dst in to else None
-        return body is not None and body.is_cast and body.origin == rank
-
-    world.network.drops = drops

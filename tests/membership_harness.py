@@ -19,11 +19,11 @@ from unisono.core.membership.membership import Membership
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
-from unisono.core.types import MemberId, Packet, View, ViewId
+from unisono.core.types import Batch, MemberId, Packet, View, ViewId
 from unisono.core.views import ViewEngine, packet_for
-from unisono.core.wire.control import Charter, Control, ControlCodec
+from unisono.core.wire.control import ROLL, Charter, Chunk, Control, ControlCodec, Propose
 from unisono.orders.registry import ORDERS
-from unisono.trace.checks import Observer, Verdict
+from unisono.trace.checks import Observer, Result, Verdict
 from unisono.trace.promises import promises
 from unisono.trace.recorder import Recorder
 from unisono.trace.schema import HEAL
@@ -416,3 +416,28 @@ class World:
                 f"{node.membership.explain() if node.alive else ''} suspects {list(map(str, node.suspected))}"
             )
         return "\n".join(lines)
+
+
+# What tests of it share.
+
+
+def judged(world: World) -> None:
+    verdict = world.finish()
+    assert verdict.result is Result.PASS, f"{verdict}\n{world.story()}"
+
+
+def settle(world: World, names: str, seconds: float = 15) -> None:
+    assert world.run(seconds, lambda: world.is_one(names)), world.story()
+
+
+def payloads(node: Node) -> list[bytes]:
+    return [payload for batch in node.shown if isinstance(batch, Batch) for payload in batch.payloads or ()]
+
+
+def losing(*rules: Callable[[MemberId, MemberId, Control], bool]) -> Callable[[MemberId, MemberId, Control], bool]:
+    """Lose every control message that one of the rules names."""
+    return lambda sender, to, message: not any(rule(sender, to, message) for rule in rules)
+
+
+def is_proposal(message: Control) -> bool:
+    return isinstance(message, Propose) or (isinstance(message, Chunk) and message.topic == ROLL)

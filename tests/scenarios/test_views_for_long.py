@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.group_tools import control_in, passes, send, settles, texts, with_membership
-from unisono.core.config import SECOND
+from tests.group_tools import control_in, send, settles, texts, with_membership
 from unisono.core.membership.settings import Policy
 from unisono.core.types import Packet, ViewId
 from unisono.core.wire.control import Moved, Notice
@@ -15,59 +14,6 @@ from unisono.orders.registry import ORDERS
 from unisono.sim import group_swarm
 from unisono.sim.group_swarm import Script, run_group_seed
 from unisono.sim.group_world import QUICK, GroupWorld
-
-
-def test_a_partition_heals_however_many_have_crashed_before() -> None:
-    """Members that do not coordinate greeted the same sixteen suspects again and again, who were long gone."""
-    settings = with_membership(probe_addresses_max=4)
-    world = GroupWorld("sequencer", seed=3, settings=settings)
-    world.gather("abcd")
-    for number in range(5):
-        name = f"x{number}"
-        world.start(name, seeds=["a"])
-        settles(world, ["a", "b", "c", "d", name])
-        world.crash(name)
-        settles(world, "abcd")
-    world.partition("ab", "cd")
-    assert world.run(20, lambda: world.is_one("ab") and world.is_one("cd"))
-    world.run(1)
-    world.network.heal()
-    settles(world, "abcd", 20)
-    passes(world)
-
-
-def test_a_crash_is_not_talked_about_for_ever() -> None:
-    """Everyone told its coordinator twice a second, for the rest of its life, that it suspects someone who is long out."""
-    world = GroupWorld("fifo", seed=4)
-    world.gather("abcd")
-    world.crash("d")
-    settles(world, "abc")
-    notices = 0
-
-    def count(source: str, to: str, datagram: bytes) -> bool:
-        nonlocal notices
-        notices += isinstance(control_in(datagram), Notice)
-        return False
-
-    world.network.drops = count
-    world.run(100 * QUICK.membership.probe_ns / SECOND)
-    assert 0 < notices <= 2 * 10, "two of them, in intervals that double"
-    world.start("d", seeds="a")
-    settles(world, "abcd")
-    passes(world)
-
-
-def test_one_more_than_a_view_can_hold_is_told_so_and_takes_nobodys_place() -> None:
-    """It founded a view of its own, then took as many of the others over as fitted, who did the same."""
-    world = GroupWorld("fifo", seed=5, settings=replace(QUICK, config=replace(QUICK.config, members_max=3)))
-    world.gather("abc")
-    world.start("d", seeds="abc")
-    world.run(10)
-    assert [len(world.processes[name].views) for name in "abcd"] == [1, 1, 1, 0]
-    assert "the group is full" in str(world.processes["d"].member.explain())
-    world.crash("b")
-    settles(world, "acd", 30)
-    passes(world)
 
 
 def test_views_that_do_not_fit_into_one_stay_apart() -> None:
@@ -81,21 +27,6 @@ def test_views_that_do_not_fit_into_one_stay_apart() -> None:
     world.run(10)
     assert world.is_one("ab")
     assert world.is_one("cd")
-
-
-@pytest.mark.parametrize("victims", ["b", "bc"])
-def test_a_first_view_has_members_min_however_its_first_ballot_ended(victims: str) -> None:
-    """Whoever had begun with enough went on with whoever was left."""
-    world = GroupWorld("fifo", seed=1, settings=with_membership(members_min=3))
-    world.start(*"abc", seeds="abc")
-    assert world.run(5, lambda: world.processes["a"].member._membership.is_proposing)
-    for name in victims:
-        world.crash(name)
-    world.run(8)
-    assert all(world.processes[name].view is None for name in "abc" if name not in victims)
-    for name in victims:
-        world.start(name, seeds="abc")
-    settles(world, "abc", 20)
 
 
 def test_a_process_that_stalls_now_and_then_still_notices_a_crash() -> None:

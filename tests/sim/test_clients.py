@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.client_world import ClientWorld, Outsider
+from tests.group_tools import with_membership
 from tests.mutants.client_mutants import CastsAndForgets, RemembersNothing
-from tests.sim.test_group import with_membership
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.membership.settings import Policy
 from unisono.services.client import Answered, ClientSettings, Failed

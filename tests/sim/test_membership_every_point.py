@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.membership_harness import World
-from tests.sim.test_membership_faults import is_proposal
+from tests.membership_harness import World, is_proposal
 from unisono.core.types import MemberId
 from unisono.core.wire.control import Control, Hello, Notice
 from unisono.trace.checks import Result

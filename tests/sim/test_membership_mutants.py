@@ -1,4 +1,4 @@
-"""Every rule of membership is needed: each mutant is caught, by a violated property, a broken invariant or a failed story."""
+"""Rules of membership that no story of `tests/stories` needs: each mutant is caught by a test of one membership, or a swarm."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from tests.membership_harness import World
 from tests.membership_swarm import run
 from tests.mutants import membership_mutants as mutants
 from tests.mutants.core_mutants import LeakyEngine
-from tests.sim import test_membership_faults as faults
-from tests.sim import test_membership_partitions as partitions
 from tests.unit import test_membership as pieces
 from unisono.core.membership.membership import Membership
 from unisono.trace.checks import Result
@@ -44,29 +42,6 @@ def caught_by_swarm(kind: type[Membership], seeds: range, order: str, primary: b
 
 
 STORIES: list[tuple[type[Membership], Callable[[], None]]] = [
-    (mutants.InstallsEarly, faults.test_a_silent_participant_is_left_out_by_another_ballot),
-    (mutants.ForgetsAdoptedCut, lambda: faults.test_c3_the_coordinator_forwards_to_one_member_and_crashes("fifo")),
-    (mutants.DoesNotGroupByCut, lambda: faults.test_c3_the_coordinator_forwards_to_one_member_and_crashes("fifo")),
-    (
-        mutants.AdoptsUncovered,
-        lambda: faults.test_one_that_comes_back_in_mid_flush_keeps_what_the_others_cut_off("causal"),
-    ),
-    (
-        mutants.VoidsWhatOthersDelivered,
-        lambda: faults.test_a_payload_is_void_for_all_who_close_with_a_cut_or_for_none("sequencer"),
-    ),
-    (mutants.TrustsStaleIncarnations, faults.test_c19_a_new_life_proves_that_the_old_one_is_over),
-    (mutants.ChangesItsProposal, faults.test_a_silent_participant_is_left_out_by_another_ballot),
-    (mutants.ForgetsConfirmedPrimaries, partitions.test_a_primary_that_was_only_confirmed_counts),
-    (mutants.ForgetsTheRecord, partitions.test_a_record_outlives_lives_that_wrote_none),
-    (
-        mutants.NeverInstallsLate,
-        lambda: faults.test_c7_the_install_is_lost_at_one_member_and_the_coordinator_goes("fifo", "crash"),
-    ),
-    (
-        mutants.KeepsItsBallotWhenLeaving,
-        lambda: faults.test_c8_one_that_leaves_before_it_has_a_view_installs_none("a"),
-    ),
     (mutants.NeverDenies, pieces.test_who_is_greeted_from_a_view_that_it_has_left_behind_says_so),
     (mutants.MergesWithTheAccused, pieces.test_a_view_that_is_about_to_lose_somebody_is_not_merged_with),
     (

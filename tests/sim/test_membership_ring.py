@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.membership_harness import Node, World
+from tests.membership_harness import Node, World, judged, losing, payloads, settle
 from tests.membership_swarm import Run
 from tests.mutants import ring_mutants as mutants
-from tests.sim.test_membership_faults import judged, losing, payloads, settle
 from unisono.core.config import MILLISECOND, Config
 from unisono.core.membership.chunks import chunks_of
 from unisono.core.membership.membership import Membership

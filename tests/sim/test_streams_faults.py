@@ -48,34 +48,6 @@ def test_a1_timer_and_poll_each_heal_a_lost_tail(mutant: type) -> None:
     assert lost_and_silent(planted(mutant)) < 2 * S
 
 
-def every_first_ack_lost(make: Make) -> Net:
-    told: set[tuple[int, ...]] = set()
-
-    def drop(seen: Seen) -> bool:
-        rows = {(seen.sender, seen.to, *row[:2]) for row in seen.rows}
-        new = not rows <= told
-        told.update(rows)
-        return new and seen.kind is None and seen.sender == 1
-
-    net = Net(make=make, drop=drop)
-    packets = numbered(5)
-    cast_apart(net, packets, gap_ns=500 * MS)
-    net.run_quiet(60 * S)
-    net.expect([packets, []])
-    assert net.nodes[1].counters.duplicates >= 5
-    assert net.nodes[0].counters.resent == 5, "one resend each, and then it stops"
-    return net
-
-
-def test_a2_every_first_ack_lost() -> None:
-    every_first_ack_lost(Streams)
-    fails(every_first_ack_lost, mutants.NoAckOfDuplicates)
-
-
-def test_a3_a_resent_body_is_acknowledged_again_and_not_shown_again() -> None:
-    fails(every_first_ack_lost, mutants.TakesDuplicates)
-
-
 def near_the_top(first: int) -> list[list[tuple[Rank, bytes]]]:
     net = Net(3, replace(SMALL, numbering_first=first), seed=7, loss=0.3)
     casts = [numbered(200, 120, f"c{rank}.") for rank in range(3)]

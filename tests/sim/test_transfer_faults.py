@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -76,49 +75,6 @@ def test_an_application_that_has_not_read_yet_gives_the_state_that_it_began_with
     assert len(first.app.log) > 100
 
 
-@pytest.mark.parametrize("order", ["fifo", "causal", "sequencer", "abcast", "tomp", "all-ack", "toto", "rmp"])
-def test_a_member_joins_under_load(order: str) -> None:
-    world = gathered(order)
-    stop = world.load("abc")
-    world.run(0.3)
-    joiner = join(world, "d")
-    assert world.run(5, lambda: joiner.transfer.is_live), world.story()
-    world.run(0.3)
-    stop()
-    conclude(world)
-    assert len(joiner.app.restored) == 1
-    assert joiner.app.happened[:2] == ["restore", f"view {joiner.views[0].id}"]
-    assert len(joiner.app.log) > 200
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("crashes", [1, 2])
-def test_c22_the_donor_crashes_half_way_under_full_load(order: str, crashes: int) -> None:
-    world = gathered(order, "abcd", ballast=400_000)
-    stop = world.load("abcd", gap_ns=MILLISECOND)
-    world.run(0.3)
-    joiner = join(world, "e", "abcd")
-    for _ in range(crashes):
-        assert world.run(10, lambda: pulls(joiner)), world.story()
-        world.crash(donor_of(joiner))
-    assert world.run(20, lambda: joiner.transfer.is_live), world.story()
-    world.run(0.3)
-    stop()
-    conclude(world)
-    assert len(joiner.app.restored) == 1
-
-
-def test_the_joiner_crashes_half_way_and_its_snapshot_is_let_go() -> None:
-    world = gathered(ballast=400_000)
-    joiner = join(world, "d")
-    assert world.run(10, lambda: pulls(joiner))
-    donor = world.app(donor_of(joiner))
-    assert donor.transfer.bytes_held > 400_000
-    world.crash("d")
-    assert world.run(10, lambda: donor.transfer.bytes_held == 0), world.story()
-    conclude(world)
-
-
 def test_a_joiner_that_stays_and_never_pulls_does_not_keep_a_snapshot_alive() -> None:
     world = gathered(ballast=100_000, transfer_settings=replace(BRISK, hold_ns=SECOND))
     joiner = join(world, "d")
@@ -150,15 +106,6 @@ def test_a_large_state_in_small_chunks_with_loss(order: str) -> None:
     assert most == 1, "a slow transfer is no reason to begin again"
 
 
-def test_two_members_join_at_once() -> None:
-    world = gathered(ballast=50_000)
-    stop = world.load("abc")
-    joiners = [join(world, "d"), join(world, "e")]
-    assert world.run(10, lambda: all(joiner.transfer.is_live for joiner in joiners)), world.story()
-    stop()
-    conclude(world)
-
-
 def test_a_donor_holds_no_more_snapshots_than_it_may() -> None:
     world = gathered(ballast=300_000, names="a", transfer_settings=replace(BRISK, snapshots_max=1))
     joiners = [join(world, name, "a") for name in "bcd"]
@@ -174,19 +121,6 @@ def test_a_donor_holds_no_more_snapshots_than_it_may() -> None:
     conclude(world)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_member_joins_while_a_view_change_is_under_way(order: str) -> None:
-    world = gathered(order, "abcd")
-    stop = world.load("abc")
-    world.run(0.2)
-    world.crash("d")
-    assert world.run(5, lambda: world.app("a").member.state.is_blocked)
-    joiner = join(world, "e")
-    assert world.run(10, lambda: joiner.transfer.is_live), world.story()
-    stop()
-    conclude(world)
-
-
 def test_the_view_changes_during_a_transfer_and_it_goes_on_with_the_same_donor() -> None:
     world = gathered(ballast=600_000, names="abcd")
     stop = world.load("abcd")
@@ -198,19 +132,6 @@ def test_the_view_changes_during_a_transfer_and_it_goes_on_with_the_same_donor()
     assert world.run(20, lambda: joiner.transfer.is_live), world.story()
     stop()
     assert 0 < world.app(donor).transfer.bytes_given - before < 600_000
-    conclude(world)
-
-
-@pytest.mark.parametrize("length_ms", [100, 2_000])
-def test_the_donor_pauses(length_ms: int) -> None:
-    world = gathered(ballast=400_000)
-    stop = world.load("bc")
-    joiner = join(world, "d")
-    assert world.run(10, lambda: pulls(joiner))
-    world.pause(donor_of(joiner), length_ms * MILLISECOND)
-    assert world.run(10, lambda: joiner.transfer.is_live), world.story()
-    stop()
-    assert world.come_together(), world.story()
     conclude(world)
 
 
@@ -262,74 +183,12 @@ def test_without_anyone_who_may_begin_all_wait_and_say_so() -> None:
     conclude(world)
 
 
-def test_all_who_have_the_state_crash_and_the_next_one_begins() -> None:
-    world = gathered(names="a", ballast=400_000)
-    joiners = [join(world, name, "a") for name in "bc"]
-    assert world.run(10, lambda: any(pulls(joiner) for joiner in joiners))
-    world.crash("a")
-    assert world.run(10, lambda: world.all_live("bc")), world.story()
-    conclude(world)
-
-
 # Merging.
 
 
 def split(world: TransferWorld, *parts: str, seconds: float = 3) -> None:
     world.partition(*parts)
     assert world.run(seconds, lambda: all(world.is_one(part) for part in parts)), world.story()
-
-
-@pytest.mark.parametrize("order", ["fifo", "causal", "sequencer", "abcast", "tomp", "all-ack", "toto", "rmp"])
-def test_d4_two_parts_with_different_states_merge(order: str) -> None:
-    world = gathered(order, "abcd")
-    split(world, "ab", "cd")
-    stop = world.load("abcd", gap_ns=5 * MILLISECOND)
-    world.run(0.5)
-    before = {name: len(world.app(name).app.merged) for name in "abcd"}
-    assert world.app("a").app.known != world.app("c").app.known
-    world.network.heal()
-    assert world.run(10, lambda: world.is_one("abcd") and world.all_live("abcd")), world.story()
-    stop()
-    conclude(world)
-    merged = [world.app(name).app.merged for name in "abcd"]
-    assert [len(one) - before[name] for name, one in zip("abcd", merged, strict=True)] == [1] * 4
-    assert all(one[-1] == merged[0][-1] for one in merged), "the same bytes in the same order"
-    assert len(merged[0][-1]) == 2
-    assert all(json.loads(part)["log"] for part in merged[0][-1])
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_donor_crashes_in_the_middle_of_a_merge(order: str) -> None:
-    world = gathered(order, "abcd", ballast=300_000)
-    split(world, "ab", "cd")
-    stop = world.load("abcd", gap_ns=5 * MILLISECOND)
-    world.run(0.2)
-    world.network.heal()
-    asker = world.app("a")
-    assert world.run(10, lambda: asker.transfer.status is Status.MERGING and pulls(asker)), world.story()
-    world.crash(donor_of(asker))
-    left = [process.id.address for process in world.up]
-    assert world.run(20, lambda: world.is_one(left) and world.all_live(left)), world.story()
-    stop()
-    conclude(world)
-    last = [world.app(name).app.merged[-1] for name in left]
-    assert all(one == last[0] for one in last)
-    assert len(last[0]) == 2, "the other one of its part has the state too"
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_whole_part_crashes_in_the_middle_of_a_merge(order: str) -> None:
-    world = gathered(order, "abc", ballast=300_000)
-    split(world, "ab", "c")
-    stop = world.load("abc", gap_ns=5 * MILLISECOND)
-    world.run(0.2)
-    world.network.heal()
-    asker = world.app("a")
-    assert world.run(10, lambda: asker.transfer.status is Status.MERGING and pulls(asker)), world.story()
-    world.crash("c")
-    assert world.run(20, lambda: world.is_one("ab") and world.all_live("ab")), world.story()
-    stop()
-    conclude(world)
 
 
 def test_one_got_the_base_of_a_part_that_is_gone_and_the_rest_get_it_from_there() -> None:
@@ -348,36 +207,6 @@ def test_one_got_the_base_of_a_part_that_is_gone_and_the_rest_get_it_from_there(
     stop()
     conclude(world)
     assert any(entry[0] == "c" for entry in slow.app.log)
-
-
-def test_d9_a_member_joins_during_a_merge_and_gets_the_merged_state() -> None:
-    world = gathered("causal", "abcd", ballast=300_000)
-    split(world, "ab", "cd")
-    stop = world.load("abcd", gap_ns=5 * MILLISECOND)
-    world.run(0.2)
-    world.network.heal()
-    assert world.run(10, lambda: world.app("a").transfer.status is Status.MERGING), world.story()
-    joiner = join(world, "e", "abcd")
-    assert world.run(20, lambda: world.is_one("abcde") and world.all_live("abcde")), world.story()
-    stop()
-    conclude(world)
-    assert joiner.app.restored
-
-
-def test_a_second_partition_during_a_merge() -> None:
-    world = gathered("sequencer", "abcd", ballast=300_000)
-    split(world, "ab", "cd")
-    stop = world.load("abcd", gap_ns=5 * MILLISECOND)
-    world.run(0.2)
-    world.network.heal()
-    asker = world.app("a")
-    assert world.run(10, lambda: asker.transfer.status is Status.MERGING and pulls(asker)), world.story()
-    split(world, "ac", "bd", seconds=10)
-    assert world.run(10, lambda: world.all_live("abcd")), world.story()
-    world.network.heal()
-    assert world.run(20, lambda: world.is_one("abcd") and world.all_live("abcd")), world.story()
-    stop()
-    conclude(world)
 
 
 def test_a_founder_without_a_state_comes_to_a_group_that_has_one() -> None:

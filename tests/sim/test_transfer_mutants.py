@@ -1,4 +1,4 @@
-"""Every rule of state transfer is needed: each mutant is caught, by a story of the fault tests or by a seed of the swarm."""
+"""Rules of state transfer that no story of `tests/stories` needs: each mutant is caught by a test, or by a seed of the swarm."""
 
 from __future__ import annotations
 
@@ -32,13 +32,7 @@ def caught_by_story(kind: type[Transfer], story: Story, monkeypatch: pytest.Monk
 
 
 STORIES: list[tuple[type[Transfer], Story]] = [
-    (mutants.NoFrontier, lambda: faults.test_a_member_joins_under_load("fifo")),
-    (mutants.AppliesTwice, lambda: faults.test_a_member_joins_under_load("fifo")),
-    (mutants.MixesDonors, lambda: faults.test_c22_the_donor_crashes_half_way_under_full_load("sequencer", 1)),
-    (mutants.MergesByArrival, lambda: faults.test_d4_two_parts_with_different_states_merge("sequencer")),
-    (mutants.EveryoneBegins, faults.test_two_members_join_at_once),
     (mutants.ForgetsBackPressure, faults.test_what_a_stopped_joiner_holds_back_is_bounded_and_the_casters_wait),
-    (mutants.HoldsEverySnapshot, faults.test_the_joiner_crashes_half_way_and_its_snapshot_is_let_go),
     (mutants.AsksOnlyThePart, faults.test_one_got_the_base_of_a_part_that_is_gone_and_the_rest_get_it_from_there),
 ]
 
