@@ -21,10 +21,8 @@ from unisono.core.membership.membership import Membership
 from unisono.core.views.engine import ViewEngine
 from unisono.orders.registry import ORDERS
 from unisono.sim import group_world
-from unisono.sim.explore.case import Case
-from unisono.sim.explore.search import explore
-from unisono.sim.explore.views import explore_views
-from unisono.sim.explore.views_member import Scope
+from unisono.sim.explore.orders import Case, explore
+from unisono.sim.explore.views import Scope, explore_views
 from unisono.sim.group_swarm import run_group_seed, try_group_seed
 from unisono.sim.run import failure_of
 from unisono.sim.swarm import scenario_of

@@ -11,10 +11,9 @@ from unisono.cli import options as o
 from unisono.cli.show import bar, out, print_json
 from unisono.core.errors import Misuse
 from unisono.orders.registry import find_order
-from unisono.sim.explore.case import NAMES
-from unisono.sim.explore.views import ViewsProgress
+from unisono.sim.explore.search import Progress
+from unisono.sim.explore.views import Scope
 from unisono.sim.explore.views import explore_views as search
-from unisono.sim.explore.views_member import Scope
 
 _OFTEN = "How often, at any point: "
 
@@ -67,12 +66,12 @@ def explore_views(
         primary=primary,
         has_state=state,
         heals=not late_heal,
-        cut_off=cut_off or NAMES,
+        cut_off=cut_off,
     )
     begun = monotonic()
     with bar("exploring views", None) as update:
 
-        def show(progress: ViewsProgress) -> None:
+        def show(progress: Progress) -> None:
             update(progress.states, f"{order}, {progress.depth} steps deep")
 
         report = search(scope, states, seconds, show)
@@ -84,7 +83,7 @@ def explore_views(
                 "order": order,
                 "states": report.states,
                 "transitions": report.transitions,
-                "local_states": report.locals,
+                "local_states": report.local_states,
                 "ends": report.ends,
                 "depth": report.depth,
                 "complete": report.complete,

@@ -23,9 +23,10 @@ from unisono.core.outbox import NoteKind
 from unisono.core.transition import Transition
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire import Charter
-from unisono.sim.explore.views_app import ShownBatch, ShownView, TookState
-from unisono.sim.explore.views_member import Facts, HistoryAct, MemberAct, Scope
-from unisono.sim.explore.views_side import Tables
+from unisono.sim.explore.views.application import ShownBatch, ShownView, TookState
+from unisono.sim.explore.views.member import Facts, HistoryAct, MemberAct
+from unisono.sim.explore.views.scope import Scope
+from unisono.sim.explore.views.side import Tables
 from unisono.trace.checks import judge
 from unisono.trace.promises import promises
 from unisono.trace.recorder import Recorder
