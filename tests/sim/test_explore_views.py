@@ -27,6 +27,10 @@ JOIN = Scope(casts=0, crashes=0, joins=1, ticks=1)
 CUT = Scope(casts=0, crashes=0, joins=0, ticks=0, cuts=1, primary=True)
 SECOND_LIFE = Scope(casts=0, crashes=0, joins=0, ticks=0, restarts=1, primary=True, has_state=True)
 SUSPICION = Scope(casts=0, crashes=0, joins=0, ticks=0, suspicions=1)
+LEAVE = Scope(casts=0, crashes=0, joins=0, ticks=0, leaves=1)
+MERGE = Scope(casts=0, crashes=0, joins=0, ticks=0, cuts=1, greetings=1)
+TWO_CRASHES = Scope(casts=0, crashes=2, joins=0, ticks=0)
+SWITCH = Scope(casts=0, crashes=0, joins=0, ticks=0, switches=1)
 
 
 def clean(scope: Scope) -> SearchReport[ViewsCounterexample]:
@@ -59,6 +63,17 @@ def clean(scope: Scope) -> SearchReport[ViewsCounterexample]:
         pytest.param(
             replace(SECOND_LIFE, members=2, cuts=1, cut_off="b", heals=False), 51, 55, 15, 8, id="second-life-cut"
         ),
+        pytest.param(LEAVE, 544, 1_092, 20, 4, id="leave"),
+        pytest.param(replace(LEAVE, members=2, casts=1, order="sequencer"), 183, 219, 12, 19, id="leave-cast"),
+        pytest.param(replace(LEAVE, members=2, joins=1), 1_192, 2_207, 22, 8, id="leave-join"),
+        pytest.param(replace(MERGE, members=2, casts=1), 635, 899, 17, 39, id="merge"),
+        pytest.param(replace(MERGE, members=2, primary=True), 76, 94, 15, 5, id="merge-primary"),
+        pytest.param(TWO_CRASHES, 469, 705, 12, 53, id="two-crashes"),
+        pytest.param(SWITCH, 87, 125, 12, 2, id="switch"),
+        pytest.param(replace(SWITCH, members=2, casts=1, crashes=1), 723, 908, 12, 165, id="switch-crash"),
+        pytest.param(
+            replace(SWITCH, members=2, casts=1, order="causal", switch_to="rmp"), 146, 168, 13, 12, id="switch-rmp"
+        ),
     ],
 )
 def test_every_state_keeps_every_promise(scope: Scope, states: int, transitions: int, depth: int, ends: int) -> None:
@@ -79,6 +94,11 @@ def test_every_state_keeps_every_promise(scope: Scope, states: int, transitions:
         replace(CRASH, suspicions=1),
         replace(CUT, casts=1, safe=True),
         replace(SECOND_LIFE, cuts=1, cut_off="c", heals=False),
+        replace(LEAVE, casts=1),
+        replace(LEAVE, crashes=1),
+        replace(MERGE, cut_off="c"),
+        replace(TWO_CRASHES, casts=1),
+        replace(SWITCH, crashes=1),
     ],
 )
 def test_every_state_of_a_larger_scope_keeps_every_promise(scope: Scope) -> None:
@@ -116,6 +136,31 @@ def test_a_primary_of_second_lives_without_a_state_is_found() -> None:
     assert sum(" starts: " in step for step in steps) == 2
     assert steps[-1].startswith("P29: ")
     assert steps[-1].endswith("into which no member carries a state.")
+
+
+@pytest.mark.parametrize(
+    ("scope", "kind", "sentence"),
+    [
+        pytest.param(
+            replace(LEAVE, members=2, casts=1, order="sequencer"), mutants.LeavesAtOnce, "P4: b cast b:0 ", id="leave"
+        ),
+        pytest.param(SWITCH, mutants.KeepsItsOrder, "P11: View 2@a has the order ", id="switch"),
+        pytest.param(
+            replace(MERGE, cut_off="a"),
+            mutants.TrustsTheLastOfAMerge,
+            "I3: a installed view 4@a, ",
+            id="merge",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(TWO_CRASHES, mutants.ExcludesOneAtATime, "P22: ", id="two-crashes"),
+    ],
+)
+def test_a_fault_that_only_a_scope_of_its_kind_shows_is_found(
+    scope: Scope, kind: type[Membership], sentence: str
+) -> None:
+    for other in (SUSPICION, replace(CRASH, members=2), replace(JOIN, members=2, crashes=1), replace(CUT, members=2)):
+        clean(replace(other, kind=kind))
+    assert found(replace(scope, kind=kind))[-1].startswith(sentence)
 
 
 class ForgetsTheMissing(Ballot):
@@ -210,6 +255,9 @@ def test_limits_are_kept_and_told() -> None:
         {"restarts": 4},
         {"cuts": 7},
         {"has_state": True},
+        {"leaves": 2},
+        {"switches": 1, "switch_to": "fifo"},
+        {"switch_to": "none"},
     ],
 )
 def test_a_scope_that_cannot_be_is_refused(wrong: dict[str, int]) -> None:

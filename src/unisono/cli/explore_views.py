@@ -38,7 +38,11 @@ def explore_views(
         bool,
         typer.Option("--late-heal", help="End a cut only at the end of a run, not at any point."),
     ] = False,
+    greetings: Annotated[int, typer.Option(help=_OFTEN + "a member greets the others, so that a cut can heal.")] = 0,
     restarts: Annotated[int, typer.Option(help=_OFTEN + "a process crashes and restarts with its record.")] = 0,
+    leaves: Annotated[int, typer.Option(help=_OFTEN + "a member leaves.")] = 0,
+    switches: Annotated[int, typer.Option(help=_OFTEN + "a member asks for another order.")] = 0,
+    switch_to: Annotated[str, typer.Option(help="The order that --switches asks for.")] = "sequencer",
     safe: Annotated[bool, typer.Option("--safe", help="Cast messages as safe.")] = False,
     primary: Annotated[bool, typer.Option("--primary", help="Use the primary policy.")] = False,
     state: Annotated[bool, typer.Option("--state", help="Give applications a state; needs --primary.")] = False,
@@ -48,6 +52,7 @@ def explore_views(
 ) -> None:
     """Explore every way in which a small group can change its view, with the real membership and order."""
     find_order(order)
+    find_order(switch_to)
     scope = Scope(
         order,
         members,
@@ -62,11 +67,15 @@ def explore_views(
         repeats,
         cuts,
         restarts,
+        greetings,
+        leaves,
+        switches,
+        switch_to,
+        cut_off,
+        heals=not late_heal,
         safe=safe,
         primary=primary,
         has_state=state,
-        heals=not late_heal,
-        cut_off=cut_off,
     )
     begun = monotonic()
     with bar("exploring views", None) as update:

@@ -167,7 +167,7 @@ class Search(Generic[S, C]):
 
     def _way_to(self, state: State) -> list[S]:
         steps: list[S] = []
-        while (before := self._parents[state]) != state:
+        while (before := self._parents.get(state, state)) != state:
             steps.append(next(step for reached, step, _ in self.model.steps(before) if reached == state))
             state = before
         return steps[::-1]

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
 from unisono.core.errors import PeerFault
-from unisono.core.membership import Installed
+from unisono.core.membership import Installed, Left
 from unisono.core.options import DEFAULT
 from unisono.core.outbox import Note, NoteKind
 from unisono.core.types import Batch, MemberId, Packet, View, ViewId
@@ -21,8 +21,9 @@ from unisono.core.views import Phase, ViewEngine, packet_for
 from unisono.core.wire import Charter, Codec, ControlCodec, HeldState
 from unisono.core.wire.control import Control
 from unisono.sim.explore.freeze import copy, freeze
+from unisono.sim.explore.orders.case import NAMES
 from unisono.sim.explore.views.application import ModelApplication, ShownAct
-from unisono.sim.explore.views.scope import NAMES, SAFE, SOON_NS, Scope, SharedDict
+from unisono.sim.explore.views.scope import SAFE, SOON_NS, Scope, SharedDict
 from unisono.trace.promises import promises
 
 
@@ -38,18 +39,18 @@ class MemberAct(NamedTuple):
         return Note(self.kind, self.batch, None, self.view, dict(self.attributes) or None)
 
 
-HistoryAct: TypeAlias = MemberAct | ShownAct
-"""What happened in a member, or what its application was shown."""
+HistoryAct: TypeAlias = MemberAct | ShownAct | Left
+"""What happened in a member, or what its application was shown; the last may be that it has left."""
 KEPT = frozenset({NoteKind.CAST, NoteKind.DELIVER, NoteKind.BLOCK, NoteKind.VIEW, NoteKind.VOTE, NoteKind.DECIDE})
 
 
 @cache
-def kept(order: str, safe: bool) -> frozenset[NoteKind]:
+def kept(orders: frozenset[str], safe: bool) -> frozenset[NoteKind]:
     """What a history consists of. Two-phase commit and safe messages are judged by who holds what, so there receipts belong
     to it too (P17, P18)."""
     if safe:
         return KEPT | {NoteKind.RECEIVE, NoteKind.STABLE}
-    return KEPT | {NoteKind.RECEIVE} if "P18" in promises(order) else KEPT
+    return KEPT | {NoteKind.RECEIVE} if any("P18" in promises(order) for order in orders) else KEPT
 
 
 class Do(StrEnum):
@@ -65,6 +66,10 @@ class Do(StrEnum):
     JOIN = "joins"
     HEAR = "is told all addresses"
     ADOPT = "takes the state over"
+    GREET = "greets all that it knows"
+    LEAVE = "asks to leave"
+    STOP = "ends: it has left"
+    SWITCH = "asks for another order"
     CRASH = "crashes"
     LOSE = "never gets"
     BLACKOUT = "and all others get none of the control messages under way"
@@ -120,8 +125,9 @@ class Facts(NamedTuple):
     """What others ask of a local state."""
 
     view: View | None
+    order: str
     blocked: bool
-    at_rest: bool  # takes part in no view change
+    at_rest: bool  # takes part in no view change, and has all that it asked for
     suspects: tuple[int, ...]
     deadline: int | None
     is_due: bool  # something of a view change is waited for
@@ -130,6 +136,8 @@ class Facts(NamedTuple):
     knows_all: bool  # it has heard of every address
     is_gathering: bool  # it has met newcomers, and is about to propose a view with them
     is_primary: bool
+    is_leaving: bool
+    is_gone: bool  # it has left, and only answers
     is_waiting: bool  # its application has no state
     holds: HeldState | None  # the state of a primary that it has
 
@@ -149,6 +157,9 @@ class ModelMember:
         self.taken: list[list[int]] = []  # by rank: how many packets of each origin it is known to have taken in
         self.told = Taken(())  # to the others, of that
         self.casts = 0
+        self.is_leaving = False
+        self.has_left = False
+        self.wants_other_order = False
         self.knows_all = number < scope.members
 
     def take(self, do: Do, what: Any = None) -> TurnResult:
@@ -177,6 +188,14 @@ class ModelMember:
             membership.heard_of(what)
             membership.greet_soon()
             self.knows_all = True
+        elif do is Do.GREET:
+            membership.greet_soon()
+        elif do is Do.LEAVE:
+            membership.leave()
+            self.is_leaving = True
+        elif do is Do.SWITCH:
+            membership.switch(self.scope.switch_to)
+            self.wants_other_order = True
         elif do is Do.TAKE:
             self._take_in(what)
         elif do is Do.CAST:
@@ -210,7 +229,7 @@ class ModelMember:
         acts: list[HistoryAct] = []
         charters = tuple(event.charter for event in out.events if isinstance(event, Installed))
         engine = self.engine
-        if engine.has_view:
+        if engine.has_view and not self.has_left:
             effects = engine.drain(engine_now)
             for fault in effects.faults:  # all are correct here, so the order is not
                 raise PeerFault(fault.reason)
@@ -228,13 +247,15 @@ class ModelMember:
                     released = engine.showing.release(self.taken[engine.rank], taken_by_all)
                     notes, events = notes + released.notes, events + released.events
             effects.reset()  # what the engine holds on to would tell states apart that are alike
-            wanted = kept(self.scope.order, self.scope.safe)
+            wanted = kept(self.scope.all_orders, self.scope.safe)
             acts = [_act(note) for note in notes if note.kind in wanted]
             told += self.application.take(events, charters)
             if self.scope.has_state:
                 self.membership.hold(self.application.holds)
         self.membership.observe()
-        return TurnResult(tuple(sends), (*acts, *told), charters)
+        left = [event for event in out.events if isinstance(event, Left)]
+        self.has_left = self.has_left or bool(left)
+        return TurnResult(tuple(sends), (*acts, *told, *left), charters)
 
     def _acknowledge(self, engine: ViewEngine, is_new_view: bool, casts: int) -> list[tuple[int, Letter]]:
         """Tell the others how many packets were taken in here, if they do not know."""
@@ -268,8 +289,12 @@ class ModelMember:
         numbers = {member: number for number, member in enumerate(self.scope.ids)}
         return Facts(
             membership.view,
+            membership.order,
             engine.is_blocked,
-            not membership.is_engaged and not membership.is_proposing,
+            not membership.is_engaged
+            and not membership.is_proposing
+            and not self.is_leaving
+            and not (self.wants_other_order and membership.order != self.scope.switch_to),
             tuple(sorted(numbers[member] for member in membership.suspects)),
             deadline,
             deadline is not None and deadline < membership.now + SOON_NS,
@@ -278,6 +303,8 @@ class ModelMember:
             self.knows_all,
             membership.is_gathering,
             membership.is_primary,
+            self.is_leaving,
+            self.has_left,
             self.application.is_waiting,
             self.application.holds,
         )

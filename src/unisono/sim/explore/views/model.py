@@ -294,9 +294,10 @@ class ViewsModel:
             for side, local in zip(self.sides, locals_, strict=True)
             if local.facts is not None
         ]
+        staying = [one for one in here if not one[2].is_gone]
         dead = [number for number, local in enumerate(locals_) if local.crashed]
         ids = self.scope.ids
-        for side, situation, facts in here:
+        for side, situation, facts in staying:
             for one in facts.suspects:
                 if one not in dead:
                     return side.move(situation, Do.UNSUSPECT, one)
@@ -309,7 +310,7 @@ class ViewsModel:
                 return side.move(situation, Do.RECEIVE, mail[0][1][0])
             for letter in side.heads(situation):
                 return side.move(situation, Do.TAKE, letter)
-        for side, situation, facts in here:
+        for side, situation, facts in staying:
             if facts.quiet:
                 return side.move(situation, Do.QUIET)
             if facts.is_waiting and facts.is_primary and self._has_donor(state, side.number, NO_CUT):
@@ -317,6 +318,8 @@ class ViewsModel:
         if self._rests_in(state) is not None:
             return None
         for side, situation, facts in here:
+            if facts.is_gone:
+                return side.move(situation, Do.STOP)
             if not facts.knows_all and facts.view is None:
                 return side.move(situation, Do.HEAR)
         side, situation, _ = min(here, key=lambda one: one[2].deadline or 0)
@@ -325,7 +328,7 @@ class ViewsModel:
     def _rests_in(self, state: State) -> View | None:
         """The view in which all that live are at rest, if there is one."""
         locals_ = [self._local(state, number) for number in range(len(self.sides))]
-        alive = [(number, local.facts) for number, local in enumerate(locals_) if local.facts is not None]
+        alive = [(number, one.facts) for number, one in enumerate(locals_) if one.facts and not one.facts.is_gone]
         view = alive[0][1].view
         if view is None or sorted(view.members) != sorted(self.scope.ids[number] for number, _ in alive):
             return None

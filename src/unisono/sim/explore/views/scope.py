@@ -15,8 +15,8 @@ from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId
 from unisono.core.views import ViewEngine
 from unisono.orders.registry import ORDERS
+from unisono.sim.explore.orders.case import NAMES
 
-NAMES = "abcdefgh"
 PATIENCE = MembershipSettings(
     retry_ns=1,
     retry_ns_max=1,
@@ -71,6 +71,13 @@ class Scope:
     """How often a member is cut off from all others: control messages are lost, packets wait, and suspicions are free."""
     restarts: int = 0
     """How often a process crashes and starts again at once, with its record and without a state."""
+    greetings: int = 0
+    """How often a member greets the addresses that it knows, before it is time; so what a cut has parted may merge at any point."""
+    leaves: int = 0
+    """How often a member asks to leave. Once it has left, its process ends at any point."""
+    switches: int = 0
+    """How often a member asks for the order `switch_to`."""
+    switch_to: str = "sequencer"
     cut_off: str = ""
     """Names of the members that may be cut off; empty: any."""
     heals: bool = True
@@ -87,19 +94,28 @@ class Scope:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "orders", SharedDict(self.orders))
-        if self.order not in self.orders:
-            raise Misuse(f"there is no order {self.order!r}: choose among {', '.join(self.orders)}.")
+        for order in (self.order, self.switch_to):
+            if order not in self.orders:
+                raise Misuse(f"there is no order {order!r}: choose among {', '.join(self.orders)}.")
+        if self.switches and self.switch_to == self.order:
+            raise Misuse(f"the group begins with {self.order}: switch to another order.")
         if not 2 <= self.members <= 4 or not 0 <= self.joins <= 2:
             raise Misuse("the explorer of views takes 2 to 4 members and up to 2 joins: the number of states explodes.")
-        if not 0 <= self.crashes < self.members:
-            raise Misuse(f"of {self.members} members at most {self.members - 1} can crash, not {self.crashes}.")
+        if not 0 <= self.crashes + self.leaves < self.members:
+            gone = self.crashes + self.leaves
+            raise Misuse(f"of {self.members} members at most {self.members - 1} can crash or leave, not {gone}.")
         if not 0 <= self.restarts <= self.members:
             raise Misuse(f"{self.members} members can restart {self.members} times, once each, not {self.restarts}.")
         if self.has_state and not self.primary:
             raise Misuse("the explorer of views models a state under the primary policy alone: add --primary.")
-        for name in ("casts", "suspicions", "ticks", "detours", "losses", "repeats", "cuts"):
+        for name in ("casts", "suspicions", "ticks", "detours", "losses", "repeats", "cuts", "greetings", "switches"):
             if not 0 <= getattr(self, name) <= 6:
                 raise Misuse(f"--{name} must be 0 to 6, not {getattr(self, name)}: the number of states explodes.")
+
+    @property
+    def all_orders(self) -> frozenset[str]:
+        """The orders that views may have."""
+        return frozenset({self.order, self.switch_to} if self.switches else {self.order})
 
     @property
     def ids(self) -> tuple[MemberId, ...]:

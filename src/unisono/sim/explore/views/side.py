@@ -48,6 +48,9 @@ class Cost(IntEnum):
     REPEATS = 7
     CUTS = 8
     RESTARTS = 9
+    GREETINGS = 10
+    LEAVES = 11
+    SWITCHES = 12
 
     def limit(self, scope: Scope) -> int:
         limit: int = getattr(scope, self.name.lower())
@@ -197,7 +200,7 @@ class ViewsSide:
         local, (mail, streams) = self.situations.values[situation]
         step = Step(self.number, do, what)
         argument: Any = what
-        if do is Do.CRASH:
+        if do is Do.CRASH or do is Do.STOP:
             return Outcome(step, self._crash(situation))
         if do is Do.RECEIVE or do is Do.LOSE:
             assert what is not None
@@ -247,6 +250,9 @@ class ViewsSide:
                 yield Action(Cost.FREE if letter == letters[0] else Cost.DETOURS, Step(me, Do.RECEIVE, letter))
             yield Action(Cost.LOSSES, Step(me, Do.LOSE, letters[0]))
             yield Action(Cost.REPEATS, Step(me, Do.RECEIVE, letters[0]))
+        if facts.is_gone:
+            yield Action(Cost.FREE, Step(me, Do.STOP))
+            return
         for letter in self.heads(situation):
             sender = self.tables.letters.values[letter].sender if scope.cuts else -1
             yield Action(Cost.FREE, Step(me, Do.TAKE, letter), sender)
@@ -260,8 +266,15 @@ class ViewsSide:
                 yield Action(Cost.SUSPICIONS if known else Cost.FREE, Step(me, Do.SUSPECT, other), other)
         if facts.is_waiting and facts.is_primary and not facts.blocked:
             yield Action(Cost.FREE, Step(me, Do.ADOPT), me)
-        if facts.is_due:  # a second life is to come to a view while others are cut off
-            is_free = scope.restarts and facts.is_gathering
+        if facts.view is not None:
+            if any(member not in facts.view.members for member in scope.ids[: scope.members]):
+                yield Action(Cost.GREETINGS, Step(me, Do.GREET))
+            if scope.switches and facts.order != scope.switch_to:
+                yield Action(Cost.SWITCHES, Step(me, Do.SWITCH))
+        if not facts.is_leaving:
+            yield Action(Cost.LEAVES, Step(me, Do.LEAVE))
+        if facts.is_due:  # a second life is to come to a view while others are cut off, and what was parted is to merge
+            is_free = (scope.restarts or scope.greetings) and facts.is_gathering
             yield Action(Cost.FREE if is_free else Cost.TICKS, Step(me, Do.TICK))
         yield Action(Cost.CRASHES, Step(me, Do.CRASH))
 
