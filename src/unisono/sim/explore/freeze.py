@@ -24,8 +24,8 @@ Shared: TypeAlias = Mapping[int, str]
 """By identity, the names of objects that all members share: they are neither looked into nor copied."""
 
 _PLAIN = frozenset({int, str, bytes, type(None), MemberId, ViewId, View, Config})
-_TAGGED = frozenset({bool, float, complex})
-_IMMUTABLE = _PLAIN | _TAGGED | {Batch, frozenset}
+_TRUE, _FALSE = ("bool", 1), ("bool", 0)
+_IMMUTABLE = _PLAIN | {bool, float, complex, Batch, frozenset}
 _CONTAINERS = (list, dict, set, frozenset, deque, bytearray)
 _SLOTS: dict[type, tuple[str, ...]] = {}
 
@@ -42,12 +42,14 @@ def _freeze(thing: Any, shared: Shared, seen: dict[int, int]) -> Frozen:
     kind = type(thing)
     if kind in _PLAIN or isinstance(thing, type):
         return thing
+    if kind is bool:
+        return _TRUE if thing else _FALSE
     name = kind.__qualname__
     if kind is Batch:
         return (name, thing.origin, thing.first, thing.payloads, thing.to, thing.count, thing.service, bool(thing.safe))
     if isinstance(thing, tuple):
         return (name, *[_freeze(item, shared, seen) for item in thing])
-    if kind in _TAGGED or isinstance(thing, Enum):
+    if kind is float or kind is complex or isinstance(thing, Enum):
         return (name, repr(thing))  # True, 1 and 1.0 are equal, and yet not the same
     key = id(thing)
     if key in shared:

@@ -23,13 +23,17 @@ What is covered, within the numbers of a scope:
 
 - *Cuts*: one member's links are down, from any point to any later one, or until all is to come to rest. Control messages
   between the two sides are lost, packets wait; each side may suspect the other, and no member suspects one that it hears.
+- *Merges*: with `greetings`, a member greets the others at any point, so that what a cut has parted merges within the search, and
+  not only on the way to rest. Gathering needs no tick then.
+- *Leaving*: a member asks to leave at any point. When it has left, it answers what it is asked, and ends at any point.
+- *A switch* of the order, asked for by any member at any point. At rest the group has that order.
 - *Second lives*: a process crashes and starts again in one step, with its record and without a state. A member that meets
   newcomers may then propose without a tick.
 - *Safe messages*, with acknowledgements that arrive at any time or never; the *primary policy*; and a *state* that is copied in one
   step (`application`).
 
-What is not covered: leaving, switching the order, answers and cuts of several chunks, messages to some, the content of
-states, a merge after a cut in more than one schedule for each state, and control messages that a cut delays. Streams between
+What is not covered: answers and cuts of several chunks, messages to some, the content of states, without `greetings` a merge in
+more than one schedule for each state, and control messages that a cut delays. Streams between
 the living are in order and reliable, and only the view change forwards what the dead have cast. These are left to the swarms,
 and so is everything beyond the numbers of a scope.
 """

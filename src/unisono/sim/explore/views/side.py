@@ -158,9 +158,8 @@ class ViewsSide:
         self.number = number
         self.locals: Table[tuple[bytes | None, int, bool], ModelState] = Table()
         """By digest (of a crashed member: its record), history, and whether it has crashed."""
-        self.situations: Situations[Wire, Action] = Situations(
-            number, self._receive, lambda situation: list(self._actions(situation))
-        )
+        self.situations: Situations[Wire, Action] = Situations(number, self._receive, self._find_actions)
+        self._costs = {cost for cost in Cost if cost in (Cost.FREE, Cost.SUSPICIONS) or cost.limit(tables.scope)}
         self._bare: dict[int, int] = {}  # by situation: what it adds to lose all control messages
         self._turns: dict[tuple[int, Do, Any], Turn] = {}
         absent = self.locals.number((None, tables.nothing, False), ModelState(None, None, tables.nothing, False))
@@ -236,6 +235,9 @@ class ViewsSide:
         return bare
 
     # What may happen in one situation.
+
+    def _find_actions(self, situation: int) -> list[Action]:
+        return [action for action in self._actions(situation) if action.cost in self._costs]
 
     def _actions(self, situation: int) -> Iterator[Action]:
         local, (mail, _) = self.situations.values[situation]
