@@ -56,6 +56,18 @@ MEMBERSHIPS = [
         "adopts a cut without a payload that another may have delivered with it",
         Story(TOLD + "[VoidsWhatOthersDelivered]"),
     ),
+    Row(
+        "membership_mutants.LeavesAtOnce",
+        "leaves without a view change",
+        Views(1, 0, leaves=1, order="sequencer"),
+    ),
+    Row("membership_mutants.KeepsItsOrder", "installs a switch with the old order", Views(1, 0, switches=1)),
+    Row("membership_mutants.ExcludesOneAtATime", "proposes without one suspect alone", Views(0, 2)),
+    Row(
+        "membership_mutants.TrustsTheLastOfAMerge",
+        "installs a merge when its last member has confirmed",
+        Views(0, 0, cuts=1, greetings=1, cut_off="a"),
+    ),
     Row("core_mutants.LeakyEngine", "takes packets in after its report", Views()),
     Row("core_mutants.LeakyEngineOfSwarm", "the same, in the swarm", Memberships("fifo", engine=True)),
     Row(
@@ -426,6 +438,9 @@ NOT_ALONE = {
     "membership_mutants.PunctualParticipant": "part of NeverInstallsLate",
     "membership_mutants.LingeringParticipant": "part of KeepsItsBallotWhenLeaving",
     "membership_mutants.FaithfulParticipant": "part of WaitsForTheForsaken",
+    "membership_mutants.HastyParticipant": "part of LeavesAtOnce",
+    "membership_mutants.StubbornParticipant": "part of KeepsItsOrder",
+    "membership_mutants.LaxBallot": "part of TrustsTheLastOfAMerge",
     "contract_mutants.ForgetfulBallot": "part of AllowsAmnesia",
     "contract_mutants.LowestBallot": "part of LowestViewCarriesTheState",
     "ring_mutants.HastyParticipant": "part of PassesOnBeforeClosing",

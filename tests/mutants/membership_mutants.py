@@ -43,6 +43,14 @@ waits for E in vain; D, engaged, cannot go on without E. 3. A gives E up for a w
 
 **Wait for a ballot that was given up.** 1. D promises A's ballot, which fails without D's doing. 2. A goes on in another view, D
 waits.
+
+**Leave at once.** 1. B casts, and its message waits to be ordered. 2. B leaves without a view change, and never delivers it.
+
+**Keep the order.** 1. The group switches. 2. A, which proposed it, runs the new order, and B the old one, in one view.
+
+**Exclude one at a time.** 1. B and C crash, and A suspects both. 2. A proposes a view without B, and C never answers.
+
+**Trust the last of a merge.** 1. A proposes a merge to B and C. 2. C confirms before B has closed, and A installs.
 """
 
 from __future__ import annotations
@@ -232,6 +240,49 @@ class MergesWithTheAccused(Membership):
         if isinstance(message, Hello):
             message = message._replace(suspects=tuple(one for one in message.suspects if one not in message.members))
         super().receive(sender, message)
+
+
+class HastyParticipant(Participant):
+    def leave(self) -> None:
+        self.is_leaving = True
+        if not self.is_gone:
+            self._withdraw()
+
+
+class LeavesAtOnce(Membership):
+    participant_type = HastyParticipant
+
+
+class StubbornParticipant(Participant):
+    def install(self, ballot: ViewId) -> None:
+        if ballot.proposer != self._context.id:
+            self.confirmed[ballot] = self.confirmed[ballot]._replace(order=self.order)
+        super().install(ballot)
+
+
+class KeepsItsOrder(Membership):
+    participant_type = StubbornParticipant
+
+
+class ExcludesOneAtATime(Membership):
+    def _propose(self) -> None:
+        others = self._beliefs.suspects[1:]
+        for one in others:
+            self._beliefs.unsuspect(one)
+        super()._propose()
+        for one in others:
+            self._beliefs.suspect(one)
+
+
+class LaxBallot(Ballot):
+    def is_complete(self) -> bool:
+        if len({part.view.id for part in self._parts}) > 1:
+            return max(self.participants) in self._confirmed
+        return super().is_complete()
+
+
+class TrustsTheLastOfAMerge(Membership):
+    ballot_type = LaxBallot
 
 
 class FaithfulParticipant(Participant):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,10 +21,8 @@ from unisono.core.membership.membership import Membership
 from unisono.core.views.engine import ViewEngine
 from unisono.orders.registry import ORDERS
 from unisono.sim import group_world
-from unisono.sim.explore.case import Case
-from unisono.sim.explore.search import explore
-from unisono.sim.explore.views import explore_views
-from unisono.sim.explore.views_member import Scope
+from unisono.sim.explore.orders import Case, explore
+from unisono.sim.explore.views import Scope, explore_views
 from unisono.sim.group_swarm import run_group_seed, try_group_seed
 from unisono.sim.run import failure_of
 from unisono.sim.swarm import scenario_of
@@ -213,19 +211,21 @@ class Views:
     joins: int = 0
     suspicions: int = 0
     ticks: int = 0
+    cuts: int = 0
+    greetings: int = 0
+    leaves: int = 0
+    switches: int = 0
+    cut_off: str = ""
     order: str = "fifo"
 
     @property
     def name(self) -> str:
         return "explorer of views"
 
-    def scope(self, mutant: Any = Membership) -> Scope:
-        kind, engine = (Membership, mutant) if issubclass(mutant, ViewEngine) else (mutant, ViewEngine)
-        limits = (self.casts, self.crashes, self.joins, self.suspicions, self.ticks)
-        return Scope(self.order, 3, *limits, kind=kind, engine=engine)
-
     def catch(self, mutant: Any) -> int | None:
-        return None if explore_views(self.scope(mutant), VIEWS_STATES_MAX).violation is None else 1
+        part = "engine" if issubclass(mutant, ViewEngine) else "kind"
+        scope = Scope(**asdict(self), **{part: mutant})
+        return None if explore_views(scope, VIEWS_STATES_MAX).violation is None else 1
 
 
 @dataclass(frozen=True)

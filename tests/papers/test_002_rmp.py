@@ -18,8 +18,7 @@ from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import Outbox
 from unisono.core.types import Service
 from unisono.orders.rmp import Accept, Commit, Data, Request, Rmp, Vote
-from unisono.sim.explore.case import Case
-from unisono.sim.explore.search import explore
+from unisono.sim.explore.orders import Case, explore
 from unisono.sim.run import failure_of, simulate
 from unisono.sim.scenario import Fault, Scenario, Source
 from unisono.sim.swarm import scenario_of

@@ -20,9 +20,7 @@ from typer.main import get_command
 import unisono
 from unisono.cli.app import app
 from unisono.cli.options import scenario_from
-from unisono.sim.explore.case import Case
-from unisono.sim.explore.replay import replay
-from unisono.sim.explore.search import explore
+from unisono.sim.explore.orders import Case, explore, replay
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -22,7 +22,7 @@ from unisono.pipeline.session import PipelineError
 from unisono.pipeline.storage import place
 from unisono.runtime.members_file import read_members
 from unisono.sim.delay import parse_delay
-from unisono.sim.explore.case import load_counterexample
+from unisono.sim.explore.orders import load_counterexample
 from unisono.sim.files import load_json, write_whole
 from unisono.trace import files, parquet
 from unisono.trace.files import LINE_BYTES_MAX, TEXT_BYTES_MAX, lines_of, open_regular, parse_json, parse_toml

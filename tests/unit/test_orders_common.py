@@ -18,7 +18,7 @@ from unisono.core.ordering import AnyOrdering
 from unisono.core.outbox import NoteKind, Outbox
 from unisono.core.types import Batch, Property, Service
 from unisono.orders.registry import DEFAULT_ORDER, LAYOUTS, ORDERS, find_order
-from unisono.sim.explore.state import freeze_ordering
+from unisono.sim.explore.orders.member import freeze_ordering
 from unisono.trace.promises import promises
 
 Order = type[AnyOrdering]

@@ -111,8 +111,7 @@ for part in ("core", "orders", "services", "trace", "sim"):
 """
 RUNS = """
 from unisono.orders.registry import ORDERS
-from unisono.sim.explore.case import Case
-from unisono.sim.explore.search import explore
+from unisono.sim.explore.orders import Case, explore
 from unisono.sim.group_swarm import run_group_seed
 from unisono.sim.run import simulate
 from unisono.sim.scenario import Scenario, Source

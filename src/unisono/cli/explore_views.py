@@ -11,10 +11,9 @@ from unisono.cli import options as o
 from unisono.cli.show import bar, out, print_json
 from unisono.core.errors import Misuse
 from unisono.orders.registry import find_order
-from unisono.sim.explore.case import NAMES
-from unisono.sim.explore.views import ViewsProgress
+from unisono.sim.explore.search import Progress
+from unisono.sim.explore.views import Scope
 from unisono.sim.explore.views import explore_views as search
-from unisono.sim.explore.views_member import Scope
 
 _OFTEN = "How often, at any point: "
 
@@ -39,7 +38,11 @@ def explore_views(
         bool,
         typer.Option("--late-heal", help="End a cut only at the end of a run, not at any point."),
     ] = False,
+    greetings: Annotated[int, typer.Option(help=_OFTEN + "a member greets the others, so that a cut can heal.")] = 0,
     restarts: Annotated[int, typer.Option(help=_OFTEN + "a process crashes and restarts with its record.")] = 0,
+    leaves: Annotated[int, typer.Option(help=_OFTEN + "a member leaves.")] = 0,
+    switches: Annotated[int, typer.Option(help=_OFTEN + "a member asks for another order.")] = 0,
+    switch_to: Annotated[str, typer.Option(help="The order that --switches asks for.")] = "sequencer",
     safe: Annotated[bool, typer.Option("--safe", help="Cast messages as safe.")] = False,
     primary: Annotated[bool, typer.Option("--primary", help="Use the primary policy.")] = False,
     state: Annotated[bool, typer.Option("--state", help="Give applications a state; needs --primary.")] = False,
@@ -49,6 +52,7 @@ def explore_views(
 ) -> None:
     """Explore every way in which a small group can change its view, with the real membership and order."""
     find_order(order)
+    find_order(switch_to)
     scope = Scope(
         order,
         members,
@@ -63,16 +67,20 @@ def explore_views(
         repeats,
         cuts,
         restarts,
+        greetings,
+        leaves,
+        switches,
+        switch_to,
+        cut_off,
+        heals=not late_heal,
         safe=safe,
         primary=primary,
         has_state=state,
-        heals=not late_heal,
-        cut_off=cut_off or NAMES,
     )
     begun = monotonic()
     with bar("exploring views", None) as update:
 
-        def show(progress: ViewsProgress) -> None:
+        def show(progress: Progress) -> None:
             update(progress.states, f"{order}, {progress.depth} steps deep")
 
         report = search(scope, states, seconds, show)
@@ -84,7 +92,7 @@ def explore_views(
                 "order": order,
                 "states": report.states,
                 "transitions": report.transitions,
-                "local_states": report.locals,
+                "local_states": report.local_states,
                 "ends": report.ends,
                 "depth": report.depth,
                 "complete": report.complete,

@@ -16,10 +16,10 @@ from unisono.cli.swarm import swarm as swarm_of_groups
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.orders.registry import DEFAULT_ORDER, LAYOUTS, ORDERS, find_order, make_codec
-from unisono.sim.explore.case import Case, distributions
-from unisono.sim.explore.replay import replay as replay_schedule
-from unisono.sim.explore.search import SearchProgress
-from unisono.sim.explore.search import explore as search
+from unisono.sim.explore.orders import Case, distributions
+from unisono.sim.explore.orders import explore as search
+from unisono.sim.explore.orders import replay as replay_schedule
+from unisono.sim.explore.search import Progress
 from unisono.sim.files import load_json, write_whole
 from unisono.sim.fuzz import fuzz as attack
 from unisono.sim.fuzz import make_samples
@@ -202,12 +202,12 @@ def explore(
     with bar("exploring", None) as update:
         for case in distributions(members, messages, Config(phi=phi)):
 
-            def show(progress: SearchProgress, case: Case = case) -> None:
+            def show(progress: Progress, case: Case = case) -> None:
                 update(progress.states, f"{order} {case}, {progress.depth} steps deep")
 
             report = search(case, found, 1 if crash and members > 1 else 0, states, show)
             complete = complete and report.complete
-            rows.append({"case": str(case), "states": report.states, "flushes": report.flushes_checked})
+            rows.append({"case": str(case), "states": report.states, "flushes": report.probes})
             if report.violation is not None:
                 break
     total = sum(row["states"] for row in rows)

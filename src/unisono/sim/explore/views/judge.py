@@ -19,13 +19,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from unisono.core.membership import Left
 from unisono.core.outbox import NoteKind
 from unisono.core.transition import Transition
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire import Charter
-from unisono.sim.explore.views_app import ShownBatch, ShownView, TookState
-from unisono.sim.explore.views_member import Facts, HistoryAct, MemberAct, Scope
-from unisono.sim.explore.views_side import Tables
+from unisono.sim.explore.views.application import ShownBatch, ShownView, TookState
+from unisono.sim.explore.views.member import Facts, HistoryAct, MemberAct
+from unisono.sim.explore.views.scope import Scope
+from unisono.sim.explore.views.side import Tables
 from unisono.trace.checks import judge
 from unisono.trace.promises import promises
 from unisono.trace.recorder import Recorder
@@ -62,7 +64,7 @@ class HistoryJudge:
         self._passages: dict[tuple[int, int], dict[tuple[ViewId, ViewId], Passage]] = {}
         self._agreeing: set[tuple[int, int, int, int]] = set()
         self._ends: dict[tuple[tuple[int, bool], ...], str | None] = {}
-        self._owed = promises(scope.order) | {"P15", "P16"}
+        self._owed = {"P15", "P16"}.union(*map(promises, scope.all_orders))
         if scope.safe:
             self._owed |= {"P17"}
         if scope.primary:
@@ -138,7 +140,7 @@ class HistoryJudge:
             for number, fact in enumerate(facts):
                 if fact is None or fact.view is None or fact.view.id != part.view or number == who:
                     continue
-                if self._scope.ids[number] in part.members and fact.closed != part.cut:
+                if self._scope.ids[number] in part.members + part.leavers and fact.closed != part.cut:
                     how = f"with {fact.closed}" if fact.closed is not None else "with no cut yet"
                     mover, other = self._names[who], self._names[number]
                     return (
@@ -170,11 +172,13 @@ class HistoryJudge:
         sink = MemorySink()
         for number, (history, crashed) in enumerate(key):
             acts = self._tables.acts(history)
-            if not acts:
-                continue
+            if not acts or isinstance(acts[0], Left):
+                continue  # it was in no view
             recorder = Recorder("explore", "explore", self._scope.order, self._scope.ids[number], "simulated", sink)
             for act in acts:
                 _record(recorder, act)
+            if isinstance(acts[-1], Left):
+                continue
             if crashed:
                 recorder.crash(0)
             else:
@@ -253,7 +257,7 @@ class _Shown:
             self._is_restored = True
         elif isinstance(act, Transition):
             return self._take_end(act)
-        else:
+        elif not isinstance(act, Left):
             return self._take_view(act)
         return None
 
@@ -307,5 +311,7 @@ def _record(recorder: Recorder, act: HistoryAct) -> None:
         recorder.show_transition(0, act.together, act.is_primary)
     elif isinstance(act, ShownView):
         recorder.show_view(0, act.view.id, act.view.members, act.together, act.joined, act.left, act.is_primary)
+    elif isinstance(act, Left):
+        recorder.leave(0)
     else:
         recorder.show_state(0, act.source, act.source is not None)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from unisono.core.errors import Misuse
 from unisono.core.types import Property, Rank
-from unisono.sim.explore.judge import Judge
-from unisono.sim.explore.side import Side
-from unisono.sim.explore.state import Setup, blame, merge
+from unisono.sim.explore.orders.judge import Judge
+from unisono.sim.explore.orders.member import Setup, merge
+from unisono.sim.explore.orders.side import OrderSide
+from unisono.sim.explore.search import blame
 from unisono.sim.oracle import missing_packets
 
 
@@ -20,7 +21,7 @@ class Flushes:
     than reports, so each part is remembered by itself.
     """
 
-    def __init__(self, setup: Setup, sides: Sequence[Side], crashed: tuple[Rank, ...], judge: Judge) -> None:
+    def __init__(self, setup: Setup, sides: Sequence[OrderSide], crashed: tuple[Rank, ...], judge: Judge) -> None:
         self.crashed = crashed
         self.checked = 0
         self.outcomes: set[tuple[int, ...]] = set()  # by rank: the number of the history
@@ -40,7 +41,7 @@ class Flushes:
             local = locals_[side.rank]
             if side.rank in self.crashed:
                 local = self._history(side, local)
-            key |= local << side.shift
+            key |= local << side.situations.shift
         if key in self._seen:
             return None
         self._seen.add(key)
@@ -73,7 +74,7 @@ class Flushes:
             histories[side.rank] = side.close(locals_[side.rank], number, lacks)
         return tuple(histories)
 
-    def _history(self, side: Side, local: int) -> int:
+    def _history(self, side: OrderSide, local: int) -> int:
         """What matters of a crashed member's history."""
         state = side.locals.values[local]
         return state.history if self._uniform else state.until_cast

@@ -1,32 +1,20 @@
-"""One member as the explorer drives it, and its state as a value.
-
-`CaseMember` drives the `ViewEngine` that ships. `freeze` turns whatever an ordering holds into a value that can be compared and
-hashed. Two members with equal values behave alike for ever, so the explorer needs to follow only one of them. Hence the rule here:
-to tell apart too much is merely slow, to take two different states for one would overlook bugs. So nothing is known about any
-protocol, and nothing is sorted: a dict is its items in their order, a heap is the list that it lies in, and a mutable object that
-is reached in two ways is seen to be one. (Sorting dicts and heaps would more than halve the states of three concurrent ABCAST
-messages.)
-"""
+"""One member of a case: the `ViewEngine` that ships, and the history of what its application did and saw."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
-from enum import Enum
-from traceback import extract_tb
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
 from unisono.core.config import Config
-from unisono.core.errors import Misuse
 from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.outbox import EngineEffects, Note, NoteKind
 from unisono.core.types import Batch, Packet, Rank, Slot, View
 from unisono.core.views import ViewEngine
-from unisono.sim.explore.case import NAMES, Case, Message
+from unisono.sim.explore.freeze import Frozen, freeze
+from unisono.sim.explore.orders.case import NAMES, Case, Message
 from unisono.sim.oracle import ContractViolation
 
-Frozen: TypeAlias = Any
 Received: TypeAlias = tuple[tuple[Rank, Packet], ...]
 
 
@@ -144,79 +132,7 @@ def merge(setup: Setup, reports: Mapping[Rank, Report]) -> Cut:
     return cut
 
 
-def blame(error: Exception) -> str:
-    """An exception inside an ordering as a sentence: what, and where it was raised."""
-    if isinstance(error, ContractViolation):
-        return str(error)
-    frame = extract_tb(error.__traceback__)[-1]
-    text = f": {error}" if str(error) else ""
-    return f"{type(error).__name__} in {frame.name} ({frame.line}){text}."
-
-
-# Values.
-
-
-def freeze(thing: object) -> Frozen:
-    """Turn an object into a hashable value.
-
-    Two objects get equal values only if no code can tell them apart, except by `is` on immutable ones.
-    """
-    return _freeze(thing, {})
-
-
 def freeze_ordering(ordering: AnyOrdering) -> tuple[Frozen, ...]:
-    """The same of an ordering, without what serves its notes alone."""
+    """An ordering as a value, without what serves its notes alone."""
     kind, *attributes = freeze(ordering)
     return (kind, *[attribute for attribute in attributes if attribute[0] not in ordering.noted])
-
-
-def _freeze(thing: Any, seen: dict[int, int]) -> Frozen:
-    kind = type(thing)
-    if kind in _PLAIN or isinstance(thing, type):
-        return thing
-    if isinstance(thing, tuple):
-        return (kind, *[_freeze(item, seen) for item in thing])
-    if kind in _TAGGED or isinstance(thing, Enum):
-        return (kind, repr(thing))  # True, 1 and 1.0 are equal, and yet not the same
-    number = seen.get(id(thing))
-    if number is not None:
-        return ("again", number)  # the very object that was met before: changing one will change the other
-    seen[id(thing)] = len(seen)
-    if kind in _SEQUENCES:
-        return (kind, *[_freeze(item, seen) for item in thing])
-    if kind is dict:
-        return (kind, *[(_freeze(key, seen), _freeze(value, seen)) for key, value in thing.items()])
-    return (kind, *[(name, _freeze(value, seen)) for name, value in attributes_of(thing)])
-
-
-def attributes_of(thing: object) -> Iterator[tuple[str, object]]:
-    """What a slotted or plain object holds. What keeps its state elsewhere cannot be looked into, and is refused."""
-    kind = type(thing)
-    slots = _SLOTS.get(kind)
-    if slots is None:
-        slots = _SLOTS[kind] = _slots(kind)
-    attributes = getattr(thing, "__dict__", None)
-    if isinstance(thing, _CONTAINERS) or (not slots and attributes is None):
-        raise Misuse(f"the explorer cannot compare two objects of type {kind.__name__}: hold plain data instead.")
-    for name in slots:
-        if hasattr(thing, name):
-            yield name, getattr(thing, name)
-    yield from (attributes or {}).items()
-
-
-def _slots(kind: type) -> tuple[str, ...]:
-    """The names of all slots, as they are reached from outside of the class."""
-    names = []
-    for base in kind.__mro__:
-        slots = vars(base).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            hidden = name.startswith("__") and not name.endswith("__")
-            names.append(f"_{base.__name__.lstrip('_')}{name}" if hidden else name)
-    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
-
-
-_SLOTS: dict[type, tuple[str, ...]] = {}
-_PLAIN = frozenset({int, str, bytes, type(None), Batch, View, Config})
-_TAGGED = frozenset({bool, float, complex})
-_SEQUENCES = frozenset({list, deque, set, frozenset})
-_CONTAINERS = (list, dict, set, frozenset, deque, bytearray)

@@ -1,50 +1,27 @@
-"""Everything that can become of one member of a case: its local states, its situations, and the turns between them.
+"""Everything that can become of one member of a case: its local states, and the turns between them.
 
-A **local state** is all that a member holds, with its history. A **situation** is a local state and the packets on their way
-to that member. Both are numbered as they are met. A turn is run once for each local state and input, on a member made anew.
+A turn is run once for each local state and input. A local state is not copied to go on from it: it is made anew by running the
+inputs that led to it, which takes no longer than copying it, needs no memory, and cannot be wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 from unisono.core.errors import Misuse
 from unisono.core.ordering import Cut, Report
 from unisono.core.outbox import EngineEffects
 from unisono.core.types import Packet, Rank, Slot
 from unisono.core.views import Retained, packet_for
-from unisono.sim.explore.case import Stream, Turn
-from unisono.sim.explore.state import Act, CaseMember, Received, Setup, blame, freeze, freeze_ordering
-
-BITS = 24
-"""Bits of the number of a situation: one member has at most 16 million, more than memory has room for."""
-MASK = (1 << BITS) - 1
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
+from unisono.sim.explore.freeze import freeze
+from unisono.sim.explore.orders.case import Stream, Turn
+from unisono.sim.explore.orders.member import Act, CaseMember, Received, Setup, freeze_ordering
+from unisono.sim.explore.search import Violation, blame
+from unisono.sim.explore.situations import Situations, Table
 
 Streams: TypeAlias = tuple[tuple[int, ...], ...]
 """By sender, its cast stream and its unicast stream to this member: the numbers of the packets on their way."""
-
-
-class Table(Generic[K, V]):
-    """Numbers values by their keys, from 0, as they are met."""
-
-    __slots__ = ("_numbers", "values")
-
-    def __init__(self) -> None:
-        self._numbers: dict[K, int] = {}
-        self.values: list[V] = []
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def number(self, key: K, value: V) -> int:
-        number = self._numbers.setdefault(key, len(self.values))
-        if number == len(self.values):
-            self.values.append(value)
-        return number
 
 
 class Letter(NamedTuple):
@@ -64,7 +41,7 @@ class Input(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A turn that is possible in a situation: what it adds to the state's integer, and what it sends to whom."""
+    """A turn that is possible in a situation: what it adds to the state, and what it sends to whom."""
 
     delta: int
     sends: tuple[tuple[Rank, int], ...]
@@ -90,14 +67,6 @@ class Shared:
         return self.histories.number(acts, acts)
 
 
-class Broken(Exception):
-    """An ordering raised an exception in this turn. The text is the sentence on it."""
-
-    def __init__(self, turn: Turn, sentence: str) -> None:
-        super().__init__(sentence)
-        self.turn = turn
-
-
 class LocalState(NamedTuple):
     """What is remembered of a local state: how to make it, and what others ask of it."""
 
@@ -117,19 +86,15 @@ class Reported(NamedTuple):
     kept: Retained
 
 
-class Side:
+class OrderSide:
     """One member's side of the search."""
 
     def __init__(self, setup: Setup, rank: Rank, shared: Shared) -> None:
         self.setup = setup
         self.rank = rank
         self.shared = shared
-        self.shift = BITS * rank
         self.locals: Table[tuple[int, ...], LocalState] = Table()
-        self.situations: Table[tuple[int, Streams], tuple[int, Streams]] = Table()
-        self.local_of: list[int] = []  # by situation: its local state
-        self.moves: list[list[Move] | None] = []  # by situation, once asked for
-        self.arrivals: dict[int, int] = {}  # by situation and letter: what the letter adds to the state's integer
+        self.situations: Situations[Streams, Move] = Situations(rank, self._receive, self._find_moves)
         self._results: dict[tuple[int, Input], tuple[int, tuple[tuple[Rank, int], ...]] | None] = {}
         self._parts: dict[Hashable, int] = {}  # of local states, numbered, since together they take much less room so
         self._reports: dict[int, Reported] = {}  # by local state
@@ -139,7 +104,7 @@ class Side:
     def start(self) -> int:
         """The situation before the first step."""
         first = self._number_local(CaseMember(self.setup, self.rank), -1, Input(0, (), False))
-        return self._number_situation(first, ((),) * (2 * len(self.setup.ranks)))
+        return self.situations.number(first, ((),) * (2 * len(self.setup.ranks)))
 
     def local(self, number: int) -> CaseMember:
         """The member in this local state, made anew."""
@@ -174,8 +139,17 @@ class Side:
             history = self._closed[key] = self.shared.history(tuple(local.history))
         return history
 
-    def find_moves(self, situation: int) -> list[Move]:
-        """Every turn that this member can take here. Raises `Broken` if its ordering does."""
+    # Inside.
+
+    def _receive(self, local: int, streams: Streams, letter: int) -> Streams:
+        sender, casts, unicasts = self.shared.letters.values[letter]
+        grown = list(streams)
+        grown[2 * sender] += casts
+        grown[2 * sender + 1] += unicasts
+        return tuple(grown)
+
+    def _find_moves(self, situation: int) -> list[Move]:
+        """Every turn that this member can take here."""
         local, streams = self.situations.values[situation]
         moves = []
         for turn, taken, rest in self._inputs(local, streams):
@@ -184,26 +158,11 @@ class Side:
             except Misuse:
                 raise
             except Exception as error:
-                raise Broken(turn, blame(error)) from error
+                raise Violation(blame(error), turn) from error
             if result is not None:
                 after, sends = result
-                delta = self._number_situation(after, rest) - situation
-                moves.append(Move(delta << self.shift, sends, turn))
-        self.moves[situation] = moves
+                moves.append(Move(self.situations.delta(situation, after, rest), sends, turn))
         return moves
-
-    def arrive(self, situation: int, letter: int) -> int:
-        """What it adds to the state's integer that these packets are on their way to this member."""
-        local, streams = self.situations.values[situation]
-        sender, casts, unicasts = self.shared.letters.values[letter]
-        grown = list(streams)
-        grown[2 * sender] += casts
-        grown[2 * sender + 1] += unicasts
-        delta = self._number_situation(local, tuple(grown)) - situation << self.shift
-        self.arrivals[letter << BITS | situation] = delta
-        return delta
-
-    # Inside.
 
     def _inputs(self, local: int, streams: Streams) -> Iterator[tuple[Turn, Input, Streams]]:
         """The turns that may be possible, each with what it takes in and what is then still on its way."""
@@ -266,13 +225,3 @@ class Side:
         parts = self._parts
         key = tuple([parts.setdefault(part, len(parts)) for part in local.freeze()])
         return self.locals.number(key, LocalState(before, taken, *numbers, local.cast, local.is_armed))
-
-    def _number_situation(self, local: int, streams: Streams) -> int:
-        key = (local, streams)
-        number = self.situations.number(key, key)
-        if number == len(self.local_of):
-            if number > MASK:
-                raise Misuse("the case is too large to be searched: take fewer messages or members.")
-            self.local_of.append(local)
-            self.moves.append(None)
-        return number

@@ -7,151 +7,24 @@ small that a few ticks lead through all of them (`PATIENCE`).
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum
+from enum import StrEnum
 from functools import cache
 from hashlib import blake2b
-from operator import is_
-from types import MethodType
 from typing import Any, NamedTuple, TypeAlias
 
-from unisono.core.config import Config
-from unisono.core.errors import Misuse, PeerFault
-from unisono.core.membership import Installed, Membership, MembershipSettings, Policy
-from unisono.core.options import DEFAULT, CastOptions
-from unisono.core.ordering import AnyOrdering
+from unisono.core.errors import PeerFault
+from unisono.core.membership import Installed, Left
+from unisono.core.options import DEFAULT
 from unisono.core.outbox import Note, NoteKind
 from unisono.core.types import Batch, MemberId, Packet, View, ViewId
 from unisono.core.views import Phase, ViewEngine, packet_for
 from unisono.core.wire import Charter, Codec, ControlCodec, HeldState
 from unisono.core.wire.control import Control
-from unisono.orders.registry import ORDERS
-from unisono.sim.explore.case import NAMES
-from unisono.sim.explore.state import attributes_of
-from unisono.sim.explore.views_app import ModelApplication, ShownAct
+from unisono.sim.explore.freeze import copy, freeze
+from unisono.sim.explore.orders.case import NAMES
+from unisono.sim.explore.views.application import ModelApplication, ShownAct
+from unisono.sim.explore.views.scope import SAFE, SOON_NS, Scope, SharedDict
 from unisono.trace.promises import promises
-
-PATIENCE = MembershipSettings(
-    retry_ns=1,
-    retry_ns_max=1,
-    answer_wait_ns=2,
-    proposal_wait_ns=3,
-    takeover_ns=1,
-    backoff_ns=1,
-    backoff_ns_max=2,
-    gather_ns=1,
-    probe_ns=1_000,
-    contact_ns=100_000,
-    merge_wait_ns=5_000,
-    shun_ns=2,
-    join_wait_ns=1_000_000,
-)
-"""A tick repeats what was not answered, the next one gives up waiting for it. Greeting comes long after, founding alone never."""
-SOON_NS = 100
-"""What is due sooner belongs to a view change; later than that, members only greet strangers once more."""
-
-SEEDS = ("a",)
-"""The addresses that a joiner knows. If the member there has crashed, the joiner hears of the others before all comes to rest."""
-
-
-class SharedDict(dict[str, Any]):
-    """A dict that all members of one search share; copies and digests leave it out."""
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What is explored: which members there are, and how often each thing may happen, at any point, to any member."""
-
-    order: str = "fifo"
-    members: int = 3
-    """Number of members in the first view."""
-    casts: int = 1
-    crashes: int = 1
-    joins: int = 1
-    """Number of other members that join, one after the other."""
-    suspicions: int = 0
-    """How often a member suspects another that lives. A crashed member may be suspected besides, by any other."""
-    ticks: int = 1
-    """How often time passes for some member, up to its next deadline, while other things can still happen."""
-    detours: int = 0
-    """How often a control message overtakes an earlier one of the same sender to the same member."""
-    losses: int = 0
-    """Number of control messages that are lost, one by one."""
-    blackout: bool = False
-    """Whether in every state, besides, all control messages that are under way are lost at once."""
-    repeats: int = 0
-    """How often a control message arrives and arrives again."""
-    cuts: int = 0
-    """How often a member is cut off from all others: control messages are lost, packets wait, and suspicions are free."""
-    restarts: int = 0
-    """How often a process crashes and starts again at once, with its record and without a state."""
-    cut_off: str = NAMES
-    """Names of the members that may be cut off."""
-    heals: bool = True
-    """Whether a cut ends at any point; otherwise only when all is to come to rest."""
-    safe: bool = False
-    """Whether what is cast is safe."""
-    primary: bool = False
-    """Whether the primary policy holds."""
-    has_state: bool = False
-    """Whether applications have a state, as simple as `views_app` makes it."""
-    kind: type[Membership] = Membership
-    engine: type[ViewEngine] = ViewEngine
-    orders: Mapping[str, type[AnyOrdering]] = field(default_factory=lambda: SharedDict(ORDERS))
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "orders", SharedDict(self.orders))
-        if self.order not in self.orders:
-            raise Misuse(f"there is no order {self.order!r}: choose among {', '.join(self.orders)}.")
-        if not 2 <= self.members <= 4 or not 0 <= self.joins <= 2:
-            raise Misuse("the explorer of views takes 2 to 4 members and up to 2 joins: the number of states explodes.")
-        if not 0 <= self.crashes < self.members:
-            raise Misuse(f"of {self.members} members at most {self.members - 1} can crash, not {self.crashes}.")
-        if not 0 <= self.restarts <= self.members:
-            raise Misuse(f"{self.members} members can restart {self.members} times, once each, not {self.restarts}.")
-        if self.has_state and not self.primary:
-            raise Misuse("the explorer of views models a state under the primary policy alone: add --primary.")
-        for name in ("casts", "suspicions", "ticks", "detours", "losses", "repeats", "cuts"):
-            if not 0 <= getattr(self, name) <= 6:
-                raise Misuse(f"--{name} must be 0 to 6, not {getattr(self, name)}: the number of states explodes.")
-
-    @property
-    def ids(self) -> tuple[MemberId, ...]:
-        """Everyone: the first members, those that may join, and the second lives of the first members, if there are any."""
-        return IDS[: self.members + self.joins] + (SECOND_LIVES[: self.members] if self.restarts else ())
-
-    def former_life(self, number: int) -> int | None:
-        """Whose second life this is."""
-        first = number - self.members - self.joins
-        return first if first >= 0 else None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"{one.address}'" if one.incarnation else one.address for one in self.ids)
-
-    @property
-    def config(self) -> Config:
-        return CONFIG
-
-    @property
-    def settings(self) -> MembershipSettings:
-        return _settings(self.members, self.primary, self.has_state)
-
-
-CONFIG = Config()
-SAFE = CastOptions(safe=True)
-IDS = tuple(MemberId(name) for name in NAMES)
-SECOND_LIVES = tuple(MemberId(name, 1) for name in NAMES)
-
-
-@cache
-def _settings(members: int, primary: bool, has_state: bool) -> MembershipSettings:
-    if not primary:
-        return PATIENCE
-    peers = tuple(member.address for member in IDS[:members])
-    return replace(PATIENCE, policy=Policy.PRIMARY, peers=peers, has_state=has_state)
 
 
 class MemberAct(NamedTuple):
@@ -166,37 +39,43 @@ class MemberAct(NamedTuple):
         return Note(self.kind, self.batch, None, self.view, dict(self.attributes) or None)
 
 
-HistoryAct: TypeAlias = MemberAct | ShownAct
-"""What happened in a member, or what its application was shown."""
+HistoryAct: TypeAlias = MemberAct | ShownAct | Left
+"""What happened in a member, or what its application was shown; the last may be that it has left."""
 KEPT = frozenset({NoteKind.CAST, NoteKind.DELIVER, NoteKind.BLOCK, NoteKind.VIEW, NoteKind.VOTE, NoteKind.DECIDE})
 
 
 @cache
-def kept(order: str, safe: bool) -> frozenset[NoteKind]:
+def kept(orders: frozenset[str], safe: bool) -> frozenset[NoteKind]:
     """What a history consists of. Two-phase commit and safe messages are judged by who holds what, so there receipts belong
     to it too (P17, P18)."""
     if safe:
         return KEPT | {NoteKind.RECEIVE, NoteKind.STABLE}
-    return KEPT | {NoteKind.RECEIVE} if "P18" in promises(order) else KEPT
+    return KEPT | {NoteKind.RECEIVE} if any("P18" in promises(order) for order in orders) else KEPT
 
 
 class Do(StrEnum):
-    """The inputs of a model member, and what happens to it from outside."""
+    """The inputs of a model member, and what happens to it from outside; as a person would say it."""
 
-    RECEIVE = "receive"
-    TAKE = "take"
-    CAST = "cast"
-    SUSPECT = "suspect"
-    UNSUSPECT = "unsuspect"
-    TICK = "tick"
-    QUIET = "quiet"
-    JOIN = "join"
-    HEAR = "hear"
-    LOSE = "lose"
-    ADOPT = "adopt"
-    RESTART = "restart"
-    CUT = "cut"
-    HEAL = "heal"
+    RECEIVE = "receives"
+    TAKE = "takes in"
+    CAST = "casts"
+    SUSPECT = "suspects"
+    UNSUSPECT = "no longer suspects"
+    TICK = "has waited: time passes for it until something is due"
+    QUIET = "acknowledges"
+    JOIN = "joins"
+    HEAR = "is told all addresses"
+    ADOPT = "takes the state over"
+    GREET = "greets all that it knows"
+    LEAVE = "asks to leave"
+    STOP = "ends: it has left"
+    SWITCH = "asks for another order"
+    CRASH = "crashes"
+    LOSE = "never gets"
+    BLACKOUT = "and all others get none of the control messages under way"
+    RESTART = "starts: its former life has crashed and left a record"
+    CUT = "is cut off"
+    HEAL = "is reached again"
 
 
 class Start(NamedTuple):
@@ -246,8 +125,9 @@ class Facts(NamedTuple):
     """What others ask of a local state."""
 
     view: View | None
+    order: str
     blocked: bool
-    at_rest: bool  # takes part in no view change
+    at_rest: bool  # takes part in no view change, and has all that it asked for
     suspects: tuple[int, ...]
     deadline: int | None
     is_due: bool  # something of a view change is waited for
@@ -256,6 +136,8 @@ class Facts(NamedTuple):
     knows_all: bool  # it has heard of every address
     is_gathering: bool  # it has met newcomers, and is about to propose a view with them
     is_primary: bool
+    is_leaving: bool
+    is_gone: bool  # it has left, and only answers
     is_waiting: bool  # its application has no state
     holds: HeldState | None  # the state of a primary that it has
 
@@ -275,6 +157,9 @@ class ModelMember:
         self.taken: list[list[int]] = []  # by rank: how many packets of each origin it is known to have taken in
         self.told = Taken(())  # to the others, of that
         self.casts = 0
+        self.is_leaving = False
+        self.has_left = False
+        self.wants_other_order = False
         self.knows_all = number < scope.members
 
     def take(self, do: Do, what: Any = None) -> TurnResult:
@@ -303,6 +188,14 @@ class ModelMember:
             membership.heard_of(what)
             membership.greet_soon()
             self.knows_all = True
+        elif do is Do.GREET:
+            membership.greet_soon()
+        elif do is Do.LEAVE:
+            membership.leave()
+            self.is_leaving = True
+        elif do is Do.SWITCH:
+            membership.switch(self.scope.switch_to)
+            self.wants_other_order = True
         elif do is Do.TAKE:
             self._take_in(what)
         elif do is Do.CAST:
@@ -336,7 +229,7 @@ class ModelMember:
         acts: list[HistoryAct] = []
         charters = tuple(event.charter for event in out.events if isinstance(event, Installed))
         engine = self.engine
-        if engine.has_view:
+        if engine.has_view and not self.has_left:
             effects = engine.drain(engine_now)
             for fault in effects.faults:  # all are correct here, so the order is not
                 raise PeerFault(fault.reason)
@@ -354,13 +247,15 @@ class ModelMember:
                     released = engine.showing.release(self.taken[engine.rank], taken_by_all)
                     notes, events = notes + released.notes, events + released.events
             effects.reset()  # what the engine holds on to would tell states apart that are alike
-            wanted = kept(self.scope.order, self.scope.safe)
+            wanted = kept(self.scope.all_orders, self.scope.safe)
             acts = [_act(note) for note in notes if note.kind in wanted]
             told += self.application.take(events, charters)
             if self.scope.has_state:
                 self.membership.hold(self.application.holds)
         self.membership.observe()
-        return TurnResult(tuple(sends), (*acts, *told), charters)
+        left = [event for event in out.events if isinstance(event, Left)]
+        self.has_left = self.has_left or bool(left)
+        return TurnResult(tuple(sends), (*acts, *told, *left), charters)
 
     def _acknowledge(self, engine: ViewEngine, is_new_view: bool, casts: int) -> list[tuple[int, Letter]]:
         """Tell the others how many packets were taken in here, if they do not know."""
@@ -394,8 +289,12 @@ class ModelMember:
         numbers = {member: number for number, member in enumerate(self.scope.ids)}
         return Facts(
             membership.view,
+            membership.order,
             engine.is_blocked,
-            not membership.is_engaged and not membership.is_proposing,
+            not membership.is_engaged
+            and not membership.is_proposing
+            and not self.is_leaving
+            and not (self.wants_other_order and membership.order != self.scope.switch_to),
             tuple(sorted(numbers[member] for member in membership.suspects)),
             deadline,
             deadline is not None and deadline < membership.now + SOON_NS,
@@ -404,6 +303,8 @@ class ModelMember:
             self.knows_all,
             membership.is_gathering,
             membership.is_primary,
+            self.is_leaving,
+            self.has_left,
             self.application.is_waiting,
             self.application.holds,
         )
@@ -435,76 +336,10 @@ class Snapshots:
 
     def copy(self, member: ModelMember) -> ModelMember:
         """A member that can go on by itself. What is immutable or shared is not copied."""
-        copied = _copy(member, self._names, {})
+        copied = copy(member, self._names)
         assert isinstance(copied, ModelMember)
         return copied
 
     def digest(self, member: ModelMember) -> bytes:
         """Equal for members that behave alike for ever. To tell apart too much would be merely slow."""
-        text = repr(_value(member, self._names, {}))
-        return blake2b(text.encode(), digest_size=16).digest()
-
-
-_PLAIN = frozenset({int, str, bytes, bool, type(None), MemberId, ViewId, View})
-
-
-def _value(thing: Any, shared: Mapping[int, str], seen: dict[int, int]) -> Any:
-    """A thing as nested tuples: dicts in their order, sets in none, and what is reached twice is seen to be one thing."""
-    kind = type(thing)
-    if kind in _PLAIN or isinstance(thing, type | Enum):
-        return thing
-    if kind is Batch:
-        return ("Batch", thing.origin, thing.first, thing.payloads, thing.to, thing.count, thing.service, thing.safe)
-    if isinstance(thing, tuple):
-        return (kind.__name__, *[_value(item, shared, seen) for item in thing])
-    name = shared.get(id(thing))
-    if name is not None:
-        return name
-    if kind is MethodType:
-        return ("method", thing.__name__, _value(thing.__self__, shared, seen))
-    if kind is set or kind is frozenset:
-        return (kind.__name__, *sorted([repr(_value(item, shared, seen)) for item in thing]))
-    number = seen.get(id(thing))
-    if number is not None:
-        return ("again", number)
-    seen[id(thing)] = len(seen)
-    if kind is list or kind is deque:
-        return [_value(item, shared, seen) for item in thing]
-    if kind is dict:
-        return (kind.__name__, *[(_value(key, shared, seen), _value(v, shared, seen)) for key, v in thing.items()])
-    return (kind.__name__, *[(name, _value(value, shared, seen)) for name, value in attributes_of(thing)])
-
-
-def _copy(thing: Any, shared: Mapping[int, str], seen: dict[int, Any]) -> Any:
-    """A deep copy, in which what was reached twice is one thing again."""
-    kind = type(thing)
-    if kind in _PLAIN or kind is Batch or isinstance(thing, type | Enum) or id(thing) in shared:
-        return thing
-    if kind is MethodType:
-        return MethodType(thing.__func__, _copy(thing.__self__, shared, seen))
-    if isinstance(thing, tuple):
-        items = [_copy(item, shared, seen) for item in thing]
-        if all(map(is_, items, thing)):
-            return thing
-        return tuple(items) if kind is tuple else kind(*items)
-    if kind is frozenset:
-        return thing
-    known = seen.get(id(thing))
-    if known is not None:
-        return known
-    if kind is set:
-        return seen.setdefault(id(thing), {_copy(item, shared, seen) for item in thing})
-    if kind is list or kind is deque:
-        result: Any = kind()
-        seen[id(thing)] = result
-        result.extend([_copy(item, shared, seen) for item in thing])
-        return result
-    if kind is dict:
-        copied = seen[id(thing)] = {}
-        for key, value in thing.items():
-            copied[_copy(key, shared, seen)] = _copy(value, shared, seen)
-        return copied
-    twin = seen[id(thing)] = object.__new__(kind)
-    for name, value in attributes_of(thing):
-        object.__setattr__(twin, name, _copy(value, shared, seen))
-    return twin
+        return blake2b(repr(freeze(member, self._names)).encode(), digest_size=16).digest()

@@ -13,8 +13,8 @@ from itertools import zip_longest
 
 from unisono.core.outbox import Note, NoteKind
 from unisono.core.types import Property, Rank, Service, View, ViewId
-from unisono.sim.explore.case import NAMES
-from unisono.sim.explore.state import Act, Setup
+from unisono.sim.explore.orders.case import NAMES
+from unisono.sim.explore.orders.member import Act, Setup
 from unisono.trace import promises, schema
 from unisono.trace.checks import judge
 from unisono.trace.recorder import Recorder

@@ -11,7 +11,7 @@ from unisono.core.ordering import AnyOrdering
 from unisono.core.types import Packet, Property, Rank
 from unisono.core.views import packet_for
 from unisono.orders.registry import ORDERS
-from unisono.sim.explore.case import (
+from unisono.sim.explore.orders.case import (
     NAMES,
     Case,
     Counterexample,
@@ -24,8 +24,9 @@ from unisono.sim.explore.case import (
     parse_step,
     write_step,
 )
-from unisono.sim.explore.judge import Judge, clash, sequence_of
-from unisono.sim.explore.state import CaseMember, Setup, blame, merge
+from unisono.sim.explore.orders.judge import Judge, clash, sequence_of
+from unisono.sim.explore.orders.member import CaseMember, Setup, merge
+from unisono.sim.explore.search import blame
 from unisono.sim.oracle import missing_packets
 
 
