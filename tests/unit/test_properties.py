@@ -15,7 +15,7 @@ from unisono.pipeline.view_rows import judge_view
 from unisono.trace.checks import CHECKERS, IMPLIES, PROPERTIES, Violation, judge
 from unisono.trace.checks.property import Each, Field, Kind, Pointed, Property, RowOf, texts_of
 from unisono.trace.promises import PROPERTIES as JUDGED
-from unisono.trace.schema import CAST, KINDS, member_name
+from unisono.trace.schema import CAST, ENDINGS, KINDS, VIEW, member_name
 from unisono.trace.story import renumber, tell
 
 MORE = """
@@ -99,6 +99,13 @@ def test_the_example_of_a_property_is_what_its_checker_finds(property: str) -> N
     one = counter_examples.violation_of(property, counter_examples.events_of(property))
     assert PROPERTIES[property].example == (one.members, one.view, one.witness)
     assert PROPERTIES[property].tell(*PROPERTIES[property].example) == one.sentence
+
+
+@pytest.mark.parametrize("property", CHECKERS)
+def test_the_rows_that_a_property_names_decide_it(property: str) -> None:
+    needed = {*PROPERTIES[property].rows, VIEW, *ENDINGS}
+    rows = [event for event in counter_examples.events_of(property) if event.kind in needed]
+    assert counter_examples.violation_of(property, renumber(rows)).property == property
 
 
 def test_every_violation_is_told_whole(found: list[tuple[Trace, Violation]]) -> None:

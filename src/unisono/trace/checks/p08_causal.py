@@ -4,13 +4,7 @@ past(m) is the union of the pasts of everything that m's caster had cast or deli
 themselves; a placeholder counts as delivered there, so that the past is transitive through messages not addressed to p. A message
 that is not `total` need not wait for a `total` one of its past. A void payload is exempt.
 
-The past is computed from the trace, never from the protocol's own clocks. It is kept as a **frontier**: by rank, up to
-which index the origin's messages are in it. That loses nothing, because what an origin cast earlier is in the past of
-what it cast later. So each CAST copies its caster's frontier, each delivery raises it, and judging a
-delivery compares two lists: O(N·n) in all.
-
-Why a clean delivery need not raise the frontier by the message's past: everything in that past was delivered here
-before, so it is in the frontier already. Only where the comparison fails must the two be merged.
+The past is computed from the trace, never from the protocol's own clocks.
 """
 
 from __future__ import annotations
@@ -57,6 +51,12 @@ class CausalOrder(Checker):
             ("c",), "1@a", {"message": "b:0", "local": 1, "past": "a:0", "past_caster": "a", "past_local": 1}
         ),
     )  # fmt: skip
+
+    # Keeps the past as a **frontier**: by rank, up to which index the origin's messages are in it. That loses nothing,
+    # because what an origin cast earlier is in the past of what it cast later. So each CAST copies its caster's frontier,
+    # each delivery raises it, and judging a delivery compares two lists: O(N·n) in all. Why a clean delivery need not raise
+    # the frontier by the message's past: everything in that past was delivered here before, so it is in the frontier
+    # already. Only where the comparison fails must the two be merged.
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)

@@ -2,9 +2,6 @@
 
 Stronger than P9a where members deliver different subsets: A delivers x before y, B y before z, C z before x, and no two of
 them disagree. Judges the service `total`; placeholders count.
-
-The edges are those between consecutive deliveries of one member, whose closure is the whole order. Taking away what has no
-predecessor leaves the cycles; one of them is the witness, its edges joined where they are of the same member.
 """
 
 from __future__ import annotations
@@ -47,6 +44,9 @@ class TotalAcyclic(Checker):
         ),
         implies=("P9a",),
     )  # fmt: skip
+
+    # The edges are those between consecutive deliveries of one member, whose closure is the whole order. Taking away what
+    # has no predecessor leaves the cycles; one of them is the witness, its edges joined where they are of the same member.
 
     def conclude(self) -> None:
         for transition in self.history.transitions():

@@ -54,9 +54,9 @@ class TransitionalSet(Checker):
             "came from": "{who} installed view {view} (local {local}) and says that it came from [{previous_view}|nowhere], but it "
             "[installed {installed} last|has installed none].",
             "set": "{who} installed view {view} (local {local}) from [{previous_view}|nowhere] [with {extra}, who did not come "
-            "along, and without {lacking}, who did|with {extra}, who did not come along|without {lacking}, who did].",
+            "along, and without {lacking}, who did|with {extra}, who did not come along|without {lacking}, who came along].",
         },
-        example=Example(("a", "b"), "2@a", {"what": "set", "local": 4, "previous_view": "1@a", "lacking": ["b"]}),
+        example=Example(("b", "a"), "2@a", {"what": "set", "local": 1, "previous_view": "1@a", "lacking": ["a"]}),
     )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:

@@ -18,7 +18,7 @@ from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DeliveredPart, Life, Stay
 from unisono.trace.checks.property import Example, Kind, Property, RowOf
-from unisono.trace.schema import CAST, DECIDE, DELIVER, ORDERED, PLACE, RECEIVE, STABLE, VIEW, VOTE, Event
+from unisono.trace.schema import CAST, DECIDE, DELIVER, ORDERED, PLACE, RECEIVE, STABLE, VOTE, Event
 
 TRAFFIC = frozenset({CAST, RECEIVE, ORDERED, DELIVER, PLACE, STABLE, VOTE, DECIDE})
 """Kinds of rows that belong to the view that they name."""
@@ -38,7 +38,7 @@ class MergedViews(Checker):
         name="merge",
         says="A merged view names its parts, and nothing of the old view comes after the new one.",
         exact=__doc__,
-        rows=(VIEW, *sorted(TRAFFIC)),
+        rows=tuple(sorted(TRAFFIC)),
         roles=("who",),
         witness={
             "what": Kind.TEXT, "local": RowOf("who"), "kind": Kind.TEXT, "installed": Kind.VIEW, "extra": Kind.TEXT,
@@ -51,7 +51,7 @@ class MergedViews(Checker):
             "parts": "{who} installed view {view} (local {local}) with wrong parts[; no member came from {extra}, which it names]"
             "[; some came from {lacking}, which it does not name].",
         },
-        example=Example(("b",), "1@a", {"what": "message", "local": 5, "kind": "DELIVER", "installed": "2@a"}),
+        example=Example(("b",), "1@a", {"what": "row", "local": 2, "kind": "RECEIVE", "installed": "2@a"}),
     )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:

@@ -52,7 +52,7 @@ class Safe(Checker):
             "unstable": "{who} delivered the safe {messages} in view {view} (local {local}) before its STABLE for it.",
             "not held": "{who} delivered the safe {messages} in view {view} (local {local}) although {lacking} did not receive it.",
         },
-        example=Example(("a", "c"), "1@a", {"what": "not held", "local": 4, "messages": ["a:0-1"], "lacking": ["c"]}),
+        example=Example(("a", "c"), "1@a", {"what": "not held", "local": 3, "messages": ["a:0"], "lacking": ["c"]}),
     )
 
     def __init__(self, history: History | None = None) -> None:

@@ -94,7 +94,7 @@ class BoundedLiveness(Checker):
             "late": "{who} had not delivered {message} (cast at {origin}, local {cast_local}) at {due} ns.",
             "blocked": "{who} [was blocked (local {local}) for {length} ns of {bound}|blocked (local {local}) and never went on].",
         },
-        example=Example(("c", "b"), "3@a", {"what": "late", "message": "b:0", "cast_local": 7, "due": 2050}),
+        example=Example(("b", "a"), "1@a", {"what": "late", "message": "a:0", "cast_local": 2, "due": 151}),
     )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:

@@ -356,9 +356,9 @@ class Together(ShownChecker):
             )
         },
         example=Example(
-            ("a",), "2@a", {
-                "what": "companions", "local": 6, "kind": "SHOW", "together": ["a", "b", "c"], "previous": "1@a",
-                "along": ["a", "b"],
+            ("a", "b"), "2@a", {
+                "what": "differ", "local": 6, "kind": "SHOW", "previous": "1@a", "messages": ["a:0"], "only_mine":
+                ["a:0"],
             }
         ),
     )  # fmt: skip

@@ -72,7 +72,7 @@ class Stable(ShownChecker):
         roles=("who",),
         witness={"what": Kind.TEXT, "local": RowOf("who"), "message": Kind.MESSAGES, "lacking": Kind.MEMBERS},
         sentence="{who} was told that {message} is stable (local {local}), but {lacking} never delivered it in view {view}.",
-        example=Example(("b", "c"), "3@a", {"what": "lost", "local": 15, "message": "b:0", "lacking": ["c"]}),
+        example=Example(("a", "b"), "1@a", {"what": "lost", "local": 3, "message": "a:0", "lacking": ["b"]}),
     )
 
     def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:

@@ -34,7 +34,7 @@ from unisono.trace.checks.shown_rows import (
     named,
 )
 from unisono.trace.checks.spans import Spans
-from unisono.trace.schema import BLOCK, CAST, DELIVER, SNAPSHOT_IN, STATE, VIEW, Event, view_number
+from unisono.trace.schema import BLOCK, CAST, DELIVER, SHOW, SNAPSHOT_IN, STATE, VIEW, Event, view_number
 
 
 def primaries(lives: Lives) -> dict[str, dict[str, Event]]:
@@ -206,7 +206,7 @@ class SafePrimary(ShownChecker):
         name="safe and primary",
         says="A safe message, once delivered in a primary view, is in every later one.",
         exact=__doc__,
-        rows=(VIEW, CAST, DELIVER, BLOCK, STATE, SNAPSHOT_IN),
+        rows=(SHOW, CAST, DELIVER, BLOCK, STATE, SNAPSHOT_IN),
         roles=("who",),
         witness={
             "what": Kind.TEXT, "local": RowOf("who"), "message": Kind.MESSAGES, "primary": Kind.VIEW, "state": Kind.TEXT,

@@ -90,7 +90,7 @@ class KeptReceipts(ShownChecker):
             "order": "{who} was told that {message} is delivered after it was told that it is applied (local {local}).",
             "after a doubt": "{who} was told that {message} is {stage} after `{earlier}` had been uncertain (local {local}).",
         },
-        example=Example(("a",), "1@a", {"what": "too early", "local": 5, "message": "a:1", "stage": "delivered"}),
+        example=Example(("a",), "1@a", {"what": "too early", "local": 2, "message": "a:0", "stage": "delivered"}),
     )  # fmt: skip
 
     def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:

@@ -209,7 +209,7 @@ class StateLineage(ShownChecker):
         name="state lineage",
         says="A primary's state is that of the last primary, and is never replaced in silence.",
         exact=__doc__,
-        rows=(VIEW, SHOW, STATE, SNAPSHOT_IN),
+        rows=(SHOW, STATE, SNAPSHOT_IN),
         roles=("who",),
         witness={
             "what": Kind.TEXT, "local": RowOf("who"), "state": Kind.TEXT, "part": Kind.MEMBERS, "predecessor": Kind.VIEW,

@@ -102,7 +102,7 @@ class Property:
     exact: str | None
     """The docstring of the checker's file: a title line, and what exactly must hold."""
     rows: tuple[str, ...]
-    """The kinds of rows that decide, besides the VIEW rows and endings that every property needs."""
+    """The kinds of rows that decide, besides VIEW and endings, which every property needs; empty: all."""
     roles: tuple[str, ...]
     """What the first members of a violation are called in its sentence."""
     witness: Mapping[str, Field]
@@ -115,7 +115,8 @@ class Property:
     @property
     def statement(self) -> str:
         """What exactly must hold."""
-        return (self.exact or "").partition(": ")[2].strip()
+        text = (self.exact or "").partition(": ")[2].strip()
+        return text[:1].upper() + text[1:] if re.match(r"[a-z]+[ ,]", text) else text
 
     def tell(self, members: Sequence[str], view: str | None, witness: Witness) -> str:
         """What a violation says, in words."""
