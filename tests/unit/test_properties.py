@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
 from tests import counter_examples
 from tests.shown_stories import SHOWN_FOCUS, shown, shown_histories
 from tests.unit import test_checks_planted, test_checks_shown, test_checks_views
 from tests.view_damage import FOCUS, histories
 from tests.view_stories import Trace, told
+from unisono.cli.app import app
 from unisono.pipeline.view_rows import judge_view
 from unisono.trace.checks import CHECKERS, IMPLIES, PROPERTIES, Violation, judge
 from unisono.trace.checks.property import Each, Field, Kind, Pointed, Property, RowOf, texts_of
@@ -184,3 +187,40 @@ def test_where_only_one_view_is_seen_nothing_is_said_of_others() -> None:
     rows = [event for event in told("a,b VIEW 1@a a b\na CAST x\na,b DELIVER x\nall END") if event.kind != CAST]
     (one, _) = judge_view("1@a", renumber(rows), ["P1"], {}, {"a": (0, 3), "b": (0, 3)}).violations
     assert one.sentence == "a delivered a:0 (local 1), but a did not cast it in view 1@a."
+
+
+# The command.
+
+
+def answer(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["properties", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_command_lists_all_in_a_line_each() -> None:
+    lines = answer().splitlines()
+    assert [line.split()[0] for line in lines] == list(PROPERTIES)
+    assert all(one.says in line for one, line in zip(PROPERTIES.values(), lines, strict=True))
+
+
+def test_the_command_tells_one_in_full_or_all_its_forms() -> None:
+    told = answer("p9B")
+    assert "implies:     P9a\nimplied by:  P9c\n" in told
+    assert PROPERTIES["P9b"].tell(*PROPERTIES["P9b"].example) in told
+    assert "owed by:     rmp\n" in answer("P10")
+    assert "owed by:     every order\n" in answer("P0")
+    assert "owed by:     no order: it is checked where it is asked for\n" in answer("P23")
+    assert [line.split()[0] for line in answer("P9").splitlines() if line.startswith("P")] == ["P9a", "P9b", "P9c"]
+    assert [line.split()[0] for line in answer("P8").splitlines() if line.startswith("P")] == ["P8"]
+
+
+def test_the_command_speaks_json() -> None:
+    rows = json.loads(answer("--json"))
+    assert [row["id"] for row in rows] == list(PROPERTIES)
+    [row] = json.loads(answer("P9c", "--json"))
+    assert (row["implies"], row["implied_by"]) == (["P9a", "P9b"], [])
+    assert row["witness"]["local"] == "row of one"
+    assert row["example"]["sentence"].startswith("In view 1@a ordered message number 0 is a:0 at a")
+    assert "causal" not in row["owed_by"]
+    assert "causal-total" in row["owed_by"]

@@ -53,7 +53,7 @@ class TransitionalSet(Checker):
         sentence={
             "came from": "{who} installed view {view} (local {local}) and says that it came from [{previous_view}|nowhere], but it "
             "[installed {installed} last|has installed none].",
-            "set": "{who} installed view {view} (local {local}) from [{previous_view}|nowhere] [with {extra}, who did not come "
+            "set": "{who} installed view {view}[ (local {local})] from [{previous_view}|nowhere] [with {extra}, who did not come "
             "along, and without {lacking}, who did|with {extra}, who did not come along|without {lacking}, who came along].",
         },
         example=Example(("b", "a"), "2@a", {"what": "set", "local": 1, "previous_view": "1@a", "lacking": ["a"]}),
