@@ -15,7 +15,7 @@ import pytest
 from tests.pipeline import traces
 from tests.pipeline.damage import Trace
 from unisono.trace.checks import judge
-from unisono.trace.checks.judge import IMPLIES
+from unisono.trace.checks.properties import IMPLIES
 from unisono.trace.promises import promises
 from unisono.trace.schema import CAST
 from unisono.trace.story import tell

@@ -202,7 +202,7 @@ def test_a_view_that_is_too_large_for_a_task_is_judged_on_spark_while_its_group_
         "again": (["a"], "a delivered b:0 twice (local 3 and local 4)."),
         "late": (["b"], "b delivered b:0 twice (local 3 and local 4)."),
     }
-    assert dict(found["again"]["witness"]) == {"message": "b:0", "local_index": "3", "again_local": "4"}
+    assert dict(found["again"]["witness"]) == {"message": "b:0", "local": "3", "again_local": "4"}
 
 
 def states_of(out: Path) -> Iterable[tuple[tuple[str, str], GroupState]]:

@@ -164,7 +164,7 @@ class TestP9Total:
             b DELIVER x[1:2]
             all END
         """
-        assert [violation.witness["messages"] for violation in found("P9a", story)] == [["a:1", "b:0"]]
+        assert [(one.witness["x"], one.witness["y"]) for one in found("P9a", story)] == [("a:1", "b:0")]
         assert [violation.witness["number"] for violation in found("P9c", story)] == [1]
 
 
@@ -182,7 +182,7 @@ class TestP10UniformTotal:
             b END
         """
         assert said("P10", story.format("b DELIVER x\n")) == [
-            "In view 1@a a (which crashed) delivered a:0 as ordered message number 0 (local 2) before it blocked; "
+            "In view 1@a a (which ended with CRASH) delivered a:0 as ordered message number 0 (local 2) before it blocked; "
             "b has b:0 (local 3)."
         ]
         for property_id in ("P9a", "P9b", "P9c"):

@@ -258,6 +258,7 @@ BAD = [
     (["sim", "swarm", "--seeds", "0"], "--seeds must be at least 1"),
     (["sim", "fuzz", "--inputs", "0"], "--inputs must be at least 1"),
     (["sim", "replay", "/does/not/exist.json"], "cannot be read"),
+    (["properties", "P99"], "there is no property 'P99'; the nearest are P9c, P9b, P9a."),
     (["compare", ","], "there is nothing to compare"),
     (["compare", "sequencer,nope"], "there is no order 'nope'"),
     (["trace", "check", "/does/not/exist"], "/does/not/exist"),

@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from unisono.pipeline.report import wording
-from unisono.trace.promises import PROPERTIES
-
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -96,21 +93,6 @@ def test_a_decision_without_status_or_date_is_found(head: str) -> None:
 def test_the_list_of_decisions_is_complete() -> None:
     listed = re.findall(r"^\| \[\d{4}\]\((.+?)\)", (ROOT / "docs/decisions/README.md").read_text("utf-8"), re.MULTILINE)
     assert listed == [path.name for path in DECISIONS]
-
-
-# The list of properties.
-
-
-def rows_of_properties(page: str) -> dict[str, tuple[str, str]]:
-    return {
-        one: (name, says) for one, name, says in re.findall(r"^\| (P\d+\w?) \| (.+?) \| (.+?) \|$", page, re.MULTILINE)
-    }
-
-
-def test_the_list_of_properties_is_complete_and_says_what_reports_say() -> None:
-    listed = rows_of_properties((ROOT / "docs/properties.md").read_text("utf-8"))
-    assert listed == {one: tuple(text) for one, text in wording.PROPERTIES.items()}
-    assert listed.keys() == PROPERTIES | {"P24"}
 
 
 # Names of files, and the width of prose.

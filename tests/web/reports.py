@@ -13,8 +13,8 @@ from unisono.pipeline.report.model import (
     Waits,
     overall,
 )
-from unisono.pipeline.report.wording import in_order
 from unisono.trace.checks.judge import Observer
+from unisono.trace.checks.properties import place_of
 from unisono.trace.promises import promises
 from unisono.trace.schema import Event
 from unisono.trace.story import tell
@@ -80,12 +80,11 @@ def judged(name: str, story: str, protocol: str = "causal-total") -> tuple[RunRe
     observer = Observer(promises(protocol))
     observer.write(events)
     verdict = observer.finish()
-    owed = tuple(sorted(verdict.owed, key=in_order))
-    told = [(v.property, v.sentence, v.members, v.witness) for v in verdict.violations]
-    broken = dict(sorted(verdict.counts.items(), key=lambda pair: in_order(pair[0])))
+    owed = tuple(sorted(verdict.owed, key=place_of))
+    broken = dict(sorted(verdict.counts.items(), key=lambda pair: place_of(pair[0])))
     run = RunReport(
         name, "g", protocol, str(verdict.result), size_of(events), owed, owed,
-        findings(told, broken, events), broken, verdict.unknown, "rows",
+        findings(verdict.violations, broken, events), broken, verdict.unknown, "rows",
     )  # fmt: skip
     return run, events
 

@@ -18,6 +18,8 @@ from unisono.pipeline.report.neighbourhood import Neighbourhoods
 from unisono.pipeline.verify import JudgedRuns, RunVerdict, RunViolation
 from unisono.sim.run import Outcome, simulate
 from unisono.sim.scenario import Fault, Scenario, Source
+from unisono.trace.checks.properties import PROPERTIES
+from unisono.trace.checks.property import Pointed
 from unisono.trace.schema import Event
 from unisono.trace.story import tell
 
@@ -130,34 +132,42 @@ def test_only_eventful_timelines_are_shown_and_not_too_many() -> None:
     assert [line.run for line in shown] == [f"b{i:02}" for i in range(29, 29 - TIMELINES_MAX, -1)]
 
 
-# What a sentence points at.
+# What a violation points at.
 
 
 @pytest.mark.parametrize(
-    ("sentence", "messages", "rows"),
+    ("property", "members", "witness", "messages", "rows"),
     [
-        ("a delivered a:0 (local 2) before b:0 (local 3).", {("a", 0), ("b", 0)}, {("a", 2), ("a", 3)}),
+        ("P9a", ("a", "b"), TWO_ORDERS, {("a", 0), ("b", 0)}, {("a", 2), ("a", 3), ("b", 2), ("b", 3)}),
+        ("P2", ("c",), {"message": "c:0", "local": 4, "again_local": 3}, {("c", 0)}, {("c", 4), ("c", 3)}),
         (
-            "In view 1@a number 0 is a:0 at a (local 2) and b:0 at b (local 2).",
-            {("a", 0), ("b", 0)},
-            {("a", 2), ("b", 2)},
+            "P1",
+            ("c", "a"),
+            {"what": "not addressed", "message": "a:0-4", "local": 1, "cast_local": 1, "cast_destinations": "x, b"},
+            {("a", 0)},
+            {("c", 1), ("a", 1)},
         ),
-        ("c delivered c:0 twice (local 4 and local 3).", {("c", 0)}, {("c", 4), ("c", 3)}),
-        ("c delivered a:0 (local 1), which a addressed to x, b only (local 1).", {("a", 0)}, {("c", 1), ("a", 1)}),
-        ("View 1@a has the members a, b at a (local 0), but a, c at b (local 0).", set(), {("a", 0), ("b", 0)}),
-        ("a delivered nobody:7 (local 99), but nobody never cast it.", set(), set()),
+        ("P11", ("a", "b"), {"what": "two lists", "local": 0, "other_local": 0}, set(), {("a", 0), ("b", 0)}),
+        ("P8", ("b",), {"past": "a:0", "past_caster": "a", "past_local": "1"}, {("a", 0)}, {("a", 1)}),
+        ("P9b", ("a",), {"circle": '[["a","a:0","b:0",2,3]]'}, {("a", 0), ("b", 0)}, {("a", 2), ("a", 3)}),
+        ("P1", ("a", "nobody"), {"what": "never cast", "message": "nobody:7", "local": 99}, set(), set()),
     ],
 )
-def test_a_sentence_points_at_messages_and_rows(
-    sentence: str, messages: set[tuple[str, int]], rows: set[tuple[str, int]]
+def test_a_witness_points_at_messages_and_rows(
+    property: str,
+    members: tuple[str, ...],
+    witness: dict[str, object],
+    messages: set[tuple[str, int]],
+    rows: set[tuple[str, int]],
 ) -> None:
-    assert Neighbourhoods(events_of("r")).meant(sentence, ("c", "a"), {}) == (messages, rows)
+    pointed = PROPERTIES[property].point(members, witness)
+    assert Neighbourhoods(events_of("r")).found(pointed) == Pointed(frozenset(messages), frozenset(rows))
 
 
 def test_a_picture_shows_the_neighbourhood_and_not_the_whole_run() -> None:
     lines = [f"a CAST m{i}\na,b DELIVER m{i}" for i in range(200)]
     events = tell("\n".join(["a,b VIEW 1@a a b", *lines, "all END"]))
-    picture = Neighbourhoods(events).draw("a delivered a:100 (local 202).", ("a",))
+    picture = Neighbourhoods(events).draw(Pointed(frozenset({("a", 100)}), frozenset({("a", 202)})))
     assert picture is not None
     assert "a:100" in picture
     assert "a:97" in picture
@@ -167,7 +177,7 @@ def test_a_picture_shows_the_neighbourhood_and_not_the_whole_run() -> None:
 
 
 def test_where_nothing_is_named_nothing_is_drawn() -> None:
-    assert Neighbourhoods(events_of("r")).draw("Something is wrong.", ()) is None
+    assert Neighbourhoods(events_of("r")).draw(Pointed(frozenset(), frozenset())) is None
 
 
 # The first screen.

@@ -25,6 +25,7 @@ from unisono.cli import (
     keys,
     node,
     pipeline,
+    properties,
     sim,
     status,
     trace,
@@ -70,6 +71,7 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(experiment.app, name="experiment")
 app.add_typer(pipeline.app, name="pipeline")
 app.command("compare")(compare.compare)
+app.command("properties")(properties.properties)
 app.command("demo")(demo.demo)
 app.command("chat")(chat.chat)
 app.command("node")(node.node)

@@ -18,7 +18,8 @@ from unisono.core.errors import Misuse
 from unisono.core.text import shorten
 from unisono.sim.files import write_whole
 from unisono.sim.units import parse_duration
-from unisono.trace.checks.judge import CHECKERS, Result, Verdict, judge_all
+from unisono.trace.checks.judge import Result, Verdict, judge_all
+from unisono.trace.checks.properties import CHECKERS
 from unisono.trace.diagram import cut_window, render
 from unisono.trace.promises import SHOWN
 from unisono.trace.reader import close_killed, read

@@ -16,7 +16,7 @@ from unisono.cli.group_options import Long
 from unisono.cli.show import VIOLATIONS_SHOWN, bar, cell, out, print_json, tell
 from unisono.core.errors import Misuse
 from unisono.core.text import shorten
-from unisono.trace.checks.judge import CHECKERS
+from unisono.trace.checks.properties import CHECKERS
 
 if TYPE_CHECKING:
     from unisono.pipeline.bronze import Where

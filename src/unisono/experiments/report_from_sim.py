@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from unisono.pipeline.report.collect import choose, findings, timelines_of
 from unisono.pipeline.report.model import Latency, MessageCost, ReportData, RunReport, Tau, Waits, cohort_key, overall
-from unisono.pipeline.report.wording import in_order
 from unisono.sim.run import Outcome
+from unisono.trace.checks.properties import place_of
 
 SHARES = (0.0, 0.001, 0.005, *(i / 100 for i in range(1, 100)), 0.995, 0.999, 1.0)
 BEYOND = ("all-ack", "toto")
@@ -43,8 +43,7 @@ def collect_simulated(outcomes: Iterable[Outcome], title: str = "") -> ReportDat
 def _run(number: int, outcome: Outcome) -> RunReport:
     verdict, measures = outcome.verdict, outcome.measures
     named = outcome.events[0].run if outcome.events else f"{measures.order}-{measures.members}-{measures.seed}"
-    told = [(v.property, v.sentence, v.members, v.witness) for v in verdict.violations]
-    owed = tuple(sorted(verdict.owed, key=in_order))
+    owed = tuple(sorted(verdict.owed, key=place_of))
     return RunReport(
         name=named,
         group=outcome.events[0].group if outcome.events else "simulated",
@@ -53,8 +52,8 @@ def _run(number: int, outcome: Outcome) -> RunReport:
         members=measures.members,
         owed=owed,
         checked=owed,
-        findings=findings(told, verdict.counts, outcome.events),
-        broken=dict(sorted(verdict.counts.items(), key=lambda pair: in_order(pair[0]))),
+        findings=findings(verdict.violations, verdict.counts, outcome.events),
+        broken=dict(sorted(verdict.counts.items(), key=lambda pair: place_of(pair[0]))),
         unknown=dict(verdict.unknown),
         judged_by="rows",
     )

@@ -58,7 +58,7 @@ from pathlib import Path
 from typing import Any
 
 from unisono.pipeline.session import PipelineError
-from unisono.trace.checks.judge import CHECKERS
+from unisono.trace.checks.properties import CHECKERS
 from unisono.trace.files import lines_of, open_regular, parse_json, parse_toml, read_text
 from unisono.trace.promises import PROMISES, is_known, order_that_owes
 from unisono.trace.schema import CAST, COLUMNS, DELIVER, KINDS, NAMES, PLACE, Event, TraceError, from_row

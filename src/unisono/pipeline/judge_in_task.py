@@ -15,6 +15,7 @@ from unisono.pipeline.bronze import read_file
 from unisono.pipeline.storage import Location, place
 from unisono.pipeline.tables import WHOSE
 from unisono.trace.checks.judge import Verdict, judge
+from unisono.trace.checks.property import texts_of
 from unisono.trace.schema import NAMES, NOT_KNOWN, Event, TraceError, from_row, member_name
 
 if TYPE_CHECKING:
@@ -160,21 +161,16 @@ def _read(file: Location, runs: set[str]) -> Iterator[Event | dict[str, Any]]:
 
 def _said(whose: Whose, verdict: Verdict) -> Iterator[tuple[Any, ...]]:
     for violation in verdict.violations:
-        witness = {name: _text(value) for name, value in violation.witness.items() if value is not None}
         yield (
             *whose,
             "violation",
             violation.property,
             list(violation.members),
             violation.view,
-            list(witness.items()),
+            list(texts_of(violation.witness).items()),
             violation.sentence,
         )
     for name, count in verdict.counts.items():
         yield (*whose, "count", name, None, None, None, str(count))
     for member, reason in verdict.unknown.items():
         yield (*whose, "unknown", member, None, None, None, reason)
-
-
-def _text(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

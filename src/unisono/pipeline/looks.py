@@ -23,7 +23,7 @@ from unisono.pipeline.storage import Location, place
 from unisono.pipeline.view_judge import ROWS_MAX, Said
 from unisono.pipeline.view_rows import Excerpt, judge_view
 from unisono.pipeline.view_tables import Look, excerpts_of, judge_views
-from unisono.trace.checks.checker import Violation
+from unisono.trace.checks.property import Violation, texts_of
 from unisono.trace.parquet import arrow_schema
 from unisono.trace.schema import NAMES, TraceError, from_row, member_name
 
@@ -136,7 +136,7 @@ def verdicts_of(run: str, group: str, said: Said, excerpt: Excerpt) -> list[View
                 said.why,
                 property=violation.property,
                 members=violation.members,
-                witness={name: _plain(value) for name, value in violation.witness.items()},
+                witness=texts_of(violation.witness),
                 sentence=violation.sentence,
             )
             for violation in _first_ones(excerpt.violations)
@@ -157,10 +157,6 @@ def _first_ones(violations: Iterable[Violation]) -> Iterator[Violation]:
         told[violation.property] += 1
         if told[violation.property] <= VIOLATIONS_TOLD:
             yield violation
-
-
-def _plain(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 # On the workers.

@@ -34,6 +34,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from unisono.pipeline.scan import BLOCK, DECIDED_BY_DIGESTS
+from unisono.trace.checks.properties import PROPERTIES
 from unisono.trace.promises import PROMISES, SHOWN, owed_by_all, services_of, unknown_in
 from unisono.trace.schema import CUT, END, TOTAL, view_number
 
@@ -372,7 +373,8 @@ class GroupJudge:
     def _enter(self, who: str, life: _LifeState, fact: Fact) -> Iterator[Said]:
         assert fact.view is not None
         if life.view is not None and view_number(fact.view) <= view_number(life.view):
-            sentence = f"{who} installed view {fact.view} (local {fact.number}) after view {life.view}."
+            witness = {"what": "backwards", "local": fact.number, "before": life.view}
+            sentence = PROPERTIES["P12"].tell((who,), fact.view, witness)
             yield Said(fact.view, "FAIL", fact.name or "", violations=(("P12", who, sentence),))
         life.view = fact.view
         if who in self._behind and self._behind[who] is None:
@@ -504,8 +506,8 @@ class GroupJudge:
                 wrong, doubt = _contradictions(along, view.members, view.stayed), _separation(along)
             if wrong:
                 told = tuple(
-                    ("P15", who, f"{who} installed view {next_view} from {name} {text}.")
-                    for who, text in list(wrong.items())[:PARTIES_TOLD]
+                    ("P15", who, PROPERTIES["P15"].tell((who,), next_view, {"previous_view": name, **witness}))
+                    for who, witness in list(wrong.items())[:PARTIES_TOLD]
                 )
                 yield Said(next_view, "FAIL", min(orders, default=""), violations=told)
             elif doubt:
@@ -749,24 +751,21 @@ def _parties(view: _View) -> dict[str, dict[str, frozenset[str]]]:
 
 def _contradictions(
     along: Mapping[str, frozenset[str]], members: Iterable[str], stayed: Iterable[str]
-) -> dict[str, str]:
+) -> dict[str, dict[str, object]]:
     """By member: how its transitional set contradicts what others of the same next view say, whichever cut each came by.
 
     A member that did not install the next view may be in a set, because it may have crashed on its way; one that stayed in
     the old view to its END may not.
     """
     arrived, known = along.keys(), frozenset(members)
-    wrong: dict[str, str] = {}
+    wrong: dict[str, dict[str, object]] = {}
     for who, mine in along.items():
-        alike = {other for other, its in along.items() if its == mine}
-        if strangers := sorted(mine - known):
-            wrong[who] = f"with {', '.join(strangers)}, of which no list of that view tells"
-        elif behind := sorted(mine.intersection(stayed)):
-            wrong[who] = f"with {', '.join(behind)}, who did not come along"
-        elif lacking := sorted(alike - mine):
-            wrong[who] = f"without {', '.join(lacking)}, who came along"
-        elif apart := sorted(other for other in mine & arrived if along[other] & arrived != mine & arrived):
-            wrong[who] = f"with {', '.join(apart)}, who came with others"
+        lacking = {other for other, its in along.items() if its == mine} - mine
+        apart = {other for other in mine & arrived if along[other] & arrived != mine & arrived}
+        if extra := (mine - known) or mine.intersection(stayed) or (set() if lacking else apart):
+            wrong[who] = {"what": "set", "extra": sorted(extra)}
+        elif lacking:
+            wrong[who] = {"what": "set", "lacking": sorted(lacking)}
     return wrong
 
 

@@ -9,12 +9,12 @@ P1: which of the two, only older rows could tell.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 
-from unisono.trace.checks.checker import Violation
 from unisono.trace.checks.history import History
-from unisono.trace.checks.judge import CHECKERS
+from unisono.trace.checks.properties import CHECKERS, PROPERTIES
+from unisono.trace.checks.property import Violation
 from unisono.trace.schema import Event, member_name
 
 
@@ -83,7 +83,7 @@ def _is_whole(rows: list[Event], start: int, end: int) -> bool:
 
 def _plainly(violation: Violation) -> Violation:
     """An excerpt does not know whether a message was cast in another view, so it does not say `never`."""
-    if violation.property == "P1" and violation.sentence.endswith(" never cast it."):
-        sentence = violation.sentence.replace(" never cast it.", f" did not cast it in view {violation.view}.")
-        return replace(violation, sentence=sentence)
+    if violation.property == "P1" and violation.witness["what"] == "never cast":
+        witness = {**violation.witness, "what": "not cast here"}
+        return PROPERTIES["P1"].violation(violation.members, violation.view, witness)
     return violation

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from unisono.pipeline.explain import sentence
+from unisono.pipeline.explain import as_reported
 from unisono.pipeline.owed import incomparable
 from unisono.pipeline.parallelism import fit_shuffles
 from unisono.pipeline.properties.registry import check
@@ -28,7 +28,8 @@ from unisono.pipeline.properties.scanning import computed_once
 from unisono.pipeline.tables import LIFE, WHOSE, name_of, tables_of
 from unisono.pipeline.view_judge import Said
 from unisono.pipeline.view_rows import Excerpt, excerpt_of
-from unisono.trace.checks.checker import Violation
+from unisono.trace.checks.properties import PROPERTIES
+from unisono.trace.checks.property import Violation
 from unisono.trace.schema import NAMES
 
 if TYPE_CHECKING:
@@ -73,9 +74,10 @@ def judge_views(excerpts: Excerpts, told: int) -> list[Excerpt]:
     found: dict[str, list[Violation]] = {}
     for asked in sorted({one for _, _, said in looks for one in said.asked}):
         for row in _first_ones(check(tables, {asked}), looks, told).collect():
-            members, witness = tuple(row["members"] or ()), dict(row["witness"] or {})
-            text = sentence(row["property"], members, row["view"], witness)
-            found.setdefault(row["run"], []).append(Violation(asked, members, witness, text, row["view"]))
+            witness = as_reported(asked, dict(row["witness"] or {}))
+            found.setdefault(row["run"], []).append(
+                PROPERTIES[asked].violation(row["members"] or (), row["view"], witness)
+            )
     doubts: dict[str, dict[str, str]] = {}
     for row in _doubts(tables).collect():
         doubts.setdefault(row["run"], {})[row["who"]] = row["unknown"]

@@ -19,6 +19,7 @@ from unisono.pipeline.properties.base import VIOLATION_DDL
 from unisono.pipeline.properties.scanning import found_table
 from unisono.pipeline.tables import LIFE, name_of
 from unisono.trace.checks.model import KEPT
+from unisono.trace.checks.property import texts_of
 from unisono.trace.checks.shown_rows import Breach, CastRange, DeliveredRange, LifeRows
 from unisono.trace.schema import SHOWN, Event
 
@@ -60,7 +61,7 @@ def decided(tables: TraceTables, property: str, decide: Decide, *more: DataFrame
                 property,
                 one.members,
                 one.view,
-                {**{name: _text(value) for name, value in one.witness.items()}, "sentence": one.sentence},
+                texts_of(one.witness),
             )
             for one in decide(facts_of(rows))
         ]
@@ -183,7 +184,3 @@ def _event(row: Mapping[str, Any]) -> Event:
     event.previous_view, event.first, event.count = row["previous_view"], row["first"], row["count"]
     event.attributes = None if row["attributes"] is None else dict(row["attributes"])
     return event
-
-
-def _text(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

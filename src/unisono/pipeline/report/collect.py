@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from unisono.pipeline.explain import as_reported
 from unisono.pipeline.report import rows as from_rows
 from unisono.pipeline.report.glance import RUNS_MAX
 from unisono.pipeline.report.model import (
@@ -22,7 +23,9 @@ from unisono.pipeline.report.model import (
 )
 from unisono.pipeline.report.neighbourhood import Neighbourhoods
 from unisono.pipeline.report.rows import Measured, Sizes
-from unisono.pipeline.report.wording import in_order, shortened
+from unisono.pipeline.report.wording import shortened
+from unisono.trace.checks.properties import PROPERTIES, place_of
+from unisono.trace.checks.property import Violation
 from unisono.trace.schema import ENDINGS, VIEW, Event, TraceError, member_name
 
 if TYPE_CHECKING:
@@ -121,7 +124,10 @@ class _Reading:
 def _run(verdict: RunVerdict, sizes: Sizes, reading: _Reading) -> RunReport:
     size = sizes.of(verdict.run, verdict.group)
     events = reading.events(verdict.run, verdict.group) if size is None or verdict.result != PASS else []
-    told = [(v.property, v.explain(), v.members, v.witness) for v in verdict.violations]
+    told = [
+        Violation(v.property, v.members, as_reported(v.property, v.witness), v.explain(), v.view)
+        for v in verdict.violations
+    ]
     run = _outline(verdict)
     return replace(run, members=size or size_of(events), findings=findings(told, run.broken, events, reading.may_draw))
 
@@ -129,7 +135,7 @@ def _run(verdict: RunVerdict, sizes: Sizes, reading: _Reading) -> RunReport:
 def _outline(verdict: RunVerdict) -> RunReport:
     """A run without what takes measures and rows to know."""
     counts = Counter(verdict.counts) | Counter(v.property for v in verdict.violations)
-    owed = tuple(sorted(verdict.owed, key=in_order))
+    owed = tuple(sorted(verdict.owed, key=place_of))
     return RunReport(
         name=verdict.run,
         group=verdict.group,
@@ -137,39 +143,39 @@ def _outline(verdict: RunVerdict) -> RunReport:
         result=verdict.result,
         owed=owed,
         checked=owed,
-        broken=dict(sorted(counts.items(), key=lambda pair: in_order(pair[0]))),
+        broken=dict(sorted(counts.items(), key=lambda pair: place_of(pair[0]))),
         unknown=dict(verdict.unknown)
         or ({"?": "it is not known which run these rows are of"} if verdict.run == "?" else {}),
         judged_by=verdict.by,
     )
 
 
-Told = tuple[str, str, tuple[str, ...], Mapping[str, Any]]
-"""A violation: property, sentence, members, witness."""
-
-
 def findings(
-    told: Iterable[Told], broken: Iterable[str], events: Iterable[Event], may_draw: Callable[[], bool] = lambda: True
+    told: Iterable[Violation],
+    broken: Iterable[str],
+    events: Iterable[Event],
+    may_draw: Callable[[], bool] = lambda: True,
 ) -> tuple[ReportedViolation, ...]:
     """The first violations, those of the weakest properties before those that follow from them.
 
     Only the former are drawn, one of each property, and no two pictures are about the same messages.
     """
     broken = frozenset(broken)
-    ranked = sorted(told, key=lambda one: (weaker_broken(one[0], broken) is not None, in_order(one[0])))
+    ranked = sorted(told, key=lambda one: (weaker_broken(one.property, broken) is not None, place_of(one.property)))
     around: Neighbourhoods | None = None
     rows, found = list(events), []
     drawn: dict[str, frozenset[Any]] = {}  # by property: the messages in its picture
-    for property, sentence, members, witness in ranked[:FINDINGS_MAX]:
-        weaker, diagram = weaker_broken(property, broken), None
-        wanted = weaker is None and property not in drawn and len(drawn) < PICTURES_PER_RUN
+    for one in ranked[:FINDINGS_MAX]:
+        weaker, diagram = weaker_broken(one.property, broken), None
+        wanted = weaker is None and one.property not in drawn and len(drawn) < PICTURES_PER_RUN
         if rows and wanted:
             around = around or Neighbourhoods(rows)
-            about = frozenset(around.meant(sentence, members, witness)[0])
-            if (not about or about not in drawn.values()) and may_draw():
-                diagram = around.draw(sentence, members, witness)
-                drawn[property] = about
-        found.append(ReportedViolation(property, shortened(sentence, SENTENCE_MAX), tuple(members), weaker, diagram))
+            meant = around.found(PROPERTIES[one.property].point(one.members, one.witness))
+            if (not meant.messages or meant.messages not in drawn.values()) and may_draw():
+                diagram = around.draw(meant)
+                drawn[one.property] = meant.messages
+        sentence = shortened(one.sentence, SENTENCE_MAX)
+        found.append(ReportedViolation(one.property, sentence, one.members, weaker, diagram))
     return tuple(found)
 
 

@@ -17,7 +17,8 @@ from unisono.pipeline.report.model import (
     state_of,
     tallies_of,
 )
-from unisono.pipeline.report.wording import counted, describe, grouped, in_order
+from unisono.pipeline.report.wording import counted, describe, grouped
+from unisono.trace.checks.properties import place_of
 
 RUNS_OPEN, RUNS_MAX = 15, 500
 """Runs that are listed at once, and in all."""
@@ -55,7 +56,7 @@ class Glance:
             self._weakest.update(one.weakest)
         self.total = self.count.total()
         self.gaps = sum(one.gaps for one in tallies)
-        self.columns = sorted({property for one in tallies for property in one.states}, key=in_order)
+        self.columns = sorted({property for one in tallies for property in one.states}, key=place_of)
         self.protocols = sum(one.protocols for one in tallies)
         ranked = sorted(data.runs, key=lambda run: run.rank)[:RUNS_MAX]
         self.open = [self._row(run) for run in ranked[:RUNS_OPEN]]
@@ -97,7 +98,7 @@ class Glance:
     def _worst(self) -> str:
         """The weakest broken properties, by how many runs broke them."""
         several = self.total > 1
-        ranked = sorted(self._weakest.items(), key=lambda pair: (-pair[1], in_order(pair[0])))
+        ranked = sorted(self._weakest.items(), key=lambda pair: (-pair[1], place_of(pair[0])))
         named = [
             f"{one} ({describe(one).name})" + (f" in {counted(number, 'run')}" if several else "")
             for one, number in ranked[:3]

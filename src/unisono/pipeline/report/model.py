@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
-from unisono.trace.checks.judge import IMPLIES
+from unisono.trace.checks.properties import IMPLIES
 from unisono.trace.promises import PROMISES
 
 PASS, FAIL, UNKNOWN = "PASS", "FAIL", "UNKNOWN"

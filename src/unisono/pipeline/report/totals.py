@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from unisono.pipeline.report.model import UNKNOWN, ProtocolTally
-from unisono.trace.checks.judge import IMPLIES
+from unisono.trace.checks.properties import IMPLIES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

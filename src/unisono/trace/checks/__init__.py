@@ -1,8 +1,10 @@
 """Checkers in plain Python, one file a property (docs/properties.md): the oracle for simulator, explorer and pipeline."""
 
-from unisono.trace.checks.checker import Checker, Violation
+from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.judge import CHECKERS, IMPLIES, Observer, Result, Verdict, judge, judge_all
+from unisono.trace.checks.judge import Observer, Result, Verdict, judge, judge_all
+from unisono.trace.checks.properties import CHECKERS, IMPLIES, PROPERTIES
+from unisono.trace.checks.property import Property, Violation
 
 __all__ = [
     "CHECKERS",
@@ -10,6 +12,8 @@ __all__ = [
     "Checker",
     "History",
     "Observer",
+    "PROPERTIES",
+    "Property",
     "Result",
     "Verdict",
     "Violation",

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay
+from unisono.trace.checks.property import Property, Violation
 from unisono.trace.schema import Event
 
 VIOLATIONS_MAX = 50
 """Maximum number of violations of one property that are told with their witnesses; all are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A property was broken. The sentence says how, so that a person can check it by hand in the trace."""
-
-    property: str
-    members: tuple[str, ...]
-    witness: dict[str, object]
-    sentence: str
-    view: str | None = None
-    """In which view; None: in none in particular."""
-
-    def __str__(self) -> str:
-        return f"{self.property}: {self.sentence}"
 
 
 class Checker:
@@ -40,7 +25,7 @@ class Checker:
     A subclass overrides the methods for the rows that it wants to see; those that it leaves alone cost nothing.
     """
 
-    id: ClassVar[str]
+    about: ClassVar[Property]
 
     def __init__(self, history: History | None = None) -> None:
         self.history = history or History()
@@ -63,12 +48,15 @@ class Checker:
             self.conclude()
         return self.violations
 
-    def report(self, members: Iterable[str], sentence: str, **witness: object) -> None:
-        view = witness.get("view")
-        assert view is None or isinstance(view, str)
+    def tells(self, view: str | None) -> bool:
+        """Whether the next violation in this view is told with its witness; otherwise it is only counted."""
+        return self.counts[view] < VIOLATIONS_MAX
+
+    def report(self, members: Iterable[str], view: str | None, **witness: object) -> None:
+        if self.tells(view):
+            known = {key: value for key, value in witness.items() if value is not None and value != []}
+            self.violations.append(self.about.violation(tuple(members), view, known))
         self.counts[view] += 1
-        if self.counts[view] <= VIOLATIONS_MAX:
-            self.violations.append(Violation(self.id, tuple(members), witness, sentence, view))
 
     # What a subclass may listen to. Called before the history takes the row into its books.
 

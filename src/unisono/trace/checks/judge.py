@@ -16,85 +16,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 
-from unisono.trace.checks.checker import VIOLATIONS_MAX, Checker, Violation
+from unisono.trace.checks.checker import VIOLATIONS_MAX, Checker
 from unisono.trace.checks.history import History
-from unisono.trace.checks.p00_well_formed import WellFormed
-from unisono.trace.checks.p01_no_creation import NoCreation
-from unisono.trace.checks.p02_no_duplication import NoDuplication
-from unisono.trace.checks.p03_in_view import InView
-from unisono.trace.checks.p04_validity import Validity
-from unisono.trace.checks.p05_agreement import DeliveryAgreement
-from unisono.trace.checks.p06_fifo import FifoOrder, GapFreeFifo
-from unisono.trace.checks.p08_causal import CausalOrder
-from unisono.trace.checks.p08c_own_clocks import OwnClocks
-from unisono.trace.checks.p09a_pairwise import TotalPairwise
-from unisono.trace.checks.p09b_acyclic import TotalAcyclic
-from unisono.trace.checks.p09c_same_sequence import TotalSameSequence
-from unisono.trace.checks.p10_uniform_total import UniformTotal
-from unisono.trace.checks.p11_view_agreement import ViewAgreement
-from unisono.trace.checks.p12_view_monotony import ViewMonotony
-from unisono.trace.checks.p13_sending_view import SendingView
-from unisono.trace.checks.p14_virtual_synchrony import VirtualSynchrony
-from unisono.trace.checks.p15_transitional_set import TransitionalSet
-from unisono.trace.checks.p16_merge import MergedViews
-from unisono.trace.checks.p17_safe import Safe
-from unisono.trace.checks.p18_two_phase_commit import TwoPhaseCommit
-from unisono.trace.checks.p19_state_transfer import StateTransfer
-from unisono.trace.checks.p20_primary_component import PrimaryComponent
-from unisono.trace.checks.p21_security import Security
-from unisono.trace.checks.p22_bounded_liveness import BoundedLiveness
-from unisono.trace.checks.p23_resources import Resources
-from unisono.trace.checks.p25_together import Together
-from unisono.trace.checks.p26_stable import Stable
-from unisono.trace.checks.p27_safe_primary import SafePrimary
-from unisono.trace.checks.p28_receipts import KeptReceipts
-from unisono.trace.checks.p29_state_lineage import StateLineage
+from unisono.trace.checks.properties import CHECKERS, IMPLIES
+from unisono.trace.checks.property import Violation
 from unisono.trace.checks.shown_doubts import shown_doubts
 from unisono.trace.checks.shown_rows import lives_of
 from unisono.trace.promises import PROMISES, Orders, owed_by_all
 from unisono.trace.schema import NOT_KNOWN, Event, TraceError
-
-CHECKERS: dict[str, type[Checker]] = {
-    checker.id: checker
-    for checker in (
-        WellFormed,
-        NoCreation,
-        NoDuplication,
-        InView,
-        Validity,
-        DeliveryAgreement,
-        FifoOrder,
-        GapFreeFifo,
-        CausalOrder,
-        OwnClocks,
-        TotalPairwise,
-        TotalAcyclic,
-        TotalSameSequence,
-        UniformTotal,
-        ViewAgreement,
-        ViewMonotony,
-        SendingView,
-        VirtualSynchrony,
-        TransitionalSet,
-        MergedViews,
-        Safe,
-        TwoPhaseCommit,
-        StateTransfer,
-        PrimaryComponent,
-        Security,
-        BoundedLiveness,
-        Resources,
-        Together,
-        Stable,
-        SafePrimary,
-        KeptReceipts,
-        StateLineage,
-    )
-}
-"""By property id, in the order in which a report lists them."""
-
-IMPLIES: dict[str, frozenset[str]] = {"P9c": frozenset({"P9b", "P9a"}), "P9b": frozenset({"P9a"})}
-"""A property, and those that hold wherever it holds."""
 
 
 class Result(StrEnum):
@@ -178,7 +107,7 @@ class Observer:
         """What is certain so far. Some properties can only be judged at the end."""
         found: list[Violation] = []
         for checker in self.checkers:
-            owed = [one for one in checker.violations if checker.id in self._owed_in(one.view)]
+            owed = [one for one in checker.violations if checker.about.id in self._owed_in(one.view)]
             found += owed[:VIOLATIONS_MAX]
         return found
 
@@ -187,7 +116,7 @@ class Observer:
         for checker in self.checkers:
             checker.finish()
         violations = self.violations
-        counts = {checker.id: self._count(checker) for checker in self.checkers if self._count(checker)}
+        counts = {checker.about.id: self._count(checker) for checker in self.checkers if self._count(checker)}
         unknown = self.history.unknown()
         for name, reason in self.history.doubts(self._asked is None).items():
             unknown.setdefault(name, reason)
@@ -205,7 +134,7 @@ class Observer:
         return Verdict(result, self.owed, violations, counts, unknown, members, tuple(self.history.notes()))
 
     def _count(self, checker: Checker) -> int:
-        return sum(count for view, count in checker.counts.items() if checker.id in self._owed_in(view))
+        return sum(count for view, count in checker.counts.items() if checker.about.id in self._owed_in(view))
 
 
 def judge(

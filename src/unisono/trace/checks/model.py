@@ -117,6 +117,11 @@ class Life:
         self.cast_end = max(self.cast_end, cast.end)
         self.starts.setdefault(cast.view, cast.first)
 
+    def local_of(self, origin: Life, first: int, end: int) -> int | None:
+        """The first row that delivered one of these messages in any view."""
+        found = (stay.local_of(origin, first, end, placed=False) for stay in self.stays.values())
+        return next((local for local in found if local is not None), None)
+
     def cast_of(self, first: int, end: int) -> Iterator[tuple[int, int, Cast | None]]:
         """``first … end-1`` cut at the borders of the casts, each part with its cast, or None where there is none."""
         place = max(0, bisect_right(self.firsts, first) - 1)
@@ -202,6 +207,13 @@ class Stay:
         early = self.early.get(rank)
         return early.outside(first, end) if early else [(first, end)]
 
+    def local_of(self, origin: Life, first: int, end: int, *, placed: bool = True) -> int | None:
+        """The first row that delivered (or, with `placed`, placed) one of these messages."""
+        for (number, low, high), local, mark in zip(self.spans, self.locals, self.marks, strict=True):
+            if number == origin.number and low < end and first < high and (placed or not mark & PLACED):
+                return local
+        return None
+
     def early_ranges(self) -> dict[int, Spans]:
         return {rank: spans for rank, spans in self.early.items() if spans}
 
@@ -265,10 +277,6 @@ class ViewPassage(NamedTuple):
     stays: list[Stay]
     cut: bool
     """Every END says that messages were still under way."""
-
-    @property
-    def way(self) -> str:
-        return "stayed to the end" if self.next_view is None else f"went on to {self.next_view}"
 
 
 def message_name(origin: Life, first: int, end: int) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Life, Stay
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.promises import services_of
 from unisono.trace.schema import CAST, DELIVER, JOIN, PLACE, VIEW, Event
 
@@ -21,7 +22,35 @@ ANY = frozenset({"any service"})
 
 
 class WellFormed(Checker):
-    id = "P0"
+    about = Property(
+        id="P0",
+        name="well-formed",
+        says="Each member's rows are numbered without gaps, begin with a view, and stop at its end.",
+        exact=__doc__,
+        rows=(JOIN, CAST, DELIVER, PLACE),
+        roles=("who",),
+        witness={
+            "what": Kind.TEXT, "local": RowOf("who"), "kind": Kind.TEXT, "after": Kind.NUMBER, "ending": Kind.TEXT,
+            "protocol": Kind.TEXT, "protocol_before": Kind.TEXT, "first": Kind.NUMBER, "cast_end": Kind.NUMBER,
+            "installed": Kind.VIEW, "service": Kind.TEXT, "order": Kind.TEXT, "ordinal": Kind.NUMBER,
+            "expected": Kind.NUMBER,
+        },
+        sentence={
+            "twice": "{who}: its row {local} comes after its row {after}.",
+            "after the end": "{who}: it goes on with {kind} (local {local}) after its {ending}.",
+            "protocol": "{who}: its row {local} says protocol {protocol}, the row before {protocol_before}.",
+            "joins again": "{who}: it joins (local {local}) in the middle of its life.",
+            "begin": "{who}: its trace begins with {kind}, not with JOIN or VIEW.",
+            "cast again": "{who}: its CAST (local {local}) casts message {first}, but it has cast messages below {cast_end} "
+            "before.",
+            "view": "{who}: its {kind} (local {local}) names view {view}, but it [installed {installed} last|has installed none].",
+            "service": "{who}: its {kind} (local {local}) is of service {service}, which the order {order} of view {view} does "
+            "not carry.",
+            "ordinal": "{who}: its {kind} (local {local}) has ordinal {ordinal} of service {service} in view {view}, not "
+            "{expected}.",
+        },
+        example=Example(("b",), "1@a", {"what": "after the end", "local": 3, "kind": "DELIVER", "ending": "END"}),
+    )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -31,13 +60,13 @@ class WellFormed(Checker):
     def row(self, life: Life, event: Event) -> None:
         index, kind = event.local_index, event.kind
         if index < life.next_index:
-            self._say(life, event, f"its row {index} comes after its row {life.next_index - 1}")
+            self._report("twice", life, event, after=life.next_index - 1)
         if life.ending is not None:
-            self._say(life, event, f"it goes on with {kind} (local {index}) after its {life.ending}")
+            self._report("after the end", life, event, ending=life.ending)
         if life.rows and event.protocol != life.protocol:
-            self._say(life, event, f"its row {index} says protocol {event.protocol}, the row before {life.protocol}")
+            self._report("protocol", life, event, protocol=event.protocol, protocol_before=life.protocol)
         if kind == JOIN and life.rows:
-            self._say(life, event, f"it joins (local {index}) in the middle of its life")
+            self._report("joins again", life, event)
         if kind in (DELIVER, PLACE):
             self._judge_view(life, event)
             self._judge_service(life, event)
@@ -46,20 +75,16 @@ class WellFormed(Checker):
             self._judge_view(life, event)
             self._judge_service(life, event)
             if event.first is not None and event.first < life.cast_end:
-                again = f"casts message {event.first}, but it has cast up to {life.cast_end - 1}"
-                self._say(life, event, f"its CAST (local {index}) {again}")
+                self._report("cast again", life, event, first=event.first, cast_end=life.cast_end)
         elif not life.rows and kind != JOIN and kind != VIEW and life.hole is None:
-            self._say(life, event, f"its trace begins with {kind}, not with JOIN or VIEW")
+            self._report("begin", life, event)
 
     def _judge_view(self, life: Life, event: Event) -> None:
         stay = life.stay
         if stay is not None and stay.id == event.view:
             return
         if life.hole is None or (stay is not None and not stay.holed):
-            installed = "it has installed none" if stay is None else f"it installed {stay.id} last"
-            self._say(
-                life, event, f"its {event.kind} (local {event.local_index}) names view {event.view}, but {installed}"
-            )
+            self._report("view", life, event, installed=None if stay is None else stay.id)
 
     def _judge_service(self, life: Life, event: Event) -> None:
         stay = life.stay
@@ -69,12 +94,7 @@ class WellFormed(Checker):
         if carried is None:
             carried = self._carried[stay] = services_of([stay.order or ""]) or ANY
         if carried is not ANY and event.service not in carried:
-            self._say(
-                life,
-                event,
-                f"its {event.kind} (local {event.local_index}) is of service {event.service}, which the order {stay.order} of "
-                f"view {stay.id} does not carry",
-            )
+            self._report("service", life, event, service=event.service, order=stay.order)
 
     def _judge_ordinal(self, life: Life, event: Event) -> None:
         stay = life.stay
@@ -88,13 +108,8 @@ class WellFormed(Checker):
         assert ordinal is not None
         expected = ordinals.get(service, 0)
         if ordinal != expected and not (stay.holed and ordinal > expected):
-            self._say(
-                life,
-                event,
-                f"its {event.kind} (local {event.local_index}) has ordinal {ordinal} "
-                f"of service {service} in view {event.view}, not {expected}",
-            )
+            self._report("ordinal", life, event, service=service, ordinal=ordinal, expected=expected)
         ordinals[service] = ordinal + 1
 
-    def _say(self, life: Life, event: Event, what: str) -> None:
-        self.report([life.name], f"{life.name}: {what}.", view=event.view, local=event.local_index, kind=event.kind)
+    def _report(self, what: str, life: Life, event: Event, **more: object) -> None:
+        self.report([life.name], event.view, what=what, local=event.local_index, kind=event.kind, **more)

@@ -14,11 +14,45 @@ from __future__ import annotations
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History, is_comparable, is_void
 from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay, message_name
-from unisono.trace.schema import DELIVER, Event
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.schema import CAST, DELIVER, PLACE, Event
 
 
 class NoCreation(Checker):
-    id = "P1"
+    about = Property(
+        id="P1",
+        name="no creation",
+        says="Whatever is delivered was cast, with the same content, and to this receiver.",
+        exact=__doc__,
+        rows=(CAST, DELIVER, PLACE),
+        roles=("who", "origin"),
+        witness={
+            "what": Kind.TEXT, "message": Kind.MESSAGES, "local": RowOf("who"), "kind": Kind.TEXT,
+            "cast_local": RowOf("origin"), "digest": Kind.NUMBER, "cast_digest": Kind.NUMBER, "service": Kind.TEXT,
+            "cast_service": Kind.TEXT, "destinations": Kind.MEMBERS, "cast_destinations": Kind.MEMBERS,
+        },
+        sentence={
+            "never cast": "{who} {did} {message} (local {local}), but {origin} never cast it.",
+            "not cast here": "{who} {did} {message} (local {local}), but {origin} did not cast it in view {view}.",
+            "too early": "{who} {did} {message} (local {local}), before {origin} can have cast it (local {cast_local}).",
+            "digest": "{who} {did} {message} (local {local}) with digest {digest}, but {origin} cast it (local {cast_local}) with "
+            "digest {cast_digest}.",
+            "not addressed": "{who} {did} {message} (local {local}), which {origin} addressed to {cast_destinations} only (local "
+            "{cast_local}).",
+            "withheld": "{who} {did} {message} (local {local}) without a void payload, but {origin} cast it (local "
+            "{cast_local}) for {cast_destinations}.",
+            "service": "{who} {did} {message} (local {local}) as {service}, but {origin} cast it (local {cast_local}) as "
+            "{cast_service}.",
+            "destinations": "{who} {did} {message} (local {local}) as a message for {destinations}, but {origin} cast it (local "
+            "{cast_local}) for {cast_destinations}.",
+        },
+        example=Example(
+            ("b", "a"), "1@a", {
+                "what": "not addressed", "message": "a:0", "local": 1, "kind": "DELIVER", "cast_local": 1,
+                "cast_destinations": "a, c",
+            }
+        ),
+    )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -30,9 +64,9 @@ class NoCreation(Checker):
             self._note_uncast(delivery)
             return
         if cast.digest != event.digest and is_comparable(cast, event):
-            self._say(delivery, cast, f" with digest {event.digest}", f"with digest {cast.digest}")
+            self._report("digest", delivery, cast, digest=event.digest, cast_digest=cast.digest)
         if cast.destinations is not None and life.name not in cast.destinations:
-            self._say(delivery, cast, f", which {cast.origin.name} addressed to {_addressees(cast.destinations)} only")
+            self._report("not addressed", delivery, cast, cast_destinations=_addressees(cast.destinations))
         self._judge_labels(delivery, cast)
 
     def place(self, delivery: DeliveredPart) -> None:
@@ -41,7 +75,7 @@ class NoCreation(Checker):
             self._note_uncast(delivery)
             return
         if cast.addresses(delivery.stay.life) and not is_void(delivery.event):
-            self._say(delivery, cast, " without a void payload", f"for {_addressees(cast.destinations)}")
+            self._report("withheld", delivery, cast, cast_destinations=_addressees(cast.destinations))
         self._judge_labels(delivery, cast)
 
     def _note_uncast(self, delivery: DeliveredPart) -> None:
@@ -50,51 +84,42 @@ class NoCreation(Checker):
     def _judge_labels(self, delivery: DeliveredPart, cast: Cast) -> None:
         event = delivery.event
         if event.service != cast.service:
-            self._say(delivery, cast, f" as {event.service}", f"as {cast.service}")
+            self._report("service", delivery, cast, service=event.service, cast_service=cast.service)
         here, there = event.destinations, cast.destinations
         if here != there and (here is None or there is None or set(here) != set(there)):
-            self._say(delivery, cast, f" as a message for {_addressees(here)}", f"for {_addressees(there)}")
+            self._report(
+                "destinations", delivery, cast, destinations=_addressees(here), cast_destinations=_addressees(there)
+            )
 
-    def _say(self, delivery: DeliveredPart, cast: Cast, how: str, instead: str | None = None) -> None:
+    def _report(self, what: str, delivery: DeliveredPart, cast: Cast, **more: object) -> None:
         event, life = delivery.event, delivery.stay.life
-        did = _did(event)
-        cast_it = "" if instead is None else f", but {cast.origin.name} cast it"
-        instead = "" if instead is None else f" {instead}"
         self.report(
             [life.name, cast.origin.name],
-            f"{life.name} {did} {delivery.name} (local {event.local_index}){how}{cast_it} "
-            f"(local {cast.local_index}){instead}.",
+            delivery.stay.id,
+            what=what,
             message=delivery.name,
-            view=delivery.stay.id,
             local=event.local_index,
+            kind=event.kind,
             cast_local=cast.local_index,
+            **more,
         )
 
     def conclude(self) -> None:
         unknown = self.history.unknown()
         for stay, origin, first, end, event in self._uncast:
-            local = event.local_index
             for low, high, cast in origin.cast_of(first, end):
                 hidden = origin.name in unknown or (stay.holed and not origin.rows)
                 if cast is None and hidden:
                     continue
-                name = message_name(origin, low, high)
-                what = (
-                    f"but {origin.name} never cast it"
-                    if cast is None
-                    else f"before {origin.name} can have cast it (local {cast.local_index})"
-                )
                 self.report(
                     [stay.life.name, origin.name],
-                    f"{stay.life.name} {_did(event)} {name} (local {local}), {what}.",
-                    message=name,
-                    view=stay.id,
-                    local=local,
+                    stay.id,
+                    what="never cast" if cast is None else "too early",
+                    message=message_name(origin, low, high),
+                    local=event.local_index,
+                    kind=event.kind,
+                    cast_local=None if cast is None else cast.local_index,
                 )
-
-
-def _did(event: Event) -> str:
-    return "delivered" if event.kind == DELIVER else "placed"
 
 
 def _addressees(destinations: tuple[str, ...] | None) -> str:

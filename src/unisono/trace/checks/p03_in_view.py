@@ -4,27 +4,40 @@ from __future__ import annotations
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import DeliveredPart
-from unisono.trace.schema import DELIVER
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.schema import DELIVER, PLACE
 
 
 class InView(Checker):
-    id = "P3"
+    about = Property(
+        id="P3",
+        name="in view",
+        says="Deliverer and origin are both members of the view in which a message is delivered.",
+        exact=__doc__,
+        rows=(DELIVER, PLACE),
+        roles=("who", "origin"),
+        witness={
+            "message": Kind.MESSAGES, "local": RowOf("who"), "kind": Kind.TEXT, "stranger": Kind.MEMBERS, "list": Kind.MEMBERS,
+        },
+        sentence="{who} {did} {message} (local {local}) in view {view}, of which {stranger} is no member ({list}).",
+        example=Example(
+            ("c", "a"), "1@a", {"message": "a:0", "local": 1, "kind": "DELIVER", "stranger": "c", "list": ["a", "b"]}
+        ),
+    )  # fmt: skip
 
     def deliver(self, delivery: DeliveredPart) -> None:
         stay = delivery.stay
         if (delivery.rank is not None and stay.rank is not None) or not stay.installed:
             return  # where there is no VIEW row, P0 has said so, or the row is missing
-        life, local = stay.life, delivery.event.local_index
-        did = "delivered" if delivery.event.kind == DELIVER else "placed"
-        stranger = life if stay.rank is None else delivery.origin
+        stranger = stay.life if stay.rank is None else delivery.origin
         self.report(
-            [life.name, delivery.origin.name],
-            f"{life.name} {did} {delivery.name} (local {local}) in view {stay.id}, of which {stranger.name} "
-            f"is no member ({', '.join(stay.view.members)}).",
+            [stay.life.name, delivery.origin.name],
+            stay.id,
             message=delivery.name,
-            view=stay.id,
-            local=local,
+            local=delivery.event.local_index,
+            kind=delivery.event.kind,
             stranger=stranger.name,
+            list=list(stay.view.members),
         )
 
     place = deliver

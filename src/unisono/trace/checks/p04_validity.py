@@ -11,12 +11,23 @@ from collections import defaultdict
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DeliveredPart, Life, message_name
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.checks.spans import Spans
-from unisono.trace.schema import CUT, END, LEAVE
+from unisono.trace.schema import CAST, CUT, DELIVER, END, LEAVE, PLACE
 
 
 class Validity(Checker):
-    id = "P4"
+    about = Property(
+        id="P4",
+        name="validity",
+        says="A member that does not crash delivers what it cast itself.",
+        exact=__doc__,
+        rows=(CAST, DELIVER, PLACE),
+        roles=("who",),
+        witness={"message": Kind.MESSAGES, "local": RowOf("who"), "ending": Kind.TEXT},
+        sentence="{who} cast {message} (local {local}, view {view}) and never delivered it, although it ended with {ending}.",
+        example=Example(("a",), "1@a", {"message": "a:0", "local": 1, "ending": "END"}),
+    )
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -42,12 +53,10 @@ class Validity(Checker):
                 if cast.view == exempt:
                     continue
                 for low, high in own.outside(cast.first, cast.end):
-                    name = message_name(life, low, high)
                     self.report(
                         [life.name],
-                        f"{life.name} cast {name} (local {cast.local_index}, view {cast.view}) and never delivered it, "
-                        f"although it ended with {life.ending}.",
-                        message=name,
-                        view=cast.view,
+                        cast.view,
+                        message=message_name(life, low, high),
                         local=cast.local_index,
+                        ending=life.ending,
                     )

@@ -20,9 +20,10 @@ from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DATAGRAM, PLACED, Cast, DeliveredPart, Span, Stay, ViewPassage, message_name
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.checks.sets import delivered_sets, same_sets
 from unisono.trace.checks.spans import Spans
-from unisono.trace.schema import Event
+from unisono.trace.schema import BLOCK, CAST, DELIVER, PLACE, Event
 
 
 class _Void(NamedTuple):
@@ -37,7 +38,30 @@ class _Void(NamedTuple):
 
 
 class DeliveryAgreement(Checker):
-    id = "P5"
+    about = Property(
+        id="P5",
+        name="agreement",
+        says="What one member delivers, every member delivers that goes on with it into the same next view.",
+        exact=__doc__,
+        rows=(CAST, DELIVER, PLACE, BLOCK),
+        roles=("holder", "lacking"),
+        witness={
+            "what": Kind.TEXT, "message": Kind.MESSAGES, "holder": Kind.MEMBERS, "lacking": Kind.MEMBERS,
+            "local": RowOf("holder"), "placed_local": RowOf("lacking"), "cast_local": RowOf("holder"),
+            "next_view": Kind.VIEW,
+        },
+        sentence={
+            "lacking": "{holder} delivered {message} (local {local}) in view {view}; {lacking}, to whom it is addressed and who "
+            "also {way}, did not.",
+            "safe": "{holder} delivered the safe {message} (local {local}) in view {view}; {lacking}, to whom it is addressed and "
+            "who {way}, did not.",
+            "void": "{lacking} placed {message} (local {placed_local}), which is addressed to it, as void in view {view}; "
+            "{holder}, who cast it (local {cast_local}), also {way}.",
+            "void early": "{lacking} placed {message} (local {placed_local}), which is addressed to it, as void in view {view}; "
+            "{lacking} had not blocked for the end of the view.",
+        },
+        example=Example(("a", "c"), "1@a", {"what": "lacking", "message": "a:0", "local": 2, "next_view": "2@a"}),
+    )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -97,7 +121,7 @@ class DeliveryAgreement(Checker):
             addressed = self._addressed.get(span)
             for stay, some in zip(transition.stays, lacking, strict=True):
                 if addressed is None or stay.life.name in addressed:
-                    self._say(transition, holder, stay, (number, *some[0]), local, "the safe ")
+                    self._report("safe", transition, holder, stay, (number, *some[0]), local)
 
     def _judge(self, transition: ViewPassage) -> None:
         stays = transition.stays
@@ -119,7 +143,7 @@ class DeliveryAgreement(Checker):
                     lacking = delivered[other].get(number, _EMPTY).outside(first, end)
                     if lacking:
                         told.add((other, span))
-                        self._say(transition, stay, other, (number, *lacking[0]), local)
+                        self._report("lacking", transition, stay, other, (number, *lacking[0]), local)
         self._judge_voids(transition)
 
     def _judge_voids(self, transition: ViewPassage) -> None:
@@ -129,36 +153,26 @@ class DeliveryAgreement(Checker):
                 cast = one.cast
                 if cast is None or cast.view != transition.view:
                     continue
-                if cast.stay in transition.stays:
-                    how = f"{cast.origin.name}, who cast it (local {cast.local_index}), also {transition.way}"
-                    self._say_void(transition, cast, stay, one, how)
-                elif one.is_early:
-                    self._say_void(
-                        transition, cast, stay, one, f"{stay.life.name} had not blocked for the end of the view"
+                is_with_caster = cast.stay in transition.stays
+                if is_with_caster or one.is_early:
+                    self.report(
+                        [cast.origin.name, stay.life.name],
+                        transition.view,
+                        what="void" if is_with_caster else "void early",
+                        message=message_name(cast.origin, one.first, one.end),
+                        placed_local=one.local,
+                        cast_local=cast.local_index if is_with_caster else None,
+                        next_view=transition.next_view,
                     )
 
-    def _say_void(self, transition: ViewPassage, cast: Cast, stay: Stay, one: _Void, how: str) -> None:
-        name, local = message_name(cast.origin, one.first, one.end), one.local
+    def _report(self, what: str, transition: ViewPassage, holder: Stay, lacking: Stay, span: Span, local: int) -> None:
         self.report(
-            [cast.origin.name, stay.life.name],
-            f"{stay.life.name} placed {name} (local {local}), which is addressed to it, as void in view {transition.view}; {how}.",
-            message=name,
-            view=transition.view,
-            next_view=transition.next_view,
+            [holder.life.name, lacking.life.name],
+            transition.view,
+            what=what,
+            message=message_name(self.history.numbered[span[0]], span[1], span[2]),
             local=local,
-        )
-
-    def _say(self, transition: ViewPassage, stay: Stay, other: Stay, span: Span, local: int, kind: str = "") -> None:
-        name = message_name(self.history.numbered[span[0]], span[1], span[2])
-        also = "" if kind else "also "
-        self.report(
-            [stay.life.name, other.life.name],
-            f"{stay.life.name} delivered {kind}{name} (local {local}) in view {transition.view}; {other.life.name}, to whom it "
-            f"is addressed and who {also}{transition.way}, did not.",
-            message=name,
-            view=transition.view,
             next_view=transition.next_view,
-            local=local,
         )
 
 

@@ -4,13 +4,7 @@ past(m) is the union of the pasts of everything that m's caster had cast or deli
 themselves; a placeholder counts as delivered there, so that the past is transitive through messages not addressed to p. A message
 that is not `total` need not wait for a `total` one of its past. A void payload is exempt.
 
-The past is computed from the trace, never from the protocol's own clocks. It is kept as a **frontier**: by rank, up to
-which index the origin's messages are in it. That loses nothing, because what an origin cast earlier is in the past of
-what it cast later. So each CAST copies its caster's frontier, each delivery raises it, and judging a
-delivery compares two lists: O(N·n) in all.
-
-Why a clean delivery need not raise the frontier by the message's past: everything in that past was delivered here
-before, so it is in the frontier already. Only where the comparison fails must the two be merged.
+The past is computed from the trace, never from the protocol's own clocks.
 """
 
 from __future__ import annotations
@@ -23,8 +17,9 @@ from typing import NamedTuple
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay, message_name
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.checks.spans import Spans
-from unisono.trace.schema import TOTAL, Event
+from unisono.trace.schema import CAST, DELIVER, PLACE, TOTAL, Event
 
 
 class _Late(NamedTuple):
@@ -39,7 +34,29 @@ class _Late(NamedTuple):
 
 
 class CausalOrder(Checker):
-    id = "P8"
+    about = Property(
+        id="P8",
+        name="causal",
+        says="No answer is delivered before its question: all of a message's past comes first.",
+        exact=__doc__,
+        rows=(CAST, DELIVER, PLACE),
+        roles=("who",),
+        witness={
+            "message": Kind.MESSAGES, "local": RowOf("who"), "past": Kind.MESSAGES, "past_caster": Kind.MEMBERS,
+            "past_local": RowOf("past_caster"),
+        },
+        sentence="{who} delivered {message} (local {local}) in view {view} before {past}, which is in its past ({past_caster} "
+        "cast it at local {past_local}).",
+        example=Example(
+            ("c",), "1@a", {"message": "b:0", "local": 1, "past": "a:0", "past_caster": "a", "past_local": 1}
+        ),
+    )  # fmt: skip
+
+    # Keeps the past as a **frontier**: by rank, up to which index the origin's messages are in it. That loses nothing,
+    # because what an origin cast earlier is in the past of what it cast later. So each CAST copies its caster's frontier,
+    # each delivery raises it, and judging a delivery compares two lists: O(N·n) in all. Why a clean delivery need not raise
+    # the frontier by the message's past: everything in that past was delivered here before, so it is in the frontier
+    # already. Only where the comparison fails must the two be merged.
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -92,7 +109,7 @@ class CausalOrder(Checker):
             for low, high in told.outside(first, end):
                 late = _Late(stay, missed, low, high, delivery.name, delivery.event.local_index)
                 if missed.destinations is None:
-                    self._say(late)
+                    self._report(late)
                 else:
                     self._perhaps_void.append(late)
             told.add(first, end)
@@ -119,18 +136,17 @@ class CausalOrder(Checker):
         for late in self._perhaps_void:
             voids = late.stay.voids.get(late.cast.origin.number, Spans())
             for first, end in voids.outside(late.first, late.end):
-                self._say(late._replace(first=first, end=end))
+                self._report(late._replace(first=first, end=end))
 
-    def _say(self, late: _Late) -> None:
-        life, name = late.stay.life, message_name(late.cast.origin, late.first, late.end)
+    def _report(self, late: _Late) -> None:
         self.report(
-            [life.name],
-            f"{life.name} delivered {late.later} (local {late.local}) in view {late.stay.id} before {name}, which is in its "
-            f"past ({late.cast.origin.name} cast it at local {late.cast.local_index}).",
+            [late.stay.life.name],
+            late.stay.id,
             message=late.later,
-            past=name,
-            view=late.stay.id,
             local=late.local,
+            past=message_name(late.cast.origin, late.first, late.end),
+            past_caster=late.cast.origin.name,
+            past_local=late.cast.local_index,
         )
 
 

@@ -15,12 +15,24 @@ from math import inf
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, DeliveredPart, Stay, message_name
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.files import parse_json
-from unisono.trace.schema import Event, attribute
+from unisono.trace.schema import CAST, DELIVER, PLACE, Event, attribute
 
 
 class OwnClocks(Checker):
-    id = "P8c"
+    about = Property(
+        id="P8c",
+        name="own clocks",
+        says="The vectors that the protocol stamps say what the trace says.",
+        exact=__doc__,
+        rows=(CAST, DELIVER, PLACE),
+        roles=("who",),
+        witness={"message": Kind.MESSAGES, "local": RowOf("who"), "vector": Kind.TEXT, "frontier": Kind.TEXT},
+        sentence="{who} cast {message} (local {local}) when it had delivered {frontier} in view {view}, but its vector says "
+        "{vector}.",
+        example=Example(("b",), "1@a", {"message": "b:0", "local": 2, "vector": "[0,0]", "frontier": "[1,0]"}),
+    )
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -69,17 +81,13 @@ class OwnClocks(Checker):
             ]
             if not wrong:
                 continue
-            vector = wrong[0]  # told once
-            name = message_name(cast.origin, cast.first, cast.end)
             self.report(
                 [cast.origin.name],
-                f"{cast.origin.name} cast {name} (local {cast.local_index}) when it had delivered {frontier} in view "
-                f"{cast.view}, but its vector says {vector}.",
-                message=name,
-                view=cast.view,
-                vector=vector,
-                frontier=frontier,
+                cast.view,
+                message=message_name(cast.origin, cast.first, cast.end),
                 local=cast.local_index,
+                vector=wrong[0],  # told once
+                frontier=frontier,
             )
 
     def _may_wait(self, cast: Cast, frontier: list[int], vector: object) -> bool:

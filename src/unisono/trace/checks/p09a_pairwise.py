@@ -10,11 +10,29 @@ from itertools import combinations
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import ViewPassage, message_name
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, first_places, ordered
+from unisono.trace.schema import DELIVER, PLACE
 
 
 class TotalPairwise(Checker):
-    id = "P9a"
+    about = Property(
+        id="P9a",
+        name="total, pairwise",
+        says="Two members that deliver the same two messages agree which comes first.",
+        exact=__doc__,
+        rows=(DELIVER, PLACE),
+        roles=("one", "two"),
+        witness={
+            "x": Kind.MESSAGES, "y": Kind.MESSAGES, "x_local": RowOf("one"), "y_local": RowOf("one"),
+            "other_x_local": RowOf("two"), "other_y_local": RowOf("two"),
+        },
+        sentence="{one} delivered {x} (local {x_local}) before {y} (local {y_local}), {two} delivered {y} (local {other_y_local}) "
+        "before {x} (local {other_x_local}), in view {view}.",
+        example=Example(
+            ("a", "b"), "1@a", {"x": "a:0", "y": "b:0", "x_local": 2, "y_local": 3, "other_x_local": 3, "other_y_local": 2}
+        ),
+    )  # fmt: skip
 
     def conclude(self) -> None:
         for transition in self.history.transitions():
@@ -32,31 +50,22 @@ class TotalPairwise(Checker):
             if place is None:
                 continue
             if place < highest:
-                self._say(transition, one, highest_at, at, other, place, highest)
+                self._report(transition, (one, highest_at, at), (other, highest, place))
                 return
             highest, highest_at = place, at
 
-    def _say(
-        self,
-        transition: ViewPassage,
-        one: Ordered,
-        x_at: int,
-        y_at: int,
-        other: Ordered,
-        other_y_at: int,
-        other_x_at: int,
-    ) -> None:
+    def _report(self, transition: ViewPassage, one: tuple[Ordered, int, int], two: tuple[Ordered, int, int]) -> None:
+        """Two sequences, each with the places of x and y in it."""
+        (mine, x_at, y_at), (theirs, their_x_at, their_y_at) = one, two
         lives = self.history.numbered
-        x, y = (message_name(lives[unit[0]], *unit[1:]) for unit in (one.units[x_at], one.units[y_at]))
+        x, y = (message_name(lives[unit[0]], *unit[1:]) for unit in (mine.units[x_at], mine.units[y_at]))
         self.report(
-            [one.name, other.name],
-            f"{one.name} delivered {x} (local {one.locals[x_at]}) before {y} (local {one.locals[y_at]}), {other.name} "
-            f"delivered {y} (local {other.locals[other_y_at]}) before {x} (local {other.locals[other_x_at]}), "
-            f"in view {transition.view}.",
-            view=transition.view,
-            messages=[x, y],
-            locals={
-                one.name: [one.locals[x_at], one.locals[y_at]],
-                other.name: [other.locals[other_x_at], other.locals[other_y_at]],
-            },
+            [mine.name, theirs.name],
+            transition.view,
+            x=x,
+            y=y,
+            x_local=mine.locals[x_at],
+            y_local=mine.locals[y_at],
+            other_x_local=theirs.locals[their_x_at],
+            other_y_local=theirs.locals[their_y_at],
         )

@@ -2,9 +2,6 @@
 
 Stronger than P9a where members deliver different subsets: A delivers x before y, B y before z, C z before x, and no two of
 them disagree. Judges the service `total`; placeholders count.
-
-The edges are those between consecutive deliveries of one member, whose closure is the whole order. Taking away what has no
-predecessor leaves the cycles; one of them is the witness, its edges joined where they are of the same member.
 """
 
 from __future__ import annotations
@@ -14,14 +11,42 @@ from itertools import pairwise
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import Span, ViewPassage, message_name
+from unisono.trace.checks.property import Each, Example, Kind, Property, RowOf
 from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, first_places, ordered
+from unisono.trace.schema import DELIVER, PLACE
 
 Edges = dict[Span, dict[Span, Ordered]]
 """By unit: the units that come right after it, each with a sequence that says so."""
 
 
 class TotalAcyclic(Checker):
-    id = "P9b"
+    about = Property(
+        id="P9b",
+        name="total, acyclic",
+        says="All members' orders of delivery together contain no circle.",
+        exact=__doc__,
+        rows=(DELIVER, PLACE),
+        roles=("one",),
+        witness={
+            "circle": Each(
+                {
+                    "who": Kind.MEMBERS, "x": Kind.MESSAGES, "y": Kind.MESSAGES, "x_local": RowOf("who"),
+                    "y_local": RowOf("who"),
+                },
+                "{who} delivered {x} (local {x_local}) before {y} (local {y_local})",
+            ),
+            "x": Kind.MESSAGES, "y": Kind.MESSAGES, "x_local": RowOf("one"), "y_local": RowOf("one"),
+        },
+        sentence="In view {view} [the orders go in a circle: {circle}|{one} delivered {x} (local {x_local}) before {y} (local "
+        "{y_local}), but the orders of all members together put {y} before {x}].",
+        example=Example(
+            ("a", "b", "c"), "1@a", {"circle": [("a", "a:0", "b:0", 2, 3), ("b", "b:0", "c:0", 2, 3), ("c", "c:0", "a:0", 2, 3)]}
+        ),
+        implies=("P9a",),
+    )  # fmt: skip
+
+    # The edges are those between consecutive deliveries of one member, whose closure is the whole order. Taking away what
+    # has no predecessor leaves the cycles; one of them is the witness, its edges joined where they are of the same member.
 
     def conclude(self) -> None:
         for transition in self.history.transitions():
@@ -37,9 +62,9 @@ class TotalAcyclic(Checker):
                 edges.setdefault(one, {}).setdefault(other, sequence)
         rest = _without_sources(edges)
         if rest:
-            self._say(transition, _shortest_cycle(edges, rest), edges)
+            self._report(transition, _shortest_cycle(edges, rest), edges)
 
-    def _say(self, transition: ViewPassage, cycle: list[Span], edges: Edges) -> None:
+    def _report(self, transition: ViewPassage, cycle: list[Span], edges: Edges) -> None:
         """Join consecutive edges of one member, then tell the cycle edge by edge."""
         steps: list[tuple[Ordered, Span, Span]] = []
         for one, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
@@ -51,19 +76,12 @@ class TotalAcyclic(Checker):
         if len(steps) > 1 and steps[0][0] is steps[-1][0]:
             steps[0] = (steps[0][0], steps.pop()[1], steps[0][2])
         lives = self.history.numbered
-        told, circle = [], []
+        circle = []
         for said_by, one, other in steps:
             places = first_places(said_by.units)
             x, y = (message_name(lives[unit[0]], *unit[1:]) for unit in (one, other))
-            locals_ = [said_by.locals[places[one]], said_by.locals[places[other]]]
-            told.append(f"{said_by.name} delivered {x} (local {locals_[0]}) before {y} (local {locals_[1]})")
-            circle.append({"member": said_by.name, "messages": [x, y], "locals": locals_})
-        self.report(
-            dict.fromkeys(said_by.name for said_by, _, _ in steps),
-            f"In view {transition.view} the orders go in a circle: {', '.join(told)}.",
-            view=transition.view,
-            circle=circle,
-        )
+            circle.append((said_by.name, x, y, said_by.locals[places[one]], said_by.locals[places[other]]))
+        self.report(dict.fromkeys(said_by.name for said_by, _, _ in steps), transition.view, circle=circle)
 
 
 def _without_sources(edges: Edges) -> set[Span]:

@@ -1,7 +1,7 @@
 """P9c total, same sequence: in V the k-th ordered delivery is the same message at all members of one (V→V').
 
 Judges the service `total`; placeholders count. Compared as far as both sequences go: that one of them is longer is the
-business of P5 and P14. Implies P9b and P9a.
+business of P5 and P14.
 """
 
 from __future__ import annotations
@@ -10,11 +10,30 @@ from collections import Counter
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import ViewPassage, message_name
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, ordered
+from unisono.trace.schema import DELIVER, PLACE
 
 
 class TotalSameSequence(Checker):
-    id = "P9c"
+    about = Property(
+        id="P9c",
+        name="total, same sequence",
+        says="In a view, the k-th ordered message is the same one everywhere.",
+        exact=__doc__,
+        rows=(DELIVER, PLACE),
+        roles=("one", "two"),
+        witness={
+            "number": Kind.NUMBER, "message": Kind.MESSAGES, "local": RowOf("one"), "other": Kind.MESSAGES,
+            "other_local": RowOf("two"),
+        },
+        sentence="In view {view} ordered message number {number} is {message} at {one} (local {local}) and {other} at {two} (local "
+        "{other_local}).",
+        example=Example(
+            ("a", "b"), "1@a", {"number": 0, "message": "a:0", "local": 2, "other": "b:0", "other_local": 2}
+        ),
+        implies=("P9b",),
+    )  # fmt: skip
 
     def conclude(self) -> None:
         for transition in self.history.transitions():
@@ -38,20 +57,19 @@ class TotalSameSequence(Checker):
             pairs = zip(model.units, sequence.units, strict=False)
             at = next((at for at, (one, other) in enumerate(pairs) if one != other), None)
             if at is not None:
-                self._say(transition, model, sequence, at)
+                self._report(transition, model, sequence, at)
                 differs = True
         return differs
 
-    def _say(self, transition: ViewPassage, one: Ordered, other: Ordered, at: int) -> None:
-        number = sum(end - first for _, first, end in one.units[:at])
+    def _report(self, transition: ViewPassage, one: Ordered, two: Ordered, at: int) -> None:
         lives = self.history.numbered
-        x, y = (message_name(lives[unit[0]], unit[1], unit[1] + 1) for unit in (one.units[at], other.units[at]))
+        x, y = (message_name(lives[unit[0]], unit[1], unit[1] + 1) for unit in (one.units[at], two.units[at]))
         self.report(
-            [one.name, other.name],
-            f"In view {transition.view} ordered message number {number} is {x} at {one.name} (local {one.locals[at]}) and "
-            f"{y} at {other.name} (local {other.locals[at]}).",
-            view=transition.view,
-            number=number,
-            messages={one.name: x, other.name: y},
-            locals={one.name: one.locals[at], other.name: other.locals[at]},
+            [one.name, two.name],
+            transition.view,
+            number=sum(end - first for _, first, end in one.units[:at]),
+            message=x,
+            local=one.locals[at],
+            other=y,
+            other_local=two.locals[at],
         )

@@ -10,12 +10,30 @@ from __future__ import annotations
 from collections import defaultdict
 
 from unisono.trace.checks.checker import Checker
-from unisono.trace.checks.model import Stay, message_name
+from unisono.trace.checks.model import Span, Stay, message_name
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, is_prefix, ordered
+from unisono.trace.schema import BLOCK, DELIVER, PLACE
 
 
 class UniformTotal(Checker):
-    id = "P10"
+    about = Property(
+        id="P10",
+        name="uniform total",
+        says="Even what a member delivered that then crashed is the beginning of everyone's sequence.",
+        exact=__doc__,
+        rows=(DELIVER, PLACE, BLOCK),
+        roles=("one", "two"),
+        witness={
+            "number": Kind.NUMBER, "message": Kind.MESSAGES, "local": RowOf("one"), "ended": Kind.TEXT,
+            "other": Kind.MESSAGES, "other_local": RowOf("two"),
+        },
+        sentence="In view {view} {one}[ (which ended with {ended})] delivered {message} as ordered message number {number} (local "
+        "{local}) before it blocked; {two} has [{other} (local {other_local})|nothing there].",
+        example=Example(
+            ("a", "b"), "1@a", {"number": 0, "message": "a:0", "local": 2, "ended": "CRASH", "other": "b:0", "other_local": 3}
+        ),
+    )  # fmt: skip
 
     def conclude(self) -> None:
         through = {stay for way in self.history.transitions() if not way.cut for stay in way.stays}
@@ -42,25 +60,23 @@ class UniformTotal(Checker):
             if not broken and not is_prefix(one.units, reference.units):
                 broken = [reference]
             for other in broken[:1]:
-                self._say(view, one, other)
+                self._report(view, one, other)
 
-    def _say(self, view: str, one: Ordered, other: Ordered) -> None:
-        pairs = zip(one.units, other.units, strict=False)
-        at = next((at for at, (x, y) in enumerate(pairs) if x != y), len(other.units))
-        lives = self.history.numbered
-        x = message_name(lives[one.units[at][0]], one.units[at][1], one.units[at][1] + 1)
-        theirs = "nothing there"
-        if at < len(other.units):
-            y = other.units[at]
-            theirs = f"{message_name(lives[y[0]], y[1], y[1] + 1)} (local {other.locals[at]})"
-        number = sum(end - first for _, first, end in one.units[:at])
-        ending = one.stay.life.ending if one.stay is one.stay.life.stay else None
+    def _report(self, view: str, one: Ordered, two: Ordered) -> None:
+        pairs = zip(one.units, two.units, strict=False)
+        at = next((at for at, (x, y) in enumerate(pairs) if x != y), len(two.units))
+        differs = at < len(two.units)
         self.report(
-            [one.name, other.name],
-            f"In view {view} {one.name}{' (which crashed)' if ending == 'CRASH' else ''} delivered {x} as ordered message "
-            f"number {number} (local {one.locals[at]}) before it blocked; {other.name} has {theirs}.",
-            view=view,
-            number=number,
-            message=x,
+            [one.name, two.name],
+            view,
+            number=sum(end - first for _, first, end in one.units[:at]),
+            message=self._first_of(one.units[at]),
             local=one.locals[at],
+            ended=one.stay.life.ending if one.stay is one.stay.life.stay else None,
+            other=self._first_of(two.units[at]) if differs else None,
+            other_local=two.locals[at] if differs else None,
         )
+
+    def _first_of(self, unit: Span) -> str:
+        number, first, _ = unit
+        return message_name(self.history.numbered[number], first, first + 1)

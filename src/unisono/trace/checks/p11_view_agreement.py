@@ -9,11 +9,35 @@ from __future__ import annotations
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import MemberList, Stay
-from unisono.trace.schema import Event
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.schema import VIEW, Event
 
 
 class ViewAgreement(Checker):
-    id = "P11"
+    about = Property(
+        id="P11",
+        name="view agreement",
+        says="A view has one list of members, the same for all, and each member that installs it is on it.",
+        exact=__doc__,
+        rows=(VIEW,),
+        roles=("one", "two"),
+        witness={
+            "what": Kind.TEXT, "local": RowOf("one"), "other_local": RowOf("two"), "list": Kind.MEMBERS,
+            "other_list": Kind.MEMBERS, "order": Kind.TEXT, "other_order": Kind.TEXT,
+        },
+        sentence={
+            "outside": "{one} installed view {view} (local {local}) without being in it: {list}.",
+            "two orders": "View {view} has the order {order} at {one} (local {local}), but {other_order} at {two} (local "
+            "{other_local}).",
+            "two lists": "View {view} has the members {list} at {one} (local {local}), but {other_list} at {two} (local "
+            "{other_local}).",
+        },
+        example=Example(
+            ("a", "c"), "1@a", {
+                "what": "two lists", "local": 0, "other_local": 0, "list": ["a", "b", "c"], "other_list": ["a", "c"],
+            }
+        ),
+    )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -22,31 +46,30 @@ class ViewAgreement(Checker):
         self._told_orders: set[tuple[str, str | None]] = set()
 
     def view(self, stay: Stay, event: Event) -> None:
-        name = stay.life.name
+        view, local, members = stay.id, event.local_index, list(stay.view.members)
         if stay.rank is None:
+            self.report([stay.life.name], view, what="outside", local=local, list=members)
+        first, first_local = self._lists.setdefault(view, (stay, local))
+        both = (first.life.name, stay.life.name)
+        if first.order != stay.order and (view, stay.order) not in self._told_orders:
+            self._told_orders.add((view, stay.order))
             self.report(
-                [name],
-                f"{name} installed view {stay.id} (local {event.local_index}) without being in it: "
-                f"{', '.join(stay.view.members)}.",
-                view=stay.id,
-                local=event.local_index,
+                both,
+                view,
+                what="two orders",
+                local=first_local,
+                other_local=local,
+                order=first.order,
+                other_order=stay.order,
             )
-        other, local = self._lists.setdefault(stay.id, (stay, event.local_index))
-        if other.order != stay.order and (stay.id, stay.order) not in self._told_orders:
-            self._told_orders.add((stay.id, stay.order))
-            self.report(
-                [other.life.name, name],
-                f"View {stay.id} has the order {other.order} at {other.life.name} (local {local}), but {stay.order} at {name} "
-                f"(local {event.local_index}).",
-                view=stay.id,
-                orders={other.life.name: other.order, name: stay.order},
-            )
-        if other.view is not stay.view and stay.view not in self._told:
+        if first.view is not stay.view and stay.view not in self._told:
             self._told.add(stay.view)
             self.report(
-                [other.life.name, name],
-                f"View {stay.id} has the members {', '.join(other.view.members)} at {other.life.name} (local {local}), but "
-                f"{', '.join(stay.view.members)} at {name} (local {event.local_index}).",
-                view=stay.id,
-                lists={other.life.name: list(other.view.members), name: list(stay.view.members)},
+                both,
+                view,
+                what="two lists",
+                local=first_local,
+                other_local=local,
+                list=list(first.view.members),
+                other_list=members,
             )

@@ -8,35 +8,36 @@ from __future__ import annotations
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import Stay
-from unisono.trace.schema import Event, view_number
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.schema import VIEW, Event, view_number
 
 
 class ViewMonotony(Checker):
-    id = "P12"
+    about = Property(
+        id="P12",
+        name="views go forward",
+        says="View numbers only grow, and no view holds two lives of one address.",
+        exact=__doc__,
+        rows=(VIEW,),
+        roles=("who",),
+        witness={"what": Kind.TEXT, "local": RowOf("who"), "before": Kind.VIEW, "incarnations": Kind.MEMBERS},
+        sentence={
+            "backwards": "{who} installed view {view} (local {local}) after view {before}.",
+            "incarnations": "View {view}, which {who} installed (local {local}), holds {incarnations}: one address more than "
+            "once.",
+        },
+        example=Example(("b",), "1@b", {"what": "backwards", "local": 1, "before": "2@a"}),
+    )
 
     def view(self, stay: Stay, event: Event) -> None:
         life, before = stay.life, stay.life.stay
         if before is not None and view_number(stay.id) <= view_number(before.id):
-            self.report(
-                [life.name],
-                f"{life.name} installed view {stay.id} (local {event.local_index}) after view {before.id}.",
-                view=stay.id,
-                before=before.id,
-                local=event.local_index,
-            )
+            self.report([life.name], stay.id, what="backwards", local=event.local_index, before=before.id)
         lives: dict[str, str] = {}
         for member in stay.view.members:
             address = member.partition("#")[0]
             other = lives.get(address)
             lives.setdefault(address, member)
             if other is not None:
-                what = (
-                    f"{member} twice" if other == member else f"{other} and {member}: two incarnations of one address"
-                )
-                self.report(
-                    [life.name],
-                    f"View {stay.id}, which {life.name} installed (local {event.local_index}), holds {what}.",
-                    view=stay.id,
-                    incarnations=[other, member],
-                    local=event.local_index,
-                )
+                twins = [other, member]
+                self.report([life.name], stay.id, what="incarnations", local=event.local_index, incarnations=twins)

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import DeliveredPart
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.schema import CAST, DELIVER
 
 
 class SendingView(Checker):
-    id = "P13"
+    about = Property(
+        id="P13",
+        name="sending view",
+        says="A message is delivered in the view in which it was cast.",
+        exact=__doc__,
+        rows=(CAST, DELIVER),
+        roles=("who", "origin"),
+        witness={
+            "message": Kind.MESSAGES, "local": RowOf("who"), "cast_view": Kind.VIEW, "cast_local": RowOf("origin"),
+        },
+        sentence="{who} delivered {message} in view {view} (local {local}), but {origin} cast it in view {cast_view} (local "
+        "{cast_local}).",
+        example=Example(("b", "a"), "2@a", {"message": "a:0", "local": 2, "cast_view": "1@a", "cast_local": 1}),
+    )  # fmt: skip
 
     def deliver(self, delivery: DeliveredPart) -> None:
         cast, stay = delivery.cast, delivery.stay
@@ -15,10 +30,9 @@ class SendingView(Checker):
             return
         self.report(
             [stay.life.name, cast.origin.name],
-            f"{stay.life.name} delivered {delivery.name} in view {stay.id} (local {delivery.event.local_index}), but "
-            f"{cast.origin.name} cast it in view {cast.view} (local {cast.local_index}).",
+            stay.id,
             message=delivery.name,
-            view=stay.id,
-            cast_view=cast.view,
             local=delivery.event.local_index,
+            cast_view=cast.view,
+            cast_local=cast.local_index,
         )

@@ -9,12 +9,27 @@ from collections import Counter
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import Stay, ViewPassage, message_name
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.checks.sets import delivered_sets, same_sets
 from unisono.trace.checks.spans import Spans
+from unisono.trace.schema import DELIVER, PLACE
 
 
 class VirtualSynchrony(Checker):
-    id = "P14"
+    about = Property(
+        id="P14",
+        name="virtual synchrony",
+        says="Members that go on together delivered the same messages before the change.",
+        exact=__doc__,
+        rows=(DELIVER, PLACE),
+        roles=("holder", "lacking"),
+        witness={
+            "message": Kind.MESSAGES, "holder": Kind.MEMBERS, "lacking": Kind.MEMBERS, "local": RowOf("holder"),
+            "next_view": Kind.VIEW,
+        },
+        sentence="In view {view} {holder} delivered or placed {message} (local {local}) and {lacking} did not, although all {way}.",
+        example=Example(("a", "b"), "1@a", {"message": "a:0", "local": 2, "next_view": "2@a"}),
+    )  # fmt: skip
 
     def conclude(self) -> None:
         for transition in self.history.transitions():
@@ -35,20 +50,18 @@ class VirtualSynchrony(Checker):
         self, transition: ViewPassage, model: Stay, wanted: dict[int, Spans], stay: Stay, found: dict[int, Spans]
     ) -> None:
         for number in sorted(wanted.keys() | found.keys(), key=lambda number: self.history.numbered[number].name):
+            origin = self.history.numbered[number]
             one, other = wanted.get(number, Spans()), found.get(number, Spans())
-            for holder, lacker, has, lacks in ((model, stay, one, other), (stay, model, other, one)):
+            for holder, lacking, has, lacks in ((model, stay, one, other), (stay, model, other, one)):
                 for first, end in zip(has.firsts, has.ends, strict=True):
                     for low, high in lacks.outside(first, end):
-                        name = message_name(self.history.numbered[number], low, high)
+                        told = self.tells(transition.view)
                         self.report(
-                            [holder.life.name, lacker.life.name],
-                            f"In view {transition.view} {holder.life.name} delivered {name} and {lacker.life.name} did not, "
-                            f"although both {transition.way}.",
-                            message=name,
-                            view=transition.view,
+                            [holder.life.name, lacking.life.name],
+                            transition.view,
+                            message=message_name(origin, low, high),
+                            local=holder.local_of(origin, low, high) if told else None,
                             next_view=transition.next_view,
-                            holder=holder.life.name,
-                            lacks=lacker.life.name,
                         )
 
 

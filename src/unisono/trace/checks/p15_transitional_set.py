@@ -23,7 +23,8 @@ from unisono.trace.checks.attributes import value_of
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Stay
-from unisono.trace.schema import CUT, END, Event, view_number
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.schema import CUT, END, VIEW, Event, view_number
 
 
 class ViewEntry(NamedTuple):
@@ -38,7 +39,25 @@ class ViewEntry(NamedTuple):
 
 
 class TransitionalSet(Checker):
-    id = "P15"
+    about = Property(
+        id="P15",
+        name="transitional set",
+        says="A new view says rightly who came along from the old one.",
+        exact=__doc__,
+        rows=(VIEW,),
+        roles=("who",),
+        witness={
+            "what": Kind.TEXT, "local": RowOf("who"), "previous_view": Kind.VIEW, "installed": Kind.VIEW,
+            "extra": Kind.MEMBERS, "lacking": Kind.MEMBERS,
+        },
+        sentence={
+            "came from": "{who} installed view {view} (local {local}) and says that it came from [{previous_view}|nowhere], but it "
+            "[installed {installed} last|has installed none].",
+            "set": "{who} installed view {view}[ (local {local})] from [{previous_view}|nowhere] [with {extra}, who did not come "
+            "along, and without {lacking}, who did|with {extra}, who did not come along|without {lacking}, who came along].",
+        },
+        example=Example(("b", "a"), "2@a", {"what": "set", "local": 1, "previous_view": "1@a", "lacking": ["a"]}),
+    )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -64,12 +83,7 @@ class TransitionalSet(Checker):
             return
         for view, row, installed in self._elsewhere:
             self.report(
-                [row.who],
-                f"{row.who} installed view {view} (local {row.local}) and says that it came from {row.previous or 'nowhere'}, "
-                f"but it installed {installed or 'none'} last.",
-                what="came from",
-                view=view,
-                local=row.local,
+                [row.who], view, what="came from", local=row.local, previous_view=row.previous, installed=installed
             )
         for view, arrivals in self._arrivals.items():
             first: dict[str, ViewEntry] = {}
@@ -97,7 +111,15 @@ class TransitionalSet(Checker):
             lacking = set(came - (row.along or frozenset()))
         extra = (row.along or frozenset()) - may
         if extra or lacking:
-            self._say(view, row, sorted(extra), sorted(lacking))
+            self.report(
+                [row.who, *sorted(extra | lacking)],
+                view,
+                what="set",
+                local=row.local,
+                previous_view=row.previous,
+                extra=sorted(extra),
+                lacking=sorted(lacking),
+            )
 
     def _stayed_behind(self, name: str, view: str) -> bool:
         """Whether a member whose trace is whole waited in an earlier view for its END, with nothing under way."""
@@ -105,17 +127,3 @@ class TransitionalSet(Checker):
         if life is None or life.unknown is not None or life.ending != END or life.ending_reason == CUT:
             return False
         return life.stay is None or view_number(life.stay.id) < view_number(view)
-
-    def _say(self, view: str, row: ViewEntry, extra: list[str], lacking: list[str]) -> None:
-        wrongs = [f"with {', '.join(extra)}, who did not come along"] if extra else []
-        wrongs += [f"without {', '.join(lacking)}, who did"] if lacking else []
-        self.report(
-            [row.who, *sorted({*extra, *lacking})],
-            f"{row.who} installed view {view} (local {row.local}) from {row.previous or 'nowhere'} "
-            f"{' and '.join(wrongs)}.",
-            what="set",
-            view=view,
-            extra=extra,
-            lacking=lacking,
-            local=row.local,
-        )

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DeliveredPart, Life, Stay
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.schema import CAST, DECIDE, DELIVER, ORDERED, PLACE, RECEIVE, STABLE, VOTE, Event
 
 TRAFFIC = frozenset({CAST, RECEIVE, ORDERED, DELIVER, PLACE, STABLE, VOTE, DECIDE})
@@ -32,7 +33,26 @@ class _Arrival(NamedTuple):
 
 
 class MergedViews(Checker):
-    id = "P16"
+    about = Property(
+        id="P16",
+        name="merge",
+        says="A merged view names its parts, and nothing of the old view comes after the new one.",
+        exact=__doc__,
+        rows=tuple(sorted(TRAFFIC)),
+        roles=("who",),
+        witness={
+            "what": Kind.TEXT, "local": RowOf("who"), "kind": Kind.TEXT, "installed": Kind.VIEW, "extra": Kind.TEXT,
+            "lacking": Kind.TEXT,
+        },
+        sentence={
+            "row": "{who} has a {kind} of view {view} (local {local}) after it installed view {installed}.",
+            "message": "{who} has the {kind} of a message cast in view {view} (local {local}) after it installed view "
+            "{installed}.",
+            "parts": "{who} installed view {view} (local {local}) with wrong parts[; no member came from {extra}, which it names]"
+            "[; some came from {lacking}, which it does not name].",
+        },
+        example=Example(("b",), "1@a", {"what": "row", "local": 2, "kind": "RECEIVE", "installed": "2@a"}),
+    )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -51,7 +71,7 @@ class MergedViews(Checker):
         if event.kind not in TRAFFIC or view is None or current is None or view == current.id:
             return
         if view in self._installed[life]:
-            self._say_late(life, event, view, "row")
+            self._report_late("row", life, event, view)
 
     def deliver(self, delivery: DeliveredPart) -> None:
         life, event, cast = delivery.stay.life, delivery.event, delivery.cast
@@ -60,23 +80,13 @@ class MergedViews(Checker):
             return
         if cast.view in self._installed[life] and self._told != (life, event.local_index):
             self._told = (life, event.local_index)
-            self._say_late(life, event, cast.view, "message")
+            self._report_late("message", life, event, cast.view)
 
     place = deliver
 
-    def _say_late(self, life: Life, event: Event, view: str, what: str) -> None:
+    def _report_late(self, what: str, life: Life, event: Event, view: str) -> None:
         assert life.stay is not None
-        thing = (
-            f"a {event.kind} of view {view}" if what == "row" else f"the {event.kind} of a message cast in view {view}"
-        )
-        self.report(
-            [life.name],
-            f"{life.name} has {thing} (local {event.local_index}) after it installed view {life.stay.id}.",
-            what=what,
-            view=view,
-            installed=life.stay.id,
-            local=event.local_index,
-        )
+        self.report([life.name], view, what=what, local=event.local_index, kind=event.kind, installed=life.stay.id)
 
     def conclude(self) -> None:
         for view, arrivals in self._arrivals.items():
@@ -85,7 +95,7 @@ class MergedViews(Checker):
             for row in arrivals:
                 if row.parts is None:
                     if len(came) > 1:
-                        self._say_parts(view, row, [], sorted(came))
+                        self._report_parts(view, row, [], sorted(came))
                 elif row.parts != came:
                     self._judge(view, row, row.parts, came, seen)
 
@@ -100,17 +110,7 @@ class MergedViews(Checker):
             else:
                 extra -= self._installed[life]
         if extra or came - parts:
-            self._say_parts(view, row, sorted(extra), sorted(came - parts))
+            self._report_parts(view, row, sorted(extra), sorted(came - parts))
 
-    def _say_parts(self, view: str, row: _Arrival, extra: list[str], lacking: list[str]) -> None:
-        wrongs = [f"names {', '.join(extra)}, from which no member came"] if extra else []
-        wrongs += [f"does not name {', '.join(lacking)}, from which some came"] if lacking else []
-        self.report(
-            [row.who],
-            f"{row.who} installed view {view} (local {row.local}) with parts in which it {' and '.join(wrongs)}.",
-            what="parts",
-            view=view,
-            extra=extra,
-            lacking=lacking,
-            local=row.local,
-        )
+    def _report_parts(self, view: str, row: _Arrival, extra: list[str], lacking: list[str]) -> None:
+        self.report([row.who], view, what="parts", local=row.local, extra=extra, lacking=lacking)

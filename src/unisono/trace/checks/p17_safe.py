@@ -20,8 +20,9 @@ from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay, message_name
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.checks.spans import Spans
-from unisono.trace.schema import BLOCK, RECEIVE, STABLE, UNBLOCK, VIEW, Event, member_name
+from unisono.trace.schema import BLOCK, CAST, DELIVER, RECEIVE, STABLE, UNBLOCK, VIEW, Event, member_name
 
 _Sets = defaultdict[str, defaultdict[str, Spans]]  # by life and by origin
 
@@ -39,7 +40,20 @@ class _SafeDelivery:
 
 
 class Safe(Checker):
-    id = "P17"
+    about = Property(
+        id="P17",
+        name="safe",
+        says="A safe message is delivered only when every member is known to have it.",
+        exact=__doc__,
+        rows=(CAST, RECEIVE, STABLE, DELIVER, BLOCK, UNBLOCK),
+        roles=("who",),
+        witness={"what": Kind.TEXT, "local": RowOf("who"), "messages": Kind.MESSAGES, "lacking": Kind.MEMBERS},
+        sentence={
+            "unstable": "{who} delivered the safe {messages} in view {view} (local {local}) before its STABLE for it.",
+            "not held": "{who} delivered the safe {messages} in view {view} (local {local}) although {lacking} did not receive it.",
+        },
+        example=Example(("a", "c"), "1@a", {"what": "not held", "local": 3, "messages": ["a:0"], "lacking": ["c"]}),
+    )
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -80,18 +94,11 @@ class Safe(Checker):
             if life.hole is not None:
                 row.unstable = row.unreceived = False
             if row.unstable:
-                self._say(life, row, "unstable", [], "before its STABLE for it")
+                self._report("unstable", life, row, [])
             lacking = [life.name] if row.unreceived else []
             lacking += [name for name in self._asked(row) if name != life.name and self._lacks(name, row)]
             if lacking:
-                has = "has" if len(lacking) == 1 else "have"
-                self._say(
-                    life,
-                    row,
-                    "not held",
-                    sorted(lacking),
-                    f"although {', '.join(sorted(lacking))} {has} not received it",
-                )
+                self._report("not held", life, row, sorted(lacking))
 
     def _asked(self, row: _SafeDelivery) -> tuple[str, ...]:
         if not row.blocked:
@@ -105,14 +112,12 @@ class Safe(Checker):
         held = self._held[name]
         return any(held[origin.name].outside(first, end) for origin, first, end in row.messages)
 
-    def _say(self, life: Life, row: _SafeDelivery, what: str, lacking: list[str], how: str) -> None:
-        names = ", ".join(message_name(*message) for message in row.messages)
+    def _report(self, what: str, life: Life, row: _SafeDelivery, lacking: list[str]) -> None:
         self.report(
             [life.name, *(name for name in lacking if name != life.name)],
-            f"{life.name} delivered the safe {names} in view {row.stay.id} (local {row.local}) {how}.",
+            row.stay.id,
             what=what,
-            view=row.stay.id,
-            messages=names,
-            lacking=lacking,
             local=row.local,
+            messages=[message_name(*message) for message in row.messages],
+            lacking=lacking,
         )

@@ -29,7 +29,8 @@ from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay
-from unisono.trace.schema import CUT, DECIDE, DELIVER, END, LEAVE, RECEIVE, VOTE, Event
+from unisono.trace.checks.property import Each, Example, Kind, Property, RowOf
+from unisono.trace.schema import BLOCK, CAST, CUT, DECIDE, DELIVER, END, LEAVE, PLACE, RECEIVE, VOTE, Event
 
 TOLD_MAX = 20
 """Maximum number of decisions that a sentence tells of."""
@@ -70,7 +71,29 @@ def _may_recover(life: Life, view: str | None) -> bool:
 
 
 class TwoPhaseCommit(Checker):
-    id = "P18"
+    about = Property(
+        id="P18",
+        name="two-phase commit",
+        says="A transaction has one outcome, and commits only if all voted for it.",
+        exact=__doc__,
+        rows=(CAST, RECEIVE, VOTE, DECIDE, DELIVER, PLACE, BLOCK),
+        roles=("who",),
+        witness={
+            "what": Kind.TEXT, "transaction": Kind.TEXT, "local": RowOf("who"), "lacking": Kind.MEMBERS,
+            "decisions": Each(
+                {"who": Kind.MEMBERS, "decided": Kind.TEXT, "local": RowOf("who")}, "{who} {decided} it (local {local})"
+            ),
+            "more": Kind.NUMBER,
+        },
+        sentence={
+            "two decisions": "Transaction {transaction}: {decisions}[, and {more} more].",
+            "votes": "Transaction {transaction}: {who} committed it (local {local}) with {lacking} without voting yes.",
+            "not held": "Transaction {transaction}: {who} committed it (local {local}) with {lacking} without holding it.",
+            "undecided": "Transaction {transaction}: {who} delivered it (local {local}) without having decided to commit it.",
+            "not delivered": "Transaction {transaction}: {who} committed it (local {local}) and never delivered it.",
+        },
+        example=Example(("a", "c"), "1@a", {"what": "votes", "transaction": "t1", "local": 3, "lacking": ["c"]}),
+    )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -132,10 +155,7 @@ class TwoPhaseCommit(Checker):
                     self._judge_commit(transaction, decision)
         for (life, transaction), event in self._undecided.items():
             if life.hole is None:
-                self._say(
-                    "undecided", transaction, [life.name], event.view, event.local_index,
-                    f"{life.name} delivered it (local {event.local_index}) without having decided to commit it",
-                )  # fmt: skip
+                self.report([life.name], event.view, what="undecided", transaction=transaction, local=event.local_index)
         self._judge_deliveries()
 
     def _judge_unity(self, transaction: str, decisions: list[Decision], ways: dict[Stay, int]) -> None:
@@ -147,13 +167,19 @@ class TwoPhaseCommit(Checker):
         if apart:
             guilty = {one.life.name for one in apart}
             told = sorted(
-                f"{one.life.name} {'committed' if one.commits else 'aborted'} it (local {one.local})"
+                (one.life.name, "committed" if one.commits else "aborted", one.local)
                 for one in decisions
                 if one.life.name in guilty
             )
-            more = [f"and {len(told) - TOLD_MAX} more"] if len(told) > TOLD_MAX else []
             view = min((one.view for one in apart if one.view is not None), default=None)
-            self._say("two decisions", transaction, sorted(guilty), view, None, ", ".join(told[:TOLD_MAX] + more))
+            self.report(
+                sorted(guilty),
+                view,
+                what="two decisions",
+                transaction=transaction,
+                decisions=told[:TOLD_MAX],
+                more=len(told) - TOLD_MAX if len(told) > TOLD_MAX else None,
+            )
 
     def _way(self, one: Decision, ways: dict[Stay, int]) -> int | None:
         stay = self._stays.get((one.life, one.view))
@@ -164,20 +190,19 @@ class TwoPhaseCommit(Checker):
         if stay is None:
             return
         if one.recovery:
-            what, asked, lacks, how = (
-                "not held",
-                stay.transitional or (one.life.name,),
-                self._lacks,
-                "without holding it",
-            )
+            what, asked, lacks = "not held", stay.transitional or (one.life.name,), self._lacks
         else:
-            what, asked, lacks, how = "votes", stay.view.members, self._did_not_agree, "without voting yes"
+            what, asked, lacks = "votes", stay.view.members, self._did_not_agree
         lacking = sorted({name for name in asked if lacks(transaction, name)})
         if lacking:
-            self._say(
-                what, transaction, [one.life.name, *lacking], one.view, one.local,
-                f"{one.life.name} committed it (local {one.local}) with {', '.join(lacking)} {how}",
-            )  # fmt: skip
+            self.report(
+                [one.life.name, *lacking],
+                one.view,
+                what=what,
+                transaction=transaction,
+                local=one.local,
+                lacking=lacking,
+            )
 
     def _did_not_agree(self, transaction: str, name: str) -> bool:
         votes = self._votes.get((transaction, name), set())
@@ -207,14 +232,4 @@ class TwoPhaseCommit(Checker):
                 ended = life.ending == LEAVE or (life.ending == END and life.ending_reason != CUT)
                 if stay.next_view is not None or ended:
                     told.add(key)
-                    self._say(
-                        "not delivered", transaction, [life.name], one.view, one.local,
-                        f"{life.name} committed it (local {one.local}) and never delivered it",
-                    )  # fmt: skip
-
-    def _say(
-        self, what: str, transaction: str, members: list[str], view: str | None, local: int | None, how: str
-    ) -> None:
-        self.report(
-            members, f"Transaction {transaction}: {how}.", what=what, view=view, transaction=transaction, local=local
-        )
+                    self.report([life.name], one.view, what="not delivered", transaction=transaction, local=one.local)

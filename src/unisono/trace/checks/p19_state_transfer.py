@@ -28,6 +28,7 @@ from unisono.trace.checks.attributes import value_of
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Life, Stay
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.schema import DELIVER, PLACE, SHOW, SNAPSHOT_IN, SNAPSHOT_OUT, TOTAL, VIEW, Event, member_name
 
 START = "0" * 16
@@ -82,7 +83,34 @@ class _StateEntry(NamedTuple):
 
 
 class StateTransfer(Checker):
-    id = "P19"
+    about = Property(
+        id="P19",
+        name="state transfer",
+        says="A member that joins gets the state that all the others have at that moment.",
+        exact=__doc__,
+        rows=(DELIVER, PLACE, SNAPSHOT_OUT, SNAPSHOT_IN, SHOW),
+        roles=("who", "whom"),
+        witness={
+            "what": Kind.TEXT, "local": RowOf("who"), "ordinal": Kind.NUMBER, "service": Kind.TEXT, "value": Kind.TEXT,
+            "given": Kind.TEXT, "computed": Kind.TEXT, "theirs": Kind.TEXT,
+        },
+        sentence={
+            what: f"{{who}} {how} (local {{local}}: view {{view}}, ordinal {{ordinal}}, {{service}})."
+            for what, how in (
+                ("foreign view", "took a snapshot of view {view}, which it had not installed"),
+                ("joiner", "took the state [{value}|none], but [{given}|none] was given away"),
+                ("not reached", "gave away more than it had delivered"),
+                ("donor", "gave away the state [{value}|none], but its rows give {computed}"),
+                ("other", "has the state {computed} there, but {whom} has {theirs}"),
+            )
+        },
+        example=Example(
+            ("a", "b"), "2@a", {
+                "what": "other", "local": 5, "ordinal": 1, "service": "total", "value": "d6378dbf4b6e7d11",
+                "computed": "d6378dbf4b6e7d11", "theirs": "cfc8b365cde86e5a",
+            }
+        ),
+    )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -128,7 +156,7 @@ class StateTransfer(Checker):
         }
         for one in self._ins + self._outs:
             if one.stay is None and one.life.hole is None:
-                self._say("foreign view", one, [], f"took a snapshot of view {one.view}, which it had not installed")
+                self._report("foreign view", one)
         for one in self._ins:
             if one.stay is not None:
                 self._judge_joiner(one)
@@ -142,20 +170,18 @@ class StateTransfer(Checker):
             return
         members = self._entries[one.life, one.view].stay.view.members
         if given or all(self._is_whole(name) for name in members):
-            self._say(
-                "joiner", one, [], f"took the state {one.value}, but {given[0] if given else 'none'} was given away"
-            )
+            self._report("joiner", one, given=sorted({value for value in given if value is not None}))
 
     def _judge_donor(self, one: _Snapshot, stay: int, ways: dict[Stay, int]) -> None:
         point = (stay, one.ordinal)
         if not self._reached(one.life, one.service, point, one.local):
-            self._say("not reached", one, [], "gave away more than it had delivered")
+            self._report("not reached", one)
             return
         value = self._value(one.life, one.service, point)
         if value is None:
             return
         if value != one.value:
-            self._say("donor", one, [], f"gave away the state {one.value}, but its rows give {value}")
+            self._report("donor", one, computed=value)
         if one.service != TOTAL and one.ordinal:
             return
         mine = self._entries[one.life, one.view]
@@ -166,7 +192,7 @@ class StateTransfer(Checker):
             if way is not None and way == ways.get(mine.stay) and self._holds_state(one, mine, life, entry):
                 theirs = self._value(life, one.service, (entry.number, one.ordinal))
                 if theirs is not None and theirs != value:
-                    self._say("other", one, [life.name], f"has the state {value} there, but {life.name} has {theirs}")
+                    self._report("other", one, life.name, computed=value, theirs=theirs)
 
     def _holds_state(self, one: _Snapshot, mine: _StateEntry, life: Life, entry: _StateEntry) -> bool:
         point = (entry.number, one.ordinal)
@@ -206,13 +232,14 @@ class StateTransfer(Checker):
         life = self.history.by_name.get(name)
         return life is not None and life.unknown is None
 
-    def _say(self, what: str, one: _Snapshot, others: list[str], how: str) -> None:
+    def _report(self, what: str, one: _Snapshot, *others: str, **more: object) -> None:
         self.report(
             [one.life.name, *others],
-            f"{one.life.name} {how} (local {one.local}: view {one.view}, ordinal {one.ordinal}, {one.service}).",
+            one.view,
             what=what,
-            view=one.view,
+            local=one.local,
             ordinal=one.ordinal,
             service=one.service,
-            local=one.local,
+            value=one.value,
+            **more,
         )

@@ -22,11 +22,27 @@ from unisono.trace.checks.attributes import is_true, value_of
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Stay
-from unisono.trace.schema import Event, view_number
+from unisono.trace.checks.property import Example, Kind, Property
+from unisono.trace.schema import VIEW, Event, view_number
 
 
 class PrimaryComponent(Checker):
-    id = "P20"
+    about = Property(
+        id="P20",
+        name="primary component",
+        says="Of several partitions at most one is primary, and primaries form one chain.",
+        exact=__doc__,
+        rows=(VIEW,),
+        roles=(),
+        witness={"what": Kind.TEXT, "views": Kind.TEXT, "predecessor": Kind.VIEW},
+        sentence={
+            "disagree": "Primary {view}: its members do not agree whether it is primary, and after which.",
+            "number": "Primary {view}: it comes after {predecessor}, whose number is not lower.",
+            "two firsts": "Primaries {views}: each begins a chain of primaries of its own.",
+            "fork": "Primaries {views}: each follows primary {view}.",
+        },
+        example=Example(("a", "b", "d", "e"), "2@a", {"what": "fork", "views": ["3@d", "4@a"]}),
+    )
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -40,7 +56,7 @@ class PrimaryComponent(Checker):
         previous: dict[str, str] = {}  # of every primary; of one about which members disagree, the least
         for view, said in self._said.items():
             if len(said) > 1:
-                self._say("disagree", view, view, "its members do not agree whether it is primary, and after which")
+                self._report("disagree", view, [view])
             claims = sorted(said.keys() - {"no"})
             if claims:
                 previous[view] = claims[0]
@@ -52,19 +68,16 @@ class PrimaryComponent(Checker):
             if predecessor is not None:
                 followers[predecessor].append(view)
                 if view_number(view) <= view_number(predecessor):
-                    self._say("number", view, view, f"it comes after {predecessor}, whose number is not lower")
+                    self._report("number", view, [view], predecessor=predecessor)
             elif is_whole or not claim:
                 firsts.append(view)
         if len(firsts) > 1:
             firsts.sort()
-            self._say(
-                "two firsts", firsts[0], ", ".join(firsts), "each begins a chain of primaries of its own", *firsts
-            )
+            self._report("two firsts", firsts[0], firsts, views=firsts)
         for predecessor, views in followers.items():
             if len(views) > 1:
-                apart = sorted(views)
-                self._say("fork", predecessor, ", ".join(apart), f"each follows primary {predecessor}", *apart)
+                self._report("fork", predecessor, views, views=sorted(views))
 
-    def _say(self, what: str, view: str, title: str, how: str, *views: str) -> None:
-        members = {name for one in views or (view,) for who in self._said[one].values() for name in who}
-        self.report(sorted(members), f"Primary {title}: {how}.", what=what, view=view, views=list(views))
+    def _report(self, what: str, view: str, of: list[str], **more: object) -> None:
+        members = {name for one in of for who in self._said[one].values() for name in who}
+        self.report(sorted(members), view, what=what, **more)

@@ -19,11 +19,30 @@ from unisono.trace.checks.attributes import value_of, whole
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Life, Stay
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.schema import COUNTERS, DROP, RECEIVE, Event, member_name
 
 
 class Security(Checker):
-    id = "P21"
+    about = Property(
+        id="P21",
+        name="security",
+        says="Only authenticated members are listened to, and every attack is counted.",
+        exact=__doc__,
+        rows=(RECEIVE, DROP, COUNTERS),
+        roles=("who",),
+        witness={
+            "what": Kind.TEXT, "local": RowOf("who"), "strangers": Kind.MEMBERS, "forged": Kind.TEXT,
+            "injected": Kind.NUMBER, "dropped": Kind.NUMBER,
+        },
+        sentence={
+            "stranger": "{who} accepted a packet of {strangers}, no member of view {view} (local {local}).",
+            "unauthenticated": "{who} accepted a packet whose sender it could not authenticate (local {local}).",
+            "forged": "{who} accepted {forged} forged packets (local {local}).",
+            "uncounted": "{who} was attacked with {injected} packets, and dropped {dropped} of them (local {local}).",
+        },
+        example=Example(("a",), "1@a", {"what": "uncounted", "local": 4, "injected": 3, "dropped": 2}),
+    )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -46,26 +65,17 @@ class Security(Checker):
         origin, sender = member_name(event.origin or "", event.origin_incarnation or 0), value_of(event, "sender")
         strangers = sorted({name for name in (origin, sender) if name is not None} - (members or frozenset()))
         if members is not None and strangers:
-            verb = "is no member" if len(strangers) == 1 else "are no members"
-            how = f"accepted a packet of {' and '.join(strangers)}, which {verb} of view {event.view}"
-            self._say("stranger", life, event, strangers, how)
+            self._report("stranger", life, event, *strangers, strangers=strangers)
         if value_of(event, "authenticated") == "false":
-            self._say("unauthenticated", life, event, [], "accepted a packet whose sender it could not authenticate")
+            self._report("unauthenticated", life, event)
 
     def _judge_counters(self, life: Life, event: Event) -> None:
         forged = value_of(event, "accepted_forged")
         if forged is not None and whole(forged) != 0:
-            self._say("forged", life, event, [], f"accepted {forged} forged packets")
+            self._report("forged", life, event, forged=forged)
         injected = whole(value_of(event, "injected"))
         if injected is not None and injected != self._dropped[life] and life.hole is None:
-            how = f"was attacked with {injected} packets, and dropped {self._dropped[life]} of them"
-            self._say("uncounted", life, event, [], how)
+            self._report("uncounted", life, event, injected=injected, dropped=self._dropped[life])
 
-    def _say(self, what: str, life: Life, event: Event, strangers: list[str], how: str) -> None:
-        self.report(
-            [life.name, *strangers],
-            f"{life.name} {how} (local {event.local_index}).",
-            what=what,
-            view=event.view,
-            local=event.local_index,
-        )
+    def _report(self, what: str, life: Life, event: Event, *strangers: str, **more: object) -> None:
+        self.report([life.name, *strangers], event.view, what=what, local=event.local_index, **more)

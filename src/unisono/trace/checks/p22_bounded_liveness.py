@@ -29,6 +29,7 @@ from unisono.trace.checks.attributes import value_of, whole
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Life
+from unisono.trace.checks.property import Each, Example, Kind, Property, RowOf
 from unisono.trace.schema import CRASH, CUT, END, JOIN, LEAVE, PAUSE, Event, member_name
 
 DISTURBANCES = frozenset({CRASH, LEAVE, JOIN, PAUSE})
@@ -71,7 +72,30 @@ class _Book:
 
 
 class BoundedLiveness(Checker):
-    id = "P22"
+    about = Property(
+        id="P22",
+        name="bounded liveness",
+        says="After the last fault, everything is delivered within the bound.",
+        exact=__doc__,
+        rows=(
+            schema.HEAL, schema.CAST, schema.DELIVER, schema.PLACE, schema.BLOCK, schema.UNBLOCK, schema.DECIDE,
+            *sorted(DISTURBANCES),
+        ),
+        roles=("who", "origin"),
+        witness={
+            "what": Kind.TEXT, "bound": Kind.NUMBER,
+            "views": Each({"who": Kind.MEMBERS, "seen": Kind.VIEW}, "[{seen}|none] at {who}"),
+            "outsiders": Kind.MEMBERS, "message": Kind.MESSAGES, "cast_local": RowOf("origin"), "due": Kind.NUMBER,
+            "local": RowOf("who"), "length": Kind.NUMBER,
+        },
+        sentence={
+            "views": "{bound} ns after the last disturbance there are several views: {views}.",
+            "outsiders": "{bound} ns after the last disturbance view {view} still holds {outsiders}.",
+            "late": "{who} had not delivered {message} (cast at {origin}, local {cast_local}) at {due} ns.",
+            "blocked": "{who} [was blocked (local {local}) for {length} ns of {bound}|blocked (local {local}) and never went on].",
+        },
+        example=Example(("b", "a"), "1@a", {"what": "late", "message": "a:0", "cast_local": 2, "due": 151}),
+    )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)
@@ -132,15 +156,13 @@ class BoundedLiveness(Checker):
         settled = [book for book in asked if book.reached(deadline)]
         views = {there[book.life][0] for book in settled}
         if len(views) > 1:
-            told = ", ".join(sorted(f"{there[book.life][0] or 'none'} at {book.life.name}" for book in settled))
-            names = sorted(book.life.name for book in settled)
-            self._say("views", names, None, f"{bound} ns after the last disturbance there are several views: {told}")
+            seen = sorted((book.life.name, there[book.life][0]) for book in settled)
+            self.report([name for name, _ in seen], None, what="views", bound=bound, views=seen)
         for view in sorted(view for view in views if view is not None):
             listed = {name for book in settled if there[book.life][0] == view for name in there[book.life][1]}
             outsiders = sorted(name for name in listed if self._is_outside(name, component))
             if outsiders:
-                how = f"{bound} ns after the last disturbance view {view} still holds {', '.join(outsiders)}"
-                self._say("outsiders", outsiders, view, how)
+                self.report(outsiders, view, what="outsiders", bound=bound, outsiders=outsiders)
         for caster in asked:
             for cast in caster.casts:
                 if cast.transaction in self._aborted:
@@ -167,17 +189,20 @@ class BoundedLiveness(Checker):
         if all(times.get(index, due + 1) <= due for index in range(cast.first, cast.first + cast.count)):
             return
         who, origin = book.life.name, caster.life.name
-        how = f"{who} had not delivered {origin}:{cast.first} (cast at {origin}, local {cast.local_index}) at {due} ns"
-        self._say("late", [who, origin], cast.view, how)
+        self.report(
+            [who, origin],
+            cast.view,
+            what="late",
+            message=f"{origin}:{cast.first}",
+            cast_local=cast.local_index,
+            due=due,
+        )
 
     def _judge_blocks(self, book: _Book, start: int, bound: int) -> None:
         who = book.life.name
         for block in book.blocks:
             length = block.end - max(block.begin, start)
             if block.by == END and book.life.ending_reason != CUT:
-                self._say("blocked", [who], None, f"{who} blocked (local {block.local}) and never went on")
+                self.report([who], None, what="blocked", local=block.local)
             elif length > bound:
-                self._say("blocked", [who], None, f"{who} was blocked (local {block.local}) for {length} ns of {bound}")
-
-    def _say(self, what: str, members: list[str], view: str | None, how: str) -> None:
-        self.report(members, f"{how}.", what=what, view=view)
+                self.report([who], None, what="blocked", local=block.local, length=length, bound=bound)

@@ -10,13 +10,31 @@ from __future__ import annotations
 from unisono.trace.checks.attributes import decimal
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import Life
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.schema import COUNTERS, Event
 
 LIMIT = "_limit"
 
 
 class Resources(Checker):
-    id = "P23"
+    about = Property(
+        id="P23",
+        name="resources",
+        says="Queues, unacknowledged bytes and retransmissions stay within their limits.",
+        exact=__doc__,
+        rows=(COUNTERS,),
+        roles=("who",),
+        witness={
+            "what": Kind.TEXT, "local": RowOf("who"), "counter": Kind.TEXT, "value": Kind.TEXT, "limit": Kind.TEXT,
+        },
+        sentence={
+            "over": "{who} has {counter} = [{value}|nothing], with a limit of {limit} (local {local}).",
+            "unreadable": "{who} has {counter} = [{value}|nothing], with a limit of {limit} (local {local}).",
+        },
+        example=Example(
+            ("a",), "1@a", {"what": "over", "local": 1, "counter": "queue_max", "value": "5", "limit": "4"}
+        ),
+    )  # fmt: skip
 
     def row(self, life: Life, event: Event) -> None:
         if event.kind != COUNTERS or event.attributes is None:
@@ -30,14 +48,12 @@ class Resources(Checker):
         value, limit = decimal(text), decimal(limit_text)
         if value is not None and limit is not None and value <= limit:
             return
-        what = "unreadable" if value is None or limit is None else "over"
         self.report(
             [life.name],
-            f"{life.name} has {name} = {text}, with a limit of {limit_text} (local {event.local_index}).",
-            what=what,
-            view=event.view,
+            event.view,
+            what="unreadable" if value is None or limit is None else "over",
+            local=event.local_index,
             counter=name,
             value=text,
             limit=limit_text,
-            local=event.local_index,
         )

@@ -16,11 +16,21 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from unisono.trace.checks.attributes import value_of
-from unisono.trace.checks.checker import Violation
+from unisono.trace.checks.property import Example, Kind, Property, RowOf, Violation
 from unisono.trace.digest import digest_of_trace
 from unisono.trace.schema import ENDINGS, Event, member_name
 
-PROPERTY = "P24"
+DETERMINISM = Property(
+    id="P24",
+    name="determinism",
+    says="The same seed and the same code make the same trace.",
+    exact=__doc__,
+    rows=(),
+    roles=("who",),
+    witness={"what": Kind.TEXT, "run": Kind.TEXT, "twin": Kind.TEXT, "label": Kind.TEXT, "local": RowOf("who")},
+    sentence="[Runs {twin} and {run} are twins|The run is a twin of {twin}], but {who} differs from its row {local} on.",
+    example=Example(("a",), None, {"what": "differs", "run": "two", "twin": "one", "label": "same", "local": 2}),
+)
 
 
 class TwinRun:
@@ -82,9 +92,5 @@ def _first_difference(rows: list[Event], others: list[Event]) -> int:
 
 
 def _violation(one: TwinRun, other: TwinRun, who: str, local: int) -> Violation:
-    return Violation(
-        PROPERTY,
-        (who,),
-        {"what": "differs", "run": other.name, "twin": one.name, "label": one.twin, "local": local},
-        f"Runs {one.name} and {other.name} are twins, but {who} differs from its row {local} on.",
-    )
+    witness = {"what": "differs", "run": other.name, "twin": one.name, "label": one.twin, "local": local}
+    return DETERMINISM.violation((who,), None, witness)

@@ -28,14 +28,26 @@ from unisono.trace.checks.attributes import is_true, value_of, whole
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DATAGRAM as OF_DATAGRAM
 from unisono.trace.checks.model import PLACED, Life
-from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker, SpansOf, listed, named, names_in
-from unisono.trace.schema import BLOCK, DATAGRAM, DELIVER, SHOW, TOTAL, TRANSITION, Event, member_name
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker, SpansOf, named, names_in
+from unisono.trace.schema import (
+    BLOCK,
+    DATAGRAM,
+    DELIVER,
+    SHOW,
+    SNAPSHOT_IN,
+    STATE,
+    TOTAL,
+    TRANSITION,
+    Event,
+    member_name,
+)
 from unisono.trace.shown import NOTHING, Shown, ShownTotals
 
 Batches: TypeAlias = Sequence[tuple[str, int, int]]
 """Origin, first, end."""
 NAMED_MAX = 3
-"""How many differing messages a sentence names."""
+"""How many differing messages of a member a witness names."""
 
 
 class DeliveredInView(NamedTuple):
@@ -115,8 +127,9 @@ def _judge_life(life: LifeRows, delivered: Mapping[tuple[str, str], DeliveredInV
                             "altered",
                             life,
                             row,
-                            f"was shown {step.told.shown} messages in view {last.view}, which are not the {actual.shown} that it "
-                            "delivered there",
+                            previous=last.view,
+                            shown=step.told.shown,
+                            delivered=actual.shown,
                         )
                 yield step
             last, ends = row, []
@@ -126,8 +139,7 @@ def _judge_transition(
     life: LifeRows, row: Event, last: Event | None, delivered: Mapping[tuple[str, str], DeliveredInView]
 ) -> Iterator[Breach]:
     if last is None or row.view != last.view:
-        shown = "none" if last is None else last.view
-        yield _finding("transition", life, row, f"was told that view {row.view} ends, but {shown} was shown last")
+        yield _finding("transition", life, row, last=None if last is None else last.view)
         return
     assert row.view is not None
     ordinary = delivered.get((life.name, row.view), NONE_DELIVERED).ordinary
@@ -136,8 +148,8 @@ def _judge_transition(
             "remainder",
             life,
             row,
-            f"was shown {_told(row).shown} messages in view {row.view} before its end, but it had delivered {ordinary} when it "
-            "blocked",
+            shown=_told(row).shown,
+            delivered=ordinary,
         )
 
 
@@ -145,48 +157,29 @@ def _judge_sets(life: LifeRows, row: Event, last: Event | None) -> Iterator[Brea
     members, together = frozenset(row.members or ()), frozenset(names_in(row, "together"))
     installed = life.views.get(row.view or "")
     if installed is None or installed.local_index > row.local_index or installed.members != row.members:
-        own = "it has not installed" if installed is None else f"it installed with {', '.join(installed.members or ())}"
-        of = ", ".join(row.members or ())
-        yield _finding("view", life, row, f"was shown view {row.view} of {of}, which {own}")
+        own = None if installed is None else installed.members
+        yield _finding("view", life, row, list=row.members, installed=own)
     if last is None and together != {life.name}:
-        yield _finding("first", life, row, f"was told that {listed(together)} came together into its first view")
+        yield _finding("first", life, row, together=sorted(together))
     elif life.name not in together or together - members:
-        yield _finding(
-            "set", life, row, f"was told that {listed(together)} came together into a view of {listed(members)}"
-        )
+        yield _finding("set", life, row, together=sorted(together), list=sorted(members))
     if (previous := value_of(row, "previous")) != (None if last is None else last.view):
-        shown = "none" if last is None else last.view
-        yield _finding("previous", life, row, f"came from view {previous or 'none'}, but {shown} was shown last")
+        yield _finding("previous", life, row, previous=previous, last=None if last is None else last.view)
     before = frozenset() if last is None else frozenset(last.members or ())
     for name, expected in (("joined", members - together), ("left", before - together)):
         told = frozenset(names_in(row, name))
         if told != expected:
-            yield _finding(
-                name,
-                life,
-                row,
-                f"was told that {listed(told)} {name}, but apart from those together it is {listed(expected)}",
-            )
+            yield _finding(name, life, row, told=sorted(told), expected=sorted(expected))
 
 
 def _judge_ends(life: LifeRows, row: Event, last: Event | None, ends: list[Event]) -> Iterator[Breach]:
     if len(ends) != (last is not None):
-        yield _finding(
-            "transition",
-            life,
-            row,
-            f"was shown view {row.view} behind {len(ends)} transitions instead of {int(last is not None)}",
-        )
+        yield _finding("transition", life, row, transitions=len(ends), expected=int(last is not None))
     elif last is not None:
         earlier, together = frozenset(names_in(ends[0], "together")), frozenset(names_in(row, "together"))
         may_shrink = life.replaced(last.local_index, row.local_index) or is_true(row, "restored")
         if earlier != together and not (may_shrink and together <= earlier):
-            yield _finding(
-                "transition set",
-                life,
-                row,
-                f"was told that {listed(together)} came together, but {listed(earlier)} when the last view ended",
-            )
+            yield _finding("transition set", life, row, together=sorted(together), earlier=sorted(earlier))
 
 
 def _judge_companions(life: LifeRows, row: Event, last: Event) -> Iterator[Breach]:
@@ -194,17 +187,14 @@ def _judge_companions(life: LifeRows, row: Event, last: Event) -> Iterator[Breac
     is_replaced = life.replaced(last.local_index, row.local_index)
     if is_true(row, "restored"):
         if not is_replaced:
-            yield _finding(
-                "restored", life, row, "was told that its state was restored, and took over none since the last view"
-            )
+            yield _finding("restored", life, row)
         return
     entered, together = life.views.get(row.view or ""), frozenset(names_in(row, "together"))
     if entered is None or is_replaced or entered.previous_view != last.view or entered.transitional is None:
         return
     along = frozenset(entered.transitional)
     if together != along:
-        how = f"was told that {listed(together)} came together from view {last.view}, but {listed(along)} came along"
-        yield _finding("companions", life, row, how)
+        yield _finding("companions", life, row, together=sorted(together), previous=last.view, along=sorted(along))
 
 
 def _judge_primary(lives: Lives) -> Iterator[Breach]:
@@ -219,8 +209,15 @@ def _judge_primary(lives: Lives) -> Iterator[Breach]:
             here, there = value_of(row, "primary"), value_of(before, "primary")
             if here != there and row.view not in told:
                 told.add(row.view)
-                how = f"was told {here or 'nothing'} of whether the view is primary, and {other.name} {there or 'nothing'}"
-                yield _finding("primary", lives[name], row, how)
+                yield _finding(
+                    "primary",
+                    lives[name],
+                    row,
+                    primary=here,
+                    other=other.name,
+                    other_local=before.local_index,
+                    other_primary=there,
+                )
 
 
 def _compare(steps: dict[str, _Step], batches: Callable[[str, str], Batches]) -> Iterator[Breach]:
@@ -234,21 +231,10 @@ def _compare(steps: dict[str, _Step], batches: Callable[[str, str], Batches]) ->
                 continue
             if other.previous == one.previous and name in other.together:
                 alike.append(other)
-            elif other.previous != one.previous:
-                yield _finding(
-                    "not together",
-                    one.life,
-                    one.row,
-                    f"was told that {other.name} came along from view {one.previous}, but that was shown {other.previous} before",
-                    other,
-                )
             else:
+                shown = other.previous if other.previous != one.previous else None
                 yield _finding(
-                    "not together",
-                    one.life,
-                    one.row,
-                    f"was told that {other.name} came along from view {one.previous}, but that was not told so of {name}",
-                    other,
+                    "not together", one.life, one.row, other.life, previous=one.previous, other_previous=shown
                 )
         if not alike:
             continue
@@ -264,22 +250,20 @@ def _differ(one: _Step, other: _Step, batches: Callable[[str, str], Batches]) ->
     view = one.previous
     mine, theirs = batches(one.name, view), batches(other.name, view)
     only_mine, only_theirs = _beyond(mine, theirs), _beyond(theirs, mine)
-    if only_mine or only_theirs:
-        how = " and ".join(
-            f"{', '.join(some[:NAMED_MAX])}{', …' if len(some) > NAMED_MAX else ''} only to {step.name}"
-            for step, some in ((one, only_mine), (other, only_theirs))
-            if some
-        )
-    else:
-        how = "the same ones in another order, or with another content"
     return _finding(
         "differ",
         one.life,
         one.row,
-        f"came from view {view} together with {other.name}, but they were shown other messages there: {how}",
-        other,
-        {"messages": (only_mine + only_theirs)[:NAMED_MAX]},
+        other.life,
+        previous=view,
+        messages=(only_mine + only_theirs)[:NAMED_MAX],
+        only_mine=_first_ones(only_mine),
+        only_theirs=_first_ones(only_theirs),
     )
+
+
+def _first_ones(messages: list[str]) -> list[str]:
+    return [*messages[:NAMED_MAX], "…"] if len(messages) > NAMED_MAX else messages
 
 
 def _beyond(some: Batches, others: Batches) -> list[str]:
@@ -302,16 +286,82 @@ def _told(row: Event) -> Shown:
     return Shown(-1 if shown is None else shown, value_of(row, "digest") or "", value_of(row, "chain") or "")
 
 
-def _finding(
-    what: str, life: LifeRows, row: Event, how: str, other: _Step | None = None, more: Mapping[str, object] = {}
-) -> Breach:
-    members = (life.name,) if other is None else (life.name, other.name)
-    sentence = f"{life.name} {how} ({row.kind} of view {row.view}, local {row.local_index})."
-    return Breach(what, members, row.view, row.local_index, sentence, more)
+def _finding(what: str, life: LifeRows, row: Event, whom: LifeRows | None = None, **more: object) -> Breach:
+    members = (life.name,) if whom is None else (life.name, whom.name)
+    return Breach(what, members, row.view, row.local_index, {"kind": row.kind, **more})
 
 
 class Together(ShownChecker):
-    id = "P25"
+    about = Property(
+        id="P25",
+        name="together",
+        says="Applications that are told they came along together were shown the same messages.",
+        exact=__doc__,
+        rows=(SHOW, TRANSITION, STATE, SNAPSHOT_IN, DELIVER, BLOCK),
+        roles=("who", "whom"),
+        witness={
+            "what": Kind.TEXT, "local": RowOf("who"), "kind": Kind.TEXT, "previous": Kind.VIEW, "last": Kind.VIEW,
+            "shown": Kind.NUMBER, "delivered": Kind.NUMBER, "list": Kind.MEMBERS, "installed": Kind.MEMBERS,
+            "together": Kind.MEMBERS, "told": Kind.MEMBERS, "expected": Kind.TEXT, "transitions": Kind.NUMBER,
+            "earlier": Kind.MEMBERS, "along": Kind.MEMBERS, "primary": Kind.TEXT, "other": Kind.MEMBERS,
+            "other_local": RowOf("other"), "other_primary": Kind.TEXT, "other_previous": Kind.VIEW,
+            "messages": Kind.MESSAGES, "only_mine": Kind.MESSAGES, "only_theirs": Kind.MESSAGES,
+        },
+        sentence={
+            what: f"{{who}} {how} ({{kind}} of view {{view}}, local {{local}})."
+            for what, how in (
+                ("altered", "was shown {shown} messages in view {previous}, which are not the {delivered} that it delivered there"),
+                (
+                    "transition",
+                    "was [shown view {view} behind {transitions} transitions instead of {expected}|told that view {view} ends, but "
+                    "{last} was shown last|told that view {view} ends, but none was shown last]",
+                ),
+                (
+                    "remainder",
+                    "was shown {shown} messages in view {view} before its end, but it had delivered {delivered} when it blocked",
+                ),
+                ("view", "was shown view {view} of {list}, which it [installed with {installed}|has not installed]"),
+                ("first", "was told that [{together}|no member] came together into its first view"),
+                ("set", "was told that [{together}|no member] came together into a view of {list}"),
+                ("previous", "came from view [{previous}|none], but [{last}|none] was shown last"),
+                (
+                    "joined",
+                    "was told that [{told}|no member] joined, but apart from those together it is [{expected}|no member]",
+                ),
+                ("left", "was told that [{told}|no member] left, but apart from those together it is [{expected}|no member]"),
+                (
+                    "transition set",
+                    "was told that [{together}|no member] came together, but [{earlier}|no member] when the last view ended",
+                ),
+                ("restored", "was told that its state was restored, and took over none since the last view"),
+                (
+                    "companions",
+                    "was told that [{together}|no member] came together from view {previous}, but [{along}|no member] came along",
+                ),
+                (
+                    "primary",
+                    "was told [{primary}|nothing] of whether the view is primary, and {other} [{other_primary}|nothing]",
+                ),
+                (
+                    "not together",
+                    "was told that {whom} came along from view {previous}, but that [was shown {other_previous} before|was not "
+                    "told so of {who}]",
+                ),
+                (
+                    "differ",
+                    "came from view {previous} together with {whom}, but they were shown other messages there: [{only_mine} only "
+                    "to {who} and {only_theirs} only to {whom}|{only_mine} only to {who}|{only_theirs} only to {whom}|the same "
+                    "ones in another order, or with another content]",
+                ),
+            )
+        },
+        example=Example(
+            ("a", "b"), "2@a", {
+                "what": "differ", "local": 6, "kind": "SHOW", "previous": "1@a", "messages": ["a:0"], "only_mine":
+                ["a:0"],
+            }
+        ),
+    )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)

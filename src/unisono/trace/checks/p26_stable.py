@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from unisono.trace.checks.attributes import value_of
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.checks.shown_rows import (
     Breach,
     CastRange,
@@ -20,10 +21,9 @@ from unisono.trace.checks.shown_rows import (
     ShownChecker,
     SpansOf,
     delivered_in,
-    listed,
     named,
 )
-from unisono.trace.schema import CRASH, OK, RECEIPT, Event
+from unisono.trace.schema import CAST, CRASH, DELIVER, OK, RECEIPT, SNAPSHOT_IN, STATE, Event
 
 
 def decide(
@@ -57,20 +57,23 @@ def _is_excused(life: LifeRows | None, message: CastRange) -> bool:
 
 
 def _finding(name: str, row: Event, message: CastRange, part: Range, lacking: list[str]) -> Breach:
-    what = named(name, *part)
-    return Breach(
-        "lost",
-        (name, *(one for one in lacking if one != name)),
-        message.view,
-        row.local_index,
-        f"{name} was told that {what} is stable (local {row.local_index}), but {listed(lacking)} never delivered it in view "
-        f"{message.view}.",
-        {"message": what, "lacking": lacking},
-    )
+    members = (name, *(one for one in lacking if one != name))
+    more = {"message": named(name, *part), "lacking": sorted(lacking)}
+    return Breach("lost", members, message.view, row.local_index, more)
 
 
 class Stable(ShownChecker):
-    id = "P26"
+    about = Property(
+        id="P26",
+        name="stable is kept",
+        says="A message that its caster was told is stable is delivered by everyone.",
+        exact=__doc__,
+        rows=(RECEIPT, CAST, DELIVER, STATE, SNAPSHOT_IN),
+        roles=("who",),
+        witness={"what": Kind.TEXT, "local": RowOf("who"), "message": Kind.MESSAGES, "lacking": Kind.MEMBERS},
+        sentence="{who} was told that {message} is stable (local {local}), but {lacking} never delivered it in view {view}.",
+        example=Example(("a", "b"), "1@a", {"what": "lost", "local": 3, "message": "a:0", "lacking": ["b"]}),
+    )
 
     def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         self._delivered: dict[tuple[str, str], SpansOf] = {}  # by life and view

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from unisono.trace.checks.attributes import is_true, value_of
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.checks.shown_rows import (
     Breach,
     CastRange,
@@ -30,11 +31,10 @@ from unisono.trace.checks.shown_rows import (
     ShownChecker,
     SpansOf,
     delivered_in,
-    listed,
     named,
 )
 from unisono.trace.checks.spans import Spans
-from unisono.trace.schema import STATE, VIEW, Event, view_number
+from unisono.trace.schema import BLOCK, CAST, DELIVER, SHOW, SNAPSHOT_IN, STATE, VIEW, Event, view_number
 
 
 def primaries(lives: Lives) -> dict[str, dict[str, Event]]:
@@ -108,7 +108,6 @@ def _judge_members(
                 later.local_index,
                 message,
                 part,
-                f"{name} came from there into primary {later.view} (local {later.local_index}) without it",
             )
 
 
@@ -141,7 +140,8 @@ class _Lineage:
                     None,
                     self._message,
                     (self._message.first, self._message.end),
-                    f"the state of primary {view} comes from {state} with {listed(members)}, and none of them has it",
+                    state=state,
+                    part=members,
                 )
                 return  # those that follow inherit it
 
@@ -188,21 +188,42 @@ class _Lineage:
 
 
 def _finding(
-    what: str, members: tuple[str, ...], view: str | None, local: int | None, message: CastRange, part: Range, how: str
+    what: str,
+    members: tuple[str, ...],
+    view: str | None,
+    local: int | None,
+    message: CastRange,
+    span: Range,
+    **more: object,
 ) -> Breach:
-    title = named(message.origin, *part)
-    return Breach(
-        what,
-        members,
-        view,
-        local,
-        f"The safe message {title} was delivered in primary {message.view} before that ended, but {how}.",
-        {"message": title, "primary": message.view},
-    )
+    about = {"message": named(message.origin, *span), "primary": message.view}
+    return Breach(what, members, view, local, {**about, **more})
 
 
 class SafePrimary(ShownChecker):
-    id = "P27"
+    about = Property(
+        id="P27",
+        name="safe and primary",
+        says="A safe message, once delivered in a primary view, is in every later one.",
+        exact=__doc__,
+        rows=(SHOW, CAST, DELIVER, BLOCK, STATE, SNAPSHOT_IN),
+        roles=("who",),
+        witness={
+            "what": Kind.TEXT, "local": RowOf("who"), "message": Kind.MESSAGES, "primary": Kind.VIEW, "state": Kind.TEXT,
+            "part": Kind.MEMBERS,
+        },
+        sentence={
+            what: f"The safe message {{message}} was delivered in primary {{primary}} before that ended, but {how}."
+            for what, how in (
+                ("came without", "{who} came from there into primary {view} (local {local}) without it"),
+                (
+                    "not in the state",
+                    "the state of primary {view} comes from {state} with [{part}|no member], and none of them has it",
+                ),
+            )
+        },
+        example=Example(("b",), "2@a", {"what": "came without", "local": 3, "message": "a:0", "primary": "1@a"}),
+    )  # fmt: skip
 
     def __init__(self, history: History | None = None) -> None:
         super().__init__(history)

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from unisono.trace.checks.attributes import value_of
+from unisono.trace.checks.property import Example, Kind, Property, RowOf
 from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, Range, ShownChecker, SpansOf, delivered_in, named
-from unisono.trace.schema import OK, RECEIPT, STAGES, UNCERTAIN, Event, member_name
+from unisono.trace.schema import CAST, DELIVER, OK, PLACE, RECEIPT, STAGES, UNCERTAIN, Event, member_name
 
 DELIVERED, APPLIED, _ = STAGES
 
@@ -44,10 +45,7 @@ def _judge(life: LifeRows, missing: Before, uncast: Before) -> Iterator[Breach]:
         origin = member_name(row.origin or "", row.origin_incarnation or 0)
         if origin != life.name or (parts := uncast(life.name, span, row.local_index)):
             title = named(origin, *(span if origin != life.name else parts[0]))
-            sentence = (
-                f"{life.name} was told of the fate of {title} (local {row.local_index}), which it had not cast before."
-            )
-            yield Breach("not cast", (life.name,), row.view, row.local_index, sentence, {"message": title})
+            yield Breach("not cast", (life.name,), row.view, row.local_index, {"message": title})
             continue
         if stage not in STAGES:
             continue
@@ -56,13 +54,12 @@ def _judge(life: LifeRows, missing: Before, uncast: Before) -> Iterator[Breach]:
         if outcome != OK:
             continue
         if stage in (DELIVERED, APPLIED) and (parts := missing(life.name, span, row.local_index)):
-            yield _finding("too early", life, row, parts[0], f"is {stage} before it had delivered it itself")
+            yield _finding("too early", life, row, parts[0], stage=stage)
         if stage == DELIVERED and (parts := _inside(said, (APPLIED, OK), span)):
-            yield _finding("order", life, row, parts[0], "is delivered after it was told that it is applied")
+            yield _finding("order", life, row, parts[0])
         for earlier in STAGES[: STAGES.index(stage) + 1]:
             if parts := _inside(said, (earlier, UNCERTAIN), span):
-                how = f"is {stage} after `{earlier}` had been uncertain"
-                yield _finding("after a doubt", life, row, parts[0], how)
+                yield _finding("after a doubt", life, row, parts[0], stage=stage, earlier=earlier)
                 break
         said.add((stage, OK), *span)
 
@@ -72,14 +69,29 @@ def _inside(said: SpansOf, key: tuple[object, ...], span: Range) -> list[Range]:
     return [] if spans is None else spans.inside(*span)
 
 
-def _finding(what: str, life: LifeRows, row: Event, part: Range, how: str) -> Breach:
-    title = named(life.name, *part)
-    sentence = f"{life.name} was told that {title} {how} (local {row.local_index})."
-    return Breach(what, (life.name,), row.view, row.local_index, sentence, {"message": title})
+def _finding(what: str, life: LifeRows, row: Event, part: Range, **more: object) -> Breach:
+    return Breach(what, (life.name,), row.view, row.local_index, {"message": named(life.name, *part), **more})
 
 
 class KeptReceipts(ShownChecker):
-    id = "P28"
+    about = Property(
+        id="P28",
+        name="receipts",
+        says="The stages of a receipt come in their order, and after a doubt none follows.",
+        exact=__doc__,
+        rows=(RECEIPT, CAST, DELIVER, PLACE),
+        roles=("who",),
+        witness={
+            "what": Kind.TEXT, "local": RowOf("who"), "message": Kind.MESSAGES, "stage": Kind.TEXT, "earlier": Kind.TEXT,
+        },
+        sentence={
+            "not cast": "{who} was told of the fate of {message} (local {local}), which it had not cast before.",
+            "too early": "{who} was told that {message} is {stage} before it had delivered it itself (local {local}).",
+            "order": "{who} was told that {message} is delivered after it was told that it is applied (local {local}).",
+            "after a doubt": "{who} was told that {message} is {stage} after `{earlier}` had been uncertain (local {local}).",
+        },
+        example=Example(("a",), "1@a", {"what": "too early", "local": 2, "message": "a:0", "stage": "delivered"}),
+    )  # fmt: skip
 
     def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         self._own: dict[str, list[tuple[int, int, int]]] = {}  # by life: local, first, end

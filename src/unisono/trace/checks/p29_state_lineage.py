@@ -23,11 +23,12 @@ Nothing is asked of a run whose applications were not recorded, and nothing is c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from unisono.trace.checks.attributes import is_true, value_of
 from unisono.trace.checks.p27_safe_primary import came_with, part_of, primaries, state_named
-from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker, listed
+from unisono.trace.checks.property import Each, Example, Kind, Property, RowOf
+from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker
 from unisono.trace.schema import END, LEAVE, SHOW, SNAPSHOT_IN, STATE, VIEW, Event, view_number
 
 
@@ -38,12 +39,10 @@ def decide(lives: Lives) -> Iterator[Breach]:
     for view, rows in chain.items():
         named = {value_of(row, "state") for row in rows.values()}
         if len(named) > 1:
-            told = "; ".join(f"{name} {value_of(rows[name], 'state') or 'none'}" for name in sorted(rows))
-            yield _finding("disagree", tuple(sorted(rows)), view, None, f"its members name several states: {told}")
+            yield _finding("disagree", sorted(rows), view, states=_said(rows, "state"))
         given_up = {value_of(row, "abandons") for row in rows.values()}
         if len(given_up) > 1:
-            told = "; ".join(f"{name} {value_of(rows[name], 'abandons') or 'none'}" for name in sorted(rows))
-            yield _finding("abandons", tuple(sorted(rows)), view, None, f"its members gave up several states: {told}")
+            yield _finding("abandons", sorted(rows), view, states=_said(rows, "abandons"))
         yield from _judge_origin(lives, chain, view, rows)
     for name in sorted(lives):
         if not lives[name].is_holed and lives[name].is_shown:
@@ -62,20 +61,17 @@ def _judge_origin(
     if state is None:
         told = {value_of(row, "holds") for row in rows.values()} - {None}
         if told and not _may_begin(chain, predecessor):
-            how = f"it begins without a state, although it follows primary {predecessor}"
-            yield _finding("no state", tuple(sorted(rows)), view, None, how)
+            yield _finding("no state", sorted(rows), view, predecessor=predecessor)
         return
     part = part_of(rows, state)
     absent = {name for row in rows.values() for name in row.members or ()} - rows.keys()
     if absent or any(lives[name].is_holed for name in part):
         return
-    members = tuple(sorted(part)) or tuple(sorted(rows))
+    members = sorted(part) or sorted(rows)
     if not _descends(lives, chain, part, state, predecessor):
-        how = f"its state comes from {state} with {listed(part)}, who did not come from primary {predecessor}"
-        yield _finding("other part", members, view, None, how)
+        yield _finding("other part", members, view, state=state, part=sorted(part), predecessor=predecessor)
     elif part and all(value_of(row, "holds") == "false" for row in part.values()):
-        how = f"its state comes from {state}, but {listed(part)} did not hold it"
-        yield _finding("not held", members, view, None, how)
+        yield _finding("not held", members, view, state=state, part=sorted(part))
 
 
 def _gives_up(chain: dict[str, dict[str, Event]], view: str, rows: dict[str, Event]) -> bool:
@@ -171,8 +167,7 @@ def _judge_life(life: LifeRows) -> Iterator[Breach]:
         elif row.kind == STATE:
             states.append(row.local_index)
             if current is not None and value_of(current, "holds") == "true" and is_true(row, "replaced"):
-                how = f"had its state replaced in view {current.view}, although it holds it"
-                yield _own(life, row, "holder", how)
+                yield _own(life, row, "holder", held=current.view)
         elif row.kind == SNAPSHOT_IN:
             taken = taken or row
         elif row.kind == SHOW:
@@ -183,8 +178,7 @@ def _judge_life(life: LifeRows) -> Iterator[Breach]:
             if state is None or (states and came_with(entered, state)):
                 continue  # the first state, or its own came while the view was agreed on
             if not any(at > entered.local_index for at in states):
-                how = f"was shown view {row.view} without having its state, or a STATE row that brings it"
-                yield _own(life, row, "without state", how)
+                yield _own(life, row, "without state")
     if life.ending in (END, LEAVE):
         yield from _judge_taken(life, current, taken, states)
 
@@ -194,20 +188,48 @@ def _judge_taken(life: LifeRows, current: Event | None, taken: Event | None, sta
     if current is None or taken is None or value_of(current, "primary") is None:
         return
     if not any(at > current.local_index for at in states):
-        yield _own(life, taken, "in silence", "took over a state, and its application was not told")
+        yield _own(life, taken, "in silence")
 
 
-def _own(life: LifeRows, row: Event, what: str, how: str) -> Breach:
-    sentence = f"{life.name} {how} (local {row.local_index})."
-    return Breach(what, (life.name,), row.view, row.local_index, sentence)
+def _said(rows: dict[str, Event], attribute: str) -> list[tuple[str, str | None]]:
+    return [(name, value_of(rows[name], attribute)) for name in sorted(rows)]
 
 
-def _finding(what: str, members: tuple[str, ...], view: str, local: int | None, how: str) -> Breach:
-    return Breach(what, members, view, local, f"Primary {view}: {how}.")
+def _own(life: LifeRows, row: Event, what: str, **more: object) -> Breach:
+    return Breach(what, (life.name,), row.view, row.local_index, more)
+
+
+def _finding(what: str, members: Iterable[str], view: str, **more: object) -> Breach:
+    return Breach(what, tuple(members), view, None, more)
 
 
 class StateLineage(ShownChecker):
-    id = "P29"
+    about = Property(
+        id="P29",
+        name="state lineage",
+        says="A primary's state is that of the last primary, and is never replaced in silence.",
+        exact=__doc__,
+        rows=(SHOW, STATE, SNAPSHOT_IN),
+        roles=("who",),
+        witness={
+            "what": Kind.TEXT, "local": RowOf("who"), "state": Kind.TEXT, "part": Kind.MEMBERS, "predecessor": Kind.VIEW,
+            "states": Each({"who": Kind.MEMBERS, "state": Kind.TEXT}, "{who} [{state}|none]"), "held": Kind.VIEW,
+        },
+        sentence={
+            "disagree": "Primary {view}: its members name several states: {states}.",
+            "abandons": "Primary {view}: its members gave up several states: {states}.",
+            "no state": "Primary {view}: it begins without a state, although it follows primary {predecessor}.",
+            "other part": "Primary {view}: its state comes from {state} with [{part}|no member], who did not come from primary "
+            "{predecessor}.",
+            "not held": "Primary {view}: its state comes from {state}, but [{part}|no member] did not hold it.",
+            "holder": "{who} had its state replaced in view {held}, although it holds it (local {local}).",
+            "without state": "{who} was shown view {view} without having its state, or a STATE row that brings it (local {local}).",
+            "in silence": "{who} took over a state, and its application was not told (local {local}).",
+        },
+        example=Example(
+            ("c",), "3@a", {"what": "other part", "state": "2@c/3@c", "part": ["c"], "predecessor": "2@a"}
+        ),
+    )  # fmt: skip
 
     def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         return decide(lives)

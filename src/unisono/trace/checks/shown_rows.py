@@ -6,7 +6,7 @@ Spark filters them out of the events and calls the same functions, run by run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -93,18 +93,17 @@ class DeliveredRange(NamedTuple):
 
 
 class Breach(NamedTuple):
-    """A violation before it is told; `sentence` says it in words."""
+    """A violation as a function of the lives' rows finds it."""
 
     what: str
     members: tuple[str, ...]
     view: str | None
     local: int | None
-    sentence: str
     more: Mapping[str, object] = {}
 
     @property
     def witness(self) -> dict[str, object]:
-        known = {"what": self.what, "view": self.view, "local": self.local, **self.more}
+        known = {"what": self.what, "local": self.local, **self.more}
         return {name: value for name, value in known.items() if value is not None}
 
 
@@ -136,16 +135,12 @@ def named(origin: str, first: int, end: int) -> str:
     return f"{origin}:{first}" if end == first + 1 else f"{origin}:{first}-{end - 1}"
 
 
-def listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "no member"
-
-
 class ShownChecker(Checker):
     """A plain checker whose property is a function of the lives' rows."""
 
     def conclude(self) -> None:
         for finding in self.decide(lives_of(self.history)):
-            self.report(finding.members, finding.sentence, **finding.witness)
+            self.report(finding.members, finding.view, **finding.witness)
 
     def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         raise NotImplementedError
