@@ -24,7 +24,7 @@ pytest.importorskip("pyspark")
 from tests.unit.test_checks_safe import STORIES as SAFE_STORIES
 from tests.unit.test_checks_safe import told as told_safely
 from unisono.pipeline.explain import sentence
-from unisono.pipeline.properties.base import COLUMNS
+from unisono.pipeline.properties.base import COLUMNS, sentence_of
 from unisono.pipeline.properties.registry import PROPERTIES, check
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.tables import TraceTables, tables_of
@@ -157,7 +157,7 @@ def test_every_violation_is_told_in_a_sentence_of_its_run(
         events = judged[run]
         names = {name for event in events for name in (event.member, event.origin, *(event.members or ()))}
         for row in rows:
-            text = sentence(row["property"], row["members"], row["view"], row["witness"])
+            text = sentence_of(row["property"], row["members"], row["view"], row["witness"])
             assert row["property"] == property_id
             assert text.endswith(".")
             assert "None" not in text

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow
 
+from unisono.pipeline.arrow_rows import schema_of
 from unisono.pipeline.bronze import TAKEN_IN
 from unisono.pipeline.data_files import ALL, Chosen, DataFile, read_data_file
 from unisono.pipeline.scan import SCAN_DDL
@@ -77,11 +78,6 @@ _LIFE = pyarrow.struct(
 )
 
 
-def _of_scan() -> list[tuple[str, pyarrow.DataType]]:
-    columns = (part.split() for part in SCAN_DDL.split(","))
-    return [(name.strip("`"), _long if kind == "bigint" else _text) for name, kind in columns]
-
-
 SCHEMAS: dict[str, pyarrow.Schema] = {
     "segments": pyarrow.schema(
         [
@@ -113,7 +109,7 @@ SCHEMAS: dict[str, pyarrow.Schema] = {
             ("segment", _text),
         ]
     ),
-    "facts": pyarrow.schema([*_of_scan(), ("segment", _text), ("batch", _long)]),
+    "facts": pyarrow.schema([*schema_of(SCAN_DDL), ("segment", _text), ("batch", _long)]),
     "verdicts": pyarrow.schema(
         [
             ("run", _text),

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow
 import pyarrow.compute as pc
 
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.bronze import read_file, require_known, rows_in, run_of
 from unisono.pipeline.columns import Columns, by_life
 from unisono.pipeline.scan import NEEDED, NOTHING, SCAN_DDL, InheritedState, LifeScan
@@ -287,12 +288,7 @@ def _keep_freed_memory() -> None:
 
 def scan_batches(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     """For `mapInArrow`: pieces in, facts out."""
-    names = [part.strip().split(" ")[0].strip("`") for part in SCAN_DDL.split(",")]
-    types = [pyarrow.int64() if part.strip().endswith("bigint") else pyarrow.string() for part in SCAN_DDL.split(",")]
     _keep_freed_memory()
     for batch in batches:
         for row in batch.to_pylist():
-            rows = list(scan_piece(LifePiece(**row)))
-            columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
-            arrays = [pyarrow.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
-            yield pyarrow.RecordBatch.from_arrays(arrays, names=names)
+            yield from as_table(scan_piece(LifePiece(**row)), SCAN_DDL).to_batches()

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.data_files import DataFile, DataFileWriter, batch_of, read_data_file
 from unisono.pipeline.storage import Location, place
-from unisono.pipeline.take_in import facts_as_table, file_facts
+from unisono.pipeline.take_in import file_facts
 
 if TYPE_CHECKING:
     import pyarrow
@@ -112,5 +113,5 @@ def _rewrite_group(
         held = {(row["run"], row["group"]): row["count_all"] for row in counts.to_pylist()}
         facts = [(*fact, None, youngest) for fact in file_facts(file, held)]
         told = DataFileWriter(parent / "facts", youngest, schemas["facts"])
-        told.take(facts_as_table(facts, schemas["facts"]))
+        told.take(as_table(facts, schemas["facts"]))
         yield "facts", list(told.close())

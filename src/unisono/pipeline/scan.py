@@ -5,8 +5,7 @@ A worker reads the segments of a life in order, column by column with pyarrow an
 **suspicion**. Nothing here proves a violation; but if no scan is suspicious and the digests agree (see `verify`), the
 properties hold, and rows need not be moved at all.
 
-Sound, not complete: every doubt (a gap, a placeholder, an unusual batch) is a suspicion, and then the property's own
-formulation decides.
+Sound, not complete: every doubt (a gap, a placeholder, an unusual batch) is a suspicion, and then rows decide.
 
 A life that would keep one core busy long after the others are idle is scanned in **pieces**, each a run of its segments. A piece
 assumes what it must know of the rows before it, and says so in `edge` facts; `piece_seams` compares these with what the pieces

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.bronze import against_open, read_lines, read_now
 from unisono.pipeline.columns import by_life
 from unisono.pipeline.data_files import DataFile, DataFileWriter
@@ -196,7 +197,7 @@ class _TaskFiles:
     def close(self) -> list[tuple[str, DataFile]]:
         self._close_events()
         if self._facts:
-            self._write("facts", [facts_as_table(self._facts, self.schemas["facts"])])
+            self._write("facts", [as_table(self._facts, self.schemas["facts"])])
         if self._bad:
             self._write("quarantine", self._bad)
         return self._written
@@ -221,14 +222,6 @@ def file_facts(file: DataFile, rows: dict[tuple[str, str], int]) -> Iterator[tup
     for (run, group), count in sorted(rows.items()):
         share = file.size_bytes * count // max(1, file.rows)
         yield (run, group, None, None, "file", None, file.path, count, share, 0, 0, None)
-
-
-def facts_as_table(facts: Iterable[tuple[Any, ...]], schema: pyarrow.Schema) -> pyarrow.Table:
-    import pyarrow
-
-    columns = list(zip(*facts, strict=True)) or [()] * len(schema)
-    arrays = [pyarrow.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
-    return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
 class _Segment:

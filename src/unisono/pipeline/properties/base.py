@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from unisono.pipeline.explain import sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -15,8 +20,6 @@ COLUMNS = ("run", "group", "property", "members", "view", "witness")
 
 def violation(found: DataFrame, property: str, members: Column, witness: dict[str, Column | str]) -> DataFrame:
     """Bring what a property found into the common form. A witness holds what `explain` needs to write its sentence."""
-    from pyspark.sql import functions as F
-
     pairs = [part for name, value in witness.items() for part in (F.lit(name), _text(value))]
     return found.select(
         "run",
@@ -28,8 +31,11 @@ def violation(found: DataFrame, property: str, members: Column, witness: dict[st
     )
 
 
-def _text(value: Column | str) -> Column:
-    from pyspark.sql import functions as F
+def sentence_of(property: str, members: Sequence[str], view: str | None, witness: Mapping[str, str]) -> str:
+    """A violation in words: those of the checker that found it (`few_rows`), or of the property's template."""
+    return witness.get("sentence") or sentence(property, members, view, witness)
 
+
+def _text(value: Column | str) -> Column:
     column = F.col(value) if isinstance(value, str) else value
     return column.cast("string")
