@@ -62,14 +62,14 @@ def judge_in_tasks(
 
 def _bundles(runs: DataFrame, files: DataFrame) -> DataFrame:
     """Runs that lie in one file are judged by one task, up to `ROWS_MAX` rows, so that the file is not read for each of them."""
-    holds = F.count("*").over(Window.partitionBy("name"))
+    holds = F.count("*").over(Window.partitionBy("path"))
     theirs = (
         files.join(runs, list(WHOSE), "left_semi")
         .withColumn("holds", holds)
         .groupBy(*WHOSE)
         .agg(
-            F.min(F.when(F.col("holds") > 1, F.col("name"))).alias("shared"),
-            F.array_sort(F.collect_set("name")).alias("paths"),
+            F.min(F.when(F.col("holds") > 1, F.col("path"))).alias("shared"),
+            F.array_sort(F.collect_set("path")).alias("paths"),
         )
     )
     before = Window.partitionBy("shared").orderBy(*WHOSE).rowsBetween(Window.unboundedPreceding, -1)

@@ -78,6 +78,8 @@ _LIFE = pyarrow.struct(
 )
 
 
+FORMER_COLUMNS = frozenset({"note"})
+"""Columns of facts before they were typed. What they hold would be read as nothing."""
 SCHEMAS: dict[str, pyarrow.Schema] = {
     "segments": pyarrow.schema(
         [
@@ -305,6 +307,11 @@ class LakeTable:
         from deltalake import Schema
 
         have = {field.name: field for field in self._delta.schema().fields}
+        if former := sorted(have.keys() & FORMER_COLUMNS):
+            raise PipelineError(
+                f"the column {former[0]} of {self.folder} is of an older release: choose another folder for the tables, and take "
+                "the traces in again."
+            )
         new = []
         for field in Schema.from_arrow(wanted).fields:
             known = have.get(field.name)
@@ -454,9 +461,7 @@ def with_places(facts: DataFrame, out: Location) -> DataFrame:
     from pyspark.sql import functions as F
 
     events = F.lit((out / "events").uri + "/")
-    return facts.withColumn(
-        "name", F.when(F.col("what") == "file", F.concat(events, F.col("name"))).otherwise(F.col("name"))
-    )
+    return facts.withColumn("path", F.concat(events, F.col("path")))
 
 
 def table_folder(out: Location, name: str) -> Location:

@@ -46,11 +46,9 @@ class Drop:
         import pyarrow
         import pyarrow.compute as pc
 
-        def without(name: str, values: frozenset[str], also: Any = None) -> None:
+        def without(name: str, values: frozenset[str]) -> None:
             nonlocal table
             gone = pc.is_in(table.column(name), value_set=pyarrow.array(sorted(values), pyarrow.string()))
-            if also is not None:
-                gone = pc.and_(gone, also)
             table = table.filter(pc.invert(pc.fill_null(gone, False)))
 
         if self.segments and "segment" in table.column_names:
@@ -58,7 +56,7 @@ class Drop:
         if self.runs:
             without("run", self.runs)
         if self.files and "what" in table.column_names:
-            without("name", self.files, pc.equal(table.column("what"), "file"))
+            without("path", self.files)
         return table
 
 

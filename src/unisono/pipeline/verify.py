@@ -225,20 +225,20 @@ def _runs(facts: DataFrame, also: frozenset[str], ask_digests: bool = True) -> D
         F.count_if(what == "edge").alias("edges"), F.count_if(F.col("group") == NOT_KNOWN).alias("strays")
     ).first()
     assert known is not None
-    ended = (what == "life") & F.col("name").isin(LEAVE, CRASH)
-    alone = F.col("name").isNull() | (F.substring_index("name", "|", -1) == F.col("who"))
-    left_alone = (what == "stay") & F.col("note").contains(",") & alone
-    was_cut = (what == "life") & (F.col("name") == END) & (F.col("note") == CUT)
+    ended = (what == "life") & F.col("ending").isin(LEAVE, CRASH)
+    alone = F.col("way").isNull() | (F.substring_index("way", "|", -1) == F.col("who"))
+    left_alone = (what == "stay") & F.col("members").contains(",") & alone
+    was_cut = (what == "life") & (F.col("ending") == END) & (F.col("reason") == CUT)
     about = facts.groupBy(*WHOSE).agg(
         F.collect_set("protocol").alias("protocols"),
-        F.collect_set(F.when(what.isin("origin", "cast"), F.col("note"))).alias("services"),
-        F.collect_set(F.when(what == "order", F.col("name"))).alias("orders"),
-        F.coalesce(F.sum(F.when(what.isin("life", "suspect"), F.col("number"))), F.lit(0)).alias("rows"),
+        F.collect_set(F.when(what.isin("origin", "cast"), F.col("service"))).alias("services"),
+        F.collect_set("order").alias("orders"),
+        F.coalesce(F.sum(F.when(what.isin("life", "suspect"), F.col("rows"))), F.lit(0)).alias("rows"),
         F.max(what == "shown").alias("is_shown"),
-        F.array_sort(F.collect_set(F.when(what == "backwards", F.struct("who", "number")))).alias("backwards"),
+        F.array_sort(F.collect_set(F.when(what == "backwards", F.struct("who", "local_index")))).alias("backwards"),
         F.array_sort(F.collect_set(F.when(was_cut, F.col("who")))).alias("cut"),
         F.collect_set(F.when(ended, F.col("who"))).alias("ended"),
-        F.array_sort(F.collect_set(F.when(left_alone, F.struct("who", "view", "name")))).alias("alone"),
+        F.array_sort(F.collect_set(F.when(left_alone, F.struct("who", "view", "way")))).alias("alone"),
     )
     orders = F.array_sort(F.when(F.size("orders") > 0, F.col("orders")).otherwise(F.col("protocols")))
     runs = about.withColumn("orders", orders).withColumn("owed", _owed(also))
@@ -273,10 +273,10 @@ def _notes() -> Column:
     behind = F.transform(
         "backwards",
         lambda one: F.replace(
-            F.replace(F.lit(clock), F.lit("{who}"), one["who"]), F.lit("{number}"), one["number"].cast("string")
+            F.replace(F.lit(clock), F.lit("{who}"), one["who"]), F.lit("{number}"), one["local_index"].cast("string")
         ),
     )
-    alone = F.filter("alone", lambda one: one["name"].isNotNull() | F.array_contains("ended", one["who"]))
+    alone = F.filter("alone", lambda one: one["way"].isNotNull() | F.array_contains("ended", one["who"]))
     told = F.transform(alone, lambda one: F.concat(one["who"], F.lit(" in "), one["view"]))
     of_alone = F.replace(F.lit(alone_note(["{stays}"])), F.lit("{stays}"), F.array_join(told, ", "))
     is_uniform = F.array_contains("owed", "P10")
@@ -318,14 +318,14 @@ def _is_unordered() -> Column:
 
 
 def _files(facts: DataFrame, needing: DataFrame) -> DataFrame:
-    """The files that hold rows of these runs, or may: `name`, and the `bytes` that are theirs.
+    """The files that hold rows of these runs, or may: `path`, and the `bytes` that are theirs.
 
     Of a file that cannot be read only its name tells the run, or nothing does; so all that it may belong to look into it.
     """
     files = (
         facts.where(F.col("what") == "file")
-        .groupBy(*WHOSE, "name")
-        .agg(F.coalesce(F.sum("count"), F.lit(0)).alias("bytes"))
+        .groupBy(*WHOSE, "path")
+        .agg(F.coalesce(F.sum("size_bytes"), F.lit(0)).alias("bytes"))
     )
     whose = needing.select(*WHOSE)
     of_group = whose.join(files, list(WHOSE), "inner")
@@ -336,7 +336,7 @@ def _files(facts: DataFrame, needing: DataFrame) -> DataFrame:
         F.broadcast(files.where(F.col("run") == NOT_KNOWN).drop(*WHOSE))
     )
     every = of_group.unionByName(of_run).unionByName(of_any)
-    return every.groupBy(*WHOSE, "name").agg(F.sum("bytes").alias("bytes"))
+    return every.groupBy(*WHOSE, "path").agg(F.sum("bytes").alias("bytes"))
 
 
 def _sizes(files: DataFrame) -> DataFrame:
@@ -352,7 +352,7 @@ def _judge_rows(
 ) -> DataFrame:
     """What is said property by property of runs of any size, as `judge_in_task.RUN_SAID_DDL`."""
     fit_shuffles(rest.sparkSession, size_bytes * EXPANSION)
-    paths = files.join(rest, list(WHOSE), "left_semi").select(F.col("name").alias("path")).distinct()
+    paths = files.join(rest, list(WHOSE), "left_semi").select("path").distinct()
     loaded = load_paths(paths, tasks_for(size_bytes, count), keep)
     said = [loaded.quarantine.select(*WHOSE, F.lit("problem").alias("what"), F.col("problem").alias("text"))]
     # What is owed is one of a few combinations of promises, however many the runs.
@@ -458,7 +458,7 @@ def _files_read(files: DataFrame, told: Iterable[RunVerdict]) -> dict[str, dict[
     found: dict[str, dict[str, int]] = {}
     if bad:
         for row in files.where(F.col("run").isin(bad)).limit(FILES_LOCATED).collect():
-            found.setdefault(row["run"], {})[row["name"]] = row["bytes"]
+            found.setdefault(row["run"], {})[row["path"]] = row["bytes"]
     return found
 
 

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from unisono.pipeline.properties.base import VIOLATION_DDL
 from unisono.pipeline.properties.relations import RelationStep, causal_order
 from unisono.pipeline.properties.scanning import UNTOLD, found_table, witness_of
-from unisono.pipeline.tables import MARK, WHOSE
+from unisono.pipeline.tables import FEW, LIFE, MARK, WHOSE
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.judge import CHECKERS
@@ -79,9 +79,10 @@ def given_rows(tables: TraceTables, kinds: Iterable[str], more: More | None = No
 
 
 def picked(tables: TraceTables, keys: DataFrame) -> DataFrame:
-    """The rows of `tables.events` with these keys (`tables.LIFE` and `local_index`, perhaps a `share`), each once."""
-    key = ["run", "group", "member", "incarnation", "local_index"]
-    return tables.events.join(keys.distinct(), key, "inner").select(*NAMES, *(set(keys.columns) - set(key)))
+    """The rows of other kinds than `FEW` with these keys (`LIFE` and `local_index`, perhaps a `share`), each once."""
+    key = [*LIFE, "local_index"]
+    many = tables.events.where(~F.col("kind").isin(*sorted(FEW)))
+    return many.join(keys.distinct(), key, "inner").select(*NAMES, *(set(keys.columns) - set(key)))
 
 
 # On the workers.
