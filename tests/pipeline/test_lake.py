@@ -13,6 +13,7 @@ import pyarrow
 import pytest
 from deltalake import DeltaTable
 
+from unisono.pipeline import lake as lake_module
 from unisono.pipeline import lake_source
 from unisono.pipeline.data_files import ALL, Chosen, write_data_file
 from unisono.pipeline.lake import (
@@ -174,9 +175,22 @@ def test_a_new_column_is_added_and_is_null_in_older_rows(tmp_path: Path, monkeyp
 def test_a_column_of_another_type_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = place(tmp_path / "out")
     Lake(out)
-    other = pyarrow.schema([("run", pyarrow.string()), ("number", pyarrow.string())])
+    other = pyarrow.schema([("run", pyarrow.string()), ("rows", pyarrow.string())])
     monkeypatch.setitem(SCHEMAS, "facts", other)
-    with pytest.raises(PipelineError, match=r"the column number of .*facts is long, and this program writes string"):
+    with pytest.raises(PipelineError, match=r"the column rows of .*facts is long, and this program writes string"):
+        Lake(out)
+
+
+def test_facts_in_the_columns_of_an_older_release_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = place(tmp_path / "out")
+    older = pyarrow.schema([("run", pyarrow.string()), ("name", pyarrow.string()), ("note", pyarrow.string())])
+    with monkeypatch.context() as patch:
+        patch.setitem(SCHEMAS, "facts", older)
+        patch.setattr(lake_module, "FORMER_COLUMNS", frozenset())
+        Lake(out)
+    with pytest.raises(
+        PipelineError, match=r"the column note of .*facts is of an older release: .* take the traces in"
+    ):
         Lake(out)
 
 

@@ -15,6 +15,7 @@ from tests.unit.test_checks_views import PLANTED, STORIES, TWINS
 from tests.view_damage import COMMON, FOCUS, histories
 from tests.view_stories import Trace, told
 from unisono.pipeline.explain import sentence
+from unisono.pipeline.properties import row_picks
 from unisono.pipeline.properties.registry import check
 from unisono.pipeline.tables import keeping, tables_of
 from unisono.trace.checks import CHECKERS
@@ -72,6 +73,22 @@ def test_spark_says_what_plain_python_says(property: str, tables: TraceTables, t
     assert len({run for run, _, _ in expected}) > 15, "too few of the traces break the property"
     found, _ = by_spark(property, tables)
     assert found == expected, f"only Spark: {found - expected}; only plain Python: {expected - found}"
+
+
+def test_transactions_are_judged_in_shares_as_together(
+    tables: TraceTables, traces: dict[str, Trace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_picks, "SHARE_ROWS", 3)
+    found, _ = by_spark("P18", tables)
+    assert found == by_oracle("P18", traces)
+
+
+def test_all_violations_are_counted_and_the_first_of_each_view_told(spark: SparkSession) -> None:
+    over = "\n".join(["a COUNTERS queue=2 queue_limit=1"] * (VIOLATIONS_MAX + 7))
+    trace = told(f"a VIEW 1@a a\n{over}\na END", "many")
+    rows = check(tables_of(spark.createDataFrame(as_arrow({"many": trace}))), ["P23"]).collect()
+    assert len(rows) == VIOLATIONS_MAX
+    assert [row["witness"]["untold"] for row in rows if "untold" in row["witness"]] == ["7"]
 
 
 def twins() -> dict[str, Trace]:

@@ -70,7 +70,9 @@ def write_lives(folder: Path, name: str, events: Iterable[Event]) -> list[Path]:
 
 
 def suspicions(path: Path) -> set[str]:
-    return {fact[6] for fact in scan_piece(LifePiece([str(path)], [0], [], 0, True)) if fact[4] == "suspect"}
+    return {
+        fact.suspicion for fact in scan_piece(LifePiece([str(path)], [0], [], 0, True)) if fact.suspicion is not None
+    }
 
 
 def results(judgement: JudgedRuns) -> dict[str, str]:
@@ -178,7 +180,7 @@ def test_rows_that_could_not_be_scanned_count_for_the_size_of_a_run(tmp_path: Pa
     write_parquet(paths[1], rows)
     paths[0].write_bytes(b"damaged")
     facts = list(scan_piece(LifePiece([str(path) for path in paths], [0, 0], [], 0, True)))
-    assert sum(fact[7] or 0 for fact in facts if fact[4] in ("life", "suspect")) >= len(rows)
+    assert sum(fact.rows or 0 for fact in facts if fact.what in ("life", "suspect")) >= len(rows)
 
 
 CAUSAL = """

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from random import Random
+from typing import Any
 
 import pytest
 
 from tests.pipeline.traces import damaged, simulated, written
 from tests.pipeline.view_tools import LIMIT_MS, Trace, facts_of, lives_of, parts_of, resolve, results_of, said_of
 from unisono.orders.registry import ORDERS
-from unisono.pipeline.scan import BLOCK
-from unisono.pipeline.view_judge import BLOCKS_MAX, BY_THE_RUN, FORGET_LIMITS, IDLE_FACTOR, Fact, GroupJudge, Said
+from unisono.pipeline.scan import BLOCK, Fact
+from unisono.pipeline.view_judge import BLOCKS_MAX, BY_THE_RUN, FORGET_LIMITS, IDLE_FACTOR, GroupJudge, Said
 from unisono.sim.group_swarm import run_group_seed
 from unisono.trace.checks.judge import judge_all
 from unisono.trace.schema import CAST, DELIVER, Event
@@ -237,12 +238,12 @@ def test_an_own_message_that_was_not_delivered_is_owed_if_the_life_ends_well(end
     assert judge_all(trace)["story", "g"].result == after["1@a"][0] if ending != "CRASH" else True
 
 
-def long_view(parts: int) -> Iterator[list[Fact]]:
+def long_view(parts: int) -> Iterator[list[tuple[str, Fact]]]:
     """Two members that deliver a block of each other's messages, part after part, in one view that stays open."""
     first = tell("a,b VIEW 1@a a b\na CAST x\na,b DELIVER x")
     view, cast, deliver = first[0], first[2], first[3]
     for part in range(parts):
-        facts: list[Fact] = []
+        facts: list[tuple[str, Fact]] = []
         for who in "ab":
             rows: list[Event] = [replace(view, member=who)] if not part else []
             start = part * 2 * BLOCK + (1 if part else 0)
@@ -269,22 +270,24 @@ def test_the_state_of_a_view_that_stays_open_does_not_grow() -> None:
     assert sizes[-1] <= sizes[1] + 40, sizes
 
 
-def blocks_of(who: str, part: int, blocks: range, wrong: int = -1) -> list[Fact]:
+def blocks_of(who: str, part: int, blocks: range, wrong: int = -1) -> list[tuple[str, Fact]]:
     """What a scan says of a part of the view 1@a that holds these blocks; one of them may differ from the others'."""
 
-    def fact(what: str, name: str | None, number: int | None, amount: int, note: str | None) -> Fact:
-        salt = 1 if what == "block" and number == wrong else 0
-        digest = (number or 0) * 7919 + salt
-        return Fact(who, "toto", what, "1@a", name, number, amount, digest, digest, note, f"{who}{part}")
+    def fact(what: str, **values: Any) -> tuple[str, Fact]:
+        return f"{who}{part}", Fact("run", "group", "toto", who, what, "1@a", **values)
 
-    first = [fact("order", "toto", 0, 0, "a,b")] if blocks.start == 0 else []
+    def digest(number: int) -> tuple[str, Fact]:
+        value = number * 7919 + (number == wrong)
+        return fact("block", service="total", block=number, messages=BLOCK, xor=value, sum=value)
+
+    first = [fact("order", order="toto", local_index=0, members="a,b")] if blocks.start == 0 else []
     start = blocks.start * BLOCK + (1 if blocks.start else 0)
     return [
         *first,
-        fact("edge", "local", None, start, "="),
-        fact("edge", "local", None, blocks.stop * BLOCK + 1, "reached"),
-        fact("edge", "ordinal total", None, blocks.stop * BLOCK, "reached"),
-        *(fact("block", None, block, BLOCK, None) for block in blocks),
+        fact("edge", edge="local", value=start, relation="="),
+        fact("edge", edge="local", value=blocks.stop * BLOCK + 1, relation="reached"),
+        fact("edge", edge="ordinal total", value=blocks.stop * BLOCK, relation="reached"),
+        *map(digest, blocks),
     ]
 
 
@@ -363,8 +366,9 @@ def test_a_life_that_ends_behind_missing_rows_is_forgotten_too() -> None:
     wound_down(judge)
 
 
-def unreadable(file: str) -> Fact:
-    return Fact(file, "?", "suspect", None, "unreadable", 0, 0, 0, 0, "it is not a Parquet file", f"{file} 1")
+def unreadable(file: str) -> tuple[str, Fact]:
+    fact = Fact("run", "group", "?", file, "suspect", suspicion="unreadable", rows=0, reason="it is not a Parquet file")
+    return f"{file} 1", fact
 
 
 def test_a_file_that_cannot_be_read_is_no_life() -> None:
@@ -459,7 +463,7 @@ def test_a_segment_that_comes_again_installs_no_view_again() -> None:
     judge, said = GroupJudge(LIMIT_MS), []
     for facts in steps:
         said += judge.take(facts, 0)
-    again = [fact._replace(part=f"{fact.part} again") for fact in steps[0]]
+    again = [(f"{part} again", fact) for part, fact in steps[0]]
     said += (late := judge.take(again, 1))
     assert not any(one.violations for one in said)
     assert {one.view for one in late} <= {"2@a"}, "the first view is closed"

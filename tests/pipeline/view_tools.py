@@ -15,9 +15,9 @@ from tests.pipeline.traces import as_arrow
 from unisono.pipeline.data_files import write_data_file
 from unisono.pipeline.lake import SCHEMAS, Lake, TableChange
 from unisono.pipeline.looks import VIOLATIONS_TOLD, verdicts_of
-from unisono.pipeline.scan import NEEDED, scan_part
+from unisono.pipeline.scan import NEEDED, Fact, scan_part
 from unisono.pipeline.storage import place
-from unisono.pipeline.view_judge import Fact, GroupJudge, Said
+from unisono.pipeline.view_judge import GroupJudge, Said
 from unisono.pipeline.view_rows import Excerpt, judge_view
 from unisono.pipeline.view_tables import excerpts_of, judge_views
 from unisono.trace.schema import Event, member_name
@@ -51,16 +51,12 @@ def parts_of(trace: Trace, random: Random) -> list[tuple[str, Trace]]:
     return parts
 
 
-def facts_of(name: str, rows: Trace) -> list[Fact]:
+def facts_of(name: str, rows: Trace) -> list[tuple[str, Fact]]:
     table = as_arrow({"": rows}).select(list(NEEDED))
-    facts = []
-    for _, _, protocol, who, *rest in scan_part([table]):
-        what, view, title, number, count, xor, total, note = rest
-        facts.append(Fact(who, protocol, what, view, title, number, count, xor, total, note, name))
-    return facts
+    return [(name, fact) for fact in scan_part([table])]
 
 
-def said_of(steps: Iterable[list[Fact]], limit_ms: int = LIMIT_MS) -> list[Said]:
+def said_of(steps: Iterable[list[tuple[str, Fact]]], limit_ms: int = LIMIT_MS) -> list[Said]:
     """Everything that is said; the judge is put away as text and made again between any two steps."""
     said: list[Said] = []
     spine: str | None = None
@@ -139,8 +135,7 @@ class Lakeside:
         for name, rows in parts:
             table = as_arrow({name: rows})
             told = list(scan_part([table.select(list(NEEDED))]))
-            run, group, protocol, who, *_ = told[0]
-            told.append((run, group, protocol, who, "file", None, file.path, len(rows), 0, 0, 0, None))
+            told.append(Fact(*told[0][:4], "file", path=file.path, rows=len(rows), size_bytes=0))
             facts += [dict(zip(SCHEMAS["facts"].names, (*fact, name, number), strict=True)) for fact in told]
         table = pyarrow.Table.from_pylist(facts, schema=SCHEMAS["facts"])
         fact_file = write_data_file(place(self.out / "facts"), number, [table], SCHEMAS["facts"])

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.tables import LIFE, first_index, name_of, order_said
 
 if TYPE_CHECKING:
@@ -32,9 +35,6 @@ _BATCH = (
 
 def marked(events: DataFrame) -> DataFrame:
     """Every row with what its life had said before: the row before it, the view installed last, the last gap up to here."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     order = Window.partitionBy(*LIFE).orderBy("local_index", "time_ns")
     before = order.rowsBetween(Window.unboundedPreceding, -1)
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -67,8 +67,6 @@ def marked(events: DataFrame) -> DataFrame:
 
 def attributed_rows(events: DataFrame, stays: DataFrame) -> DataFrame:
     """CAST, DELIVER and PLACE rows with the stay that they belong to."""
-    from pyspark.sql import functions as F
-
     rows = marked(events).where(F.col("kind").isin("CAST", "DELIVER", "PLACE"))
     rows = rows.withColumn("in_time", F.col("view").eqNullSafe(F.col("installed")))
     key = (*LIFE, "view")
@@ -104,8 +102,6 @@ def attributed_rows(events: DataFrame, stays: DataFrame) -> DataFrame:
 
 def batches(casts: DataFrame) -> DataFrame:
     """One row a batch that was cast, in the words of a delivery of it. Of two with the same first index the later one counts."""
-    from pyspark.sql import functions as F
-
     last = F.max_by(
         F.struct(F.col("count"), F.col("local_index"), F.col("view"), "service", "destinations", "digest"),
         "local_index",
@@ -132,8 +128,6 @@ def parts(attributed: DataFrame, casts: DataFrame) -> DataFrame:
 
     The columns of `CAST` are null for messages without a CAST.
     """
-    from pyspark.sql import functions as F
-
     cast = batches(casts).withColumns({"cast_first": F.col("first"), "cast_count": F.col("count")})
     rows = attributed.where(F.col("kind") != "CAST").withColumns(
         {"row_first": F.col("first"), "row_count": F.col("count")}
@@ -148,6 +142,4 @@ def parts(attributed: DataFrame, casts: DataFrame) -> DataFrame:
 
 def each_index() -> Column:
     """The indices of a batch, one a row."""
-    from pyspark.sql import functions as F
-
     return F.explode(F.sequence(F.col("first"), F.col("first") + F.col("count") - 1))

@@ -24,9 +24,7 @@ def doubtful(facts: DataFrame, in_pieces: bool = True) -> DataFrame:
     seams = [misfits(facts.where(F.col("what") == "edge"))] if in_pieces else []
     facts = computed_once(_joined(facts)) if in_pieces else facts
     suspects = facts.where(F.col("what") == "suspect").select(*WHOSE)
-    stays = facts.where(F.col("what") == "stay").select(
-        *WHOSE, "who", "view", F.col("name").alias("way"), F.col("note").alias("members")
-    )
+    stays = facts.where(F.col("what") == "stay").select(*WHOSE, "who", "view", "way", "members")
     labels = (  # the pieces of a life name one protocol (P0)
         facts.groupBy(*WHOSE, "who")
         .agg(F.min("protocol").alias("one"), F.max("protocol").alias("other"))
@@ -43,8 +41,8 @@ def doubtful(facts: DataFrame, in_pieces: bool = True) -> DataFrame:
 
 def _views(facts: DataFrame, stays: DataFrame) -> tuple[DataFrame, ...]:
     """One member list and one order a view (P11), one life for every member that it lists, and parties as told (P15)."""
-    orders = facts.where(F.col("what") == "order").select(*WHOSE, "view", "what", F.col("name").alias("said"))
-    lists = facts.where(F.col("what") == "stay").select(*WHOSE, "view", "what", F.col("note").alias("said"))
+    orders = facts.where(F.col("what") == "order").select(*WHOSE, "view", "what", F.col("order").alias("said"))
+    lists = facts.where(F.col("what") == "stay").select(*WHOSE, "view", "what", F.col("members").alias("said"))
     apart = (
         orders.unionByName(lists)
         .groupBy(*WHOSE, "view", "what")
@@ -70,12 +68,8 @@ def _views(facts: DataFrame, stays: DataFrame) -> tuple[DataFrame, ...]:
         .select(*WHOSE)
     )
     # Services that the order of their view carries (P0); a part of a life may not know that order.
-    used = (
-        facts.where(F.col("what").isin("cast", "origin"))
-        .select(*WHOSE, "view", F.col("note").alias("service"))
-        .distinct()
-    )
-    named = facts.where(F.col("what") == "order").select(*WHOSE, "view", F.col("name").alias("order")).distinct()
+    used = facts.where(F.col("what").isin("cast", "origin")).select(*WHOSE, "view", "service").distinct()
+    named = facts.where(F.col("what") == "order").select(*WHOSE, "view", "order").distinct()
     foreign = (
         used.join(named, [*WHOSE, "view"], "inner")
         .where(~F.array_contains(carried_by(F.col("order")), F.col("service")))
@@ -94,8 +88,8 @@ def _sequences(facts: DataFrame, stays: DataFrame) -> DataFrame:
         facts.where(F.col("what") == "block")
         .groupBy(*WHOSE, "who", "view")
         .agg(
-            F.sum("count").alias("deliveries"),
-            F.expr("bit_xor(xxhash64(name, number, count, xor, sum))").alias("digest"),
+            F.sum("messages").alias("deliveries"),
+            F.expr("bit_xor(xxhash64(service, block, messages, xor, sum))").alias("digest"),
         )
     )
     return (
@@ -113,14 +107,14 @@ def _sequences(facts: DataFrame, stays: DataFrame) -> DataFrame:
 def _sets(facts: DataFrame, stays: DataFrame) -> DataFrame:
     """What each stay delivered of each origin is what that origin cast in that view (P1, P4, P5, P13, P14)."""
     cast = facts.where(F.col("what") == "cast").select(
-        *WHOSE, "view", F.col("who").alias("origin"), F.col("note").alias("service"), _digest().alias("cast")
+        *WHOSE, "view", F.col("who").alias("origin"), "service", _digest().alias("cast")
     )
     origin = facts.where(F.col("what") == "origin").select(
         *WHOSE,
         "who",
         "view",
-        F.col("name").alias("origin"),
-        F.col("note").alias("service"),
+        "origin",
+        "service",
         _digest().alias("delivered"),
     )
     return (
@@ -135,25 +129,22 @@ def _sets(facts: DataFrame, stays: DataFrame) -> DataFrame:
 def _joined(facts: DataFrame) -> DataFrame:
     """The digests of pieces added up, so that they are those of whole lives."""
     partial = F.col("what").isin("block", "origin", "cast")
-    by_block = F.when(F.col("what") == "block", F.col("number"))
-    identity = [*WHOSE, "protocol", "who", "what", "view", "name", "note"]
+    identity = (*WHOSE, "protocol", "who", "what", "view", "service", "origin", "block")
     whole = F.lit(str(2**64)).cast("decimal(38,0)")  # sums wrap at 64 bits, and are written as signed numbers
     total = F.pmod(F.sum(F.col("sum").cast("decimal(38,0)")), whole)
     signed = F.when(total >= whole / 2, total - whole).otherwise(total).cast("bigint")
     added = (
         facts.where(partial)
-        .groupBy(*identity, by_block.alias("block"))
+        .groupBy(*identity)
         .agg(
-            F.sum("number").alias("rows"),
-            F.sum("count").alias("count"),
+            F.sum("rows").alias("rows"),
+            F.sum("messages").alias("messages"),
             F.bit_xor("xor").alias("xor"),
             signed.alias("sum"),
         )
-        .withColumn("number", F.coalesce("block", "rows"))
     )
-    columns = (*identity, "number", "count", "xor", "sum")
-    return facts.where(~partial).select(*columns).unionByName(added.select(*columns))
+    return facts.where(~partial).unionByName(added, allowMissingColumns=True)
 
 
 def _digest() -> Column:
-    return F.struct("number", "count", "xor", "sum")
+    return F.struct("rows", "messages", "xor", "sum")

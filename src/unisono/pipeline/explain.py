@@ -5,14 +5,9 @@ The formulations on Spark still call some things in a witness otherwise than the
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 
 from unisono.trace.checks.properties import PROPERTIES
-
-_DECIDED = re.compile(r"(\S+) (committed|aborted) it \(local (\d+)\)")
-_MORE = re.compile(r"and (\d+) more$")
 
 
 def sentence(property: str, members: Sequence[str], view: str | None, witness: Mapping[str, str]) -> str:
@@ -27,14 +22,6 @@ def as_reported(property: str, witness: Mapping[str, str]) -> dict[str, str]:
         found |= _of_agreement(found)
     elif found.get("what") == "twice":
         found.setdefault("after", found["local"])
-    elif "told" in found and property == "P18":
-        told = found["told"]
-        found["decisions"] = json.dumps(_DECIDED.findall(told))
-        if more := _MORE.search(told):
-            found["more"] = more[1]
-    elif "told" in found and property == "P22":
-        seen = [one.rpartition(" at ")[::2] for one in found["told"].split(", ")]
-        found["views"] = json.dumps([(who, view) for view, who in seen])
     return found
 
 

@@ -1,8 +1,8 @@
 """Judging a small run as a whole: one task reads all its segments and asks the checkers of `trace.checks`.
 
 A plan of joins costs seconds however little it joins, so a run whose rows fit a worker's memory is dealt out instead of being
-taken apart: Spark gives each task some runs, and a run costs what reading it costs. Larger runs are judged by the properties'
-own formulations (`properties`), which give the same verdicts (the tests hold the two against each other).
+taken apart: Spark gives each task some runs, and a run costs what reading it costs. Larger runs are judged
+property by property (`properties`), which gives the same verdicts (the tests hold the two against each other).
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.bronze import read_file
 from unisono.pipeline.storage import Location, place
 from unisono.pipeline.tables import WHOSE
@@ -34,7 +38,6 @@ NOTHING_USABLE = "none of its rows can be used"
 Whose = tuple[str, str]
 """A run and its group."""
 
-_COLUMNS = ("run", "group", "what", "name", "members", "view", "witness", "text")
 RUN_SAID_DDL = (
     "run string, `group` string, what string, name string, members array<string>, view string, "
     "witness map<string,string>, text string"
@@ -50,8 +53,6 @@ def judge_in_tasks(
 
     `files` names those that may hold rows of each run; they have `size_bytes` and are `count` in all.
     """
-    from pyspark.sql import functions as F
-
     from unisono.pipeline.parallelism import tasks_for
 
     asked = F.array(*(F.lit(one) for one in sorted(also))).cast("array<string>")
@@ -61,17 +62,14 @@ def judge_in_tasks(
 
 def _bundles(runs: DataFrame, files: DataFrame) -> DataFrame:
     """Runs that lie in one file are judged by one task, up to `ROWS_MAX` rows, so that the file is not read for each of them."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
-    holds = F.count("*").over(Window.partitionBy("name"))
+    holds = F.count("*").over(Window.partitionBy("path"))
     theirs = (
         files.join(runs, list(WHOSE), "left_semi")
         .withColumn("holds", holds)
         .groupBy(*WHOSE)
         .agg(
-            F.min(F.when(F.col("holds") > 1, F.col("name"))).alias("shared"),
-            F.array_sort(F.collect_set("name")).alias("paths"),
+            F.min(F.when(F.col("holds") > 1, F.col("path"))).alias("shared"),
+            F.array_sort(F.collect_set("path")).alias("paths"),
         )
     )
     before = Window.partitionBy("shared").orderBy(*WHOSE).rowsBetween(Window.unboundedPreceding, -1)
@@ -93,16 +91,10 @@ def _bundles(runs: DataFrame, files: DataFrame) -> DataFrame:
 
 
 def _judge_batches(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    import pyarrow
-
-    text = pyarrow.string()
-    types = (text, text, text, text, pyarrow.list_(text), text, pyarrow.map_(text, text), text)
     for batch in batches:
         for runs, paths, also in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            said = list(_judge_bundle([(run, group) for run, group in runs], [place(path) for path in paths], also))
-            columns = list(zip(*said, strict=True)) if said else [()] * len(types)
-            arrays = [pyarrow.array(list(column), type) for column, type in zip(columns, types, strict=True)]
-            yield pyarrow.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
+            said = _judge_bundle([(run, group) for run, group in runs], [place(path) for path in paths], also)
+            yield from as_table(said, RUN_SAID_DDL).to_batches()
 
 
 def _judge_bundle(

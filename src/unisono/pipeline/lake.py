@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow
 
+from unisono.pipeline.arrow_rows import schema_of
 from unisono.pipeline.bronze import TAKEN_IN
 from unisono.pipeline.data_files import ALL, Chosen, DataFile, read_data_file
 from unisono.pipeline.scan import SCAN_DDL
@@ -77,11 +78,8 @@ _LIFE = pyarrow.struct(
 )
 
 
-def _of_scan() -> list[tuple[str, pyarrow.DataType]]:
-    columns = (part.split() for part in SCAN_DDL.split(","))
-    return [(name.strip("`"), _long if kind == "bigint" else _text) for name, kind in columns]
-
-
+FORMER_COLUMNS = frozenset({"note"})
+"""Columns of facts before they were typed. What they hold would be read as nothing."""
 SCHEMAS: dict[str, pyarrow.Schema] = {
     "segments": pyarrow.schema(
         [
@@ -113,7 +111,7 @@ SCHEMAS: dict[str, pyarrow.Schema] = {
             ("segment", _text),
         ]
     ),
-    "facts": pyarrow.schema([*_of_scan(), ("segment", _text), ("batch", _long)]),
+    "facts": pyarrow.schema([*schema_of(SCAN_DDL), ("segment", _text), ("batch", _long)]),
     "verdicts": pyarrow.schema(
         [
             ("run", _text),
@@ -309,6 +307,11 @@ class LakeTable:
         from deltalake import Schema
 
         have = {field.name: field for field in self._delta.schema().fields}
+        if former := sorted(have.keys() & FORMER_COLUMNS):
+            raise PipelineError(
+                f"the column {former[0]} of {self.folder} is of an older release: choose another folder for the tables, and take "
+                "the traces in again."
+            )
         new = []
         for field in Schema.from_arrow(wanted).fields:
             known = have.get(field.name)
@@ -458,9 +461,7 @@ def with_places(facts: DataFrame, out: Location) -> DataFrame:
     from pyspark.sql import functions as F
 
     events = F.lit((out / "events").uri + "/")
-    return facts.withColumn(
-        "name", F.when(F.col("what") == "file", F.concat(events, F.col("name"))).otherwise(F.col("name"))
-    )
+    return facts.withColumn("path", F.concat(events, F.col("path")))
 
 
 def table_folder(out: Location, name: str) -> Location:

@@ -1,7 +1,7 @@
 """Look at the rows of views: what the judge of a group asks (`view_judge.Said`), answered from the table `events`.
 
-A small view is read and judged in one task, by the plain checkers (`view_rows`). Larger ones are judged on Spark, by the
-properties' own formulations (`view_tables`). The question and the answer, an `Excerpt`, are the same.
+A small view is read and judged in one task, by the plain checkers (`view_rows`). Larger ones are judged on Spark, property
+by property (`view_tables`). The question and the answer, an `Excerpt`, are the same.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ LIFE = ("run", "group", "who")
 
 def misfits(edges: DataFrame) -> DataFrame:
     """The (run, group)s with a life whose pieces do not fit, from its `edge` facts (`scan.LifeScan`)."""
-    said = edges.select(*LIFE, "view", "name", "number", "count", "note")
+    said = edges.select(*LIFE, "view", "edge", "piece", "value", "relation")
     return said.groupBy(*LIFE).applyInArrow(_unfit, "run string, `group` string")
 
 
@@ -21,7 +21,7 @@ def _unfit(table: pyarrow.Table) -> pyarrow.Table:
     """The life's run and group, if its pieces do not fit."""
     pieces: dict[int, list[Any]] = {}
     for edge in table.to_pylist():
-        pieces.setdefault(edge["number"], []).append(edge)
+        pieces.setdefault(edge["piece"], []).append(edge)
     return table.select(["run", "group"]).slice(0, 0 if _fits(pieces) else 1)
 
 
@@ -35,22 +35,22 @@ def _fits(pieces: dict[int, list[Any]]) -> bool:
         if "end" in reached:
             return False  # there are rows after the end
         for edge in pieces[number]:
-            if edge["note"] != "reached" and not _holds(edge, reached, seen, view):
+            if edge["relation"] != "reached" and not _holds(edge, reached, seen, view):
                 return False
-        entered = next(edge["view"] for edge in pieces[number] if edge["name"] == "view")
+        entered = next(edge["view"] for edge in pieces[number] if edge["edge"] == "view")
         if entered is not None:
             view = entered
             reached = {name: value for name, value in reached.items() if not name.startswith("ordinal ")}
         for edge in pieces[number]:
-            if edge["note"] == "reached" and edge["name"] != "view":
-                reached[edge["name"]] = edge["count"]
+            if edge["relation"] == "reached" and edge["edge"] != "view":
+                reached[edge["edge"]] = edge["value"]
                 if edge["view"] is not None:
-                    seen[edge["name"]] = edge["view"]
+                    seen[edge["edge"]] = edge["view"]
     return True
 
 
 def _holds(edge: Any, reached: dict[str, int], seen: dict[str, str], view: str | None) -> bool:
-    name, value, relation = edge["name"], edge["count"], edge["note"]
+    name, value, relation = edge["edge"], edge["value"], edge["relation"]
     known = reached.get(name)
     match relation:
         case "=":

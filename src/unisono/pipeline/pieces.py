@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow
 import pyarrow.compute as pc
 
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.bronze import read_file, require_known, rows_in, run_of
 from unisono.pipeline.columns import Columns, by_life
-from unisono.pipeline.scan import NEEDED, NOTHING, SCAN_DDL, InheritedState, LifeScan
+from unisono.pipeline.scan import NEEDED, NOTHING, SCAN_DDL, Fact, InheritedState, LifeScan
 from unisono.pipeline.storage import Location, place
 from unisono.trace.parquet import arrow_schema, batches_of, open_parquet
 from unisono.trace.schema import (
@@ -152,7 +153,7 @@ class LifePiece(NamedTuple):
     is_last: bool
 
 
-def scan_piece(piece: LifePiece) -> Iterator[tuple[Any, ...]]:
+def scan_piece(piece: LifePiece) -> Iterator[Fact]:
     """The facts of a life, or of a piece of it; of a file with several lives, those of each.
 
     A segment that cannot be read is a suspicion, never silence. Then the rows of all segments of the piece are looked at one by
@@ -182,7 +183,7 @@ class _Scans:
         for scan in self.by_life.values():
             scan.tell_file(path, size_bytes * scan.rows_in_file // max(1, rows))
 
-    def finish(self) -> Iterator[tuple[Any, ...]]:
+    def finish(self) -> Iterator[Fact]:
         if len(self.by_life) > 1 and (self._piece.number or not self._piece.is_last):
             for scan in self.by_life.values():  # whose rows those before it are, is not known
                 scan.suspect("mixed", "a piece of a life holds several lives")
@@ -190,7 +191,7 @@ class _Scans:
             yield from scan.finish()
 
 
-def _scan_columns(piece: LifePiece) -> Iterator[tuple[Any, ...]]:
+def _scan_columns(piece: LifePiece) -> Iterator[Fact]:
     scans = _Scans(piece, _look_back(piece.before))
     for path, size in zip(piece.paths, piece.sizes, strict=True):
         for table in read_columns(place(path)):
@@ -199,7 +200,7 @@ def _scan_columns(piece: LifePiece) -> Iterator[tuple[Any, ...]]:
     yield from scans.finish()
 
 
-def _scan_usable_rows(piece: LifePiece, trouble: str) -> Iterator[tuple[Any, ...]]:
+def _scan_usable_rows(piece: LifePiece, trouble: str) -> Iterator[Fact]:
     """What the usable rows say, all of it suspicious; and whose the others are, as far as they tell."""
     scans = _Scans(piece)
     named = run_of(place(piece.paths[0])) or NOT_KNOWN
@@ -225,8 +226,8 @@ def _scan_usable_rows(piece: LifePiece, trouble: str) -> Iterator[tuple[Any, ...
         scan.unread_rows, unread = unread, 0
     who = place(piece.paths[0]).name
     for (run, path), (size, problem) in strays.items():
-        yield (run, NOT_KNOWN, NOT_KNOWN, who, "suspect", None, "unreadable", unread, 0, 0, 0, problem)
-        yield (run, NOT_KNOWN, NOT_KNOWN, who, "file", None, path, None, size, 0, 0, None)
+        yield Fact(run, NOT_KNOWN, NOT_KNOWN, who, "suspect", suspicion="unreadable", rows=unread, reason=problem)
+        yield Fact(run, NOT_KNOWN, NOT_KNOWN, who, "file", path=path, size_bytes=size)
         unread = 0
     yield from scans.finish()
 
@@ -287,12 +288,7 @@ def _keep_freed_memory() -> None:
 
 def scan_batches(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     """For `mapInArrow`: pieces in, facts out."""
-    names = [part.strip().split(" ")[0].strip("`") for part in SCAN_DDL.split(",")]
-    types = [pyarrow.int64() if part.strip().endswith("bigint") else pyarrow.string() for part in SCAN_DDL.split(",")]
     _keep_freed_memory()
     for batch in batches:
         for row in batch.to_pylist():
-            rows = list(scan_piece(LifePiece(**row)))
-            columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
-            arrays = [pyarrow.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
-            yield pyarrow.RecordBatch.from_arrays(arrays, names=names)
+            yield from as_table(scan_piece(LifePiece(**row)), SCAN_DDL).to_batches()

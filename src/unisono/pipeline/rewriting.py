@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.data_files import DataFile, DataFileWriter, batch_of, read_data_file
 from unisono.pipeline.storage import Location, place
-from unisono.pipeline.take_in import facts_as_table, file_facts
+from unisono.pipeline.take_in import file_facts
 
 if TYPE_CHECKING:
     import pyarrow
@@ -45,11 +46,9 @@ class Drop:
         import pyarrow
         import pyarrow.compute as pc
 
-        def without(name: str, values: frozenset[str], also: Any = None) -> None:
+        def without(name: str, values: frozenset[str]) -> None:
             nonlocal table
             gone = pc.is_in(table.column(name), value_set=pyarrow.array(sorted(values), pyarrow.string()))
-            if also is not None:
-                gone = pc.and_(gone, also)
             table = table.filter(pc.invert(pc.fill_null(gone, False)))
 
         if self.segments and "segment" in table.column_names:
@@ -57,7 +56,7 @@ class Drop:
         if self.runs:
             without("run", self.runs)
         if self.files and "what" in table.column_names:
-            without("name", self.files, pc.equal(table.column("what"), "file"))
+            without("path", self.files)
         return table
 
 
@@ -112,5 +111,5 @@ def _rewrite_group(
         held = {(row["run"], row["group"]): row["count_all"] for row in counts.to_pylist()}
         facts = [(*fact, None, youngest) for fact in file_facts(file, held)]
         told = DataFileWriter(parent / "facts", youngest, schemas["facts"])
-        told.take(facts_as_table(facts, schemas["facts"]))
+        told.take(as_table(facts, schemas["facts"]))
         yield "facts", list(told.close())

@@ -5,8 +5,7 @@ A worker reads the segments of a life in order, column by column with pyarrow an
 **suspicion**. Nothing here proves a violation; but if no scan is suspicious and the digests agree (see `verify`), the
 properties hold, and rows need not be moved at all.
 
-Sound, not complete: every doubt (a gap, a placeholder, an unusual batch) is a suspicion, and then the property's own
-formulation decides.
+Sound, not complete: every doubt (a gap, a placeholder, an unusual batch) is a suspicion, and then rows decide.
 
 A life that would keep one core busy long after the others are idle is scanned in **pieces**, each a run of its segments. A piece
 assumes what it must know of the rows before it, and says so in `edge` facts; `piece_seams` compares these with what the pieces
@@ -19,7 +18,7 @@ a piece whose number is its first local index; it ends the life if it holds an e
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 
@@ -45,15 +44,50 @@ DECIDED_BY_DIGESTS = frozenset(
 
 If all messages are totally ordered, so does P8. If not, P1 holds but for circles of casts, which only rows show.
 """
-SCAN_DDL = (
-    "run string, `group` string, protocol string, who string, what string, view string, name string, number bigint, "
-    "count bigint, xor bigint, sum bigint, note string"
-)
-"""One row is one fact: `what` says which (life, stay, order, came, block, origin, cast, edge, shown, suspect, file, backwards).
 
-`order`: the order (`name`) of a view, from each VIEW row. `came`: the view (`name`) from which it says that it came, if a part
-does not know the rows before. `backwards`: the first row (`number`) whose clock is behind.
-`file`: a file (`name`) that holds rows (`number`) of this run and group, of about this many bytes (`count`)."""
+
+class Fact(NamedTuple):
+    """What a scan says of a life, a part of it, or a file; `what` tells which of the columns behind `view` are used.
+
+    `life`: rows, ending, reason. `order`, from each VIEW row: order, members, local_index. `stay`, when it ends: members, way,
+    local_index. `came`, if a part does not know the rows before: previous_view. `block`, `origin`, `cast`: digests, of what was
+    delivered in a block, of an origin, and of what was cast. `edge`: what a piece has `reached`, or assumes of the rows before it.
+    `shown`: something was recorded of the application. `backwards`: local_index, of the first row whose clock is behind.
+    `suspect`: suspicion, reason; rows, if they could not be read. `file`: path, rows and size_bytes of this run and group in it.
+    """
+
+    run: str
+    group: str
+    protocol: str | None
+    who: str | None
+    what: str
+    view: str | None = None
+    local_index: int | None = None
+    rows: int | None = None
+    order: str | None = None
+    members: str | None = None
+    previous_view: str | None = None
+    way: str | None = None
+    ending: str | None = None
+    service: str | None = None
+    origin: str | None = None
+    block: int | None = None
+    messages: int | None = None
+    xor: int | None = None
+    sum: int | None = None
+    piece: int | None = None
+    edge: str | None = None
+    relation: str | None = None
+    value: int | None = None
+    suspicion: str | None = None
+    reason: str | None = None
+    path: str | None = None
+    size_bytes: int | None = None
+
+
+SCAN_DDL = ", ".join(
+    f"`{name}` {'bigint' if int in get_args(kind) else 'string'}" for name, kind in get_type_hints(Fact).items()
+)
 
 
 class InheritedState(NamedTuple):
@@ -79,7 +113,7 @@ class LifeScan:
         self._is_whole = piece == 0 and is_last is True
         self._is_new = piece == 0  # no row has been seen yet
         self._inherits = piece > 0  # still in the view that the rows before had installed, or before any
-        self.facts: list[tuple[Any, ...]] = []
+        self.facts: list[Fact] = []
         self.identity: tuple[str, str, str, str] | None = None  # run, group, protocol, who
         self.suspicions: dict[tuple[str, str | None], str] = {}  # by what is suspected and the view
         self.rows_in_file = 0
@@ -148,10 +182,10 @@ class LifeScan:
     def tell_file(self, uri: str, size_bytes: int) -> None:
         """All rows of a file have been taken: name it as their place. `size_bytes`: about how many of its bytes are theirs."""
         if self.rows_in_file:
-            self.facts.append(self._fact("file", None, uri, self.rows_in_file, (size_bytes, 0, 0)))
+            self.facts.append(self._fact("file", path=uri, rows=self.rows_in_file, size_bytes=size_bytes))
         self.rows_in_file = 0
 
-    def finish(self) -> Iterator[tuple[Any, ...]]:
+    def finish(self) -> Iterator[Fact]:
         """All facts of the life."""
         if self.identity is None:
             return
@@ -159,7 +193,7 @@ class LifeScan:
             self._leave_view(None, None, self._expected)
             if self._ended is None:
                 self.suspect("unknown", "its trace stops without END, LEAVE or CRASH")
-            yield self._fact("life", number=self._expected, name=self._ended, note=self._ended_reason)
+            yield self._fact("life", rows=self._expected, ending=self._ended, reason=self._ended_reason)
         elif self._ended is not None:
             self.suspect("P0", "there are rows after the end")
         if not self._is_whole:
@@ -168,12 +202,12 @@ class LifeScan:
         yield from self.facts
         for (what, view), note in self.suspicions.items():
             unread = self.unread_rows if what == "unreadable" else None
-            yield self._fact("suspect", view, name=what, note=note, number=unread)
+            yield self._fact("suspect", view, suspicion=what, reason=note, rows=unread)
         run, group, first, who = self.identity
         for protocol in self._protocols:
             if protocol != first:
                 self.identity = (run, group, protocol, who)
-                yield self._fact("suspect", name="P0", note=f"some of its rows name the protocol {protocol}")
+                yield self._fact("suspect", suspicion="P0", reason=f"some of its rows name the protocol {protocol}")
 
     @property
     def ended(self) -> str | None:
@@ -187,24 +221,21 @@ class LifeScan:
 
     # Inside.
 
-    def _fact(
-        self,
-        what: str,
-        view: str | None = None,
-        name: str | None = None,
-        number: int | None = None,
-        digest: tuple[int, int, int] = (0, 0, 0),
-        note: str | None = None,
-    ) -> tuple[Any, ...]:
+    def _fact(self, what: str, view: str | None = None, **values: Any) -> Fact:
         assert self.identity is not None
-        count, xor, total = digest
-        return (*self.identity, what, view, name, number, count, _signed(xor), _signed(total), note)
+        return Fact(*self.identity, what, view, **values)
+
+    def _digest(self, what: str, known: list[int], **values: Any) -> None:
+        """Tell the digest of a block, of an origin, or of what was cast: messages, xor, sum, and rows if they were counted."""
+        messages, xor, total, *rows = known
+        digest = {"messages": messages, "xor": _signed(xor), "sum": _signed(total)}
+        self.facts.append(self._fact(what, self._view, rows=rows[0] if rows else None, **digest, **values))
 
     # Pieces.
 
     def _assume(self, name: str, value: int, relation: str) -> None:
         """The rows before this piece must have reached this value: exactly, at least (>=) or at most (<=)."""
-        self.facts.append(self._fact("edge", self._view, name, self._piece, (value, 0, 0), relation))
+        self.facts.append(self._fact("edge", self._view, edge=name, piece=self._piece, value=value, relation=relation))
 
     def _reach(self) -> None:
         """What the rows of this piece have reached, for the pieces after it."""
@@ -216,9 +247,12 @@ class LifeScan:
         if self._cast_end >= 0:
             reached["cast"] = self._cast_end
         for name, value in reached.items():
-            self.facts.append(self._fact("edge", self._seen.get(name[5:]), name, self._piece, (value, 0, 0), "reached"))
+            self._tell_reached(name, self._seen.get(name[5:]), value)
         view = None if self._inherits else self._view
-        self.facts.append(self._fact("edge", view, "view", self._piece, (len(self._members or ()), 0, 0), "reached"))
+        self._tell_reached("view", view, len(self._members or ()))
+
+    def _tell_reached(self, name: str, view: str | None, value: int) -> None:
+        self.facts.append(self._fact("edge", view, edge=name, piece=self._piece, value=value, relation="reached"))
 
     def _identify(self, columns: Columns) -> None:
         """Take the names from the first row; all rows are of one life (`by_life`), and name one protocol."""
@@ -251,7 +285,7 @@ class LifeScan:
         self._time = int(times[-1])
         if at is not None:
             self._is_backwards = True
-            self.facts.append(self._fact("backwards", number=int(index[at])))
+            self.facts.append(self._fact("backwards", local_index=int(index[at])))
 
     def _turning_point(self, columns: Columns, kind: str, at: int, local: int) -> None:
         if self._ended is not None:
@@ -267,7 +301,8 @@ class LifeScan:
             self._inherits = False
             assert self.identity is not None
             self._order = order_named(columns.value("reason", at), columns.value("protocol", at))
-            self.facts.append(self._fact("order", view, self._order, local, note=",".join(self._members)))
+            members = ",".join(self._members)
+            self.facts.append(self._fact("order", view, order=self._order, local_index=local, members=members))
             if "|" in view or any("," in name for name in (*self._members, *along)):
                 self.suspect("names", f"{view} or its members have names that facts cannot tell apart")
             if reason := unknown_in(self._order or "", view):
@@ -286,7 +321,7 @@ class LifeScan:
         """A VIEW row names the view that was installed last, and who came along; that the others agree, is compared."""
         assert self.identity is not None
         if self._is_part and self._inherits and self._view is None:
-            self.facts.append(self._fact("came", view, previous))
+            self.facts.append(self._fact("came", view, previous_view=previous))
             return
         if previous != self._view:
             self.suspect("P15", f"it installs {view} and says that it came from {previous or 'nowhere'}")
@@ -299,19 +334,18 @@ class LifeScan:
             return  # a part that begins in a view and says nothing of it leaves it all the same
         way = f"{next_view}|{along}" if next_view else (self._ended if self._ended == "END" else None)
         members = None if self._members is None else ",".join(self._members)
-        self.facts.append(self._fact("stay", view, way, len(self._members or ()), (local, 0, 0), members))
+        self.facts.append(self._fact("stay", view, way=way, local_index=local, members=members))
         self._tell_digests()
         self._ordinals = {}
 
     def _tell_digests(self) -> None:
         """What was delivered and cast since the view began, or since this piece did."""
-        view = self._view
-        for (service, block), (count, xor, total) in self._blocks.items():
-            self.facts.append(self._fact("block", view, service, block, (count, xor, total)))
-        for (service, origin), (count, xor, total, rows) in self._origins.items():
-            self.facts.append(self._fact("origin", view, origin, rows, (count, xor, total), service))
-        for service, (count, xor, total, rows) in self._casts.items():
-            self.facts.append(self._fact("cast", view, None, rows, (count, xor, total), service))
+        for (service, block), known in self._blocks.items():
+            self._digest("block", known, service=service, block=block)
+        for (service, origin), known in self._origins.items():
+            self._digest("origin", known, service=service, origin=origin)
+        for service, known in self._casts.items():
+            self._digest("cast", known, service=service)
         self._blocks, self._origins, self._casts = {}, {}, {}
 
     def _stretch(self, columns: Columns, index: Longs, start: int, stop: int, kinds: Set[str]) -> None:
@@ -459,7 +493,7 @@ class LifeScan:
             known[2] = (known[2] + total) & WORD_MASK
 
 
-def scan_part(tables: Iterable[pyarrow.Table]) -> Iterator[tuple[Any, ...]]:
+def scan_part(tables: Iterable[pyarrow.Table]) -> Iterator[Fact]:
     """The facts of consecutive rows of a life that may go on, without a look at the rows before them."""
     scan: LifeScan | None = None
     for table in tables:

@@ -408,13 +408,9 @@ def require(here: Location) -> None:
 
 
 def _as_batch(files: Iterable[FileEntry]) -> Any:
-    import pyarrow
+    from unisono.pipeline.arrow_rows import as_table
 
-    rows = [(entry.place.uri, entry.size_bytes, entry.modified_ns) for entry in files]
-    columns = list(zip(*rows, strict=True)) or [(), (), ()]
-    types = (pyarrow.string(), pyarrow.int64(), pyarrow.int64())
-    arrays = [pyarrow.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-    return pyarrow.Table.from_arrays(arrays, names=["path", "size_bytes", "modified_ns"])
+    return as_table(((entry.place.uri, entry.size_bytes, entry.modified_ns) for entry in files), LISTING_DDL)
 
 
 def _parted(rest: str) -> tuple[str, str]:

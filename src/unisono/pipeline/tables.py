@@ -12,6 +12,7 @@
 | stays       | one life in one view: from where to where, blocked when, left how (see `_stays`)                    |
 | attributed  | a CAST, DELIVER or PLACE with the stay that it belongs to (see `attributed_rows`)                    |
 | parts       | a delivery beside its cast, taken apart where the two are cut differently                           |
+| outline     | an event of a kind of which there are few, or a mark (see `_outline`)                                |
 | lives       | one life of one member: how many rows, whether whole, how it ended                                  |
 | quarantine  | a row or file that could not be used, and why: counted, never dropped silently                      |
 
@@ -29,9 +30,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.bronze import Where, read_paths
 from unisono.trace.promises import LISTED, PROMISES, order_named
-from unisono.trace.schema import NAMES
+from unisono.trace.schema import CAST, DECIDE, DELIVER, DROP, KINDS, NAMES, ORDERED, PLACE, RECEIVE, STABLE, VOTE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -62,7 +66,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "votes": (*LIFE, *_PLACE, "kind", "transaction", "decision", "reason", "attributes"),
     "views": (*LIFE, *_PLACE, "order", "members", "previous_view", "transitional", "parts", "attributes"),
 }
-KINDS = {
+KINDS_IN = {
     "casts": ("CAST",),
     "deliveries": ("DELIVER", "PLACE"),
     "receipts": ("RECEIVE",),
@@ -70,7 +74,10 @@ KINDS = {
     "votes": ("VOTE", "DECIDE"),
     "views": ("VIEW",),
 }
-
+FEW = KINDS - {CAST, RECEIVE, ORDERED, DELIVER, PLACE, STABLE, VOTE, DECIDE, DROP}
+"""Kinds of rows of which there are few, however long a run is."""
+MARK = ""
+"""The kind of a row that stands for one of another kind."""
 
 Keep: TypeAlias = "Callable[[DataFrame], DataFrame]"
 """Keeps a table in memory or on disk from when it is made until its maker needs it no more."""
@@ -92,6 +99,7 @@ class TraceTables:
     orderings: DataFrame
     votes: DataFrame
     views: DataFrame
+    outline: DataFrame
     stays: DataFrame
     lives: DataFrame
     attributed: DataFrame
@@ -100,8 +108,6 @@ class TraceTables:
 
     def of_runs(self, runs: Iterable[str]) -> TraceTables:
         """Only some runs of every table."""
-        from pyspark.sql import functions as F
-
         wanted = list(runs)
         return replace(self, **{f.name: getattr(self, f.name).where(F.col("run").isin(wanted)) for f in fields(self)})
 
@@ -136,8 +142,6 @@ def load(spark: SparkSession, paths: Iterable[Where], keep: Keep = keep_for_good
 
 def load_paths(paths: DataFrame, tasks: int, keep: Keep = keep_for_good) -> TraceTables:
     """The tables of the segments at these paths (`path`), read by this many tasks."""
-    from pyspark.sql import functions as F
-
     bronze = keep(read_paths(paths, tasks))
     usable = bronze.where(F.col("problem").isNull()).select(*NAMES)
     bad = bronze.where(F.col("problem").isNotNull()).select(
@@ -148,8 +152,6 @@ def load_paths(paths: DataFrame, tasks: int, keep: Keep = keep_for_good) -> Trac
 
 def tables_of(events: DataFrame, quarantine: DataFrame | None = None, keep: Keep = lambda table: table) -> TraceTables:
     """The silver tables of events with the columns of `trace.schema`; `keep` is applied to those that take joins to make."""
-    from pyspark.sql import functions as F
-
     from unisono.pipeline.attributed_rows import attributed_rows, parts
 
     named = (
@@ -158,14 +160,18 @@ def tables_of(events: DataFrame, quarantine: DataFrame | None = None, keep: Keep
         .withColumn("void", F.coalesce(F.col("attributes")["void"] == "true", F.lit(False)))
         .withColumn("order", order_said())  # of a VIEW row
     )
-    made = {name: named.where(F.col("kind").isin(*KINDS[name])).select(*columns) for name, columns in COLUMNS.items()}
+    made = {
+        name: named.where(F.col("kind").isin(*KINDS_IN[name])).select(*columns) for name, columns in COLUMNS.items()
+    }
     if quarantine is None:
         ddl = "run string, `group` string, member string, incarnation bigint, local_index bigint, file string, problem string"
         quarantine = events.sparkSession.createDataFrame([], ddl)
-    stays = keep(_stays(named))
+    outline = keep(_outline(events))
+    stays = keep(_stays(named, outline))
     rows = keep(attributed_rows(events, stays))
     return TraceTables(
         events=events,
+        outline=outline,
         stays=stays,
         lives=keep(_lives(named, quarantine)),
         attributed=rows,
@@ -177,8 +183,6 @@ def tables_of(events: DataFrame, quarantine: DataFrame | None = None, keep: Keep
 
 def order_said() -> Column:
     """The order of the view that a VIEW row installs, as `promises.order_of` takes it from the row."""
-    from pyspark.sql import functions as F
-
     from unisono.pipeline.owed import is_list
 
     named = F.when(F.col("reason") != "", F.col("reason"))
@@ -190,15 +194,11 @@ def order_said() -> Column:
 
 def first_index(events: DataFrame) -> Column:
     """The local index of a life's first row: 0, or in an excerpt that of its VIEW row."""
-    from pyspark.sql import functions as F
-
     return F.col("excerpt.begins") if "excerpt" in events.columns else F.lit(0)
 
 
 def _leaves(events: DataFrame) -> Column:
     """Whether a row shows that its life has left the view of the excerpt."""
-    from pyspark.sql import functions as F
-
     if "excerpt" not in events.columns:
         return F.lit(False)
     return (F.col("kind") == "VIEW") & (F.col("view") != F.col("excerpt.view"))
@@ -206,15 +206,11 @@ def _leaves(events: DataFrame) -> Column:
 
 def name_of(address: Column, incarnation: Column) -> Column:
     """A member as lists write it: the address, and for a later life address#incarnation."""
-    from pyspark.sql import functions as F
-
     return F.when(incarnation > 0, F.concat_ws("#", address, incarnation.cast("string"))).otherwise(address)
 
 
 def _lives(named: DataFrame, quarantine: DataFrame) -> DataFrame:
     """One row a life. `unknown` is the reason why nothing can be concluded from what is missing; null: the trace is whole."""
-    from pyspark.sql import functions as F
-
     ends = F.col("kind").isin("END", "LEAVE", "CRASH")
     bad = quarantine.groupBy("run", "member", "incarnation").agg(
         F.count("*").alias("bad_rows"), F.min("problem").alias("problem")
@@ -250,7 +246,28 @@ def _lives(named: DataFrame, quarantine: DataFrame) -> DataFrame:
     )
 
 
-def _stays(named: DataFrame) -> DataFrame:
+def _outline(events: DataFrame) -> DataFrame:
+    """The rows of the kinds `FEW`, and marks: one for the first row of each life, and one for each row behind a gap.
+
+    `expected` is the index behind the row before. `excerpt_view`: the view of which the events are an excerpt, or null.
+    """
+    before = F.lag("local_index").over(Window.partitionBy(*LIFE).orderBy("local_index", "time_ns"))
+    view = F.col("excerpt.view") if "excerpt" in events.columns else F.lit(None).cast("string")
+    marks = (
+        events.withColumns({"kind": F.lit(MARK), "before": before, "begins": first_index(events).cast("bigint")})
+        .select(
+            *LIFE, "protocol", "local_index", "time_ns", "clock", "kind", view.alias("excerpt_view"), "before", "begins"
+        )
+        .withColumn("expected", F.coalesce(F.col("before") + 1, "begins"))
+        .where(F.col("before").isNull() | (F.col("local_index") > F.col("expected")))
+        .drop("before", "begins")
+    )
+    few = events.where(F.col("kind").isin(*sorted(FEW)))
+    few = few.select(*NAMES, view.alias("excerpt_view"), F.col("local_index").alias("expected"))
+    return few.unionByName(marks, allowMissingColumns=True)
+
+
+def _stays(named: DataFrame, outline: DataFrame) -> DataFrame:
     """One row a life and view that it installed, with what came after it.
 
     `way` is the next view and who came along, as text; `END` for a stay that was the last of a life that ended with END; null
@@ -258,9 +275,6 @@ def _stays(named: DataFrame) -> DataFrame:
     `holed`: rows of this stay are missing. `first_word`: nothing of this life named the view before it was installed here; so a
     view that is installed again, or one whose rows came before it, is not the life's first word about it.
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     installs = named.where(F.col("kind") == "VIEW")
     order = Window.partitionBy(*LIFE).orderBy("local_index")
     named_view = named.where(F.col("kind").isin("VIEW", "CAST", "DELIVER", "PLACE"))
@@ -276,17 +290,16 @@ def _stays(named: DataFrame) -> DataFrame:
         F.lead("view").over(order).alias("next_view"),
         F.lead("transitional").over(order).alias("next_transitional"),
     ).join(words, [*LIFE, "view"], "left")
-    missing = F.col("local_index") > F.coalesce(F.lag("local_index").over(order) + 1, first_index(named))
+    missing = (F.col("kind") == MARK) & (F.col("local_index") > F.col("expected"))
     ends = (
-        named.withColumn("missing", missing)
-        .where(F.col("kind").isin("END", "LEAVE", "CRASH", "BLOCK") | F.col("missing"))
+        outline.where(F.col("kind").isin("END", "LEAVE", "CRASH", "BLOCK") | missing)
         .groupBy(*LIFE)
         .agg(
             F.min(F.when(F.col("kind").isin("END", "LEAVE", "CRASH"), F.struct("local_index", "kind", "reason"))).alias(
                 "end"
             ),
             F.sort_array(F.collect_list(F.when(F.col("kind") == "BLOCK", F.col("local_index")))).alias("blocks"),
-            F.collect_list(F.when(F.col("missing"), F.col("local_index"))).alias("holes"),
+            F.collect_list(F.when(missing, F.col("local_index"))).alias("holes"),
         )
     )
     ended = F.when(F.col("next_view").isNull(), F.col("end.kind"))

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.bronze import against_open, read_lines, read_now
 from unisono.pipeline.columns import by_life
 from unisono.pipeline.data_files import DataFile, DataFileWriter
-from unisono.pipeline.scan import NOTHING, InheritedState, LifeScan
+from unisono.pipeline.scan import NOTHING, Fact, InheritedState, LifeScan
 from unisono.pipeline.storage import Location, place
 from unisono.trace.schema import NAMES, NOT_KNOWN, VIEW, member_name
 from unisono.trace.sinks import OPEN
@@ -187,7 +188,7 @@ class _TaskFiles:
         if self._events.size_bytes >= FILE_BYTES_MAX:
             self._close_events()
 
-    def facts(self, facts: Iterable[tuple[Any, ...]], segment: str | None) -> None:
+    def facts(self, facts: Iterable[Fact], segment: str | None) -> None:
         self._facts += [(*fact, segment, self._batch) for fact in facts]
 
     def quarantine(self, rows: pyarrow.Table) -> None:
@@ -196,7 +197,7 @@ class _TaskFiles:
     def close(self) -> list[tuple[str, DataFile]]:
         self._close_events()
         if self._facts:
-            self._write("facts", [facts_as_table(self._facts, self.schemas["facts"])])
+            self._write("facts", [as_table(self._facts, self.schemas["facts"])])
         if self._bad:
             self._write("quarantine", self._bad)
         return self._written
@@ -216,19 +217,11 @@ class _TaskFiles:
         self._written.append((table, writer.close()))
 
 
-def file_facts(file: DataFile, rows: dict[tuple[str, str], int]) -> Iterator[tuple[Any, ...]]:
+def file_facts(file: DataFile, rows: dict[tuple[str, str], int]) -> Iterator[Fact]:
     """Which runs a file of events holds rows of: how many, and their share of its bytes."""
     for (run, group), count in sorted(rows.items()):
         share = file.size_bytes * count // max(1, file.rows)
-        yield (run, group, None, None, "file", None, file.path, count, share, 0, 0, None)
-
-
-def facts_as_table(facts: Iterable[tuple[Any, ...]], schema: pyarrow.Schema) -> pyarrow.Table:
-    import pyarrow
-
-    columns = list(zip(*facts, strict=True)) or [()] * len(schema)
-    arrays = [pyarrow.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
-    return pyarrow.Table.from_arrays(arrays, schema=schema)
+        yield Fact(run, group, None, None, "file", path=file.path, rows=count, size_bytes=share)
 
 
 class _Segment:
@@ -351,7 +344,9 @@ class _Segment:
             who = member_name(row["member"], row["incarnation"] or 0) if row["member"] else place(self._todo.path).name
             group = row["group"] or groups.get(run, NOT_KNOWN)
             protocol = NOT_KNOWN if group == NOT_KNOWN else None
-            facts.append((run, group, protocol, who, "suspect", None, "unreadable", 0, 0, 0, 0, row["problem"]))
+            facts.append(
+                Fact(run, group, protocol, who, "suspect", suspicion="unreadable", rows=0, reason=row["problem"])
+            )
         self._files.facts(dict.fromkeys(facts), self._todo.key)
         rows = [{**row, "run": row["run"] or NOT_KNOWN, "segment": self._todo.key} for row in self._bad]
         self._files.quarantine(pyarrow.Table.from_pylist(rows, self._files.schemas["quarantine"]))

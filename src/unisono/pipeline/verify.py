@@ -3,7 +3,7 @@
 1. Workers list the segments, scan each life and return facts (`segments`, `scan`): digests, and suspicions.
 2. Spark compares the facts (`doubts`). A run without a doubt keeps every property that digests decide (`DECIDED_BY_DIGESTS`).
 3. The rows of doubtful runs, and of runs that owe a property that digests cannot decide, are looked at: of a run that is small
-   enough in one task (`judge_in_task`), of a larger one by the properties' own formulations (`properties`). Facts name the files.
+   enough in one task (`judge_in_task`), of a larger one property by property (`properties`). Facts name the files.
 
 Verdicts and violations are tables. The driver fetches how many runs there are of each result, and the first of them.
 
@@ -29,15 +29,24 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.bronze import Where
+from unisono.pipeline.doubts import doubtful
 from unisono.pipeline.explain import sentence
 from unisono.pipeline.judge_in_task import BYTES_MAX, NOTHING_USABLE, ROWS_MAX, RUN_SAID_DDL, judge_in_tasks
-from unisono.pipeline.properties.scanning import computed_once
+from unisono.pipeline.owed import is_list, owed_by_order, owed_only, untold
+from unisono.pipeline.parallelism import fit_shuffles, tasks_for
+from unisono.pipeline.properties.registry import check
+from unisono.pipeline.properties.scanning import UNTOLD, computed_once
 from unisono.pipeline.scan import DECIDED_BY_DIGESTS
+from unisono.pipeline.segments import scan_segments, segments_below
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.tables import WHOSE, Keep, keeping, load_paths, name_of, tables_of
 from unisono.trace.checks.checker import VIOLATIONS_MAX
 from unisono.trace.checks.history import alone_note, clock_note, cut_note
+from unisono.trace.checks.properties import place_of
 from unisono.trace.promises import SHOWN, UNIFORM
 from unisono.trace.schema import CRASH, CUT, END, LEAVE, NOT_KNOWN, TOTAL
 
@@ -147,8 +156,6 @@ def verify(
 
     `also`: properties that are asked of every run besides what its order owes, such as those of views.
     """
-    from unisono.pipeline.segments import scan_segments, segments_below
-
     with keeping() as keep:
         segments = segments_below(spark, list(paths), keep)
         progress(f"scanning {segments.count} segments")
@@ -168,8 +175,6 @@ def judge_facts(
 
     Without `ask_digests` all runs are judged from their rows: of a few small ones they cost less than comparing digests.
     """
-    from pyspark.sql import functions as F
-
     with keeping() as keep:
         facts = keep(facts)
         runs = computed_once(_runs(facts, also, ask_digests))
@@ -198,8 +203,6 @@ def judge_facts(
 
 
 def _totals(rest: DataFrame) -> Mapping[str, int]:
-    from pyspark.sql import functions as F
-
     def total(condition: Column, column: str) -> Column:
         return F.coalesce(F.sum(F.when(condition, F.col(column))), F.lit(0))
 
@@ -218,30 +221,25 @@ def _totals(rest: DataFrame) -> Mapping[str, int]:
 
 def _runs(facts: DataFrame, also: frozenset[str], ask_digests: bool = True) -> DataFrame:
     """Every run with its orders, what it owes, its size, and whether its rows must be looked at (`needs_rows`)."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
-    from unisono.pipeline.doubts import doubtful
-
     what = F.col("what")
     known = facts.agg(
         F.count_if(what == "edge").alias("edges"), F.count_if(F.col("group") == NOT_KNOWN).alias("strays")
     ).first()
     assert known is not None
-    ended = (what == "life") & F.col("name").isin(LEAVE, CRASH)
-    alone = F.col("name").isNull() | (F.substring_index("name", "|", -1) == F.col("who"))
-    left_alone = (what == "stay") & F.col("note").contains(",") & alone
-    was_cut = (what == "life") & (F.col("name") == END) & (F.col("note") == CUT)
+    ended = (what == "life") & F.col("ending").isin(LEAVE, CRASH)
+    alone = F.col("way").isNull() | (F.substring_index("way", "|", -1) == F.col("who"))
+    left_alone = (what == "stay") & F.col("members").contains(",") & alone
+    was_cut = (what == "life") & (F.col("ending") == END) & (F.col("reason") == CUT)
     about = facts.groupBy(*WHOSE).agg(
         F.collect_set("protocol").alias("protocols"),
-        F.collect_set(F.when(what.isin("origin", "cast"), F.col("note"))).alias("services"),
-        F.collect_set(F.when(what == "order", F.col("name"))).alias("orders"),
-        F.coalesce(F.sum(F.when(what.isin("life", "suspect"), F.col("number"))), F.lit(0)).alias("rows"),
+        F.collect_set(F.when(what.isin("origin", "cast"), F.col("service"))).alias("services"),
+        F.collect_set("order").alias("orders"),
+        F.coalesce(F.sum(F.when(what.isin("life", "suspect"), F.col("rows"))), F.lit(0)).alias("rows"),
         F.max(what == "shown").alias("is_shown"),
-        F.array_sort(F.collect_set(F.when(what == "backwards", F.struct("who", "number")))).alias("backwards"),
+        F.array_sort(F.collect_set(F.when(what == "backwards", F.struct("who", "local_index")))).alias("backwards"),
         F.array_sort(F.collect_set(F.when(was_cut, F.col("who")))).alias("cut"),
         F.collect_set(F.when(ended, F.col("who"))).alias("ended"),
-        F.array_sort(F.collect_set(F.when(left_alone, F.struct("who", "view", "name")))).alias("alone"),
+        F.array_sort(F.collect_set(F.when(left_alone, F.struct("who", "view", "way")))).alias("alone"),
     )
     orders = F.array_sort(F.when(F.size("orders") > 0, F.col("orders")).otherwise(F.col("protocols")))
     runs = about.withColumn("orders", orders).withColumn("owed", _owed(also))
@@ -272,16 +270,14 @@ def _runs(facts: DataFrame, also: frozenset[str], ask_digests: bool = True) -> D
 
 def _notes() -> Column:
     """The sentences of `trace.checks.history` as columns."""
-    from pyspark.sql import functions as F
-
     clock = clock_note("{who}", 1).replace("1", "{number}")
     behind = F.transform(
         "backwards",
         lambda one: F.replace(
-            F.replace(F.lit(clock), F.lit("{who}"), one["who"]), F.lit("{number}"), one["number"].cast("string")
+            F.replace(F.lit(clock), F.lit("{who}"), one["who"]), F.lit("{number}"), one["local_index"].cast("string")
         ),
     )
-    alone = F.filter("alone", lambda one: one["name"].isNotNull() | F.array_contains("ended", one["who"]))
+    alone = F.filter("alone", lambda one: one["way"].isNotNull() | F.array_contains("ended", one["who"]))
     told = F.transform(alone, lambda one: F.concat(one["who"], F.lit(" in "), one["view"]))
     of_alone = F.replace(F.lit(alone_note(["{stays}"])), F.lit("{stays}"), F.array_join(told, ", "))
     is_uniform = F.array_contains("owed", "P10")
@@ -291,8 +287,6 @@ def _notes() -> Column:
 
 
 def _array(properties: Iterable[str]) -> Column:
-    from pyspark.sql import functions as F
-
     return F.array(*(F.lit(one) for one in sorted(properties))).cast("array<string>")
 
 
@@ -301,10 +295,6 @@ def _owed(also: frozenset[str]) -> Column:
 
     A violation counts if the order of its view owes it (`owed_only`).
     """
-    from pyspark.sql import functions as F
-
-    from unisono.pipeline.owed import is_list, owed_by_order
-
     each = F.array_distinct(F.flatten(F.transform("orders", owed_by_order)))
     listed = F.flatten(F.transform(F.filter("orders", is_list), owed_by_order))
     unshown = F.array_except(each, F.array_except(_array(SHOWN), listed))
@@ -317,8 +307,6 @@ def _undecided() -> Column:
 
     Where not every message was totally ordered, they do not decide P8, nor whether casts and deliveries form a circle (P1).
     """
-    from pyspark.sql import functions as F
-
     all_total = F.size(F.array_except("services", _array({TOTAL}))) == 0
     in_order = F.array_except("owed", _array(DECIDED_BY_DIGESTS | {"P8"}))
     return F.when(all_total, in_order).otherwise(F.array_except("owed", _array(DECIDED_BY_DIGESTS - {"P1"})))
@@ -326,25 +314,19 @@ def _undecided() -> Column:
 
 def _is_unordered() -> Column:
     """Whether a run lists a total order among what it owes, and carries messages, but none that is totally ordered."""
-    from pyspark.sql import functions as F
-
-    from unisono.pipeline.owed import is_list
-
     lists_one = F.exists("orders", is_list) & F.arrays_overlap("owed", _array(UNIFORM))
     return lists_one & (F.size("services") > 0) & ~F.array_contains("services", TOTAL)
 
 
 def _files(facts: DataFrame, needing: DataFrame) -> DataFrame:
-    """The files that hold rows of these runs, or may: `name`, and the `bytes` that are theirs.
+    """The files that hold rows of these runs, or may: `path`, and the `bytes` that are theirs.
 
     Of a file that cannot be read only its name tells the run, or nothing does; so all that it may belong to look into it.
     """
-    from pyspark.sql import functions as F
-
     files = (
         facts.where(F.col("what") == "file")
-        .groupBy(*WHOSE, "name")
-        .agg(F.coalesce(F.sum("count"), F.lit(0)).alias("bytes"))
+        .groupBy(*WHOSE, "path")
+        .agg(F.coalesce(F.sum("size_bytes"), F.lit(0)).alias("bytes"))
     )
     whose = needing.select(*WHOSE)
     of_group = whose.join(files, list(WHOSE), "inner")
@@ -355,31 +337,23 @@ def _files(facts: DataFrame, needing: DataFrame) -> DataFrame:
         F.broadcast(files.where(F.col("run") == NOT_KNOWN).drop(*WHOSE))
     )
     every = of_group.unionByName(of_run).unionByName(of_any)
-    return every.groupBy(*WHOSE, "name").agg(F.sum("bytes").alias("bytes"))
+    return every.groupBy(*WHOSE, "path").agg(F.sum("bytes").alias("bytes"))
 
 
 def _sizes(files: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     return files.groupBy(*WHOSE).agg(F.sum("bytes").alias("bytes"), F.count("*").alias("files"))
 
 
 def _is_small(rows_max: int) -> Column:
-    from pyspark.sql import functions as F
-
     return (F.col("rows") <= rows_max) & (F.coalesce("bytes", F.lit(0)) <= BYTES_MAX)
 
 
 def _judge_rows(
     rest: DataFrame, files: DataFrame, also: frozenset[str], size_bytes: int, count: int, keep: Keep
 ) -> DataFrame:
-    """What the properties' own formulations say of runs of any size, as `judge_in_task.RUN_SAID_DDL`."""
-    from pyspark.sql import functions as F
-
-    from unisono.pipeline.parallelism import fit_shuffles, tasks_for
-
+    """What is said property by property of runs of any size, as `judge_in_task.RUN_SAID_DDL`."""
     fit_shuffles(rest.sparkSession, size_bytes * EXPANSION)
-    paths = files.join(rest, list(WHOSE), "left_semi").select(F.col("name").alias("path")).distinct()
+    paths = files.join(rest, list(WHOSE), "left_semi").select("path").distinct()
     loaded = load_paths(paths, tasks_for(size_bytes, count), keep)
     said = [loaded.quarantine.select(*WHOSE, F.lit("problem").alias("what"), F.col("problem").alias("text"))]
     # What is owed is one of a few combinations of promises, however many the runs.
@@ -393,11 +367,6 @@ def _judge_rows(
 
 
 def _said_by_rows(tables: TraceTables, chosen: DataFrame, owed: Iterable[str], also: frozenset[str]) -> list[DataFrame]:
-    from pyspark.sql import functions as F
-
-    from unisono.pipeline.owed import owed_only
-    from unisono.pipeline.properties.registry import check
-
     # One plan of all properties would be too large for Spark to compare and to explain, however little it reads.
     each = [computed_once(_first_ones(owed_only(check(tables, {one}), tables, also))) for one in sorted(owed)]
     found = reduce(lambda one, other: one.unionByName(other), each)
@@ -415,11 +384,9 @@ def _said_by_rows(tables: TraceTables, chosen: DataFrame, owed: Iterable[str], a
 
 def _first_ones(violations: DataFrame) -> DataFrame:
     """As many of each run, group and property as the plain checkers tell, with how many there are: a million would not fit here."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     alike = Window.partitionBy("run", "group", "property")
-    numbered = violations.withColumn("of", F.count("*").over(alike)).withColumn(
+    more = F.coalesce(F.sum(F.col("witness")[UNTOLD].cast("bigint")).over(alike), F.lit(0))
+    numbered = violations.withColumn("of", F.count("*").over(alike) + more).withColumn(
         "place", F.row_number().over(alike.orderBy("view", "members", F.col("witness").cast("string")))
     )
     return numbered.where(F.col("place") <= VIOLATIONS_MAX).drop("place")
@@ -430,10 +397,6 @@ def _unknown(tables: TraceTables, chosen: DataFrame) -> DataFrame:
 
     A file that cannot be used may have the name of a life of which nothing else is known.
     """
-    from pyspark.sql import functions as F
-
-    from unisono.pipeline.owed import untold
-
     columns = (*WHOSE, "who", "unknown")
     lives = tables.lives.select(*columns)
     listed = tables.views.select(*WHOSE, F.explode("members").alias("who")).distinct()
@@ -457,8 +420,6 @@ def _unknown(tables: TraceTables, chosen: DataFrame) -> DataFrame:
 
 def _judgement(judged: DataFrame, parts: Sequence[DataFrame], results: Mapping[str, int], runs_told: int) -> JudgedRuns:
     """Put together what digests and rows say, and fetch as much of it as can be told."""
-    from pyspark.sql import functions as F
-
     nothing = judged.sparkSession.createDataFrame([], RUN_SAID_DDL)
     said = reduce(lambda one, other: one.unionByName(other), parts) if parts else nothing
     if parts:
@@ -493,30 +454,23 @@ def _judgement(judged: DataFrame, parts: Sequence[DataFrame], results: Mapping[s
 
 def _files_read(files: DataFrame, told: Iterable[RunVerdict]) -> dict[str, dict[str, int]]:
     """Where the rows of the first runs lie that do not pass."""
-    from pyspark.sql import functions as F
-
     worst_first = sorted(told, key=lambda run: run.result != "FAIL")
     bad = [run.run for run in worst_first if run.result != "PASS"][:RUNS_LOCATED]
     found: dict[str, dict[str, int]] = {}
     if bad:
         for row in files.where(F.col("run").isin(bad)).limit(FILES_LOCATED).collect():
-            found.setdefault(row["run"], {})[row["name"]] = row["bytes"]
+            found.setdefault(row["run"], {})[row["path"]] = row["bytes"]
     return found
 
 
 def _as_map(said: DataFrame, value: Column, name: str) -> DataFrame:
     """By run: a map from names to values."""
-    from pyspark.sql import functions as F
-
     each = said.groupBy(*WHOSE, "name").agg(F.min(value).alias("value"))
     entries = F.array_sort(F.collect_list(F.struct("name", "value")))
     return each.groupBy(*WHOSE).agg(F.map_from_entries(entries).alias(name))
 
 
 def _told(verdicts: DataFrame, violations: DataFrame, results: Mapping[str, int], most: int) -> tuple[RunVerdict, ...]:
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     first = verdicts
     if sum(results.values()) > most:
         rank = F.when(F.col("result") == "FAIL", 0).when(F.col("result") == "UNKNOWN", 1).otherwise(2)
@@ -540,20 +494,16 @@ def _told(verdicts: DataFrame, violations: DataFrame, results: Mapping[str, int]
 
 
 def _verdict(row: Any, found: list[RunViolation]) -> RunVerdict:
-    counts = dict(sorted((row["counts"] or {}).items(), key=lambda pair: _rank(pair[0])))
+    counts = dict(sorted((row["counts"] or {}).items(), key=lambda pair: place_of(pair[0])))
     return RunVerdict(
         row["run"],
         row["group"],
         row["protocol"],
         row["result"],
         frozenset(row["owed"]),
-        tuple(sorted(found, key=lambda v: (_rank(v.property), v.members))),
+        tuple(sorted(found, key=lambda v: (place_of(v.property), v.members))),
         row["unknown"] or {},
         row["by"],
         counts,
         tuple(row["notes"] or ()),
     )
-
-
-def _rank(property: str) -> tuple[int, str]:
-    return int("".join(c for c in property if c.isdigit())), property

@@ -31,9 +31,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from unisono.pipeline.scan import BLOCK, DECIDED_BY_DIGESTS
+from unisono.pipeline.scan import BLOCK, DECIDED_BY_DIGESTS, Fact
 from unisono.trace.checks.properties import PROPERTIES
 from unisono.trace.promises import PROMISES, SHOWN, owed_by_all, services_of, unknown_in
 from unisono.trace.schema import CUT, END, TOTAL, view_number
@@ -63,23 +63,6 @@ FORGET_LIMITS = 144
 day, with ten minutes as limit). Until then, late rows can still correct them."""
 IDLE_FACTOR = 7
 """A group with a view that no member has left may be idle. It is forgotten after this many times as long (a week)."""
-
-
-class Fact(NamedTuple):
-    """One fact of `scan`, with the part that it comes from."""
-
-    who: str
-    protocol: str
-    what: str
-    view: str | None
-    name: str | None
-    number: int | None
-    amount: int
-    xor: int
-    sum: int
-    note: str | None
-    part: str
-    """Unique for each part of a life: its segment, and the batch that took it in."""
 
 
 @dataclass(frozen=True)
@@ -210,17 +193,17 @@ class GroupJudge:
 
     # What comes in.
 
-    def take(self, facts: Iterable[Fact], now_ms: int) -> list[Said]:
-        """Facts of any parts, each part complete."""
+    def take(self, facts: Iterable[tuple[str, Fact]], now_ms: int) -> list[Said]:
+        """Facts of any parts, each part complete and with a name of its own."""
         said: list[Said] = []
         self._heard_ms = now_ms
         parts: dict[tuple[str, str], list[Fact]] = {}
         files: list[str] = []
-        for fact in facts:
+        for part, fact in facts:
             if fact.what == "file":
-                files.append(fact.name or "")
+                files.append(fact.path or "")
             else:
-                parts.setdefault((fact.who, fact.part), []).append(fact)
+                parts.setdefault((fact.who or "", part), []).append(fact)
         unplaced = [key for key, some in parts.items() if all(fact.what != "edge" for fact in some)]
         doubts = [fact for key in unplaced for fact in parts.pop(key) if fact.what == "suspect"]
         for (who, part), some in parts.items():
@@ -237,7 +220,7 @@ class GroupJudge:
         for view in self._views.values():
             _add_files(view, files)
             for fact in doubts:  # of rows that cannot be read: they may belong to any view
-                view.suspect(fact.name or "?", f"{fact.who}: {fact.note}")
+                view.suspect(fact.suspicion or "?", f"{fact.who}: {fact.reason}")
         said += self._conclude(known)
         return said
 
@@ -320,12 +303,14 @@ class GroupJudge:
         protocol = next((fact.protocol for fact in edges), life.protocol)
         if life.protocol not in (None, protocol):
             note = f"its rows name the protocols {life.protocol} and {protocol}"
-            by.setdefault("suspect", []).append(_suspicion(who, facts[0].protocol, facts[0].part, note))
+            by.setdefault("suspect", []).append(
+                facts[0]._replace(what="suspect", view=None, suspicion="P0", reason=note)
+            )
         life.protocol = protocol
         for fact in edges:
-            if fact.note != "reached" and not self._holds(life, fact, inherited):
+            if fact.relation != "reached" and not self._holds(life, fact, inherited):
                 self._seam(who, fact, inherited)
-        for fact in sorted(by.get("order", ()), key=lambda fact: fact.number or 0):
+        for fact in sorted(by.get("order", ()), key=lambda fact: fact.local_index or 0):
             yield from self._enter(who, life, fact)
         for fact in by.get("came", ()):
             self._came_from(who, fact, inherited)
@@ -336,14 +321,14 @@ class GroupJudge:
                 self._add(who, fact)
         for fact in by.get("suspect", ()):
             yield from self._suspect(who, fact, fact.view or inherited)
-            if fact.name in (
+            if fact.suspicion in (
                 "P0",
                 "P15",
             ):  # of the part, or of the view that it installs: not only of the one that it left
                 for entered in by.get("order", ()):
-                    self._views[entered.view or ""].suspect(fact.name, f"{who}: {fact.note}")
+                    self._views[entered.view or ""].suspect(fact.suspicion, f"{who}: {fact.reason}")
         for fact in edges:
-            if fact.note == "reached" and fact.name not in (None, "view"):
+            if fact.relation == "reached" and fact.edge not in (None, "view"):
                 self._reach(who, life, fact)
         life.reached["local"] = max(before, _end(facts))
         for fact in by.get("life", ()):
@@ -354,36 +339,36 @@ class GroupJudge:
 
     def _suspect(self, who: str, fact: Fact, name: str | None) -> Iterator[Said]:
         view = self._view(name)
-        if fact.name == "kinds":
+        if fact.suspicion == "kinds":
             return  # rows of properties that a view does not decide
         if view is not None:
-            view.suspect(fact.name or "?", f"{who}: {fact.note}")
-        elif fact.name == "P0":
-            yield Said("", "look", why=f"{who}: {fact.note}", asked=("P0",), spans={who: (0, -1)})
+            view.suspect(fact.suspicion or "?", f"{who}: {fact.reason}")
+        elif fact.suspicion == "P0":
+            yield Said("", "look", why=f"{who}: {fact.reason}", asked=("P0",), spans={who: (0, -1)})
 
     def _reach(self, who: str, life: _LifeState, fact: Fact) -> None:
-        assert fact.name is not None
-        life.reached[fact.name] = fact.amount
+        assert fact.edge is not None
+        life.reached[fact.edge] = fact.value or 0
         if fact.view is not None:
-            life.seen[fact.name] = fact.view
+            life.seen[fact.edge] = fact.view
         view = self._view(life.view)
-        if fact.name == f"ordinal {TOTAL}" and view is not None and who not in view.stays:
-            view.complete[who] = fact.amount // BLOCK
+        if fact.edge == f"ordinal {TOTAL}" and view is not None and who not in view.stays:
+            view.complete[who] = (fact.value or 0) // BLOCK
 
     def _enter(self, who: str, life: _LifeState, fact: Fact) -> Iterator[Said]:
         assert fact.view is not None
         if life.view is not None and view_number(fact.view) <= view_number(life.view):
-            witness = {"what": "backwards", "local": fact.number, "before": life.view}
+            witness = {"what": "backwards", "local": fact.local_index, "before": life.view}
             sentence = PROPERTIES["P12"].tell((who,), fact.view, witness)
-            yield Said(fact.view, "FAIL", fact.name or "", violations=(("P12", who, sentence),))
+            yield Said(fact.view, "FAIL", fact.order or "", violations=(("P12", who, sentence),))
         life.view = fact.view
         if who in self._behind and self._behind[who] is None:
             self._behind[who] = fact.view
         life.reached = {name: value for name, value in life.reached.items() if not name.startswith("ordinal ")}
         view = self._views.setdefault(fact.view, _View())
-        view.entered.setdefault(who, fact.number or 0)
-        view.lists.setdefault(fact.note or "", who)
-        view.orders.setdefault(fact.name or "", who)
+        view.entered.setdefault(who, fact.local_index or 0)
+        view.lists.setdefault(fact.members or "", who)
+        view.orders.setdefault(fact.order or "", who)
         if len(view.lists) > 1:
             view.suspect("lists", f"members disagree about the members of {fact.view}")
         if len(view.orders) > 1:
@@ -391,24 +376,25 @@ class GroupJudge:
 
     def _came_from(self, who: str, fact: Fact, inherited: str | None) -> None:
         """A VIEW row names the view before it, which lies in an earlier part."""
-        if fact.name == inherited or (inherited is None and who in self._behind):
+        if fact.previous_view == inherited or (inherited is None and who in self._behind):
             return
         for view in (self._view(fact.view), self._view(inherited)):
             if view is not None:
                 view.suspect(
-                    "P15", f"{who}: it installs {fact.view} and says that it came from {fact.name or 'nowhere'}"
+                    "P15",
+                    f"{who}: it installs {fact.view} and says that it came from {fact.previous_view or 'nowhere'}",
                 )
 
     def _leave(self, who: str, fact: Fact, inherited: str | None, now_ms: int) -> None:
         view = self._view(fact.view or inherited)
         if view is not None:
-            view.stays[who] = [fact.name, fact.amount]
+            view.stays[who] = [fact.way, fact.local_index]
             view.left_ms = now_ms if view.left_ms is None else view.left_ms
             view.complete.pop(who, None)
 
     def _end(self, who: str, fact: Fact) -> None:
-        self._ended[who] = fact.name or "?"
-        if fact.name == END and fact.note != CUT and who not in self._behind:
+        self._ended[who] = fact.ending or "?"
+        if fact.ending == END and fact.reason != CUT and who not in self._behind:
             for view in self._views.values():
                 if view.stays.get(who, [None])[0] == END:
                     view.stayed.append(who)
@@ -418,47 +404,47 @@ class GroupJudge:
         if view is None:
             return
         if fact.what == "block":
-            number = int(fact.number or 0)
+            number = int(fact.block or 0)
             if number >= view.folded:
                 _sum(view.blocks.setdefault(who, {}).setdefault(str(number // view.stride), [0, 0, 0]), fact)
             else:
                 view.suspect("unclear", f"{who}: an early stretch of its deliveries came late")
             return
         if fact.what == "origin":
-            if fact.name not in view.members:
-                view.suspect("P3", f"{who} delivered a message of {fact.name}, which is not in the view")
-            _sum(view.origins.setdefault(who, {}).setdefault(f"{fact.note} {fact.name}", [0, 0, 0]), fact)
+            if fact.origin not in view.members:
+                view.suspect("P3", f"{who} delivered a message of {fact.origin}, which is not in the view")
+            _sum(view.origins.setdefault(who, {}).setdefault(f"{fact.service} {fact.origin}", [0, 0, 0]), fact)
         else:
-            _sum(view.casts.setdefault(who, {}).setdefault(fact.note or "", [0, 0, 0]), fact)
+            _sum(view.casts.setdefault(who, {}).setdefault(fact.service or "", [0, 0, 0]), fact)
 
     # Seams between parts.
 
     def _holds(self, life: _LifeState, fact: Fact, inherited: str | None) -> bool:
-        name = fact.name or ""
+        name, value = fact.edge or "", fact.value or 0
         known = life.reached.get(name)
-        match fact.note:
+        match fact.relation:
             case "=":
-                return fact.amount == (known or 0)
+                return value == (known or 0)
             case ">=":
-                return known is not None and known >= fact.amount
+                return known is not None and known >= value
             case "<=":
-                return known is None or known <= fact.amount
+                return known is None or known <= value
             case "follows":  # without a gap inside a view; from view to view some may be left out
                 if known is None:
                     return True
                 in_one_view = (fact.view or inherited) == inherited and life.seen.get(name) == inherited
-                return fact.amount == known if in_one_view else fact.amount >= known
-        raise AssertionError(fact.note)
+                return value == known if in_one_view else value >= known
+        raise AssertionError(fact.relation)
 
     def _seam(self, who: str, fact: Fact, inherited: str | None) -> None:
         name = fact.view or inherited
-        view, what = self._view(name), fact.name or ""
+        view, what = self._view(name), fact.edge or ""
         if view is None:
             return
         if what.startswith("next "):
             in_view = (fact.view or inherited) == inherited and self._lives[who].seen.get(what) == inherited
             view.suspect("fifo" if in_view else "indices", f"{who}: messages of {what[5:]} do not follow those before")
-        elif fact.note == "<=":
+        elif fact.relation == "<=":
             view.suspect("indices", f"{who}: it casts an index twice")
         else:
             view.suspect("P0" if what.startswith("ordinal ") else "P1", f"{who}: {what} does not fit the rows before")
@@ -656,8 +642,8 @@ def _add_files(view: _View, files: list[str]) -> None:
 def _start(facts: list[list[Any]]) -> int:
     for fact in facts:
         one = Fact(*fact)
-        if (one.what, one.name, one.note) == ("edge", "local", "="):
-            return one.amount
+        if (one.what, one.edge, one.relation) == ("edge", "local", "="):
+            return one.value or 0
     return 0
 
 
@@ -672,28 +658,22 @@ def _new_ones(facts: list[Fact], reached: int) -> list[Fact]:
 
 
 def _lies_behind(fact: Fact, reached: int) -> bool:
-    if fact.what == "order":
-        return (fact.number or 0) >= reached
-    if fact.what == "stay":
-        return fact.amount >= reached
+    if fact.what in ("order", "stay"):
+        return (fact.local_index or 0) >= reached
     return fact.what not in ("block", "origin", "cast")
-
-
-def _suspicion(who: str, protocol: str, part: str, note: str) -> Fact:
-    return Fact(who, protocol, "suspect", None, "P0", None, 0, 0, 0, note, part)
 
 
 def _end(facts: list[Fact]) -> int:
     for fact in facts:
-        if fact.what == "edge" and fact.name == "local" and fact.note == "reached":
-            return fact.amount
-    return next((fact.number or 0 for fact in facts if fact.what == "life"), 0)
+        if fact.what == "edge" and fact.edge == "local" and fact.relation == "reached":
+            return fact.value or 0
+    return next((fact.rows or 0 for fact in facts if fact.what == "life"), 0)
 
 
 def _sum(known: list[int], fact: Fact) -> None:
-    known[0] += fact.amount
-    known[1] ^= fact.xor
-    known[2] = (known[2] + fact.sum) & 0xFFFFFFFFFFFFFFFF
+    known[0] += fact.messages or 0
+    known[1] ^= fact.xor or 0
+    known[2] = (known[2] + (fact.sum or 0)) & 0xFFFFFFFFFFFFFFFF
 
 
 def _fold(view: _View) -> None:

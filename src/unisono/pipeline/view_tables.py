@@ -1,4 +1,4 @@
-"""The rows of large views, judged on Spark by the properties' own formulations.
+"""The rows of large views, judged on Spark property by property.
 
 The question is that of `view_rows`, and so is the answer. Each excerpt becomes a run of its own, named by its number, so that
 the excerpts of many views, also of one group, are judged in one pass:
@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from unisono.pipeline.explain import as_reported
-from unisono.pipeline.owed import incomparable
+from unisono.pipeline.owed import untold
 from unisono.pipeline.parallelism import fit_shuffles
 from unisono.pipeline.properties.registry import check
 from unisono.pipeline.properties.scanning import computed_once
@@ -34,8 +34,6 @@ from unisono.trace.schema import NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from unisono.pipeline.tables import TraceTables
 
 Look = tuple[str, str, Said]
 """Run, group, and what the judge asks."""
@@ -79,7 +77,7 @@ def judge_views(excerpts: Excerpts, told: int) -> list[Excerpt]:
                 PROPERTIES[asked].violation(row["members"] or (), row["view"], witness)
             )
     doubts: dict[str, dict[str, str]] = {}
-    for row in _doubts(tables).collect():
+    for row in untold(tables).collect():
         doubts.setdefault(row["run"], {})[row["who"]] = row["unknown"]
     return [
         excerpt_of(said.view, found.get(number, ()), excerpts.missing.get(number, ()), doubts.get(number, {}))
@@ -168,20 +166,3 @@ def _first_ones(violations: DataFrame, looks: Sequence[Look], told: int) -> Data
         .where(F.col("place") <= told)
         .select(*violations.columns)
     )
-
-
-def _doubts(tables: TraceTables) -> DataFrame:
-    """Lives whose rows do not tell enough to pass (`History.doubts`; the judge knows the orders that it cannot ask for)."""
-    uncast = (
-        tables.parts.where(F.col("cast_local").isNull())
-        .groupBy(*LIFE, "who")
-        .agg(F.min("local_index").alias("local"))
-        .select(
-            *WHOSE,
-            "who",
-            F.concat(F.lit("its row "), "local", F.lit(" is of a message that no row of the view casts")).alias(
-                "unknown"
-            ),
-        )
-    )
-    return incomparable(tables).unionByName(uncast)

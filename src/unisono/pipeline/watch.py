@@ -40,9 +40,10 @@ from unisono.pipeline.lake import LakeTable, TableChange, facts_stream
 from unisono.pipeline.looks import GROUP_SAID_DDL, ViewVerdict, look_at_rows, said_from
 from unisono.pipeline.retention import drop_views
 from unisono.pipeline.run_violations import violation_id
+from unisono.pipeline.scan import Fact
 from unisono.pipeline.session import is_given, plain_errors
 from unisono.pipeline.storage import Location, place
-from unisono.pipeline.view_judge import ROWS_MAX, Fact, GroupJudge, Said
+from unisono.pipeline.view_judge import ROWS_MAX, GroupJudge, Said
 from unisono.trace.schema import view_number
 
 if TYPE_CHECKING:
@@ -184,13 +185,8 @@ class JudgeViews(StatefulProcessor):
         self._views = handle.getMapState("views", "view string", "said string")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        facts = [
-            Fact(
-                row["who"], row["protocol"], row["what"], row["view"], row["name"], row["number"], row["count"] or 0,
-                row["xor"] or 0, row["sum"] or 0, row["note"], f"{row['segment']} {row['batch']}",
-            )
-            for row in rows
-        ]  # fmt: skip
+        # A part of a life is named by its segment, and the batch that took it in.
+        facts = [(f"{row['segment']} {row['batch']}", Fact(*(row[name] for name in Fact._fields))) for row in rows]
         now_ms = timerValues.getCurrentProcessingTimeInMs()
         yield from self._judged(key, lambda judge: judge.take(facts, now_ms))
 

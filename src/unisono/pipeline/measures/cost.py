@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.measures.latency import RUN
 from unisono.pipeline.properties.attributes import whole
 
@@ -23,8 +25,6 @@ BEYOND = ("all-ack", "toto")
 
 
 def packets_theory(protocol: Column, members: Column) -> Column:
-    from pyspark.sql import functions as F
-
     factor = F.lit(2)
     for name, value in FACTORS.items():
         factor = F.when(protocol == name, F.lit(value)).otherwise(factor)
@@ -33,8 +33,6 @@ def packets_theory(protocol: Column, members: Column) -> Column:
 
 def cost(tables: TraceTables) -> DataFrame:
     """One row a run that has COUNTERS: what all members sent, for each message that some member delivered."""
-    from pyspark.sql import functions as F
-
     attributes = F.col("attributes")
     sent = (
         tables.events.where((F.col("kind") == "COUNTERS") & attributes["packets"].isNotNull())
@@ -71,8 +69,6 @@ def cost(tables: TraceTables) -> DataFrame:
 
 def cost_of_cells(cells: DataFrame) -> DataFrame:
     """The same from the measures of an experiment, one row an order and size of group, over all its runs."""
-    from pyspark.sql import functions as F
-
     return (
         cells.groupBy("order", "members")
         .agg(

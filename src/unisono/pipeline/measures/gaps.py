@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.tables import LIFE
 
 if TYPE_CHECKING:
@@ -17,8 +19,6 @@ def view_change_gaps(tables: TraceTables) -> DataFrame:
 
     `gap_ns` is null where the next view delivered nothing; both are null if the change began without a BLOCK.
     """
-    from pyspark.sql import functions as F
-
     blocks = tables.events.where(F.col("kind") == "BLOCK").select(
         *LIFE, F.col("local_index").alias("block_index"), F.col("time_ns").alias("block_ns")
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.measures.latency import RUN
 from unisono.pipeline.properties.attributes import whole as number_in
 
@@ -15,9 +18,6 @@ if TYPE_CHECKING:
 
 def joint_distribution(tables: TraceTables) -> DataFrame:
     """How many messages, over all members, had this τ and this ω, and which share of the run's that is."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     whole = Window.partitionBy(*RUN).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     return (
         tables.orderings.select(
@@ -35,8 +35,6 @@ def joint_distribution(tables: TraceTables) -> DataFrame:
 
 def index_of_latency(tables: TraceTables) -> DataFrame:
     """Means of τ and ω in a run, and between which bounds τ lay."""
-    from pyspark.sql import functions as F
-
     joint = joint_distribution(tables)
     return (
         joint.groupBy(*RUN)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.tables import LIFE, name_of
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ def journeys_of(tables: TraceTables) -> DataFrame:
     neither, and starts when it is delivered. `cast_ns` is by the clock of the caster: null unless both clocks are simulated or
     the caster is this life itself. Placeholders are no messages, and are left out.
     """
-    from pyspark.sql import functions as F
 
     def when(*kinds: str) -> F.Column:  # type: ignore[name-defined]
         return F.when(F.col("kind").isin(*kinds), F.col("time_ns"))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -28,8 +30,6 @@ def fitting_accuracy(tables: TraceTables) -> int | None:
 
 def spread(rows: DataFrame, by: tuple[str, ...], duration: Column, accuracy: int | None) -> DataFrame:
     """The figures of a duration for each group of rows; a row counts as the `count` messages of its batch."""
-    from pyspark.sql import functions as F
-
     values = rows.select(*by, duration.alias("duration_ns"), "count").where(F.col("duration_ns").isNotNull())
     if accuracy is None:
         p50, p99 = (F.percentile("duration_ns", F.lit(p), F.col("count")) for p in (0.5, 0.99))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.tables import LIFE
 
 if TYPE_CHECKING:
@@ -16,8 +18,6 @@ SECOND_NS = 1e9
 
 def throughput(tables: TraceTables) -> DataFrame:
     """What each life delivered, and cast, a second between its first cast, receipt or delivery and its last delivery."""
-    from pyspark.sql import functions as F
-
     kind = F.col("kind")
     seen = tables.events.where(kind.isin("CAST", "RECEIVE", "DELIVER")).groupBy(*LIFE)
     counted = seen.agg(

@@ -1,1 +1,1 @@
-"""The properties of PROPERTIES as Spark formulations, one a file: `violations(tables)` returns the violations, with witnesses."""
+"""The properties of runs that no task can hold: those of few rows by their checkers, the others as forms on Spark, one a file."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.properties.relations import STAY, transitions
 from unisono.pipeline.tables import LIFE
 
@@ -14,37 +17,21 @@ if TYPE_CHECKING:
 
 
 def is_true(name: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.col("attributes")[name] == "true", F.lit(False))
 
 
 def whole(text: Column) -> Column:
     """A whole number of at most 18 digits; null if it is not written as one."""
-    from pyspark.sql import functions as F
-
     return F.when(text.rlike(r"^-?[0-9]{1,18}\z"), text.try_cast("bigint"))
-
-
-def decimal(text: Column) -> Column:
-    """A number with or without a fraction; null if it is not written as one."""
-    from pyspark.sql import functions as F
-
-    return F.when(text.rlike(r"^-?[0-9]{1,18}(\.[0-9]{1,18})?\z"), text.try_cast("double"))
 
 
 def whole_lives(tables: TraceTables) -> DataFrame:
     """Lives of which nothing is missing, with `whole` = true to be found again behind an outer join."""
-    from pyspark.sql import functions as F
-
     return tables.lives.where(F.col("unknown").isNull()).select("run", "group", "who", F.lit(True).alias("whole"))
 
 
 def entries(tables: TraceTables) -> DataFrame:
     """How each life came into each view first, and how it left it: `way` and `cut` as `transitions` has them."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     again = Window.partitionBy(*LIFE, "view").orderBy("from_index")
     firsts = (
         tables.stays.withColumn("again", F.row_number().over(again))
@@ -55,6 +42,4 @@ def entries(tables: TraceTables) -> DataFrame:
 
 
 def no_strings() -> Column:
-    from pyspark.sql import functions as F
-
     return F.array().cast("array<string>")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -15,8 +17,6 @@ COLUMNS = ("run", "group", "property", "members", "view", "witness")
 
 def violation(found: DataFrame, property: str, members: Column, witness: dict[str, Column | str]) -> DataFrame:
     """Bring what a property found into the common form. A witness holds what `explain` needs to write its sentence."""
-    from pyspark.sql import functions as F
-
     pairs = [part for name, value in witness.items() for part in (F.lit(name), _text(value))]
     return found.select(
         "run",
@@ -29,7 +29,5 @@ def violation(found: DataFrame, property: str, members: Column, witness: dict[st
 
 
 def _text(value: Column | str) -> Column:
-    from pyspark.sql import functions as F
-
     column = F.col(value) if isinstance(value, str) else value
     return column.cast("string")

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.attributed_rows import marked
 from unisono.pipeline.owed import carried_by
 from unisono.pipeline.properties.base import violation
@@ -26,9 +29,6 @@ PROPERTY = "P0"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     life = Window.partitionBy(*LIFE).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     stay = Window.partitionBy(*LIFE, "installed_at", "in_time", "numbered", "service").orderBy("local_index")
     before = Window.partitionBy(*LIFE).orderBy("local_index").rowsBetween(Window.unboundedPreceding, -1)
@@ -58,8 +58,6 @@ def violations(tables: TraceTables) -> DataFrame:
 
 def _faults() -> list[Column]:
     """What may be wrong with a row, each a name or null."""
-    from pyspark.sql import functions as F
-
     of_view = F.col("kind").isin("CAST", "DELIVER", "PLACE")
     excused = F.col("gap_at").isNotNull() & (F.col("installed_at").isNull() | F.col("holed"))
     moved_on = F.col("holed") & (F.col("ordinal") > F.col("expected"))

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.attributed_rows import ORIGIN
 from unisono.pipeline.properties.base import COLUMNS, VIOLATION_DDL, violation
 from unisono.pipeline.properties.relations import RelationStep, batch_name, causal_order
@@ -28,8 +30,6 @@ PROPERTY = "P1"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-
     of_casts = tables.parts.where(F.col("cast_local").isNotNull())
     told = of_casts.withColumn("what", F.explode(F.array_compact(F.array(*_faults()))))
     uncast = _uncast(tables).withColumn("what", F.lit("never cast"))
@@ -38,8 +38,6 @@ def violations(tables: TraceTables) -> DataFrame:
 
 def _faults() -> list[Column]:
     """How a DELIVER or PLACE may differ from its CAST, each a name or null."""
-    from pyspark.sql import functions as F
-
     is_delivered = F.col("kind") == "DELIVER"
     is_alike = (F.col("cast_first") == F.col("row_first")) & (F.col("cast_count") == F.col("row_count"))
     addressed = F.array_contains("cast_destinations", F.col("who"))
@@ -54,8 +52,6 @@ def _faults() -> list[Column]:
 
 
 def _say(found: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     witness: dict[str, Column | str] = {
         "what": "what",
         "message": batch_name(),
@@ -73,15 +69,11 @@ def _say(found: DataFrame) -> DataFrame:
 
 
 def _addressees(column: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.when(F.col(column).isNull(), F.lit("everyone")).otherwise(F.concat_ws(", ", column))
 
 
 def _uncast(tables: TraceTables) -> DataFrame:
     """Delivered or placed without a CAST; unless what is missing of the trace may hide the CAST."""
-    from pyspark.sql import functions as F
-
     lives = tables.lives.select(
         "run",
         "group",
@@ -106,8 +98,6 @@ def _uncast(tables: TraceTables) -> DataFrame:
 
 def _too_early(tables: TraceTables) -> DataFrame:
     """Delivered before the CAST can have been: in a circle of casts and deliveries, looked for between consistent cuts."""
-    from pyspark.sql import functions as F
-
     from unisono.pipeline.properties.consistent_cuts import divide
 
     casters = tables.casts.groupBy(*LIFE).agg(F.max("local_index").alias("last_cast"))

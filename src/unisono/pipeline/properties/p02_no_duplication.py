@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE
 
@@ -20,9 +23,6 @@ PROPERTY = "P2"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     lower = (
         Window.partitionBy(*LIFE, "origin", "origin_incarnation")
         .orderBy("first", "local_index")

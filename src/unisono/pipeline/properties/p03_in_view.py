@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import batch_name, deliveries
 
@@ -16,8 +18,6 @@ PROPERTY = "P3"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-
     is_member, is_origin_member = (F.array_contains("members", F.col(name)) for name in ("who", "origin_who"))
     # Where there is no VIEW row, P0 has said so, or the row is missing.
     found = deliveries(tables).where(F.col("stay").isNotNull() & ~(is_member & is_origin_member))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.attributed_rows import each_index
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE
@@ -21,8 +23,6 @@ PROPERTY = "P4"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-
     last_views = tables.stays.where(F.col("to_index").isNull()).select(*LIFE, F.col("view").alias("last_view"))
     correct = (
         tables.lives.where(F.col("ending").isin("END", "LEAVE") & ~F.col("holed"))

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.attributed_rows import each_index
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY, WAY, deliveries, judged_stays, transitions
@@ -26,8 +28,6 @@ PROPERTY = "P5"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-
     through = transitions(tables).where(~F.col("cut"))
     delivered = (
         deliveries(tables)
@@ -64,15 +64,11 @@ def violations(tables: TraceTables) -> DataFrame:
 
 def _destinations() -> Column:
     """Of one message as several delivered it; null: it is for all."""
-    from pyspark.sql import functions as F
-
     return F.when(~F.max(F.col("destinations").isNull()), F.max("destinations"))
 
 
 def _without(messages: DataFrame) -> DataFrame:
     """Messages that a member of `together` lacks."""
-    from pyspark.sql import functions as F
-
     addressed = F.when(F.col("destinations").isNull(), F.col("together")).otherwise(
         F.array_intersect("together", "destinations")
     )
@@ -81,8 +77,6 @@ def _without(messages: DataFrame) -> DataFrame:
 
 def _safe(tables: TraceTables, delivered: DataFrame, through: DataFrame) -> DataFrame:
     """Messages delivered safely by a member before it blocked, but by none that went one way through the same view."""
-    from pyspark.sql import functions as F
-
     view = ("run", "group", "view")
     message = ("origin_who", "index")
     safe = (
@@ -111,8 +105,6 @@ def _safe(tables: TraceTables, delivered: DataFrame, through: DataFrame) -> Data
 
 def _void(tables: TraceTables, through: DataFrame) -> DataFrame:
     """What is void at an addressee, although no cut had closed the view, or the caster went the same way."""
-    from pyspark.sql import functions as F
-
     addressed = F.col("destinations").isNull() | F.array_contains("destinations", F.col("who"))
     casters = through.select(*WAY, F.col("who").alias("origin_who"), F.lit(True).alias("with_caster")).distinct()
     blocked = judged_stays(tables).select(*STAY, "block_index")

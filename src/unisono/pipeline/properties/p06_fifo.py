@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import batch_name
 from unisono.pipeline.tables import LIFE
@@ -22,9 +25,6 @@ PROPERTY = "P6"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     before = (
         Window.partitionBy(*LIFE, "origin", "origin_incarnation")
         .orderBy("local_index")

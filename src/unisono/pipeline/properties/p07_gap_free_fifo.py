@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.attributed_rows import ORIGIN, batches, each_index
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY
@@ -26,9 +29,6 @@ PROPERTY = "P7"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     of_origin = (*STAY, "who", "origin", "origin_incarnation", "origin_who")
     in_view = (
         F.col("stay").isNotNull()
@@ -80,15 +80,11 @@ def violations(tables: TraceTables) -> DataFrame:
 
 def _ask() -> Column:
     """A delivery that asks for everything below its first index."""
-    from pyspark.sql import functions as F
-
     return F.struct("local_index", "first", (F.col("service") == TOTAL).alias("total"))
 
 
 def _indices(tables: TraceTables, rows: DataFrame, of_origin: tuple[str, ...]) -> DataFrame:
     """What may be missing: from the origin's first index in this view (or the first seen here) to the highest delivered here."""
-    from pyspark.sql import functions as F
-
     starts = tables.casts.groupBy(*ORIGIN, "view").agg(F.min_by("first", "local_index").alias("start"))
     bounds = rows.groupBy(*of_origin).agg(
         F.max("first").alias("highest"), F.min_by("first", F.struct("local_index", "first")).alias("seen")

@@ -30,6 +30,10 @@ from itertools import islice
 from operator import gt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.attributed_rows import each_index
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.scanning import computed_once
@@ -61,8 +65,6 @@ the messages `start … stop-1` of the member of this rank)."""
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-
     casts = _placed(tables.attributed.where(F.col("kind") == "CAST"))
     rows = computed_once(_rows(tables, casts))
     large = computed_once(rows.groupBy(*VIEW).count().where(F.col("count") > ROWS_MAX).select(*VIEW))
@@ -75,8 +77,6 @@ def violations(tables: TraceTables) -> DataFrame:
 
 def _rounds(rows: DataFrame) -> Iterator[DataFrame]:
     """What was missed in views too large for one task, as soon as no past of theirs grows any more."""
-    from pyspark.sql import functions as F
-
     before = computed_once(_scanned(rows, None))
     while True:
         now = computed_once(_scanned(rows, before))
@@ -89,9 +89,6 @@ def _rounds(rows: DataFrame) -> Iterator[DataFrame]:
 
 def _placed(casts: DataFrame) -> DataFrame:
     """The batches of each origin and view, with the numbers `start … stop-1` that their messages have among all of them."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     before = (
         Window.partitionBy(*VIEW, "origin_who")
         .orderBy("first", "local_index")
@@ -108,8 +105,6 @@ def _placed(casts: DataFrame) -> DataFrame:
 
 def _rows(tables: TraceTables, casts: DataFrame) -> DataFrame:
     """CAST, DELIVER and PLACE rows of each view, with messages and members as numbers."""
-    from pyspark.sql import functions as F
-
     same_view = F.col("cast_view").isNull() | (F.col("cast_view") == F.col("view"))
     delivered = tables.parts.where(same_view).withColumn("service", F.col("cast_service"))
     batches = casts.groupBy(*VIEW, "origin_who", F.col("first").alias("cast_first")).agg(
@@ -154,9 +149,6 @@ def _rows(tables: TraceTables, casts: DataFrame) -> DataFrame:
 
 def _uncast(delivered: DataFrame, casts: DataFrame) -> DataFrame:
     """Deliveries of what was cast by no row: they come after what their origin cast with a lower index."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     lower = (
         Window.partitionBy(*VIEW, "origin_who")
         .orderBy("first", F.col("kind") != "CAST")
@@ -170,8 +162,6 @@ def _uncast(delivered: DataFrame, casts: DataFrame) -> DataFrame:
 
 def _scanned(rows: DataFrame, before: DataFrame | None) -> DataFrame:
     """One round: the pasts of casts, and what was missed, with the pasts that messages had in the round before."""
-    from pyspark.sql import functions as F
-
     if before is None:
         given = rows.withColumn("past", F.lit(None).cast("array<bigint>"))
     else:
@@ -184,8 +174,6 @@ def _scanned(rows: DataFrame, before: DataFrame | None) -> DataFrame:
 
 def _grown(before: DataFrame, now: DataFrame) -> DataFrame:
     """The views of which some past has grown. Pasts only ever grow, so their sum tells."""
-    from pyspark.sql import functions as F
-
     total = F.aggregate("past", F.lit(0).cast("bigint"), lambda one, other: one + other).cast("decimal(38,0)")
 
     def sums(pasts: DataFrame, name: str) -> DataFrame:
@@ -197,8 +185,6 @@ def _grown(before: DataFrame, now: DataFrame) -> DataFrame:
 
 def _violations(tables: TraceTables, missed: DataFrame, casts: DataFrame) -> DataFrame:
     """What was missed, message by message, without what the member did not have to wait for."""
-    from pyspark.sql import functions as F
-
     names = tables.views.groupBy(*VIEW).agg(
         F.array_sort(F.array_distinct(F.flatten(F.collect_set("members")))).alias("names")
     )
@@ -323,7 +309,7 @@ def _scan(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatc
     rows = (row for batch in batches for row in zip(*(batch.column(name).to_pylist() for name in names), strict=True))
     said = _said(rows)
     while some := list(islice(said, ROWS_A_BATCH)):
-        yield from _table(some).to_batches()
+        yield from as_table(some, _SCAN_DDL).to_batches()
 
 
 def _all_rounds(table: pyarrow.Table) -> pyarrow.Table:
@@ -337,26 +323,4 @@ def _all_rounds(table: pyarrow.Table) -> pyarrow.Table:
         said = list(_said((*row, pasts.get(batch)) for row, batch in zip(rows, batches, strict=True)))
         before, pasts = pasts, {(row[6], row[7]): row[9] for row in said if row[9] is not None}
         if pasts == before:
-            return _table([row for row in said if row[9] is None])
-
-
-def _table(said: Sequence[Row]) -> pyarrow.Table:
-    import pyarrow
-
-    text, whole = pyarrow.string(), pyarrow.int64()
-    types = [
-        *[text] * 4,
-        whole,
-        whole,
-        text,
-        whole,
-        pyarrow.bool_(),
-        pyarrow.list_(whole),
-        pyarrow.int32(),
-        whole,
-        whole,
-    ]
-    names = [part.strip().split(" ")[0].strip("`") for part in _SCAN_DDL.split(",")]
-    columns = list(zip(*said, strict=True)) if said else [()] * len(types)
-    arrays = [pyarrow.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
-    return pyarrow.Table.from_arrays(arrays, names=names)
+            return as_table((row for row in said if row[9] is None), _SCAN_DDL)

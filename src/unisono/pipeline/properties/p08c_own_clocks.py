@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.attributed_rows import ORIGIN
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY, batch_name
@@ -31,8 +33,6 @@ _COLUMNS = (*STAY, "who", "local_index", "kind", "members", "holed", "origin_who
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-
     casts = tables.attributed.where((F.col("kind") == "CAST") & F.col("stay").isNotNull())
     pieces = tables.parts
     counted = pieces.where(
@@ -77,8 +77,6 @@ def violations(tables: TraceTables) -> DataFrame:
 
 def _limits(tables: TraceTables) -> DataFrame:
     """By view with safe messages: how many messages each member cast there (`limits`), of those whose traces are whole."""
-    from pyspark.sql import functions as F
-
     view = ("run", "group", "view")
     safe = tables.casts.where(F.col("attributes")["safe"] == "true").select(*view).distinct()
     whole = tables.lives.where(F.col("unknown").isNull()).select("run", "group", "who")
@@ -95,7 +93,6 @@ def _limits(tables: TraceTables) -> DataFrame:
 
 def _may_wait() -> Column:
     """Whether what a vector counts beyond the frontier may wait to become safe."""
-    from pyspark.sql import functions as F
 
     def is_possible(entry: Column) -> Column:
         limit = F.coalesce(F.col("limits")[entry["members"]], entry["read"])

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import WAY, first_places, message_name
 
@@ -20,9 +23,6 @@ PROPERTY = "P9a"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     places = first_places(tables)
     other = places.select(
         *WAY,

@@ -17,6 +17,9 @@ from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.properties.base import VIOLATION_DDL, violation
 from unisono.pipeline.properties.relations import WAY, first_places
 
@@ -33,9 +36,6 @@ Edges: TypeAlias = dict[Message, dict[Message, str]]
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     from unisono.pipeline.properties.consistent_cuts import divide
 
     ring = Window.partitionBy(*WAY, "message").orderBy("who")
@@ -65,8 +65,6 @@ def violations(tables: TraceTables) -> DataFrame:
 
 def _proved(proofs: DataFrame, steps: DataFrame) -> DataFrame:
     """A circle longer than a window: `other` has x before y, and all orders together have y before x."""
-    from pyspark.sql import functions as F
-
     ways = [*WAY, "stream"]
     y = proofs.select(*WAY, F.col("other").alias("stream"), F.col("other_at").alias("y_at"), "anchor").distinct()
     said = steps.join(y, ways, "inner").withColumn("message", F.concat_ws(":", "origin", "index"))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY, WAY, message_name, sequences, transitions
 
@@ -20,8 +22,6 @@ PROPERTY = "P9c"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-
     said = F.struct("message", "who", "local_index")
     found = (
         sequences(tables)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY, judged_stays, message_name, sequences, transitions
 
@@ -24,8 +26,6 @@ PROPERTY = "P10"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-
     view = ("run", "group", "view")
     through = transitions(tables).where(~F.col("cut")).select(*STAY, F.lit(True).alias("through"))
     stays = judged_stays(tables).select(*STAY, "who", "block_index", "ended").join(through, list(STAY), "left")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import batch_name
 
@@ -16,8 +18,6 @@ PROPERTY = "P13"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-
     found = tables.parts.where((F.col("kind") == "DELIVER") & (F.col("cast_view") != F.col("view")))
     return violation(
         found,

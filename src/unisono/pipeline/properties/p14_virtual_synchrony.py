@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from unisono.pipeline.attributed_rows import each_index
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY, WAY, deliveries, transitions
@@ -21,8 +23,6 @@ PROPERTY = "P14"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-
     asked = transitions(tables).where(~F.col("cut") & (F.size("together") > 1))
     found = (
         deliveries(tables)

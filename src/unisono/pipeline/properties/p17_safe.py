@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.attributed_rows import each_index
 from unisono.pipeline.properties.attributes import is_true, no_strings, whole_lives
 from unisono.pipeline.properties.base import violation
@@ -26,8 +29,6 @@ ROW = ("run", "group", "who", "local_index", "view")
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-
     rows = _delivered(tables)
     marks = _marks(tables)
     own = rows.join(marks, [*MESSAGE, "who"], "left").select(
@@ -74,9 +75,6 @@ def violations(tables: TraceTables) -> DataFrame:
 
 def _delivered(tables: TraceTables) -> DataFrame:
     """The safe messages that each member delivered in the view that it had installed, and who is asked whether it has them."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     before = Window.partitionBy(*LIFE).orderBy("local_index").rowsBetween(Window.unboundedPreceding, -1)
     state = F.when(F.col("kind").isin("VIEW", "BLOCK", "UNBLOCK"), F.col("kind"))
     installed = F.when(F.col("kind") == "VIEW", F.col("local_index"))
@@ -114,8 +112,6 @@ def _delivered(tables: TraceTables) -> DataFrame:
 
 def _marks(tables: TraceTables) -> DataFrame:
     """When each member first had each message, and when it first knew it to be stable."""
-    from pyspark.sql import functions as F
-
     return (
         tables.events.where(F.col("kind").isin("RECEIVE", "CAST", "STABLE"))
         .select(

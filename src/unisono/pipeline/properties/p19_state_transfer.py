@@ -13,6 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.properties.attributes import entries, no_strings, whole_lives
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import LIFE, name_of
@@ -36,9 +40,6 @@ _SCANNED = (*LIFE, "who", "service", "kind", "local_index", "stay_number", "ordi
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     snapshots = _snapshots(tables)
     at_point = Window.partitionBy(*POINT).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     given = F.when(F.col("kind") == "SNAPSHOT_OUT", F.coalesce("value", F.lit("none")))
@@ -71,8 +72,6 @@ def violations(tables: TraceTables) -> DataFrame:
 
 
 def _fault(what: str, other: Column | None = None, theirs: Column | None = None) -> Column:
-    from pyspark.sql import functions as F
-
     absent = F.lit(None).cast("string")
     return F.struct(
         F.lit(what).alias("what"),
@@ -83,16 +82,12 @@ def _fault(what: str, other: Column | None = None, theirs: Column | None = None)
 
 def _is_donor() -> Column:
     """A snapshot that was given away by a life without a gap, in a view that it had installed, as far as it had delivered."""
-    from pyspark.sql import functions as F
-
     reached = F.coalesce(F.col("mine.reached_at") < F.col("local_index"), F.lit(False))
     return (F.col("kind") == "SNAPSHOT_OUT") & F.col("stay_number").isNotNull() & ~F.col("holed") & reached
 
 
 def _own_faults() -> list[Column]:
     """What may be wrong with a snapshot by itself, each a fault or null."""
-    from pyspark.sql import functions as F
-
     installed = F.col("stay_number").isNotNull()
     takes = F.col("kind") == "SNAPSHOT_IN"
     was_given = F.coalesce(F.array_contains("given", F.col("value")), F.lit(False))
@@ -108,7 +103,6 @@ def _own_faults() -> list[Column]:
 
 def _others() -> Column:
     """Members that hold the state at a donor's point, with another value there."""
-    from pyspark.sql import functions as F
 
     def differs(one: Column) -> Column:
         previous = F.col("mine.previous_view")
@@ -129,8 +123,6 @@ _FAULTS = "array<struct<what:string,other:string,theirs:string>>"
 
 def _holders(tables: TraceTables, snapshots: DataFrame) -> DataFrame:
     """For each point of which there is a SNAPSHOT_OUT: all who installed the view, their values, how they came and went."""
-    from pyspark.sql import functions as F
-
     ways = entries(tables).select(*LIFE, "view", F.when(~F.col("cut"), F.col("way")).alias("way"))
     came = _numbered(tables).select(*LIFE, "view", "previous_view", "transitional")
     one = F.struct(
@@ -162,9 +154,6 @@ def _holders(tables: TraceTables, snapshots: DataFrame) -> DataFrame:
 
 def _numbered(tables: TraceTables) -> DataFrame:
     """Where each life installed each view first, and its how-manieth view that was."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     order = Window.partitionBy(*LIFE).orderBy("local_index")
     numbered = tables.views.withColumn("stay_number", F.row_number().over(order).cast("bigint"))
     first = F.min(F.struct("local_index", "stay_number", "previous_view", "transitional", "members"))
@@ -185,8 +174,6 @@ def _numbered(tables: TraceTables) -> DataFrame:
 
 def _snapshots(tables: TraceTables) -> DataFrame:
     """SNAPSHOT rows; `stay_number` is null where the life had not installed the view."""
-    from pyspark.sql import functions as F
-
     service = F.coalesce("service", F.lit(TOTAL))
     rows = tables.events.where(F.col("kind").isin("SNAPSHOT_IN", "SNAPSHOT_OUT")).select(
         *LIFE,
@@ -206,8 +193,6 @@ def _snapshots(tables: TraceTables) -> DataFrame:
 
 def _values(tables: TraceTables, snapshots: DataFrame) -> DataFrame:
     """What the rows of each life give for every point of which there is a SNAPSHOT_OUT, in views that it installed."""
-    from pyspark.sql import functions as F
-
     numbered = _numbered(tables)
     points = snapshots.where(F.col("kind") == "SNAPSHOT_OUT").select(*POINT).distinct()
     who = name_of(F.col("member"), F.col("incarnation"))
@@ -228,9 +213,6 @@ def _values(tables: TraceTables, snapshots: DataFrame) -> DataFrame:
 
 
 def _deliveries(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     before = Window.partitionBy(*LIFE).orderBy("local_index").rowsBetween(Window.unboundedPreceding, -1)
     number = F.count(F.when(F.col("kind") == "VIEW", 1)).over(before)
     return (
@@ -244,8 +226,6 @@ def _deliveries(tables: TraceTables) -> DataFrame:
 
 def _scan(table: pyarrow.Table) -> pyarrow.Table:
     """The values of one life and service at the points that are asked for."""
-    import pyarrow
-
     rows: list[dict[str, Any]] = table.sort_by([("local_index", "ascending")]).to_pylist()
     step = chained if rows[0]["service"] == TOTAL else summed
 
@@ -273,9 +253,4 @@ def _scan(table: pyarrow.Table) -> pyarrow.Table:
         key = [asked[name] for name in (*LIFE, "who", "service", "view", "ordinal")]
         later = any(point(row) > at for row in taken)
         told.append((*key, reached_at, value, later, any(row["stay_number"] == at[0] for row in before)))
-    text, number, flag = pyarrow.string(), pyarrow.int64(), pyarrow.bool_()
-    types = [text, text, text, number, text, text, text, number, number, text, flag, flag]
-    names = [*LIFE, "who", "service", "view", "ordinal", "reached_at", "value", "takes_later", "took_here"]
-    columns = zip(*told, strict=True) if told else ((),) * len(names)
-    arrays = [pyarrow.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
-    return pyarrow.Table.from_arrays(arrays, names=names)
+    return as_table(told, VALUE_DDL)

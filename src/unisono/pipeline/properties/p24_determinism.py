@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.tables import name_of
 from unisono.trace.schema import NAMES
@@ -25,8 +28,6 @@ PAIR = ("group", "run", "twin", "label")
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    from pyspark.sql import functions as F
-
     pairs, rows = _pairs(tables), _rows(tables)
     digests = rows.groupBy("side", "group", "who").agg(
         F.struct(
@@ -62,16 +63,11 @@ def violations(tables: TraceTables) -> DataFrame:
 
 def _differ(values: str) -> Column:
     """Whether the two sides of a pair have not the same value, or one of them has none."""
-    from pyspark.sql import functions as F
-
     return (F.size(values) < 2) | (F.size(F.array_distinct(values)) > 1)
 
 
 def _pairs(tables: TraceTables) -> DataFrame:
     """Each run with the one it is compared with, once for each of the two as `side`."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     same = Window.partitionBy("group", "label").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     return (
         tables.events.where(F.col("local_index") == 0)
@@ -86,8 +82,6 @@ def _pairs(tables: TraceTables) -> DataFrame:
 
 def _rows(tables: TraceTables) -> DataFrame:
     """Two hashes of every row, the run left out. As JSON, a null cannot be mistaken for its neighbour."""
-    from pyspark.sql import functions as F
-
     told = [F.col(name) for name in NAMES if name not in ("run", "attributes")]
     attributes = F.array_sort(F.map_entries("attributes")).alias("attributes")
     text = F.to_json(F.struct(*told, attributes))
@@ -103,8 +97,6 @@ def _rows(tables: TraceTables) -> DataFrame:
 
 def _lost(tables: TraceTables) -> DataFrame:
     """Lives of which rows may be missing."""
-    from pyspark.sql import functions as F
-
     key = ("run", "group", "who")
     unwhole = tables.lives.where(F.col("unknown").isNotNull()).select(*key)
     listed = tables.views.select("run", "group", F.explode("members").alias("who")).distinct()

@@ -6,24 +6,25 @@ and picks the deliveries of views about which members that showed the next one d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unisono.pipeline.properties.shown_rows import (
-    RUN,
-    ShownFacts,
-    blocks,
-    decided,
-    delivered_facts,
-    recorded_runs,
-)
-from unisono.pipeline.tables import LIFE
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from unisono.pipeline.properties.base import VIOLATION_DDL
+from unisono.pipeline.properties.few_rows import given_rows, observe_rows, picked
+from unisono.pipeline.properties.scanning import found_table
+from unisono.pipeline.tables import LIFE, WHOSE
+from unisono.trace.checks.history import History
+from unisono.trace.checks.model import KEPT
 from unisono.trace.checks.p25_together import Batches, DeliveredInView, decide
-from unisono.trace.checks.shown_rows import Breach
-from unisono.trace.schema import DATAGRAM, TOTAL
+from unisono.trace.checks.property import texts_of
+from unisono.trace.checks.shown_rows import delivered_in, lives_of
+from unisono.trace.schema import DATAGRAM, SHOW, SHOWN, TOTAL
 from unisono.trace.shown import Shown
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import Column, DataFrame
 
     from unisono.pipeline.tables import TraceTables
@@ -32,36 +33,49 @@ PROPERTY = "P25"
 
 
 def violations(tables: TraceTables) -> DataFrame:
-    return decided(tables, PROPERTY, _decide, _totals(tables), _differing(tables))
+    rows, totals = given_rows(tables, KEPT, _differing), _totals(tables)
+    return rows.groupBy(*WHOSE).cogroup(totals.groupBy(*WHOSE)).applyInArrow(_judge, VIOLATION_DDL)
 
 
-def _decide(facts: ShownFacts) -> Iterator[Breach]:
+def _judge(rows: pyarrow.Table, totals: pyarrow.Table) -> pyarrow.Table:
+    if not len(rows):
+        return found_table([])
+    history = History()
+    whose = observe_rows(history, rows)
+    history.finish()
     delivered = {
         (row["who"], row["view"]): DeliveredInView(Shown(row["shown"], row["digest"], row["chain"]), row["ordinary"])
-        for row in facts.totals
+        for row in totals.to_pylist()
     }
 
     def batches(name: str, view: str) -> Batches:
-        mine = [one for one in facts.delivered if one.who == name and one.view == view]
-        return [(one.origin, one.first, one.end) for one in sorted(mine, key=lambda one: one.local)]
+        stay = history.by_name[name].stays.get(view)
+        mine = [] if stay is None else delivered_in(stay, lambda number: history.numbered[number].name)
+        return [(one.origin, one.first, one.end) for one in mine]
 
-    return decide(facts.lives, delivered, batches)
+    found = decide(lives_of(history), delivered, batches)
+    return found_table([(*whose, PROPERTY, one.members, one.view, texts_of(one.witness)) for one in found])
+
+
+def _recorded(tables: TraceTables) -> DataFrame:
+    """The runs in which anything was recorded of what applications were shown."""
+    return tables.outline.where(F.col("kind").isin(*sorted(SHOWN))).select(*WHOSE).distinct()
+
+
+def _blocks(tables: TraceTables) -> DataFrame:
+    """When each life blocked first in each view."""
+    return tables.stays.groupBy(*LIFE, "view").agg(F.min("block_index").alias("block_index"))
 
 
 def _to_everyone(tables: TraceTables) -> DataFrame:
     """Deliveries that count."""
-    from pyspark.sql import functions as F
-
     return tables.deliveries.where(
         (F.col("kind") == "DELIVER") & F.col("destinations").isNull() & ~F.col("service").eqNullSafe(DATAGRAM)
-    ).join(recorded_runs(tables), list(RUN), "left_semi")
+    ).join(_recorded(tables), list(WHOSE), "left_semi")
 
 
 def _totals(tables: TraceTables) -> DataFrame:
     """As `trace.shown` adds them up."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     is_total = F.col("service").eqNullSafe(TOTAL)
     text = F.concat(
         "origin_who",
@@ -81,7 +95,7 @@ def _totals(tables: TraceTables) -> DataFrame:
     )
     before = F.col("local_index") < F.col("block_index")
     added = (
-        hashed.join(blocks(tables), [*LIFE, "view"], "left")
+        hashed.join(_blocks(tables), [*LIFE, "view"], "left")
         .groupBy(*LIFE, "view")
         .agg(
             F.sum("count").alias("shown"),
@@ -90,11 +104,10 @@ def _totals(tables: TraceTables) -> DataFrame:
             F.sum(F.when(before, F.col("count")).otherwise(0)).alias("early"),
         )
     )
-    entered = blocks(tables).join(recorded_runs(tables), list(RUN), "left_semi")
+    entered = _blocks(tables).join(_recorded(tables), list(WHOSE), "left_semi")
     whole = entered.join(added, [*LIFE, "view"], "full")
     return whole.join(tables.lives.select(*LIFE, "who"), list(LIFE), "inner").select(
-        *RUN,
-        F.lit("totals").alias("fact"),
+        *WHOSE,
         "who",
         "view",
         F.coalesce("shown", F.lit(0)).alias("shown"),
@@ -106,37 +119,28 @@ def _totals(tables: TraceTables) -> DataFrame:
 
 def _hash(text: Column) -> Column:
     """The first 64 bits of SHA-256, as a decimal."""
-    from pyspark.sql import functions as F
-
     return F.conv(F.substring(F.sha2(text, 256), 1, 16), 16, 10).cast("decimal(20,0)")
 
 
 def _modulus() -> Column:
-    from pyspark.sql import functions as F
-
     return F.lit(str(2**64)).cast("decimal(20,0)")
 
 
 def _hex(total: str) -> Column:
     """A sum modulo 2**64 as sixteen hexadecimal digits."""
-    from pyspark.sql import functions as F
-
     rest = F.pmod(F.coalesce(F.col(total), F.lit(0).cast("decimal(38,0)")), _modulus())
     return F.lpad(F.lower(F.conv(rest.cast("decimal(20,0)").cast("string"), 10, 16)), 16, "0")
 
 
 def _differing(tables: TraceTables) -> DataFrame:
     """The deliveries in views about which SHOW rows of the next view differ."""
-    from pyspark.sql import functions as F
-
     told = F.struct(*(F.col("attributes")[name] for name in ("shown", "digest", "chain")))
     apart = (
-        tables.events.where((F.col("kind") == "SHOW") & F.col("attributes")["previous"].isNotNull())
-        .groupBy(*RUN, F.col("attributes")["previous"].alias("previous"), F.col("view").alias("next"))
+        tables.outline.where((F.col("kind") == SHOW) & F.col("attributes")["previous"].isNotNull())
+        .groupBy(*WHOSE, F.col("attributes")["previous"].alias("previous"), F.col("view").alias("next"))
         .agg(F.countDistinct(told).alias("told"))
         .where(F.col("told") > 1)
-        .select(*RUN, F.col("previous").alias("view"))
+        .select(*WHOSE, F.col("previous").alias("view"))
         .distinct()
     )
-    rows = _to_everyone(tables).join(apart, [*RUN, "view"], "left_semi")
-    return delivered_facts(rows.withColumn("early", F.lit(False)))
+    return picked(tables, _to_everyone(tables).join(apart, [*WHOSE, "view"], "left_semi").select(*LIFE, "local_index"))

@@ -6,6 +6,9 @@ from collections import defaultdict, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
 from unisono.pipeline.attributed_rows import each_index
 from unisono.pipeline.tables import LIFE
 from unisono.trace.schema import TOTAL
@@ -21,16 +24,11 @@ WAY = ("run", "group", "view", "way")
 
 def deliveries(tables: TraceTables) -> DataFrame:
     """DELIVER and PLACE rows in their stays."""
-    from pyspark.sql import functions as F
-
     return tables.attributed.where(F.col("kind") != "CAST")
 
 
 def transitions(tables: TraceTables) -> DataFrame:
     """(V→V'): whole stays with their way, who went it together, and whether it was a last view that was cut."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     same = Window.partitionBy(*WAY).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     was_cut = (F.col("way") == "END") & F.coalesce(F.col("ended_reason") == "cut", F.lit(False))
     return (
@@ -49,17 +47,12 @@ def transitions(tables: TraceTables) -> DataFrame:
 
 def judged_stays(tables: TraceTables) -> DataFrame:
     """Stays of which no row is missing, each life's only one in its view, of members of that view."""
-    from pyspark.sql import functions as F
-
     whole = ~F.col("holed") & F.col("first_word") & F.array_contains("members", F.col("who"))
     return tables.stays.where(whole).withColumnRenamed("from_index", "stay")
 
 
 def sequences(tables: TraceTables) -> DataFrame:
     """The messages of the service `total` that each stay delivered or placed, numbered by `place` from 0."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     order = Window.partitionBy(*STAY).orderBy("local_index", "index")
     return (
         deliveries(tables)
@@ -76,9 +69,6 @@ def sequences(tables: TraceTables) -> DataFrame:
 
 def first_places(tables: TraceTables) -> DataFrame:
     """For each (V→V') the sequences that differ, one member standing for all with the same; where each message comes first."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
-
     firsts = (
         sequences(tables)
         .groupBy(*STAY, "message")
@@ -107,16 +97,12 @@ def first_places(tables: TraceTables) -> DataFrame:
 
 def batch_name(origin: str = "origin_who", first: str = "first", count: str = "count") -> Column:
     """``a:5``, or ``a:5-7`` for several."""
-    from pyspark.sql import functions as F
-
     last = F.when(F.col(count) > 1, F.concat(F.lit("-"), F.col(first) + F.col(count) - 1)).otherwise("")
     return F.concat(F.col(origin), F.lit(":"), F.col(first), last)
 
 
 def message_name(message: str = "message") -> Column:
     """``a:5`` of a struct (origin_who, index)."""
-    from pyspark.sql import functions as F
-
     return F.concat(F.col(f"{message}.origin_who"), F.lit(":"), F.col(f"{message}.index"))
 
 

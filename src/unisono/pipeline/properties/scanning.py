@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
+
+from unisono.pipeline.arrow_rows import as_table
+from unisono.pipeline.properties.base import VIOLATION_DDL
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame
 
+UNTOLD = "untold"
+"""In the witness of the last violation that a checker tells of a view: how many more there are."""
 Found: TypeAlias = tuple[str, str, str, Sequence[str], str | None, Mapping[str, object]]
 """run, group, property, members, view, witness."""
 
 
-def found_table(found: Sequence[Found]) -> pyarrow.Table:
-    """The findings with the columns of `base.VIOLATION_DDL`."""
-    import pyarrow
-
-    text = pyarrow.string()
-    schema = pyarrow.schema(
-        [
-            ("run", text),
-            ("group", text),
-            ("property", text),
-            ("members", pyarrow.list_(text)),
-            ("view", text),
-            ("witness", pyarrow.map_(text, text)),
-        ]
-    )
+def found_table(found: Iterable[Found]) -> pyarrow.Table:
+    """The findings with the columns of `VIOLATION_DDL`."""
     rows = [
-        (
-            *one[:3],
-            list(one[3]),
-            one[4],
-            [(name, None if value is None else str(value)) for name, value in one[5].items()],
-        )
+        (*one[:3], list(one[3]), one[4], [(name, None if text is None else str(text)) for name, text in one[5].items()])
         for one in found
     ]
-    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
-    arrays = [pyarrow.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
-    return pyarrow.Table.from_arrays(arrays, schema=schema)
+    return as_table(rows, VIOLATION_DDL)
 
 
 def computed_once(table: DataFrame) -> DataFrame:
