@@ -13,7 +13,8 @@ from unisono.core.member.comparison import Checking
 from unisono.core.options import CastOptions
 from unisono.core.types import MemberId, Service, ViewId
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_swarm import StatefulWorld, try_group_seed
+from unisono.sim.group_state import StatefulWorld
+from unisono.sim.group_swarm import try_group_seed
 from unisono.sim.group_world import GroupWorld
 
 A, B, C = (MemberId(name) for name in "abc")

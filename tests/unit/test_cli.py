@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from unisono.sim.files import load_json
-from unisono.sim.scenario import Scenario, Source, save_replay
+from unisono.sim.replays import load_replay, save_replay
+from unisono.sim.scenario import Scenario, Source
 
 
 class Answer:
@@ -324,4 +324,4 @@ def test_a_fault_of_our_own_is_a_sentence_too(tmp_path: Path) -> None:
 def test_a_scenario_survives_its_file(tmp_path: Path) -> None:
     scenario = Scenario(order="toto", members=5, source=Source(kind="bursts", causal_share=0.5), config={"phi": 3.5})
     save_replay(tmp_path / "s.json", scenario, "why")
-    assert Scenario.from_json(load_json(tmp_path / "s.json")["scenario"]) == scenario
+    assert load_replay(tmp_path / "s.json") == scenario

@@ -302,7 +302,7 @@ class GroupWorld:
         self._sinks = sinks
         self.processes: dict[str, SimulatedProcess] = {}  # the latest life at each address
         self.lives: list[SimulatedProcess] = []
-        self.deliveries = self.casts = 0
+        self.deliveries = 0
         self.faults: dict[str, int] = {}
         self.offered: Offered = {}
         self._tie = 0
