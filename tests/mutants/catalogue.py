@@ -365,7 +365,7 @@ CONTRACT = [
     Row(
         "contract_mutants.LowestViewCarriesTheState",
         "lets the part from the lowest view carry the state",
-        Groups("fifo", "Membership"),
+        Groups("fifo", "Membership", 60),
     ),
     Row(
         "contract_mutants.DropsABatch",

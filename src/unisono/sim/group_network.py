@@ -81,13 +81,13 @@ class DatagramNetwork:
 
     def fate(self, src: str, dst: str, datagram: bytes, now: int) -> list[tuple[int, bytes]]:
         """When what arrives: nothing, the datagram, two of it, or an old one besides. Raises OSError, as a socket does."""
+        link = src, dst
+        key = self._keys.get(link)
+        key = self._keys[link] = key_of(self._seed, *link) if key is None else key + STEP & MASK
         if self.fails is not None and (error := self.fails(src, dst, datagram)):
             raise OSError(error, os.strerror(error))
         self.sent += 1
         self.sent_bytes += len(datagram)
-        link = src, dst
-        key = self._keys.get(link)
-        key = self._keys[link] = key_of(self._seed, *link) if key is None else key + STEP & MASK
         if not self.reaches(src, dst):
             return []
         if self.drops is not None and self.drops(src, dst, datagram):
