@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tests.mutants.catalogue import ROWS
+from tests.mutants.catalogue import ROWS, Row
+from tests.mutants.caught import draw_row, shrink_row
 from tests.mutants.trial import Caught, try_row
 from unisono.cli.show import bar, out, print_json
+from unisono.core.errors import Misuse
 from unisono.sim.pool import fan_out
 
 
@@ -20,8 +23,12 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--markdown", action="store_true", help="print the table as the documentation shows it")
     parser.add_argument("--workers", type=int, default=None, help="processes; without it, one a core")
+    parser.add_argument("--shrink", type=Path, metavar="FOLDER", help="shrink what catches them to replay files there")
+    parser.add_argument("--draw", type=Path, metavar="FILE", help="draw this replay file with the one mutant planted")
     options = parser.parse_args()
     chosen = [p for p, row in enumerate(ROWS) if not options.names or any(n in row.mutant for n in options.names)]
+    if options.shrink or options.draw:
+        return show([ROWS[place] for place in chosen], options.shrink, options.draw)
     found: dict[int, Caught] = {}
     with bar("mutants", len(chosen)) as update:
 
@@ -45,6 +52,21 @@ def main() -> int:
     for caught in survivors:
         print(f"{ROWS[caught.place].mutant} survived: {caught.fault or ROWS[caught.place].way.name}", file=sys.stderr)
     return 1 if survivors else 0
+
+
+def show(rows: list[Row], folder: Path | None, replay: Path | None) -> int:
+    try:
+        if replay is not None:
+            if len(rows) != 1:
+                raise Misuse(f"{len(rows)} mutants have such a name: name the one to plant.")
+            print(draw_row(rows[0], replay, replay.with_suffix(".svg")))
+        elif folder is not None:
+            for row in rows:
+                print(shrink_row(row, folder), flush=True)
+    except Misuse as error:
+        print(f"./dev mutants: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def table(found: dict[int, Caught]) -> Table:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tests.mutants.ways import (
-    Applications,
+    ORDER,
+    PROCESS,
     Explorer,
     Groups,
-    GroupsOfOrder,
     Memberships,
     Story,
     Swarm,
@@ -174,13 +174,13 @@ ORDERINGS = [
         "lets acknowledgements overtake data",
         Story(TRAPS + "test_on_a_channel_of_its_own_the_naive_variant_fails[AcksBeside]"),
     ),
-    Row("recording_mutants.NotesTickTheClock", "runs otherwise when it is recorded", GroupsOfOrder("abcast")),
-    Row("causal_mutants.OwnEntryTicks", "counts receipts as events", GroupsOfOrder("causal")),
-    Row("causal_mutants.EveryEntryTicks", "counts receipts of all", GroupsOfOrder("causal")),
+    Row("recording_mutants.NotesTickTheClock", "runs otherwise when it is recorded", Groups("abcast", ORDER)),
+    Row("causal_mutants.OwnEntryTicks", "counts receipts as events", Groups("causal", ORDER)),
+    Row("causal_mutants.EveryEntryTicks", "counts receipts of all", Groups("causal", ORDER)),
     Row("causal_mutants.NoPlaceholders", "leaves others no place", Story(NAIVE + "[NoPlaceholders]")),
     Row("causal_mutants.NotClosed", "cuts without the causes", Swarm("causal")),
     Row("sequencer_mutants.WithoutSeen", "keeps what follows something lost", Swarm("causal-total")),
-    Row("sequencer_mutants.ForgetsLeftovers", "forgets what has no number", GroupsOfOrder("causal-total")),
+    Row("sequencer_mutants.ForgetsLeftovers", "forgets what has no number", Groups("causal-total", ORDER)),
     Row(
         "sequencer_mutants.BareTotal",
         "numbers messages as they come",
@@ -348,9 +348,9 @@ SHOWN = [
     ),
     Row("shown_mutants.StableOnReceipt", "calls stable what is delivered here", Groups("fifo", "Stability")),
     Row("shown_mutants.RemainderFirst", "shows the remainder before the transition", Groups("fifo", "ViewEngine")),
-    Row("shown_mutants.LosesAnEvent", "loses a message on the way to the application", Applications("fifo")),
-    Row("shown_mutants.AltersAnEvent", "alters a message on the way to the application", Applications("fifo")),
-    Row("shown_mutants.AltersAView", "alters a view on the way to the application", Applications("fifo")),
+    Row("shown_mutants.LosesAnEvent", "loses a message on the way to the application", Groups("fifo", PROCESS)),
+    Row("shown_mutants.AltersAnEvent", "alters a message on the way to the application", Groups("fifo", PROCESS)),
+    Row("shown_mutants.AltersAView", "alters a view on the way to the application", Groups("fifo", PROCESS)),
 ]
 
 DIFFERS = "tests/sim/test_comparison.py::test_the_next_view_finds_what_one_member_showed_otherwise"
@@ -378,7 +378,7 @@ CONTRACT = [
     Row(
         "contract_mutants.LowestViewCarriesTheState",
         "lets the part from the lowest view carry the state",
-        Groups("fifo", "Membership"),
+        Groups("fifo", "Membership", 60),
     ),
     Row(
         "contract_mutants.DropsABatch",

@@ -23,13 +23,17 @@ from unisono.orders.registry import ORDERS
 from unisono.sim import group_world
 from unisono.sim.explore.orders import Case, explore
 from unisono.sim.explore.views import Scope, explore_views
-from unisono.sim.group_swarm import run_group_seed, try_group_seed
+from unisono.sim.group_run import GroupOutcome, try_group
+from unisono.sim.group_scenario import GroupScenario
+from unisono.sim.group_swarm import scenario_of as group_scenario_of
 from unisono.sim.run import failure_of
 from unisono.sim.swarm import scenario_of
 from unisono.trace.checks import Result
+from unisono.trace.sinks import Sink
 
 ROOT = Path(__file__).resolve().parents[2]
 VIEWS_STATES_MAX = 60_000
+ORDER, PROCESS = "order", "SimulatedProcess"
 
 
 class Way(Protocol):
@@ -64,7 +68,7 @@ class Swarm:
 
 @dataclass(frozen=True)
 class Groups:
-    """Random faults on whole groups, with the mutant in place of the `part` of every member."""
+    """Random faults on whole groups, with the mutant in place of a `part`: of every member, its process, or the order."""
 
     order: str
     part: str
@@ -76,55 +80,18 @@ class Groups:
 
     def catch(self, mutant: Any) -> int | None:
         for seed in range(self.tries):
-            with replaced(member, self.part, planted(mutant) if self.part == "Streams" else mutant):
-                sentence = try_group_seed(self.order, seed).sentence
-            if sentence is not None and try_group_seed(self.order, seed).sentence is None:
+            scenario = group_scenario_of(self.order, seed)
+            if self.run(scenario, mutant).sentence is not None and try_group(scenario).sentence is None:
                 return seed + 1
         return None
 
-
-@dataclass(frozen=True)
-class Applications:
-    """Random faults on whole groups whose processes are the mutant: it stands between a member and its application."""
-
-    order: str
-    tries: int = 40
-
-    @property
-    def name(self) -> str:
-        return f"swarm of groups, {self.order}"
-
-    def catch(self, mutant: Any) -> int | None:
-        for seed in range(self.tries):
-            with replaced(group_world, "SimulatedProcess", mutant):
-                sentence = try_group_seed(self.order, seed).sentence
-            if sentence is not None and try_group_seed(self.order, seed).sentence is None:
-                return seed + 1
-        return None
-
-
-@dataclass(frozen=True)
-class GroupsOfOrder:
-    """Random faults on whole groups whose order is the mutant."""
-
-    order: str
-    tries: int = 40
-
-    @property
-    def name(self) -> str:
-        return f"swarm of groups, {self.order}"
-
-    def catch(self, mutant: Any) -> int | None:
-        for seed in range(self.tries):
-            if self._fails(seed, mutant) and not self._fails(seed, ORDERS[self.order]):
-                return seed + 1
-        return None
-
-    def _fails(self, seed: int, kind: Any) -> bool:
-        try:
-            return run_group_seed(self.order, seed, orders={**ORDERS, self.order: kind}).sentence is not None
-        except Exception:  # inside a run it is a failure like any other
-            return True
+    def run(self, scenario: GroupScenario, mutant: Any, *sinks: Sink) -> GroupOutcome:
+        """Play a scenario with the mutant planted."""
+        if self.part == ORDER:
+            return try_group(scenario, orders={**ORDERS, self.order: mutant}, sinks=lambda one: sinks)
+        module = group_world if self.part == PROCESS else member
+        with replaced(module, self.part, planted(mutant) if self.part == "Streams" else mutant):
+            return try_group(scenario, sinks=lambda one: sinks)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from unisono.core.membership.settings import Policy
 from unisono.core.types import Packet, ViewId
 from unisono.core.wire.control import Moved, Notice
 from unisono.orders.registry import ORDERS
-from unisono.sim import group_swarm
-from unisono.sim.group_swarm import Script, run_group_seed
 from unisono.sim.group_world import QUICK, GroupWorld
 
 
@@ -112,19 +110,6 @@ def test_who_is_told_something_of_a_view_that_it_left_behind_says_so() -> None:
     later, mine = ViewId(9, b.id), a.view.id
     send(world, "a", b.id, Notice(later, (), (), True, "", ()))
     assert said == [Moved(later, mine)]
-
-
-def test_nobody_waits_for_a_coordinator_that_is_in_another_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One member installed a view that its coordinator had confirmed and left behind: it stayed alone for ever."""
-
-    class Cautious(Script):
-        def __init__(self, *arguments: object) -> None:
-            super().__init__(*arguments)  # type: ignore[arg-type]
-            self.safe_share, self.causal_share, self.switching = 1.0, 0.0, False
-
-    monkeypatch.setattr(group_swarm, "Script", Cautious)
-    run = run_group_seed("toto", 5064)
-    assert run.result == "PASS", run.sentence
 
 
 def test_without_what_was_confirmed_there_can_be_two_primaries() -> None:

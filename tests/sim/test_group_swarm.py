@@ -1,46 +1,40 @@
-"""The swarm of whole groups: regression seeds first, then fresh ones within the time box; and proof that it can fail."""
+"""The swarm of whole groups: what once failed, then fresh seeds within the time box; and proof that it can fail."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import monotonic
 
 import pytest
 
 from tests.mutants.recording_mutants import NotesTickTheClock
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_swarm import StatefulWorld, play_group_seed, run_group_seed, try_group_seed
+from unisono.sim.group_run import failure_of as failure_of_group
+from unisono.sim.group_run import play
+from unisono.sim.group_scenario import GroupScenario
+from unisono.sim.group_state import StatefulWorld
+from unisono.sim.group_swarm import run_group_seed, scenario_of, try_group_seed
 from unisono.sim.group_twins import SHARE, first_difference, has_twin
 from unisono.sim.group_world import GroupWorld
+from unisono.sim.replays import load_replay
+from unisono.sim.run import failure_of
 
 SECONDS_AN_ORDER = 8.0
 SEEDS_AT_LEAST = 6
-REGRESSIONS = {
-    # much to fetch took longer than participants waited, so the change began again and again;
-    # P29 knew no holder that had been given the state by a minority
-    "rmp": (101, 438),
-    "fifo": (3,),  # one that had left before it had a view went on greeting, and was proposed again and again
-    # two that are no coordinators suspected each other for ever, and kept two views apart;
-    # one adopted a cut where nobody held a payload for it, and took for void what another had delivered with that cut
-    "sequencer": (5, 146),
-    # a suspicion of somebody who was excluded was never withdrawn;
-    # a life that wrote no record, restarted, lost the one that it had begun with, and two primaries followed the same one
-    # one that confirmed a view and then installed another one late was listed there for ever, and was even to propose
-    # a life that casts before its application has a state, and crashes, was held to have been shown a view
-    "toto": (0, 351, 723, 9052),
-    # a merge asked for one whom that view's own coordinator suspected, and kept it from going on without that one
-    "abcast": (956,),
-    # the watch asked an ordering what waits when its view was closed;
-    # a leaver's check compared what its own cut had added with what the others had delivered in the view
-    "fifo-total": (584, 9049),
-}
+REPLAYS = sorted((Path(__file__).parent / "replays").iterdir())
+
+
+@pytest.mark.parametrize("path", REPLAYS, ids=[path.stem for path in REPLAYS])
+def test_what_once_failed_keeps_the_promises(path: Path) -> None:
+    """What the members of a failing seed did and suffered, and when; the sentence in the file says what was wrong."""
+    scenario = load_replay(path)
+    failed = failure_of_group(scenario) if isinstance(scenario, GroupScenario) else failure_of(scenario)
+    assert failed is None
 
 
 @pytest.mark.parametrize("order", list(ORDERS))
 def test_every_seed_keeps_the_promises_and_comes_to_rest(order: str) -> None:
     begun = monotonic()
-    for seed in REGRESSIONS.get(order, ()):
-        run = try_group_seed(order, seed)
-        assert run.sentence is None, f"regression seed {seed}: {run.sentence}"
     seed = 100
     while seed < 100 + SEEDS_AT_LEAST or monotonic() - begun < SECONDS_AN_ORDER:
         run = try_group_seed(order, seed)
@@ -53,7 +47,7 @@ def test_a_seed_is_one_run() -> None:
 
 
 def pair(order: str, seed: int) -> tuple[GroupWorld, GroupWorld]:
-    recorded, unrecorded = (play_group_seed(order, seed, is_recorded=is_recorded) for is_recorded in (True, False))
+    recorded, unrecorded = (play(scenario_of(order, seed), is_recorded=is_recorded) for is_recorded in (True, False))
     return recorded, unrecorded
 
 

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.catalogue import NOT_ALONE, ROWS
+from tests.mutants.caught import draw_row, shrink_row
 from tests.mutants.trial import try_row
 from tests.mutants.ways import ROOT, Explorer, Groups, Story, Swarm, find
 from unisono.core.membership.membership import Membership
 from unisono.core.streams.streams import Streams
 from unisono.orders.abcast import Abcast
 from unisono.orders.fifo import Fifo
+from unisono.sim.group_scenario import GroupScenario
+from unisono.sim.replays import load_replay
 
 FOLDER = Path(__file__).resolve().parents[1] / "mutants"
 QUICK = (  # seconds each at most; `./dev mutants` runs all
@@ -69,6 +72,21 @@ def test_the_mutant_is_caught(name: str) -> None:
     caught = try_row(place)
     assert caught.fault is None
     assert caught.seeds is not None, f"{name} survived {ROWS[place].way.name}"
+
+
+@pytest.mark.slow
+def test_a_mutant_of_membership_becomes_a_small_replay_file_and_a_picture(tmp_path: Path) -> None:
+    [row] = [row for row in ROWS if row.name == "InstallsEarly"]
+    told = shrink_row(row, tmp_path)
+    assert "with InstallsEarly: P17: " in told
+    assert told.endswith("without: PASS")
+    replay, picture = tmp_path / "InstallsEarly.replay.json", tmp_path / "picture.svg"
+    scenario = load_replay(replay)
+    assert isinstance(scenario, GroupScenario)
+    assert len(scenario.casts) < 20
+    assert len(scenario.faults) < 3
+    assert "P17: " in draw_row(row, replay, picture)
+    assert picture.read_text("utf-8").startswith("<svg")
 
 
 def test_what_breaks_nothing_survives() -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from unisono.sim.files import load_json
-from unisono.sim.scenario import Scenario, Source, save_replay
+from unisono.sim.group_scenario import Cast, GroupFault, GroupScenario
+from unisono.sim.replays import load_replay, save_replay
+from unisono.sim.scenario import Scenario, Source
 
 pytestmark = pytest.mark.seconds
 
@@ -215,6 +216,22 @@ def test_replay_runs_a_file_again(tmp_path: Path) -> None:
     assert json.loads(answer.out)["measures"]["casts"] == 20
 
 
+def test_a_scenario_of_a_group_is_replayed_and_drawn(tmp_path: Path) -> None:
+    path, picture = tmp_path / "x.replay.json", tmp_path / "x.svg"
+    crash = GroupFault("crash", 400_000_000, ("c",))
+    scenario = GroupScenario("fifo", 1, {"a": 0, "b": 0, "c": 0}, casts=(Cast(300_000_000, "a"),), faults=(crash,))
+    save_replay(path, scenario, "an example")
+    answer = Answer("sim", "replay", str(path), "--json")
+    assert answer.code == 0, answer.err
+    data = json.loads(answer.out)
+    assert data["outcome"]["result"] == "PASS"
+    assert data["outcome"]["faults"]["crash"] == 1
+    assert GroupScenario.from_json(data["scenario"]) == scenario
+    assert "3 members, 1 casts, 1 faults" in Answer("sim", "replay", str(path)).out
+    assert Answer("sim", "diagram", str(path), "--out", str(picture)).code == 0
+    assert picture.read_text("utf-8").startswith("<svg")
+
+
 def test_swarm_and_fuzz_and_orders_run(tmp_path: Path) -> None:
     answer = Answer("sim", "swarm", "--seeds", "3", "--order", "tomp", "--workers", "1", "--json", cwd=tmp_path)
     assert answer.code == 0
@@ -295,6 +312,9 @@ def test_a_mistake_gets_one_sentence_and_exit_code_2(arguments: list[str], sente
         '{"kind": "scenario", "scenario": {"config": {"phi": "x"}}}',
         '{"kind": "scenario", "scenario": {"delay": 3}}',
         '{"kind": "scenario", "scenario": {"order": null}}',
+        '{"kind": "group"}',
+        '{"kind": "group", "scenario": {"order": "fifo", "seed": 1, "members": {"a": 0}, "casts": [{"who": "b"}]}}',
+        '{"kind": ["group"]}',
         '{"kind": "explore"}',
         '{"kind": "explore", "order": "abcast", "members": 2, "messages": [1, 1], "config": {}, "schedule": ["x"]}',
         '{"kind": "explore", "order": "abcast", "members": 2, "messages": [1, 1], "config": {}, "schedule": [5]}',
@@ -327,4 +347,4 @@ def test_a_fault_of_our_own_is_a_sentence_too(tmp_path: Path) -> None:
 def test_a_scenario_survives_its_file(tmp_path: Path) -> None:
     scenario = Scenario(order="toto", members=5, source=Source(kind="bursts", causal_share=0.5), config={"phi": 3.5})
     save_replay(tmp_path / "s.json", scenario, "why")
-    assert Scenario.from_json(load_json(tmp_path / "s.json")["scenario"]) == scenario
+    assert load_replay(tmp_path / "s.json") == scenario

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from unisono.cli import options as o
 from unisono.cli.explore_views import explore_views
@@ -23,6 +26,9 @@ from unisono.sim.explore.search import Progress
 from unisono.sim.files import load_json, write_whole
 from unisono.sim.fuzz import fuzz as attack
 from unisono.sim.fuzz import make_samples
+from unisono.sim.group_run import GroupOutcome, try_group
+from unisono.sim.group_scenario import GroupScenario
+from unisono.sim.replays import load_replay, read_replay
 from unisono.sim.run import Outcome, simulate
 from unisono.sim.scenario import Scenario
 from unisono.sim.swarm import SwarmFailure
@@ -31,6 +37,8 @@ from unisono.sim.units import format_duration, parse_duration
 from unisono.sim.workload import describe
 from unisono.trace.diagram import cut_window, render
 from unisono.trace.promises import promises
+from unisono.trace.schema import Event
+from unisono.trace.sinks import MemorySink
 
 app = typer.Typer(help="Simulate, explore and attack the protocols in virtual time.", no_args_is_help=True)
 
@@ -119,16 +127,20 @@ def replay(
         if json:
             print_json({"steps": lines, "violation": sentence})
         raise typer.Exit(1 if sentence else 0)
-    if kind != "scenario":
-        raise Misuse(f"{file} is not a replay file: its `kind` must be `scenario` or `explore`.")
-    scenario = Scenario.from_json(data.get("scenario"))
-    outcome = simulate(scenario)
-    _report(scenario, outcome, json)
-    _exit(outcome)
+    scenario = read_replay(file, data)
+    if isinstance(scenario, Scenario):
+        outcome = simulate(scenario)
+        _report(scenario, outcome, json)
+        _exit(outcome)
+    else:
+        _report_group(scenario, try_group(scenario), json)
 
 
 @app.command("diagram")
 def diagram(
+    replay: Annotated[
+        Path | None, typer.Argument(help="Draw this replay file; then only --from, --to and --out count.")
+    ] = None,
     order: o.Order = DEFAULT_ORDER,
     members: o.Members = 4,
     seed: o.Seed = 1,
@@ -147,7 +159,20 @@ def diagram(
     file: Out = Path("diagram.svg"),
 ) -> None:
     """Draw a run as a space-time diagram (SVG)."""
-    scenario = o.scenario_from(
+
+    def draw(events: Sequence[Event], title: str, told: str) -> None:
+        begin, end = cut_window(events, *(parse_duration(text) if text else None for text in (start, until)))
+        write_whole(file, render(events, title=title, start_ns=begin, end_ns=end))
+        out.print(f"{file}  {told}", markup=False)
+
+    scenario = None if replay is None else load_replay(replay)
+    if isinstance(scenario, GroupScenario):
+        memory = MemorySink()
+        group = try_group(scenario, sinks=lambda member: (memory,))
+        draw(memory.events, f"{scenario.order}, seed {scenario.seed}", group.sentence or "no violation")
+        _exit_group(group)
+        return
+    scenario = scenario or o.scenario_from(
         order=order,
         members=members,
         seed=seed,
@@ -162,13 +187,9 @@ def diagram(
         loss=loss,
         faults=faults,
     )
-    begin = parse_duration(start) if start else None
-    end = parse_duration(until) if until else None
     outcome = simulate(scenario, keep=True)
-    title = f"{order}, {members} members, seed {seed}"
-    begin, end = cut_window(outcome.events, begin, end)
-    write_whole(file, render(outcome.events, title=title, start_ns=begin, end_ns=end))
-    out.print(f"{file}  {outcome.measures.casts} messages, {outcome.measures.deliveries} deliveries", markup=False)
+    told = f"{outcome.measures.casts} messages, {outcome.measures.deliveries} deliveries"
+    draw(outcome.events, f"{scenario.order}, {scenario.members} members, seed {scenario.seed}", told)
     _exit(outcome)
 
 
@@ -361,6 +382,22 @@ def _report(scenario: Scenario, outcome: Outcome, json: bool) -> None:
     out.print(f"trace digest {outcome.digest}", style="dim")
     for line in verdict_lines(outcome):
         out.print(line)
+
+
+def _report_group(scenario: GroupScenario, outcome: GroupOutcome, json: bool) -> None:
+    if json:
+        print_json({"scenario": scenario.to_json(), "outcome": asdict(outcome)})
+    else:
+        what = f"{len(scenario.members)} members, {len(scenario.casts)} casts, {len(scenario.faults)} faults"
+        out.print(f"{scenario.order}, {what}: {outcome.views} views installed, {outcome.deliveries} deliveries")
+        colour = "green" if outcome.sentence is None else "red"
+        out.print(f"[bold {colour}]{outcome.result}[/]  {escape(outcome.sentence or '')}")
+    _exit_group(outcome)
+
+
+def _exit_group(outcome: GroupOutcome) -> None:
+    if outcome.sentence is not None:
+        raise typer.Exit(1)
 
 
 def _exit(outcome: Outcome) -> None:

@@ -18,7 +18,8 @@ from unisono.cli import options as o
 from unisono.cli.show import bar, err, out, print_json
 from unisono.core.errors import Misuse
 from unisono.orders.registry import ORDERS, find_order
-from unisono.sim.group_swarm import SwarmRun, try_group_seed
+from unisono.sim.group_run import GroupOutcome
+from unisono.sim.group_swarm import hunt
 from unisono.sim.pool import fan_out
 from unisono.trace.files import lines_of, open_regular, parse_json
 
@@ -34,14 +35,14 @@ def swarm(
         Path,
         typer.Option(
             "--out",
-            help="Folder for the records of all runs; the same command resumes from them.",
+            help="Folder for the records of all runs, from which the same command resumes, and replay files of failures.",
             callback=o.refuse_other_storage,
         ),
     ] = Path("swarm"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Discard the records of an earlier swarm.")] = False,
     json: o.Json = False,
 ) -> None:
-    """Run whole groups with random faults (crashes, restarts, partitions, merges, loss …), and judge every run."""
+    """Run whole groups with random faults, and judge every run; shrink each failure to a replay file."""
     names = [order] if order else list(ORDERS)
     for name in names:
         find_order(name)
@@ -59,19 +60,21 @@ def swarm(
     with bar("swarm", None if wanted is None else len(wanted)) as update, open(notes, "a", encoding="utf-8") as file:
         update(done)
 
-        def seen(run: SwarmRun) -> bool:
+        def seen(run: GroupOutcome) -> bool:
             nonlocal done
             runs[run.order, run.seed] = run
             file.write(json_module.dumps(asdict(run), separators=(",", ":")) + "\n")
             file.flush()
             if run.sentence is not None:
                 err.print(f"{run.order} seed {run.seed}: {run.sentence}", markup=False, style="red")
+                err.print(f"  replay it: unisono sim replay {run.replay}", markup=False)
             done += 1
             update(done)
             return True
 
         try:
-            fan_out(try_group_seed, _work(names, seeds, first, runs.keys()), seen, workers)
+            work = ((name, seed, str(folder)) for name, seed in _work(names, seeds, first, runs.keys()))
+            fan_out(hunt, work, seen, workers)
         except KeyboardInterrupt:
             err.print("stopped; run the same command to resume.")
     shown = [one for key, one in runs.items() if wanted is None or key in wanted]
@@ -85,7 +88,7 @@ def swarm(
         raise typer.Exit(1)
 
 
-def summary(runs: Iterable[SwarmRun]) -> dict[str, Any]:
+def summary(runs: Iterable[GroupOutcome]) -> dict[str, Any]:
     """Add up what many runs showed."""
     counts: Counter[str] = Counter()
     faults: Counter[str] = Counter()
@@ -98,7 +101,7 @@ def summary(runs: Iterable[SwarmRun]) -> dict[str, Any]:
         deliveries += one.deliveries
         datagrams += one.datagrams
         if one.sentence is not None:
-            failures.append([one.order, one.seed, one.sentence])
+            failures.append([one.order, one.seed, one.sentence, one.replay])
     return {
         "runs": dict(sorted(counts.items())),
         "simulated_hours": round(simulated / HOUR_NS, 2),
@@ -132,7 +135,7 @@ def _work(
                 yield name, seed
 
 
-def _read(notes: Path) -> Iterator[SwarmRun]:
+def _read(notes: Path) -> Iterator[GroupOutcome]:
     """Read the recorded runs. A torn line, left by a killed process, is ignored, so its run is repeated."""
     if not notes.exists():
         return
@@ -140,6 +143,6 @@ def _read(notes: Path) -> Iterator[SwarmRun]:
         with open_regular(notes) as file:
             for line in lines_of(file):
                 with suppress(ValueError, TypeError):
-                    yield SwarmRun(**parse_json(line))
+                    yield GroupOutcome(**parse_json(line))
     except OSError as error:
         raise Misuse(f"{notes} cannot be read: {error.strerror or error}. Begin anew with --fresh.") from None

@@ -10,7 +10,7 @@
 | wan or wan:3               | by a built-in matrix between regions, 5 % jitter; `wan:3` uses three regions    |
 | file:PATH                  | drawn from measured delays, a duration a line                                   |
 
-A model is made once a run with its own random stream, and asked for one delay at a time.
+A model is made once a run with its own source of random numbers, and asked for one delay at a time.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from unisono.core.errors import Misuse
 from unisono.core.types import Rank
@@ -29,6 +28,7 @@ from unisono.trace.files import read_text
 Sampler: TypeAlias = Callable[[Rank, Rank], int]
 """One-way delay in ns from one member to another, always at least 1."""
 
+SIMPLEST_DELAY = "constant:1ms"
 REGIONS = ("eu-west", "us-east", "us-west", "ap-south", "sa-east")
 WAN_MS = (
     (0.4, 38.0, 68.0, 60.0, 92.0),
@@ -40,12 +40,19 @@ WAN_MS = (
 """One-way delays between five continents' regions, of the size that public clouds show; the diagonal is one data centre."""
 
 
+class Draws(Protocol):
+    """Where a model takes random numbers from: a stream of them, or `lots.Lots`."""
+
+    def random(self) -> float: ...
+    def gauss(self, mu: float, sigma: float) -> float: ...
+
+
 class Delay:
     """A delay model: its text, its mean, and how to make a sampler from a random stream."""
 
     __slots__ = ("between_links", "make", "mean_ns", "text")
 
-    def __init__(self, text: str, mean_ns: int, make: Callable[[Random], Sampler], between_links: bool = False) -> None:
+    def __init__(self, text: str, mean_ns: int, make: Callable[[Draws], Sampler], between_links: bool = False) -> None:
         self.text = text
         self.mean_ns = mean_ns
         self.make = make
@@ -75,7 +82,7 @@ def _uniform(text: str, arguments: list[str]) -> Delay:
         raise Misuse(f"the delay {text!r} goes from more to less: write the smaller duration first.")
     span = high - low
 
-    def make(rng: Random) -> Sampler:
+    def make(rng: Draws) -> Sampler:
         draw = rng.random
         return lambda src, dst: low + int(span * draw())
 
@@ -85,7 +92,7 @@ def _uniform(text: str, arguments: list[str]) -> Delay:
 def _exponential(text: str, arguments: list[str]) -> Delay:
     mean = _positive(text, arguments[0])
 
-    def make(rng: Random) -> Sampler:
+    def make(rng: Draws) -> Sampler:
         draw, log = rng.random, math.log
         return lambda src, dst: 1 + int(-mean * log(1.0 - draw()))
 
@@ -95,7 +102,7 @@ def _exponential(text: str, arguments: list[str]) -> Delay:
 def _lognormal(text: str, arguments: list[str]) -> Delay:
     median, sigma = _positive(text, arguments[0]), _number(text, arguments[1], 0.0, 5.0)
 
-    def make(rng: Random) -> Sampler:
+    def make(rng: Draws) -> Sampler:
         return lambda src, dst: 1 + int(median * math.exp(sigma * rng.gauss(0.0, 1.0)))
 
     return Delay(text, round(median * math.exp(sigma * sigma / 2)), make)
@@ -105,7 +112,7 @@ def _bimodal(text: str, arguments: list[str]) -> Delay:
     near, far = _positive(text, arguments[0]), _positive(text, arguments[1])
     share = _number(text, arguments[2], 0.0, 1.0)
 
-    def make(rng: Random) -> Sampler:
+    def make(rng: Draws) -> Sampler:
         draw = rng.random
         return lambda src, dst: 1 + int(-(far if draw() < share else near) * math.log(1.0 - draw()))
 
@@ -117,7 +124,7 @@ def _wan(text: str, arguments: list[str]) -> Delay:
     matrix = [[round(ms * 1e6) for ms in row[:count]] for row in WAN_MS[:count]]
     mean = sum(map(sum, matrix)) // count**2
 
-    def make(rng: Random) -> Sampler:
+    def make(rng: Draws) -> Sampler:
         draw = rng.random
 
         def sample(src: Rank, dst: Rank) -> int:
@@ -144,7 +151,7 @@ def _from_file(text: str, arguments: list[str]) -> Delay:
     if not values:
         raise Misuse(f"{path} holds no delays: write a duration a line, such as 1.5ms.")
 
-    def make(rng: Random) -> Sampler:
+    def make(rng: Draws) -> Sampler:
         draw, count = rng.random, len(values)
         return lambda src, dst: values[int(draw() * count)]
 

@@ -1,30 +1,33 @@
 """The network of whole members: datagrams that are delayed, lost, doubled, reordered, held back, or come again much later.
 
-Links are directed pairs of addresses. Every kind of draw has a random stream of its own, so that one fault does not change what
-the others do.
+Links are directed pairs of addresses. Every draw is keyed by its link and the number of the datagram on it (`lots`), so that a
+fault on one link does not change what becomes of datagrams on others.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from random import Random
 
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.sim.delay import parse_delay
+from unisono.sim.lots import MASK, STEP, Lots, key_of, number, pick
 
 REPLAYS_KEPT = 64
+LOSS, TWICE, DETOUR, LENGTH, REPLAY, OLD, FORGOTTEN, COPY, COPY_OF_OLD = (
+    key_of(what) for what in ("loss", "twice", "detour", "length", "replay", "old", "forgotten", "copy", "copy of old")
+)
+"""What alters the key of a datagram, so that each of these is decided by a number of its own; its delay by the key itself."""
 
 
 class DatagramNetwork:
     """Decides what becomes of each datagram: `fate` returns when copies of it arrive."""
 
-    def __init__(self, stream: Callable[[str], Random], delay: str = "uniform:0.2ms:2ms") -> None:
-        self._sample = parse_delay(delay).make(stream("delays"))
-        self._luck = stream("loss")
-        self._twice = stream("duplicates")
-        self._detour = stream("detours")
-        self._past = stream("replays")
+    def __init__(self, seed: object, delay: str = "uniform:0.2ms:2ms") -> None:
+        self._seed = seed
+        self._lots = Lots()
+        self._sample = parse_delay(delay).make(self._lots)
+        self._keys: dict[tuple[str, str], int] = {}  # by link: of the latest datagram
         self.loss = 0.0
         self.duplicate = 0.0
         self.reorder = 0.0
@@ -35,7 +38,6 @@ class DatagramNetwork:
         """Which datagrams are lost besides: from, to, bytes."""
         self.fails: Callable[[str, str, bytes], int] | None = None
         """The error with which the sender's system refuses a datagram; 0: none."""
-        self._numbers: dict[str, int] = {}
         self._cuts: set[tuple[str, str]] = set()
         self._parts: dict[str, int] = {}  # by address: its side of a partition
         self._clogs: dict[tuple[str, str], int] = {}  # until when
@@ -79,6 +81,9 @@ class DatagramNetwork:
 
     def fate(self, src: str, dst: str, datagram: bytes, now: int) -> list[tuple[int, bytes]]:
         """When what arrives: nothing, the datagram, two of it, or an old one besides. Raises OSError, as a socket does."""
+        link = src, dst
+        key = self._keys.get(link)
+        key = self._keys[link] = key_of(self._seed, *link) if key is None else key + STEP & MASK
         if self.fails is not None and (error := self.fails(src, dst, datagram)):
             raise OSError(error, os.strerror(error))
         self.sent += 1
@@ -88,25 +93,26 @@ class DatagramNetwork:
         if self.drops is not None and self.drops(src, dst, datagram):
             self.lost += 1
             return []
-        if self._luck.random() < max(self.loss, self._lossy.get((src, dst), 0.0)):
+        loss = max(self.loss, self._lossy.get(link, 0.0))
+        if loss and number(key ^ LOSS) < loss:
             self.lost += 1
             return []
         start = self._leaves(src, len(datagram), now)
         if start is None:
             self.lost += 1
             return []
-        arrivals = [(self._arrival(src, dst, start), datagram)]
-        if self.duplicate and self._twice.random() < self.duplicate:
-            arrivals.append((self._arrival(src, dst, start), datagram))
+        arrivals = [(self._arrival(link, start, key), datagram)]
+        if self.duplicate and number(key ^ TWICE) < self.duplicate:
+            arrivals.append((self._arrival(link, start, key ^ COPY), datagram))
         if self.replay:
-            old = self._old.setdefault((src, dst), [])
-            if old and self._past.random() < self.replay:
+            old = self._old.setdefault(link, [])
+            if old and number(key ^ REPLAY) < self.replay:
                 self.replayed += 1
-                arrivals.append((self._arrival(src, dst, start), self._past.choice(old)))
+                arrivals.append((self._arrival(link, start, key ^ COPY_OF_OLD), old[pick(key ^ OLD, len(old))]))
             if len(old) < REPLAYS_KEPT:
                 old.append(datagram)
             else:
-                old[self._past.randrange(REPLAYS_KEPT)] = datagram
+                old[pick(key ^ FORGOTTEN, REPLAYS_KEPT)] = datagram
         return arrivals
 
     def _leaves(self, src: str, size: int, now: int) -> int | None:
@@ -120,11 +126,15 @@ class DatagramNetwork:
         self._busy_until[src] = busy + size * SECOND // rate
         return self._busy_until[src]
 
-    def _arrival(self, src: str, dst: str, start: int) -> int:
-        arrival = start + self._sample(self._number(src), self._number(dst))
-        if self.reorder and self._detour.random() < self.reorder:
-            arrival += int(self._detour.random() * 20 * MILLISECOND)
-        return max(arrival, self._clogs.get((src, dst), 0))
+    def _arrival(self, link: tuple[str, str], start: int, key: int) -> int:
+        src, dst = link
+        self._lots.key = key
+        arrival = start + self._sample(_place_of(src), _place_of(dst))
+        if self.reorder and number(key ^ DETOUR) < self.reorder:
+            arrival += int(number(key ^ LENGTH) * 20 * MILLISECOND)
+        return max(arrival, self._clogs.get(link, 0))
 
-    def _number(self, address: str) -> int:
-        return self._numbers.setdefault(address, len(self._numbers))
+
+def _place_of(address: str) -> int:
+    """Where in the world an address is: neighbours in the alphabet, or of consecutive ports, are in different regions."""
+    return sum(address.encode())

@@ -16,16 +16,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from unisono.core.config import MILLISECOND
 from unisono.core.member import Entered, Happening, Replaced, Settings
 from unisono.core.types import Batch, MemberId, Service, View
 from unisono.services.transfer import Transfer, TransferSettings
-from unisono.sim.group_world import SimulatedProcess
-
-if TYPE_CHECKING:
-    from unisono.sim.group_world import GroupWorld
+from unisono.sim.group_world import GroupWorld, SimulatedProcess
 
 BRISK = TransferSettings(chunk_bytes=4_096, patience_ns=800 * MILLISECOND, retry_ns=20 * MILLISECOND)
 """Timers that go with those of `group_world.QUICK`."""
@@ -259,6 +256,49 @@ class StatefulProcess(SimulatedProcess):
             self._turn_again()
 
         self.world.at(self._when(due), tick)
+
+
+class StatefulWorld(GroupWorld):
+    """A world in which every application has a state."""
+
+    can_merge = True
+
+    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> SimulatedProcess:
+        reading = Reading.draw(self.stream(f"reading {id}"))
+        return StatefulProcess(self, id, settings, record, can_merge=self.can_merge, reading=reading)
+
+    def is_at_rest(self) -> bool:
+        """Nor does any application lack its state, or messages that it has not taken."""
+        apps = [process for process in self.up if isinstance(process, StatefulProcess)]
+        return (
+            super().is_at_rest()
+            and all(one.transfer.is_live and not one.app.unread for one in apps)
+            and (self.is_read_only or len({len(one.app.log) for one in apps}) < 2)
+        )
+
+    @property
+    def is_read_only(self) -> bool:
+        return not all(process.member.state.is_primary for process in self.up)
+
+    def give_up_lost_state(self) -> None:
+        """If the last member that had the state is gone, do what an operator would do."""
+        self.network.heal()
+        self.run(20, lambda: self.is_one([process.id.address for process in self.up]))
+        waiting = [process for process in self.up if process.member.state.lost_state is not None]
+        if waiting and waiting[0].paused_until <= self.now:
+            lost = waiting[0].member.state.lost_state
+            assert lost is not None
+            self.count("give up")
+            waiting[0].member.give_up(lost)
+            waiting[0].turn()
+
+    def wrong_states(self) -> list[str]:
+        """What is wrong with the states at the end, as sentences."""
+        apps = [life for life in self.lives if isinstance(life, StatefulProcess)]
+        found = [f"{life.id}: {fault}" for life in apps for fault in life.app.faults]
+        last = [life for life in apps if life.alive and not life.member.state.is_gone]
+        may_differ = not all(life.member.state.is_primary for life in last)
+        return found if may_differ else found + differences(last)
 
 
 def differences(processes: Sequence[StatefulProcess]) -> list[str]:

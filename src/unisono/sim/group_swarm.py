@@ -1,39 +1,34 @@
-"""The swarm of whole groups: a seed is a group, a load and a handful of faults; then all heals, and everything must come to rest.
+"""The swarm of whole groups: a seed is a group, a load and a handful of faults.
 
-Faults come in twos by default, close together, because most bugs of view changes need the second one. A run has a safety phase,
-in which anything may happen and nothing promised may break, and a liveness phase: all faults end, and within the bound there is
-one view with everything delivered (P22).
+Faults come in twos by default, close together, because most bugs of view changes need the second one. Beside faults, a seed draws
+how reports travel, whether the order is switched now and then (the run then owes what all its orders promise), whether only a
+primary view may cast (others refuse, which a workload takes as an answer; P20 is owed then), and whether applications have a
+state, with or without a way to merge it.
 
-A part of the groups has a state, with or without a way to merge it; in the end all members of one view must have the same.
-
-Beside faults, a seed draws how reports travel, whether the order is switched now and then (the run then owes what all its orders
-promise), and whether only a primary view may cast (others refuse, which a workload takes as an answer; P20 is owed then).
-
-One run in eight has a twin that is not recorded and must be the same run (`group_twins`).
+Everything is drawn ahead of the run, so a failure can be shrunk and kept. Who is struck is drawn among those who are up by then
+if all goes as the scenario says.
 """
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.member import Member, Settings
-from unisono.core.membership import Policy
-from unisono.core.options import CastOptions
+from unisono.core.config import MILLISECOND
+from unisono.core.member import Member
 from unisono.core.ordering import AnyOrdering
-from unisono.core.types import MemberId, Service
+from unisono.core.types import MemberId
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_state import Reading, StatefulProcess, differences
-from unisono.sim.group_twins import first_difference, has_twin
-from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
+from unisono.sim.group_run import GroupOutcome, failure_of, judge, try_group
+from unisono.sim.group_scenario import Cast, Check, GroupFault, GroupScenario
+from unisono.sim.replays import keep_smallest
 from unisono.trace.sinks import Sink
 
 NAMES = "abcdefgh"
+MICROSECOND = MILLISECOND // 1_000
 DELAYS = (
     "constant:1ms",
     "uniform:0.1ms:3ms",
@@ -54,261 +49,184 @@ KINDS = (
     "one way",
     "triangle",
     "clog",
-    "lossy link",
+    "lossy",
     "drift",
     "narrow",
     "switch",
 )
+LEAVE_NS = 60 * MILLISECOND
+"""How long one that leaves still counts as up."""
 
 
-@dataclass(frozen=True)
-class SwarmRun:
-    """What one seed did and showed. It travels between processes and into files, so it holds plain values."""
+class Attendance:
+    """Which members are up when, as far as a scenario alone decides it."""
 
-    order: str
-    seed: int
-    result: str
-    sentence: str | None = None
-    """What is wrong, if anything."""
-    faults: dict[str, int] = field(default_factory=dict)
-    simulated_ns: int = 0
-    views: int = 0
-    deliveries: int = 0
-    datagrams: int = 0
+    def __init__(self, starts: Mapping[str, int]) -> None:
+        self._lives = {name: [(start, None)] for name, start in starts.items()}
+        self._paused: dict[str, int] = {}  # until when
 
+    _lives: dict[str, list[tuple[int, int | None]]]
+    """From and until when; None: to the end."""
 
-class StatefulWorld(GroupWorld):
-    """A world in which every application has a state."""
+    def up(self, now: int) -> list[str]:
+        return [
+            name
+            for name, lives in self._lives.items()
+            if any(start <= now and (end is None or now < end) for start, end in lives)
+        ]
 
-    can_merge = True
+    def begin(self, name: str, now: int) -> None:
+        self._lives.setdefault(name, []).append((now, None))
 
-    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> SimulatedProcess:
-        reading = Reading.draw(self.stream(f"reading {id}"))
-        return StatefulProcess(self, id, settings, record, can_merge=self.can_merge, reading=reading)
+    def end(self, name: str, now: int) -> None:
+        self._lives[name] = [(start, now if end is None else end) for start, end in self._lives[name] if start <= now]
 
-    def is_at_rest(self) -> bool:
-        """Nor does any application lack its state, or messages that it has not taken."""
-        apps = [process for process in self.up if isinstance(process, StatefulProcess)]
-        return (
-            super().is_at_rest()
-            and all(one.transfer.is_live and not one.app.unread for one in apps)
-            and (self.is_read_only or len({len(one.app.log) for one in apps}) < 2)
-        )
+    def pause(self, name: str, until: int) -> None:
+        self._paused[name] = max(until, self._paused.get(name, 0))
 
-    @property
-    def is_read_only(self) -> bool:
-        return not all(process.member.state.is_primary for process in self.up)
-
-    def give_up_lost_state(self) -> None:
-        """If the last member that had the state is gone, do what an operator would do."""
-        self.network.heal()
-        self.run(20, lambda: self.is_one([process.id.address for process in self.up]))
-        waiting = [process for process in self.up if process.member.state.lost_state is not None]
-        if waiting and waiting[0].paused_until <= self.now:
-            lost = waiting[0].member.state.lost_state
-            assert lost is not None
-            self.count("give up")
-            waiting[0].member.give_up(lost)
-            waiting[0].turn()
-
-    def wrong_states(self) -> list[str]:
-        """What is wrong with the states at the end, as sentences."""
-        apps = [life for life in self.lives if isinstance(life, StatefulProcess)]
-        found = [f"{life.id}: {fault}" for life in apps for fault in life.app.faults]
-        last = [life for life in apps if life.alive and not life.member.state.is_gone]
-        may_differ = not all(life.member.state.is_primary for life in last)
-        return found if may_differ else found + differences(last)
+    def is_paused(self, name: str, now: int) -> bool:
+        return self._paused.get(name, 0) > now
 
 
-class Script:
-    """Plays the faults and casts of one seed on a world."""
+class Draw:
+    """Draws the scenario of one seed."""
 
-    def __init__(self, world: GroupWorld, rng: Random, switching: bool) -> None:
-        self.world = world
-        self.rng = rng
-        self.names = list(NAMES[: rng.randint(2, 6)])
-        self.spare = [name for name in NAMES if name not in self.names]
+    def __init__(self, order: str, seed: int) -> None:
+        self.order, self.seed = order, seed
+        self.rng = rng = self.stream("script")
+        names = NAMES[: rng.randint(2, 6)]
+        self.spare = [name for name in NAMES if name not in names]
         self.duration_ns = rng.randint(1_500, 4_000) * MILLISECOND
-        self.switching = switching
-        self.subset_share = rng.choice((0.0, 0.0, 0.3))
-        self.safe_share = rng.choice((0.0, 0.0, 0.3, 1.0))
-        self.causal_share = rng.choice((0.0, 0.3)) if world.order in ("toto", "all-ack") else 0.0
-        self.waits = world.stream("receipts")
-        self.waiting_share = self.waits.choice((0.0, 0.2, 1.0))
-        self.checks = world.stream("checks")
-        self.check_gap_ns = self.checks.choice((0, 0, 20, 200)) * MILLISECOND
+        self.starts = {name: rng.randrange(300 * MILLISECOND) for name in names}
+        self.attendance = Attendance(self.starts)
 
-    def play(self) -> None:
-        world, rng = self.world, self.rng
-        network = world.network
-        network.loss = rng.choice((0.0, 0.0, 0.02, 0.1, 0.3))
-        network.duplicate = rng.choice((0.0, 0.1))
-        network.reorder = rng.choice((0.0, 0.1, 0.3))
-        network.replay = rng.choice((0.0, 0.05))
-        for kind in ("loss", "duplicate", "reorder", "replay"):
-            if getattr(network, kind):
-                world.count(kind)
-        for name in self.names:
-            world.at(rng.randrange(300 * MILLISECOND), self._starter(name))
-        self._load()
-        if self.check_gap_ns:
-            world.after(self.check_gap_ns, self._check)
+    def stream(self, purpose: str) -> Random:
+        return Random(f"group swarm/{purpose}/{self.order}/{self.seed}")
+
+    def scenario(self) -> GroupScenario:
+        rng, options, states = self.rng, self.stream("options"), self.stream("states")
+        collect = options.choice(("ring", "ring", "ring", "star") if self.order == "rmp" else ("star", "star", "ring"))
+        is_primary, is_switching = options.random() < 0.25, options.random() < 0.3
+        has_state, can_merge = states.random() < 0.4, states.random() < 0.6
+        plain = GroupScenario(
+            self.order,
+            self.seed,
+            self.starts,
+            self.duration_ns,
+            delay=rng.choice(DELAYS),
+            loss=rng.choice((0.0, 0.0, 0.02, 0.1, 0.3)),
+            duplicate=rng.choice((0.0, 0.1)),
+            reorder=rng.choice((0.0, 0.1, 0.3)),
+            replay=rng.choice((0.0, 0.05)),
+            collect=collect,
+            is_primary=is_primary,
+            has_state=has_state,
+            can_merge=has_state and can_merge,
+        )
+        faults = tuple(self._faults(is_switching))
+        return replace(plain, faults=faults, casts=tuple(self._casts()), checks=tuple(self._checks()))
+
+    # Faults, in the order of time, because each decides who is up at the next.
+
+    def _faults(self, is_switching: bool) -> Iterator[GroupFault]:
+        rng = self.rng
+        strikes: list[tuple[int, str]] = []
         for _ in range(rng.randint(1, 3)):
             start = rng.randint(200, self.duration_ns // MILLISECOND) * MILLISECOND
             for _ in range(rng.choice((1, 2, 2, 3))):
-                world.at(start + rng.randrange(60 * MILLISECOND), self._striker(rng.choice(KINDS)))
-        world.run(self.duration_ns / SECOND + 0.3)
+                strikes.append((start + rng.randrange(60 * MILLISECOND), rng.choice(KINDS)))
+        for at, kind in sorted(strikes):
+            up = self.attendance.up(at)
+            if kind == "join":
+                if self.spare:
+                    name = self.spare.pop()
+                    self.attendance.begin(name, at)
+                    yield GroupFault(kind, at, (name,))
+            elif len(up) >= 2 and (kind != "switch" or is_switching):
+                yield from self._fault(kind, at, up)
 
-    def _starter(self, name: str) -> Callable[[], None]:
-        def start() -> None:
-            self.world.start(name, seeds=self.names)
-
-        return start
-
-    def _load(self) -> None:
-        gap = self.rng.choice((3, 10, 40)) * MILLISECOND
-
-        def cast() -> None:
-            world, rng = self.world, self.rng
-            up = world.up
-            if up:
-                process = rng.choice(up)
-                world.casts += 1
-                size = rng.choice((4, 4, 60, 1_000)) if rng.random() < 0.97 else 12_000
-                payload = f"{process.id}/{world.casts}/".encode().ljust(size, b".")
-                process.cast(payload, self._options(process.id), self.waits.random() < self.waiting_share)
-            if world.now < self.duration_ns:
-                world.after(1 + int(rng.expovariate(1.0) * gap), cast)
-
-        self.world.at(100 * MILLISECOND, cast)
-
-    def _check(self) -> None:
-        """A member compares what all have delivered, now and then."""
-        world, rng = self.world, self.checks
-        if world.up and rng.choice(world.up).check() is not None:
-            world.count("check")
-        if world.now < self.duration_ns:
-            world.after(1 + int(rng.expovariate(1.0) * self.check_gap_ns), self._check)
-
-    def _options(self, me: MemberId) -> CastOptions:
-        rng = self.rng
-        service = Service.CAUSAL if self.causal_share and rng.random() < self.causal_share else None
-        safe = True if self.safe_share and rng.random() < self.safe_share else None
-        view = self.world.processes[me.address].view
-        if view is None or not self.subset_share or rng.random() >= self.subset_share:
-            return CastOptions(None, service, safe)
-        return CastOptions(tuple(rng.sample(view.members, rng.randint(1, len(view)))), service, safe)
-
-    # Faults.
-
-    def _striker(self, kind: str) -> Callable[[], None]:
-        return lambda: self._strike(kind)
-
-    def _strike(self, kind: str) -> None:
-        world, rng = self.world, self.rng
-        up = [process.id.address for process in world.up]
-        length = rng.randint(50, 1_500) * MILLISECOND
-        if kind == "join":
-            if self.spare:
-                name = self.spare.pop()
-                self.names.append(name)
-                world.count(kind)
-                world.start(name, seeds=self.names)
-            return
-        if len(up) < 2:
-            return
+    def _fault(self, kind: str, at: int, up: list[str]) -> Iterator[GroupFault]:
+        rng, attendance = self.rng, self.attendance
         one, other = rng.sample(up, 2)
+        length = rng.randint(50, 1_500) * MILLISECOND
         match kind:
             case "crash":
-                world.crash(one)
+                attendance.end(one, at)
+                yield GroupFault(kind, at, (one,))
             case "restart":
-                world.restart(one, self.names)
+                yield GroupFault(kind, at, (one,))
             case "restart later":
-                world.crash(one)
-                world.after(length, lambda: world.restart(one, self.names))
-            case "pause":
-                world.pause(one, rng.randint(20, 200) * MILLISECOND)
-            case "long pause":
-                world.pause(one, rng.randint(400, 1_500) * MILLISECOND)
+                attendance.end(one, at)
+                attendance.begin(one, at + length)
+                yield GroupFault("restart", at, (one,), length)
+            case "pause" | "long pause":
+                shortest, longest = (20, 200) if kind == "pause" else (400, 1_500)
+                length = rng.randint(shortest, longest) * MILLISECOND
+                attendance.pause(one, at + length)
+                yield GroupFault("pause", at, (one,), length)
             case "leave":
-                world.leave(one)
+                if not attendance.is_paused(one, at):
+                    attendance.end(one, at + LEAVE_NS)
+                    yield GroupFault(kind, at, (one,))
             case "partition":
                 rng.shuffle(up)
                 cuts = sorted(rng.sample(range(1, len(up)), min(len(up) - 1, rng.choice((1, 1, 2)))))
-                bounds = [0, *cuts, len(up)]
-                world.partition(*(up[a:b] for a, b in pairwise(bounds)))
-                world.after(length, lambda: world.network.partition(()))
-            case "one way":
-                world.count(kind)
-                world.network.cut(one, other)
-            case "triangle":
-                world.count(kind)
-                world.network.cut(one, other)
-                world.network.cut(other, one)
+                parts = tuple(tuple(up[a:b]) for a, b in pairwise([0, *cuts, len(up)]))
+                yield GroupFault(kind, at, (), length, parts=parts)
             case "clog":
-                world.count(kind)
-                world.network.clog(one, other, world.now + length)
-            case "lossy link":
-                world.count(kind)
-                world.network.lose(one, other, rng.uniform(0.1, 0.9))
+                yield GroupFault(kind, at, (one, other), length)
+            case "lossy":
+                yield GroupFault(kind, at, (one, other), amount=rng.uniform(0.1, 0.9))
             case "drift":
-                world.count(kind)
-                world.processes[one].drift(1 + rng.uniform(-0.1, 0.1))
+                yield GroupFault(kind, at, (one,), amount=rng.uniform(-0.1, 0.1))
             case "narrow":
-                world.count(kind)
-                world.network.bytes_per_s[one] = rng.choice((20_000, 100_000))
+                yield GroupFault(kind, at, (one,), amount=rng.choice((20_000.0, 100_000.0)))
             case "switch":
-                if self.switching:
-                    world.count(kind)
-                    world.processes[one].member.switch(rng.choice(sorted(ORDERS)))
+                yield GroupFault(kind, at, (one,), order=rng.choice(sorted(ORDERS)))
+            case _:  # a link in one direction, or in both
+                yield GroupFault(kind, at, (one, other))
+
+    # Load.
+
+    def _casts(self) -> Iterator[Cast]:
+        rng = self.stream("casts")
+        subset_share = rng.choice((0.0, 0.0, 0.3))
+        safe_share = rng.choice((0.0, 0.0, 0.3, 1.0))
+        causal_share = rng.choice((0.0, 0.3)) if self.order in ("toto", "all-ack") else 0.0
+        awaited_share = rng.choice((0.0, 0.2, 1.0))
+        gap = rng.choice((3, 10, 40)) * MILLISECOND
+        for now in self._times(rng, 100 * MILLISECOND, gap):
+            if up := self.attendance.up(now):
+                to = rng.sample(up, rng.randint(1, len(up))) if rng.random() < subset_share else ()
+                yield Cast(
+                    now,
+                    rng.choice(up),
+                    rng.choice((4, 4, 60, 1_000)) if rng.random() < 0.97 else 12_000,
+                    tuple(to),
+                    rng.random() < safe_share,
+                    rng.random() < causal_share,
+                    rng.random() < awaited_share,
+                )
+
+    def _checks(self) -> Iterator[Check]:
+        rng = self.stream("checks")
+        gap = rng.choice((0, 0, 20, 200)) * MILLISECOND
+        if gap:
+            for now in self._times(rng, gap, gap):
+                if up := self.attendance.up(now):
+                    yield Check(now, rng.choice(up))
+
+    def _times(self, rng: Random, first: int, gap: int) -> Iterator[int]:
+        """Whole microseconds, no two alike."""
+        now = first
+        while now <= self.duration_ns:
+            yield now
+            now += (1 + int(rng.expovariate(1.0) * gap / MICROSECOND)) * MICROSECOND
 
 
-def play_group_seed(
-    order: str,
-    seed: int,
-    *,
-    kind: type[Member] = Member,
-    orders: Mapping[str, type[AnyOrdering]] = ORDERS,
-    sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
-    is_recorded: bool = True,
-) -> GroupWorld:
-    """Run one seed to its end, when everything is healed and has come to rest."""
-    rng = Random(f"group swarm/{order}/{seed}")
-    draw = Random(f"group swarm/options/{order}/{seed}")
-    collect = draw.choice(("ring", "ring", "ring", "star") if order == "rmp" else ("star", "star", "ring"))
-    is_primary, is_switching = draw.random() < 0.25, draw.random() < 0.3
-    states = Random(f"group swarm/states/{order}/{seed}")
-    has_state, can_merge = states.random() < 0.4, states.random() < 0.6
-    world = (StatefulWorld if has_state else GroupWorld)(
-        order,
-        f"{order}/{seed}",
-        delay=rng.choice(DELAYS),
-        orders=orders,
-        kind=kind,
-        sinks=sinks,
-        run_name=f"swarm-{order}-{seed}",
-        is_recorded=is_recorded,
-    )
-    script = Script(world, rng, is_switching)
-    # With lists of recipients a state may be taken over before a message has its turn that is not for its taker, such as the
-    # marker of a check, which is for no member.
-    is_chained = has_state and can_merge and not script.subset_share and not script.check_gap_ns
-    world.ask([*(["P20"] if is_primary else []), *(["P19"] if is_chained else [])])
-    membership = replace(QUICK.membership, collect=collect)
-    if is_primary:
-        world.count("primary")
-        membership = replace(membership, policy=Policy.PRIMARY, peers=tuple(script.names))
-    if isinstance(world, StatefulWorld):
-        world.count("state")
-        world.can_merge = can_merge
-        membership = replace(membership, has_state=True, has_merge=can_merge)
-    world.count(collect)
-    world.settings = replace(QUICK, membership=membership)
-    script.play()
-    if isinstance(world, StatefulWorld):
-        world.give_up_lost_state()
-    world.end()
-    return world
+def scenario_of(order: str, seed: int) -> GroupScenario:
+    """The scenario of a seed. Changing what it draws changes what old seeds mean; regressions are kept as replay files."""
+    return Draw(order, seed).scenario()
 
 
 def run_group_seed(
@@ -318,39 +236,21 @@ def run_group_seed(
     kind: type[Member] = Member,
     orders: Mapping[str, type[AnyOrdering]] = ORDERS,
     sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
-) -> SwarmRun:
+) -> GroupOutcome:
     """Run and judge one seed."""
-    world = play_group_seed(order, seed, kind=kind, orders=orders, sinks=sinks)
-    verdict = world.observer.finish()
-    first = next(iter(verdict.violations), None)
-    sentence = f"{first.property}: {first.sentence}" if first else None
-    wrong = [f"states: {fault}" for fault in world.wrong_states()] if isinstance(world, StatefulWorld) else []
-    wrong += [f"members compared: {found}" for found in world.diverged]
-    if has_twin(order, seed):
-        world.count("twin")
-        twin = play_group_seed(order, seed, kind=kind, orders=orders, is_recorded=False)
-        if (difference := first_difference(world, twin)) is not None:
-            wrong.append(difference)
-    if wrong and first is None:
-        return SwarmRun(order, seed, "FAIL", wrong[0], world.faults, world.now)
-    return SwarmRun(
-        order,
-        seed,
-        verdict.result.value,
-        sentence if first or verdict.result == "PASS" else f"the verdict is {verdict.result}",
-        world.faults,
-        world.now,
-        sum(len(process.views) for process in world.lives),
-        world.deliveries,
-        world.network.sent,
-    )
+    return judge(scenario_of(order, seed), kind=kind, orders=orders, sinks=sinks)
 
 
-def try_group_seed(order: str, seed: int, kind: type[Member] = Member) -> SwarmRun:
+def try_group_seed(order: str, seed: int, kind: type[Member] = Member) -> GroupOutcome:
     """Run and judge one seed; an exception inside the run is a failure like any other. Never raises."""
-    try:
-        return run_group_seed(order, seed, kind=kind)
-    except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
-        return SwarmRun(order, seed, "FAULT", text)
+    return try_group(scenario_of(order, seed), kind)
+
+
+def hunt(order: str, seed: int, folder: str) -> GroupOutcome:
+    """Run and judge one seed; a failure is shrunk to a replay file. For worker processes."""
+    found = try_group_seed(order, seed)
+    if found.sentence is None:
+        return found
+    path = Path(folder) / f"{order}-{seed}.replay.json"
+    keep_smallest(path, scenario_of(order, seed), found.sentence, failure_of)
+    return replace(found, replay=str(path))

@@ -297,12 +297,12 @@ class GroupWorld:
         self.group = "simulated"
         self.run_name = run_name or f"group-{order}-{seed}"
         self.now = 0
-        self.network = DatagramNetwork(self.stream, delay)
+        self.network = DatagramNetwork(seed, delay)
         self.ask(owed)
         self._sinks = sinks
         self.processes: dict[str, SimulatedProcess] = {}  # the latest life at each address
         self.lives: list[SimulatedProcess] = []
-        self.deliveries = self.casts = 0
+        self.deliveries = 0
         self.faults: dict[str, int] = {}
         self.offered: Offered = {}
         self._tie = 0

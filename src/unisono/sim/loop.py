@@ -229,7 +229,7 @@ class Network(DatagramNetwork):
     """The simulated network of a loop, with its faults. Addresses are free: no machine has them."""
 
     def __init__(self, loop: VirtualLoop, delay: str) -> None:
-        super().__init__(lambda purpose: Random(f"{loop.seed}/{purpose}"), delay)
+        super().__init__(loop.seed, delay)
         self.datagram_bytes = DATAGRAM_BYTES
         self._loop = loop
         self._ports: dict[str, SimulatedPort] = {}

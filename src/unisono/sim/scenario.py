@@ -6,19 +6,17 @@ swarm and shrinker vary, and what a replay file holds.
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from unisono.core.config import MILLISECOND, Config
 from unisono.core.errors import Misuse
 from unisono.core.types import Service
 from unisono.orders.registry import find_order
-from unisono.sim.delay import parse_delay
-from unisono.sim.files import write_whole
+from unisono.sim.checked import check_number, check_share, check_whole, items, make, mapping, text
+from unisono.sim.delay import SIMPLEST_DELAY, parse_delay
+from unisono.sim.shrink import without_parts
 
 SOURCES = ("periodic", "poisson", "bursts", "saturating")
 FAULTS = ("crash", "pause", "drift", "partition", "clog", "slow", "lossy")
@@ -109,40 +107,70 @@ class Scenario:
     @classmethod
     def from_json(cls, data: Any) -> Scenario:
         """Read what `to_json` wrote; anything else is refused with the name of what does not fit."""
-        values = dict(_mapping(data, "a scenario"))
-        _known(values, cls, "a scenario")
-        if "source" in values:
-            source = dict(_mapping(values["source"], "source"))
-            _known(source, Source, "source")
-            values["source"] = Source(**source)
-        values["faults"] = tuple(_fault(fault) for fault in _list(values.get("faults", []), "faults"))
-        values["config"] = dict(_mapping(values.get("config", {}), "config"))
-        try:
-            return cls(**values)
-        except TypeError as error:
-            raise Misuse(f"the scenario does not fit: {error}.") from None
+        return make(
+            cls,
+            "a scenario",
+            data,
+            source=lambda value: make(Source, "source", value),
+            faults=lambda value: tuple(_read_fault(fault) for fault in items(value, "faults")),
+            config=lambda value: dict(mapping(value, "config")),
+        )
+
+    def smaller(self) -> Iterator[Scenario]:
+        """Simpler scenarios, the most radical first. Those that make no sense are left out."""
+        for change in self._changes():
+            try:
+                candidate = self.with_(**change)
+            except Misuse:
+                continue
+            if candidate != self:
+                yield candidate
+
+    def _changes(self) -> Iterator[dict[str, Any]]:
+        messages = self.source.messages
+        for fewer in dict.fromkeys((messages // 4, messages // 2, messages - 1)):
+            if 1 <= fewer < messages:
+                yield {"source": replace(self.source, messages=fewer)}
+        yield from ({"faults": some} for some in without_parts(self.faults))
+        for fewer in dict.fromkeys((2, self.members // 2, self.members - 1)):
+            if 1 <= fewer < self.members:
+                yield self._with_members(fewer)
+        yield from ({name: 0.0} for name in ("loss", "duplicate", "reorder"))
+        yield from ({name: 0} for name in ("turn_ns", "flush_ns"))
+        yield {"source": replace(self.source, causal_share=0.0)}
+        yield {"source": replace(self.source, fifo_share=0.0)}
+        yield {"source": replace(self.source, subset_share=0.0)}
+        yield {"source": replace(self.source, size_bytes_min=0, size_bytes_max=0)}
+        for name in self.config:
+            yield {"config": {other: value for other, value in self.config.items() if other != name}}
+        if self.delay != SIMPLEST_DELAY:
+            yield from ({"delay": delay} for delay in (SIMPLEST_DELAY, "uniform:0.1ms:3ms"))
+
+    def _with_members(self, members: int) -> dict[str, Any]:
+        """Fewer members; faults that name others go, and a threshold that no longer fits."""
+        faults = []
+        for fault in self.faults:
+            who = tuple(number for number in fault.who if number < members)
+            if who == fault.who or (fault.kind == "partition" and who):
+                faults.append(replace(fault, who=who))
+        config = {name: value for name, value in self.config.items() if name != "phi"}
+        return {"members": members, "faults": tuple(faults), "config": config}
 
 
-def save_replay(path: Path, scenario: Scenario, sentence: str) -> None:
-    """Write a replay file, whole or not at all."""
-    write_whole(
-        path, json.dumps({"kind": "scenario", "sentence": sentence, "scenario": scenario.to_json()}, indent=2) + "\n"
-    )
-
-
-# Validation: one clear sentence for each way in which a scenario can be wrong.
+def _read_fault(data: Any) -> Fault:
+    return make(Fault, "a fault", data, who=lambda value: tuple(items(value, "who")))
 
 
 def _check(s: Scenario) -> None:
     order = find_order(s.order)
-    _whole("members", s.members, 1, MEMBERS_MAX)
-    _whole("seed", s.seed, 0, 2**63 - 1)
-    parse_delay(_text("delay", s.delay))
-    _share("loss", s.loss, 0.95)
-    _share("duplicate", s.duplicate, 1.0)
-    _share("reorder", s.reorder, 1.0)
+    check_whole("members", s.members, 1, MEMBERS_MAX)
+    check_whole("seed", s.seed, 0, 2**63 - 1)
+    parse_delay(text("delay", s.delay))
+    check_share("loss", s.loss, 0.95)
+    check_share("duplicate", s.duplicate, 1.0)
+    check_share("reorder", s.reorder, 1.0)
     for name in ("retransmit_ns", "turn_ns", "detect_ns", "flush_ns"):
-        _whole(name, getattr(s, name), 0, 10**15)
+        check_whole(name, getattr(s, name), 0, 10**15)
     config = s.settings
     if s.members > config.members_max:
         raise Misuse(f"{s.members} members are over the limit members_max = {config.members_max}.")
@@ -170,15 +198,15 @@ def _check(s: Scenario) -> None:
 def _check_source(source: Source) -> None:
     if source.kind not in SOURCES:
         raise Misuse(f"there is no source {source.kind!r}: choose among {', '.join(SOURCES)}.")
-    _number("rate", source.rate, 1e-6, 1e9)
-    _whole("messages", source.messages, 0, MESSAGES_MAX)
-    _whole("burst", source.burst, 1, 10**6)
-    _whole("depth", source.depth, 1, 10**6)
-    _whole("size_bytes_min", source.size_bytes_min, 0, 2**31 - 1)
-    _whole("size_bytes_max", source.size_bytes_max, source.size_bytes_min, 2**31 - 1)
-    _share("causal_share", source.causal_share, 1.0)
-    _share("fifo_share", source.fifo_share, 1.0)
-    _share("subset_share", source.subset_share, 1.0)
+    check_number("rate", source.rate, 1e-6, 1e9)
+    check_whole("messages", source.messages, 0, MESSAGES_MAX)
+    check_whole("burst", source.burst, 1, 10**6)
+    check_whole("depth", source.depth, 1, 10**6)
+    check_whole("size_bytes_min", source.size_bytes_min, 0, 2**31 - 1)
+    check_whole("size_bytes_max", source.size_bytes_max, source.size_bytes_min, 2**31 - 1)
+    check_share("causal_share", source.causal_share, 1.0)
+    check_share("fifo_share", source.fifo_share, 1.0)
+    check_share("subset_share", source.subset_share, 1.0)
 
 
 def _check_fault(fault: Fault, members: int) -> None:
@@ -189,60 +217,7 @@ def _check_fault(fault: Fault, members: int) -> None:
         raise Misuse(f"the fault {fault.kind} names {needed} member{'s' if needed > 1 else ''}, not {len(fault.who)}.")
     if any(not isinstance(m, int) or not 0 <= m < members for m in fault.who):
         raise Misuse(f"the fault {fault.kind} names members {list(fault.who)}: choose 0 to {members - 1}.")
-    _whole(f"at_ns of {fault.kind}", fault.at_ns, 0, 10**15)
-    _whole(f"duration_ns of {fault.kind}", fault.duration_ns, 0, 10**15)
+    check_whole(f"at_ns of {fault.kind}", fault.at_ns, 0, 10**15)
+    check_whole(f"duration_ns of {fault.kind}", fault.duration_ns, 0, 10**15)
     low, high = {"slow": (1.0, 1e6), "lossy": (0.0, 0.95), "drift": (-0.9, 10.0)}.get(fault.kind, (-1e9, 1e9))
-    _number(f"amount of {fault.kind}", fault.amount, low, high)
-
-
-def _fault(data: Any) -> Fault:
-    values = dict(_mapping(data, "a fault"))
-    _known(values, Fault, "a fault")
-    values["who"] = tuple(_list(values.get("who", []), "who"))
-    try:
-        return Fault(**values)
-    except TypeError as error:
-        raise Misuse(f"a fault does not fit: {error}.") from None
-
-
-def _whole(name: str, value: Any, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Misuse(f"{name} must be a whole number, not {value!r}.")
-    if not low <= value <= high:
-        raise Misuse(f"{name} = {value} is out of range: choose {low} to {high}.")
-
-
-def _number(name: str, value: Any, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Misuse(f"{name} must be a number, not {value!r}.")
-    if not low <= value <= high:
-        raise Misuse(f"{name} = {value:g} is out of range: choose {low:g} to {high:g}.")
-
-
-def _share(name: str, value: Any, high: float) -> None:
-    _number(name, value, 0.0, high)
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise Misuse(f"{name} must be a text, not {value!r}.")
-    return value
-
-
-def _mapping(value: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise Misuse(f"{what} must be an object with names and values, not {type(value).__name__}.")
-    return value
-
-
-def _list(value: Any, what: str) -> list[Any]:
-    if not isinstance(value, list | tuple):
-        raise Misuse(f"{what} must be a list, not {type(value).__name__}.")
-    return list(value)
-
-
-def _known(values: Mapping[str, Any], cls: type, what: str) -> None:
-    known = [f.name for f in fields(cls)]
-    for name in values:
-        if name not in known:
-            raise Misuse(f"{what} has no field {name!r}: choose among {', '.join(known)}.")
+    check_number(f"amount of {fault.kind}", fault.amount, low, high)

@@ -1,82 +1,57 @@
-"""The shrinker: from a failing scenario to the smallest one that still fails.
+"""The shrinker: from a failing scenario to the smallest one that still fails in the same way.
 
-Greedy: try the changes below, most radical first; keep a change if the scenario still fails; start again until none helps. What
-counts as "still fails" is the caller's, so the same shrinker serves any property.
+Greedy: try the changes that the scenario names, most radical first; keep a change if it still fails, and go on behind it; begin
+again until none helps. What counts as a failure is the caller's; a failure is the same if it breaks the same property.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
-
-from unisono.core.errors import Misuse
-from unisono.sim.scenario import Scenario
+from typing import Any, Protocol, TypeVar
 
 RUNS_MAX = 400
-SIMPLEST_DELAY = "constant:1ms"
+
+
+class Shrinkable(Protocol):
+    """A scenario that knows simpler ones."""
+
+    def smaller(self: ScenarioT) -> Iterator[ScenarioT]: ...
+
+
+ScenarioT = TypeVar("ScenarioT", bound=Shrinkable)
 
 
 def shrink(
-    scenario: Scenario, sentence: str, failure_of: Callable[[Scenario], str | None], runs_max: int = RUNS_MAX
-) -> tuple[Scenario, str]:
+    scenario: ScenarioT, sentence: str, failure_of: Callable[[ScenarioT], str | None], runs_max: int = RUNS_MAX
+) -> tuple[ScenarioT, str]:
     """Return the smallest failing scenario found within `runs_max` runs, and what fails in it."""
-    runs = 0
-    progress = True
-    while progress and runs < runs_max:
-        progress = False
-        for smaller in _smaller(scenario):
-            if runs >= runs_max:
-                break
+    runs = start = 0
+    while True:
+        for place, smaller in enumerate(scenario.smaller()):
+            if place < start:
+                continue
+            if runs == runs_max:
+                return scenario, sentence
             runs += 1
             found = failure_of(smaller)
-            if found is not None:
-                scenario, sentence, progress = smaller, found, True
+            if found is not None and _broken(found) == _broken(sentence):
+                scenario, sentence, start = smaller, found, place
                 break
-    return scenario, sentence
+        else:
+            if not start:
+                return scenario, sentence
+            start = 0
 
 
-def _smaller(s: Scenario) -> Iterator[Scenario]:
-    """Simpler scenarios, the most radical first. Those that make no sense are left out."""
-    for change in _changes(s):
-        try:
-            candidate = s.with_(**change)
-        except Misuse:
-            continue
-        if candidate != s:
-            yield candidate
+def without_parts(some: tuple[Any, ...], least: int = 1) -> Iterator[tuple[Any, ...]]:
+    """A list without all of it, without each half, each quarter, and so on, down to parts of this size."""
+    size = len(some)
+    while size >= max(1, least):
+        for start in range(0, len(some), size):
+            yield some[:start] + some[start + size :]
+        size = 0 if size == 1 else (size + 1) // 2
 
 
-def _changes(s: Scenario) -> Iterator[dict[str, Any]]:
-    messages = s.source.messages
-    for fewer in dict.fromkeys((messages // 4, messages // 2, messages - 1)):
-        if 1 <= fewer < messages:
-            yield {"source": replace(s.source, messages=fewer)}
-    if s.faults:
-        half = len(s.faults) // 2
-        yield from ({"faults": some} for some in ((), s.faults[:half], s.faults[half:]))
-        yield from ({"faults": s.faults[:i] + s.faults[i + 1 :]} for i in range(len(s.faults)))
-    for fewer in dict.fromkeys((2, s.members // 2, s.members - 1)):
-        if 1 <= fewer < s.members:
-            yield _with_members(s, fewer)
-    yield from ({name: 0.0} for name in ("loss", "duplicate", "reorder"))
-    yield from ({name: 0} for name in ("turn_ns", "flush_ns"))
-    yield {"source": replace(s.source, causal_share=0.0)}
-    yield {"source": replace(s.source, fifo_share=0.0)}
-    yield {"source": replace(s.source, subset_share=0.0)}
-    yield {"source": replace(s.source, size_bytes_min=0, size_bytes_max=0)}
-    for name in s.config:
-        yield {"config": {other: value for other, value in s.config.items() if other != name}}
-    if s.delay != SIMPLEST_DELAY:
-        yield from ({"delay": delay} for delay in (SIMPLEST_DELAY, "uniform:0.1ms:3ms"))
-
-
-def _with_members(s: Scenario, members: int) -> dict[str, Any]:
-    """Fewer members; faults that name others go, and a threshold that no longer fits."""
-    faults = []
-    for fault in s.faults:
-        who = tuple(number for number in fault.who if number < members)
-        if who == fault.who or (fault.kind == "partition" and who):
-            faults.append(replace(fault, who=who))
-    config = {name: value for name, value in s.config.items() if name != "phi"}
-    return {"members": members, "faults": tuple(faults), "config": config}
+def _broken(sentence: str) -> str:
+    """The property, or the exception and its place."""
+    return sentence.partition(":")[0]

@@ -17,9 +17,9 @@ from typing import Any
 from unisono.core.config import MILLISECOND
 from unisono.orders.registry import ORDERS
 from unisono.sim.pool import fan_out
+from unisono.sim.replays import keep_smallest
 from unisono.sim.run import failure_of
-from unisono.sim.scenario import Fault, Scenario, Source, save_replay
-from unisono.sim.shrink import shrink
+from unisono.sim.scenario import Fault, Scenario, Source
 
 DELAYS = (
     "constant:1ms",
@@ -123,10 +123,8 @@ def run_seed(order: str, seed: int, folder: str | None) -> SwarmFailure:
             return SwarmFailure(order, seed, faults)
         replay = None
         if folder is not None:
-            smallest, sentence = shrink(scenario, sentence, failure_of)
-            path = Path(folder) / f"{order}-{seed}.replay.json"
-            save_replay(path, smallest, sentence)
-            replay = str(path)
+            replay = str(Path(folder) / f"{order}-{seed}.replay.json")
+            sentence = keep_smallest(Path(replay), scenario, sentence, failure_of)
         return SwarmFailure(order, seed, faults, sentence, replay)
     except Exception:
         return SwarmFailure(order, seed, faults, "the swarm itself failed: " + traceback.format_exc(limit=3))
