@@ -71,6 +71,17 @@ STORIES = {
         a RECEIPT x stable
         a END
     """,
+    "two members leave at once": """
+        a,b VIEW 1@a a b
+        a,b SHOW
+        a CAST x
+        b CAST y
+        a,b DELIVER x
+        a,b DELIVER y
+        a,b BLOCK
+        a,b TRANSITION together=a,b
+        a,b LEAVE
+    """,
     "some messages are not for everyone": """
         a,b VIEW 1@a a b
         a,b SHOW
@@ -212,6 +223,12 @@ PLANTED: dict[str, Fault] = {
         "a,b,c SHOW joined=-\nall END",
         {"P25 joined"},
     ),
+    "swapped by one of two that leave": (
+        "two members leave at once",
+        "a,b DELIVER x\n        a,b DELIVER y",
+        "a DELIVER x\n a DELIVER y\n b DELIVER y\n b DELIVER x",
+        {"P25 left differing"},
+    ),
     "left as members of this view": (CUT, "a,b,c SHOW\n        all END", "a,b,c SHOW left=-\nall END", {"P25 left"}),
     "the remainder before the transition": (
         HEAL,
@@ -299,7 +316,7 @@ PLANTED: dict[str, Fault] = {
         "a member that leaves",
         "a,b DELIVER x",
         "a DELIVER x",
-        {"P26 lost"},
+        {"P25 left differing", "P26 lost"},
     ),
     "stable, but not at an addressee": (
         "some messages are not for everyone",

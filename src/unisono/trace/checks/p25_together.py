@@ -13,6 +13,8 @@ datagrams do not count, nor do views in which a member's state was replaced, bec
   `together`; the SHOW row may name fewer if the state was replaced in between.
 - When V ends, p was shown the messages that it delivered in V before it blocked: the remainder comes behind the TRANSITION.
 - What p was shown in V is what it delivered in V.
+- Let p leave the group behind a TRANSITION of V that names q. If q shows a view after V, or leaves V likewise and names p, both
+  delivered the same messages in V.
 
 A life without SHOW rows has no application, and one with missing rows is not asked.
 """
@@ -34,6 +36,7 @@ from unisono.trace.schema import (
     BLOCK,
     DATAGRAM,
     DELIVER,
+    LEAVE,
     SHOW,
     SNAPSHOT_IN,
     STATE,
@@ -79,25 +82,40 @@ class _Step:
         return self.life.name
 
 
+class _Parting(NamedTuple):
+    """A TRANSITION behind which a life left the group."""
+
+    life: LifeRows
+    row: Event
+    together: frozenset[str]
+    delivered: Shown
+
+
 def decide(
     lives: Lives, delivered: Mapping[tuple[str, str], DeliveredInView], batches: Callable[[str, str], Batches]
 ) -> Iterator[Breach]:
     """`delivered` and `batches` tell what a life delivered in a view; `batches` is asked only where two differ."""
     steps: defaultdict[str, dict[str, _Step]] = defaultdict(dict)  # by view and name
+    partings: dict[str, _Parting] = {}  # by name
     for name in sorted(lives):
         life = lives[name]
         if not life.is_holed:
             for found in _judge_life(life, delivered):
                 if isinstance(found, _Step):
                     steps[found.view].setdefault(name, found)
+                elif isinstance(found, _Parting):
+                    partings[name] = found
                 else:
                     yield found
     for view in sorted(steps):
         yield from _compare(steps[view], batches)
+    yield from _compare_partings(partings, steps)
     yield from _judge_primary(lives)
 
 
-def _judge_life(life: LifeRows, delivered: Mapping[tuple[str, str], DeliveredInView]) -> Iterator[Breach | _Step]:
+def _judge_life(
+    life: LifeRows, delivered: Mapping[tuple[str, str], DeliveredInView]
+) -> Iterator[Breach | _Step | _Parting]:
     last: Event | None = None
     ends: list[Event] = []  # TRANSITION rows since the last SHOW
     for row in life.rows:
@@ -133,6 +151,10 @@ def _judge_life(life: LifeRows, delivered: Mapping[tuple[str, str], DeliveredInV
                         )
                 yield step
             last, ends = row, []
+    has_left = life.ending == LEAVE and last is not None and [row.view for row in ends] == [last.view]
+    if has_left and _is_complete(life, ends[0].view or "", ends[0]):
+        told = delivered.get((life.name, ends[0].view or ""), NONE_DELIVERED).all
+        yield _Parting(life, ends[0], frozenset(names_in(ends[0], "together")), told)
 
 
 def _judge_transition(
@@ -246,6 +268,27 @@ def _compare(steps: dict[str, _Step], batches: Callable[[str, str], Batches]) ->
             yield _differ(model, one, batches)
 
 
+def _compare_partings(partings: Mapping[str, _Parting], steps: Mapping[str, dict[str, _Step]]) -> Iterator[Breach]:
+    """A member that left in order is compared with those that it names, whether they went on or left too."""
+    shown = {
+        (step.name, step.previous): step for entered in steps.values() for step in entered.values() if step.is_complete
+    }
+    for name, one in partings.items():
+        for whom in sorted(one.together - {name}):
+            step, other = shown.get((whom, one.row.view or "")), partings.get(whom)
+            if step is not None:
+                life, theirs = step.life, step.told
+            elif other is not None and other.row.view == one.row.view and name in other.together and name < whom:
+                life, theirs = other.life, other.delivered
+            else:
+                continue
+            if theirs != one.delivered:
+                yield _finding(
+                    "left differing", one.life, one.row, life, delivered=one.delivered.shown, shown=theirs.shown
+                )
+                break
+
+
 def _differ(one: _Step, other: _Step, batches: Callable[[str, str], Batches]) -> Breach:
     view = one.previous
     mine, theirs = batches(one.name, view), batches(other.name, view)
@@ -337,6 +380,10 @@ class Together(ShownChecker):
                 (
                     "companions",
                     "was told that [{together}|no member] came together from view {previous}, but [{along}|no member] came along",
+                ),
+                (
+                    "left differing",
+                    "left together with {whom}, but the {delivered} messages that it delivered there are not the {shown} of {whom}",
                 ),
                 (
                     "primary",
