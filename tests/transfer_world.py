@@ -16,6 +16,7 @@ from typing import Any
 from unisono.core.config import MILLISECOND
 from unisono.core.member import Entered, Happening
 from unisono.core.member.member import Settings
+from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.types import Batch, MemberId, Service, View
 from unisono.services.transfer.settings import TransferSettings
 from unisono.services.transfer.transfer import Transfer
@@ -42,6 +43,10 @@ class AppProcess(StatefulProcess):
         self.delivered_in: list[tuple[View, set[Entry]]] = []
         self.live_since: int | None = None  # the place in `delivered_in` of the view in which it became live
         self.most_held = 0
+
+    def cast(self, payload: bytes, options: CastOptions = DEFAULT, is_awaited: bool = False) -> bool:
+        """An application that was shown no view yet waits for no receipt: it would not have joined."""
+        return super().cast(payload, options, is_awaited and self.app.shown_view is not None)
 
     def hand_over(self, events: list[Happening]) -> None:
         for event in events:

@@ -35,7 +35,7 @@ def hangs(seed: int) -> tuple[GroupWorld, Reader, Patient]:
     return world, reader, caster
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [5, 7, 8])
 def test_who_stands_still_is_evicted_although_the_caster_was_refused_once_and_waits(seed: int) -> None:
     """Found by reading: a refusal was forgotten when the window was judged, and a task that waits is not refused again."""
     world, _, caster = hangs(seed)
@@ -56,7 +56,7 @@ def test_if_a_refusal_counted_only_once_the_caster_would_wait_for_ever(monkeypat
             watch._hold.is_felt = False
 
     monkeypatch.setattr(Watchdog, "_look_at_window", forgetful)
-    for seed in (1, 2, 3):
+    for seed in (5, 7, 8):
         world, _, _ = hangs(seed)
         world.run(4)
         if len(world.processes["a"].views[-1]) == 3:
