@@ -24,7 +24,7 @@ from unisono.sim.explore.orders.judge import Judge
 from unisono.sim.explore.orders.member import Act, Setup
 from unisono.sim.explore.orders.model import OrdersModel
 from unisono.sim.explore.orders.replay import Run
-from unisono.sim.explore.search import Progress, Search
+from unisono.sim.explore.search import Search, SearchProgress
 from unisono.trace.promises import promises
 
 # What it proves.
@@ -282,7 +282,7 @@ def losses(run: Run, victim: Rank) -> Iterator[Run]:
 
 
 def test_a_limit_and_progress() -> None:
-    seen: list[Progress] = []
+    seen: list[SearchProgress] = []
     report = explore(Case.of(1, 1, 1), ORDERS["abcast"], states_max=70_000, progress=seen.append)
     assert not report.complete
     assert report.violation is None

@@ -16,7 +16,7 @@ from unisono.core.errors import Misuse
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_network import DatagramNetwork
 from unisono.sim.group_run import play
-from unisono.sim.group_scenario import FAULTS, Cast, Check, GroupFault, GroupScenario
+from unisono.sim.group_scenario import FAULTS, GroupFault, GroupScenario, PlannedCast, PlannedCheck
 from unisono.sim.group_swarm import scenario_of
 from unisono.sim.lots import MASK, STEP, number
 from unisono.sim.replays import load_replay, save_replay
@@ -60,11 +60,11 @@ def test_a_drawn_scenario_survives_its_file(tmp_path: Path) -> None:
         ({"is_primary": 1}, "is_primary must be true or false"),
         ({"collect": "tree"}, "star, ring"),
         ({"can_merge": True}, "can_merge needs has_state"),
-        ({"casts": (Cast(0, "z"),)}, "a cast names the member 'z'"),
-        ({"casts": (Cast(0, "a", to=("z",)),)}, "a cast names the member 'z'"),
-        ({"casts": (Cast(0, "a", is_causal=True),)}, "fifo does not carry causal messages"),
-        ({"casts": (Cast(0, "a", -1),)}, "size_bytes = -1"),
-        ({"checks": (Check(-1, "a"),)}, "at_ns of check = -1"),
+        ({"casts": (PlannedCast(0, "z"),)}, "a cast names the member 'z'"),
+        ({"casts": (PlannedCast(0, "a", to=("z",)),)}, "a cast names the member 'z'"),
+        ({"casts": (PlannedCast(0, "a", is_causal=True),)}, "fifo does not carry causal messages"),
+        ({"casts": (PlannedCast(0, "a", -1),)}, "size_bytes = -1"),
+        ({"checks": (PlannedCheck(-1, "a"),)}, "at_ns of check = -1"),
         ({"faults": (GroupFault("echo", 0, ("a",)),)}, "there is no fault 'echo'"),
         ({"faults": (GroupFault("clog", 0, ("a",)),)}, "the fault clog names 2 members, not 1"),
         ({"faults": (GroupFault("crash", 0, ("z",)),)}, "a crash names the member 'z'"),
@@ -176,8 +176,8 @@ def test_a_scenario_is_shrunk_to_what_matters() -> None:
         return "P1: it fails" if is_cast else None
 
     rng = Random(1)
-    casts = tuple(Cast(n * MS, rng.choice("abc"), 60, ("a", "b"), True) for n in range(500))
-    whole = replace(SMALL, casts=casts, checks=(Check(MS, "b"),), faults=ONE_OF_EACH, loss=0.3, has_state=True)
+    casts = tuple(PlannedCast(n * MS, rng.choice("abc"), 60, ("a", "b"), True) for n in range(500))
+    whole = replace(SMALL, casts=casts, checks=(PlannedCheck(MS, "b"),), faults=ONE_OF_EACH, loss=0.3, has_state=True)
     smallest, sentence = shrink(whole, "P1: it fails", fails)
     assert sentence == "P1: it fails"
     assert set(smallest.members) == {"a"}
@@ -189,6 +189,6 @@ def test_a_scenario_is_shrunk_to_what_matters() -> None:
 
 
 def test_another_failure_is_no_smaller_version_of_this_one() -> None:
-    whole = replace(SMALL, casts=(Cast(MS, "a"),))
+    whole = replace(SMALL, casts=(PlannedCast(MS, "a"),))
     smallest, _ = shrink(whole, "P1: a cast is lost", lambda s: "P1: lost" if s.casts else "P2: something else")
     assert smallest.casts

@@ -16,7 +16,7 @@ from tests.view_stories import Trace, told
 from unisono.cli.app import app
 from unisono.pipeline.view_rows import judge_view
 from unisono.trace.checks import CHECKERS, IMPLIES, PROPERTIES, Violation, judge
-from unisono.trace.checks.property import Each, Field, Kind, Pointed, Property, RowOf, texts_of
+from unisono.trace.checks.property import Each, Field, Kind, Pointed, PropertyRecord, RowOf, texts_of
 from unisono.trace.promises import PROPERTIES as JUDGED
 from unisono.trace.schema import CAST, ENDINGS, KINDS, VIEW, member_name
 from unisono.trace.story import renumber, tell
@@ -76,12 +76,12 @@ def homeless(fields: dict[str, Field], roles: tuple[str, ...]) -> set[str]:
     return {one.member for one in fields.values() if isinstance(one, RowOf)} - fields.keys() - set(roles)
 
 
-def whats(property: Property) -> set[str | None]:
+def whats(property: PropertyRecord) -> set[str | None]:
     return {None} if isinstance(property.sentence, str) else set(property.sentence)
 
 
 @pytest.mark.parametrize("one", PROPERTIES.values(), ids=PROPERTIES)
-def test_a_property_is_complete(one: Property) -> None:
+def test_a_property_is_complete(one: PropertyRecord) -> None:
     assert (one.exact or "").startswith(f"{one.id} ")
     assert one.statement, "the docstring of its file says what must hold"
     assert one.says.endswith(".")
@@ -153,9 +153,9 @@ def test_every_way_to_break_a_property_is_planted(found: list[tuple[Trace, Viola
 # The language of sentences.
 
 
-def property_that_says(sentence: str, **witness: Field) -> Property:
+def property_that_says(sentence: str, **witness: Field) -> PropertyRecord:
     example = PROPERTIES["P2"].example
-    return Property("P", "", "", "", (), ("who",), witness, sentence, example)
+    return PropertyRecord("P", "", "", "", (), ("who",), witness, sentence, example)
 
 
 @pytest.mark.parametrize(

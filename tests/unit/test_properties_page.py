@@ -14,7 +14,7 @@ from tests import counter_examples
 from unisono.cli.properties import implied_by, tell_needs, tell_owed, wrapped
 from unisono.pipeline.report.neighbourhood import Neighbourhoods
 from unisono.trace.checks.properties import IMPLIES, PROPERTIES
-from unisono.trace.checks.property import Property
+from unisono.trace.checks.property import PropertyRecord
 from unisono.trace.diagram.events import STEPS
 from unisono.trace.schema import member_name
 
@@ -28,7 +28,7 @@ def table() -> str:
     return "\n".join(("| property | name | what it says |", "|---|---|---|", *rows)) + "\n"
 
 
-def anchor(one: Property) -> str:
+def anchor(one: PropertyRecord) -> str:
     return re.sub(r"[^\w -]", "", f"{one.id} {one.name}".lower()).replace(" ", "-")
 
 
@@ -36,7 +36,7 @@ def sections(drawn: set[str]) -> str:
     return "\n".join(section(one, one.id in drawn) for one in PROPERTIES.values())
 
 
-def section(one: Property, is_drawn: bool) -> str:
+def section(one: PropertyRecord, is_drawn: bool) -> str:
     facts = f"Owed by {tell_owed(one)}. Judged by {tell_needs(one)}."
     if one.id in IMPLIES:
         facts += f" Implies {' and '.join(sorted(IMPLIES[one.id]))}."

@@ -11,7 +11,7 @@ from unisono.cli import options as o
 from unisono.cli.show import bar, out, print_json
 from unisono.core.errors import Misuse
 from unisono.orders.registry import find_order
-from unisono.sim.explore.search import Progress
+from unisono.sim.explore.search import SearchProgress
 from unisono.sim.explore.views import Scope
 from unisono.sim.explore.views import explore_views as search
 
@@ -80,7 +80,7 @@ def explore_views(
     begun = monotonic()
     with bar("exploring views", None) as update:
 
-        def show(progress: Progress) -> None:
+        def show(progress: SearchProgress) -> None:
             update(progress.states, f"{order}, {progress.depth} steps deep")
 
         report = search(scope, states, seconds, show)

@@ -14,7 +14,7 @@ from unisono.cli import options as o
 from unisono.cli.show import out, print_json
 from unisono.core.errors import Misuse
 from unisono.trace.checks.properties import IMPLIES, PROPERTIES
-from unisono.trace.checks.property import Property
+from unisono.trace.checks.property import PropertyRecord
 from unisono.trace.promises import PROMISES, promises
 from unisono.trace.schema import VIEW
 
@@ -42,7 +42,7 @@ def properties(
             out.print(line, markup=False, soft_wrap=True)
 
 
-def _find(id: str) -> list[Property]:
+def _find(id: str) -> list[PropertyRecord]:
     by_name = {name.lower(): one for name, one in PROPERTIES.items()}
     wanted = id.lower()
     found = [by_name[wanted]] if wanted in by_name else []
@@ -53,26 +53,26 @@ def _find(id: str) -> list[Property]:
     return found
 
 
-def owed_by(one: Property) -> tuple[str, ...]:
+def owed_by(one: PropertyRecord) -> tuple[str, ...]:
     """The orders that owe a property."""
     return tuple(order for order in PROMISES if one.id in promises(order))
 
 
-def tell_owed(one: Property) -> str:
+def tell_owed(one: PropertyRecord) -> str:
     orders = owed_by(one)
     if len(orders) == len(PROMISES):
         return "every order"
     return ", ".join(orders) or "no order: it is checked where it is asked for"
 
 
-def tell_needs(one: Property) -> str:
+def tell_needs(one: PropertyRecord) -> str:
     if not one.rows:
         return "all rows"
     others = [kind for kind in one.rows if kind != VIEW]
     return f"{', '.join(others)} rows, besides VIEW and endings" if others else "VIEW rows and endings"
 
 
-def implied_by(one: Property) -> list[str]:
+def implied_by(one: PropertyRecord) -> list[str]:
     return [other for other, weaker in IMPLIES.items() if one.id in weaker]
 
 
@@ -91,7 +91,7 @@ def wrapped(statement: str, width: int) -> str:
     return told
 
 
-def _lines(one: Property) -> Iterator[str]:
+def _lines(one: PropertyRecord) -> Iterator[str]:
     yield ""
     yield wrapped(one.statement, min(100, out.width))
     yield f"owed by:     {tell_owed(one)}"
@@ -104,7 +104,7 @@ def _lines(one: Property) -> Iterator[str]:
     yield f"a violation: {one.tell(*one.example)}"
 
 
-def row_of(one: Property) -> dict[str, Any]:
+def row_of(one: PropertyRecord) -> dict[str, Any]:
     members, view, witness = one.example
     return {
         "id": one.id,

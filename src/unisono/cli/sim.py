@@ -22,7 +22,7 @@ from unisono.orders.registry import DEFAULT_ORDER, LAYOUTS, ORDERS, find_order, 
 from unisono.sim.explore.orders import Case, distributions
 from unisono.sim.explore.orders import explore as search
 from unisono.sim.explore.orders import replay as replay_schedule
-from unisono.sim.explore.search import Progress
+from unisono.sim.explore.search import SearchProgress
 from unisono.sim.files import load_json, write_whole
 from unisono.sim.fuzz import fuzz as attack
 from unisono.sim.fuzz import make_samples
@@ -223,7 +223,7 @@ def explore(
     with bar("exploring", None) as update:
         for case in distributions(members, messages, Config(phi=phi)):
 
-            def show(progress: Progress, case: Case = case) -> None:
+            def show(progress: SearchProgress, case: Case = case) -> None:
                 update(progress.states, f"{order} {case}, {progress.depth} steps deep")
 
             report = search(case, found, 1 if crash and members > 1 else 0, states, show)

@@ -19,7 +19,7 @@ from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, Service
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_scenario import Cast, Check, GroupFault, GroupScenario
+from unisono.sim.group_scenario import GroupFault, GroupScenario, PlannedCast, PlannedCheck
 from unisono.sim.group_state import StatefulWorld
 from unisono.sim.group_twins import first_difference, has_twin
 from unisono.sim.group_world import QUICK, GroupWorld
@@ -78,7 +78,7 @@ class Script:
         process = self.world.processes.get(name)
         return process is not None and process.is_up
 
-    def _cast(self, cast: Cast) -> None:
+    def _cast(self, cast: PlannedCast) -> None:
         """The payload names the message, whatever else is cast."""
         if not self._is_up(cast.who):
             return
@@ -89,7 +89,7 @@ class Script:
         payload = f"{process.id}/{cast.at_ns // 1_000}/".encode().ljust(cast.size_bytes, b".")
         process.cast(payload, CastOptions(to or None, service, cast.is_safe or None), cast.is_awaited)
 
-    def _check(self, check: Check) -> None:
+    def _check(self, check: PlannedCheck) -> None:
         if self._is_up(check.who) and self.world.processes[check.who].check() is not None:
             self.world.count("check")
 

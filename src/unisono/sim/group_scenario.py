@@ -28,7 +28,7 @@ AMOUNTS = {"lossy": (0.0, 0.95), "drift": (-0.9, 10.0), "narrow": (1.0, 1e12)}
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class PlannedCast:
     """A member casts a message, unless it is not up or not in a view."""
 
     at_ns: int
@@ -45,7 +45,7 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class PlannedCheck:
     """A member compares what all have delivered."""
 
     at_ns: int
@@ -104,8 +104,8 @@ class GroupScenario:
     """Only a primary view may cast, and a primary needs a majority of `members`."""
     has_state: bool = False
     can_merge: bool = False
-    casts: tuple[Cast, ...] = ()
-    checks: tuple[Check, ...] = ()
+    casts: tuple[PlannedCast, ...] = ()
+    checks: tuple[PlannedCheck, ...] = ()
     faults: tuple[GroupFault, ...] = ()
 
     def __post_init__(self) -> None:
@@ -125,8 +125,8 @@ class GroupScenario:
             "a scenario",
             data,
             members=lambda value: dict(mapping(value, "members")),
-            casts=lambda value: tuple(make(Cast, "a cast", one, to=_names) for one in items(value, "casts")),
-            checks=lambda value: tuple(make(Check, "a check", one) for one in items(value, "checks")),
+            casts=lambda value: tuple(make(PlannedCast, "a cast", one, to=_names) for one in items(value, "casts")),
+            checks=lambda value: tuple(make(PlannedCheck, "a check", one) for one in items(value, "checks")),
             faults=lambda value: tuple(
                 make(GroupFault, "a fault", one, who=_names, parts=_parts) for one in items(value, "faults")
             ),
@@ -153,7 +153,7 @@ class GroupScenario:
         yield {"has_state": False, "can_merge": False}
         yield from ({name: False} for name in ("can_merge", "is_primary"))
         yield {"collect": "star"}
-        yield {"casts": tuple(Cast(cast.at_ns, cast.who) for cast in self.casts)}
+        yield {"casts": tuple(PlannedCast(cast.at_ns, cast.who) for cast in self.casts)}
         plain: tuple[dict[str, Any], ...] = (
             {"to": ()},
             {"is_safe": False},

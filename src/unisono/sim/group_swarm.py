@@ -23,7 +23,7 @@ from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_run import GroupOutcome, failure_of, judge, try_group
-from unisono.sim.group_scenario import Cast, Check, GroupFault, GroupScenario
+from unisono.sim.group_scenario import GroupFault, GroupScenario, PlannedCast, PlannedCheck
 from unisono.sim.replays import keep_smallest
 from unisono.trace.sinks import Sink
 
@@ -188,7 +188,7 @@ class Draw:
 
     # Load.
 
-    def _casts(self) -> Iterator[Cast]:
+    def _casts(self) -> Iterator[PlannedCast]:
         rng = self.stream("casts")
         subset_share = rng.choice((0.0, 0.0, 0.3))
         safe_share = rng.choice((0.0, 0.0, 0.3, 1.0))
@@ -198,7 +198,7 @@ class Draw:
         for now in self._times(rng, 100 * MILLISECOND, gap):
             if up := self.attendance.up(now):
                 to = rng.sample(up, rng.randint(1, len(up))) if rng.random() < subset_share else ()
-                yield Cast(
+                yield PlannedCast(
                     now,
                     rng.choice(up),
                     rng.choice((4, 4, 60, 1_000)) if rng.random() < 0.97 else 12_000,
@@ -208,13 +208,13 @@ class Draw:
                     rng.random() < awaited_share,
                 )
 
-    def _checks(self) -> Iterator[Check]:
+    def _checks(self) -> Iterator[PlannedCheck]:
         rng = self.stream("checks")
         gap = rng.choice((0, 0, 20, 200)) * MILLISECOND
         if gap:
             for now in self._times(rng, gap, gap):
                 if up := self.attendance.up(now):
-                    yield Check(now, rng.choice(up))
+                    yield PlannedCheck(now, rng.choice(up))
 
     def _times(self, rng: Random, first: int, gap: int) -> Iterator[int]:
         """Whole microseconds, no two alike."""

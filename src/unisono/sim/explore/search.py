@@ -20,7 +20,7 @@ C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)
 
 
-class Violation(Exception):
+class ViolationFound(Exception):
     """A promise is broken: in the state that was asked about, or after these further steps from it."""
 
     def __init__(self, sentence: str, *steps: object) -> None:
@@ -49,7 +49,7 @@ class Counts(NamedTuple):
 
 
 class Model(Protocol[S, C_co]):
-    """What is searched. States are integers that only the model reads; `Violation` may be raised wherever one is asked about."""
+    """What is searched. States are integers that only the model reads; each method may raise `ViolationFound`."""
 
     def start(self) -> State:
         """The first state."""
@@ -70,7 +70,7 @@ class Model(Protocol[S, C_co]):
         """What was computed so far."""
 
 
-class Progress(NamedTuple):
+class SearchProgress(NamedTuple):
     """How far a search is."""
 
     states: int
@@ -102,7 +102,7 @@ class Search(Generic[S, C]):
         model: Model[S, C],
         states_max: int | None = None,
         seconds_max: float | None = None,
-        progress: Callable[[Progress], object] | None = None,
+        progress: Callable[[SearchProgress], object] | None = None,
     ) -> None:
         self.model = model
         self.transitions = 0
@@ -117,7 +117,7 @@ class Search(Generic[S, C]):
         violation, complete = None, False
         try:
             complete = self._search()
-        except Violation as found:
+        except ViolationFound as found:
             violation = self.model.tell([*self._way_to(self._at), *found.steps], str(found))  # type: ignore[list-item]
         counts = self.model.counts()
         return SearchReport(len(self._parents), self.transitions, self.depth, *counts, violation, complete)
@@ -160,7 +160,7 @@ class Search(Generic[S, C]):
                 judge(reached, step)
                 self._at = state
                 if len(parents) % PROGRESS_EVERY == 0 and self._progress is not None:
-                    self._progress(Progress(len(parents), self.transitions + transitions, self.depth))
+                    self._progress(SearchProgress(len(parents), self.transitions + transitions, self.depth))
         self.transitions += transitions
         if is_end:
             self.model.judge_end(state)

@@ -4,7 +4,7 @@ from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.judge import Observer, Result, Verdict, judge, judge_all
 from unisono.trace.checks.properties import CHECKERS, IMPLIES, PROPERTIES
-from unisono.trace.checks.property import Property, Violation
+from unisono.trace.checks.property import PropertyRecord, Violation
 
 __all__ = [
     "CHECKERS",
@@ -13,7 +13,7 @@ __all__ = [
     "History",
     "Observer",
     "PROPERTIES",
-    "Property",
+    "PropertyRecord",
     "Result",
     "Verdict",
     "Violation",

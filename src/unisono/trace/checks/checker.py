@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay
-from unisono.trace.checks.property import Property, Violation
+from unisono.trace.checks.property import PropertyRecord, Violation
 from unisono.trace.schema import Event
 
 VIOLATIONS_MAX = 50
@@ -25,7 +25,7 @@ class Checker:
     A subclass overrides the methods for the rows that it wants to see; those that it leaves alone cost nothing.
     """
 
-    about: ClassVar[Property]
+    about: ClassVar[PropertyRecord]
 
     def __init__(self, history: History | None = None) -> None:
         self.history = history or History()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Life, Stay
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.promises import services_of
 from unisono.trace.schema import CAST, DELIVER, JOIN, PLACE, VIEW, Event
 
@@ -22,7 +22,7 @@ ANY = frozenset({"any service"})
 
 
 class WellFormed(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P0",
         name="well-formed",
         says="Each member's rows are numbered without gaps, begin with a view, and stop at its end.",

@@ -14,12 +14,12 @@ from __future__ import annotations
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History, is_comparable, is_void
 from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay, message_name
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import CAST, DELIVER, PLACE, Event
 
 
 class NoCreation(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P1",
         name="no creation",
         says="Whatever is delivered was cast, with the same content, and to this receiver.",

@@ -7,13 +7,13 @@ from collections import defaultdict
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DeliveredPart, Life, message_name
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import DELIVER
 
 
 class NoDuplication(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P2",
         name="no duplication",
         says="No member delivers a message twice.",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import DeliveredPart
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import DELIVER, PLACE
 
 
 class InView(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P3",
         name="in view",
         says="Deliverer and origin are both members of the view in which a message is delivered.",

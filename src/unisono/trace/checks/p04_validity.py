@@ -11,13 +11,13 @@ from collections import defaultdict
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DeliveredPart, Life, message_name
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import CAST, CUT, DELIVER, END, LEAVE, PLACE
 
 
 class Validity(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P4",
         name="validity",
         says="A member that does not crash delivers what it cast itself.",

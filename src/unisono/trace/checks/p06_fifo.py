@@ -11,12 +11,12 @@ from collections import defaultdict
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DeliveredPart, Life, message_name
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import DELIVER, PLACE, TOTAL
 
 
 class FifoOrder(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P6",
         name="FIFO",
         says="Messages of one origin are delivered in the order in which it cast them.",

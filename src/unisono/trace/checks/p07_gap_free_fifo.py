@@ -13,7 +13,7 @@ from typing import NamedTuple
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History, is_void
 from unisono.trace.checks.model import DeliveredPart, Life, Stay, message_name
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import CAST, DATAGRAM, DELIVER, PLACE, TOTAL
 
@@ -28,7 +28,7 @@ class _Gap(NamedTuple):
 
 
 class GapFreeFifo(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P7",
         name="FIFO without gaps",
         says="Messages of one origin are delivered in its order, and none of them is left out within a view.",

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay, message_name
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import CAST, DELIVER, PLACE, TOTAL, Event
 
@@ -34,7 +34,7 @@ class _Late(NamedTuple):
 
 
 class CausalOrder(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P8",
         name="causal",
         says="No answer is delivered before its question: all of a message's past comes first.",

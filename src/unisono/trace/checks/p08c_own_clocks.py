@@ -15,13 +15,13 @@ from math import inf
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, DeliveredPart, Stay, message_name
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.files import parse_json
 from unisono.trace.schema import CAST, DELIVER, PLACE, Event, attribute
 
 
 class OwnClocks(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P8c",
         name="own clocks",
         says="The vectors that the protocol stamps say what the trace says.",

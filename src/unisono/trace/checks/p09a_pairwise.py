@@ -10,13 +10,13 @@ from itertools import combinations
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import ViewPassage, message_name
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, first_places, ordered
 from unisono.trace.schema import DELIVER, PLACE
 
 
 class TotalPairwise(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P9a",
         name="total, pairwise",
         says="Two members that deliver the same two messages agree which comes first.",

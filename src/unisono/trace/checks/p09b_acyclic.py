@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import Span, ViewPassage, message_name
-from unisono.trace.checks.property import Each, Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Each, Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, first_places, ordered
 from unisono.trace.schema import DELIVER, PLACE
 
@@ -20,7 +20,7 @@ Edges = dict[Span, dict[Span, Ordered]]
 
 
 class TotalAcyclic(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P9b",
         name="total, acyclic",
         says="All members' orders of delivery together contain no circle.",

@@ -10,13 +10,13 @@ from collections import Counter
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import ViewPassage, message_name
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, ordered
 from unisono.trace.schema import DELIVER, PLACE
 
 
 class TotalSameSequence(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P9c",
         name="total, same sequence",
         says="In a view, the k-th ordered message is the same one everywhere.",

@@ -11,13 +11,13 @@ from collections import defaultdict
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import Span, Stay, message_name
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, is_prefix, ordered
 from unisono.trace.schema import BLOCK, DELIVER, PLACE
 
 
 class UniformTotal(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P10",
         name="uniform total",
         says="Even what a member delivered that then crashed is the beginning of everyone's sequence.",

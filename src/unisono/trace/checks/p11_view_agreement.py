@@ -9,12 +9,12 @@ from __future__ import annotations
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import MemberList, Stay
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import VIEW, Event
 
 
 class ViewAgreement(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P11",
         name="view agreement",
         says="A view has one list of members, the same for all, and each member that installs it is on it.",

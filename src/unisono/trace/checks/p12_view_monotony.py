@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import Stay
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import VIEW, Event, view_number
 
 
 class ViewMonotony(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P12",
         name="views go forward",
         says="View numbers only grow, and no view holds two lives of one address.",

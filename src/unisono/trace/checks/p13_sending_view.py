@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import DeliveredPart
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import CAST, DELIVER
 
 
 class SendingView(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P13",
         name="sending view",
         says="A message is delivered in the view in which it was cast.",

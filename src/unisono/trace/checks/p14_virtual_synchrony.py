@@ -9,14 +9,14 @@ from collections import Counter
 
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import Stay, ViewPassage, message_name
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.sets import delivered_sets, same_sets
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import DELIVER, PLACE
 
 
 class VirtualSynchrony(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P14",
         name="virtual synchrony",
         says="Members that go on together delivered the same messages before the change.",

@@ -23,7 +23,7 @@ from unisono.trace.checks.attributes import value_of
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Stay
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import CUT, END, VIEW, Event, view_number
 
 
@@ -39,7 +39,7 @@ class ViewEntry(NamedTuple):
 
 
 class TransitionalSet(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P15",
         name="transitional set",
         says="A new view says rightly who came along from the old one.",

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DeliveredPart, Life, Stay
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import CAST, DECIDE, DELIVER, ORDERED, PLACE, RECEIVE, STABLE, VOTE, Event
 
 TRAFFIC = frozenset({CAST, RECEIVE, ORDERED, DELIVER, PLACE, STABLE, VOTE, DECIDE})
@@ -33,7 +33,7 @@ class _Arrival(NamedTuple):
 
 
 class MergedViews(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P16",
         name="merge",
         says="A merged view names its parts, and nothing of the old view comes after the new one.",

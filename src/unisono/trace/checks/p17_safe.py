@@ -20,7 +20,7 @@ from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay, message_name
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import BLOCK, CAST, DELIVER, RECEIVE, STABLE, UNBLOCK, VIEW, Event, member_name
 
@@ -40,7 +40,7 @@ class _SafeDelivery:
 
 
 class Safe(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P17",
         name="safe",
         says="A safe message is delivered only when every member is known to have it.",

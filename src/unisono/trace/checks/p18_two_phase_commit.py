@@ -29,7 +29,7 @@ from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast, DeliveredPart, Life, Stay
-from unisono.trace.checks.property import Each, Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Each, Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import BLOCK, CAST, CUT, DECIDE, DELIVER, END, LEAVE, PLACE, RECEIVE, VOTE, Event
 
 TOLD_MAX = 20
@@ -71,7 +71,7 @@ def _may_recover(life: Life, view: str | None) -> bool:
 
 
 class TwoPhaseCommit(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P18",
         name="two-phase commit",
         says="A transaction has one outcome, and commits only if all voted for it.",

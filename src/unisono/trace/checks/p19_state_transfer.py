@@ -28,7 +28,7 @@ from unisono.trace.checks.attributes import value_of
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Life, Stay
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import DELIVER, PLACE, SHOW, SNAPSHOT_IN, SNAPSHOT_OUT, TOTAL, VIEW, Event, member_name
 
 START = "0" * 16
@@ -83,7 +83,7 @@ class _StateEntry(NamedTuple):
 
 
 class StateTransfer(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P19",
         name="state transfer",
         says="A member that joins gets the state that all the others have at that moment.",

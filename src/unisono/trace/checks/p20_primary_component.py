@@ -22,12 +22,12 @@ from unisono.trace.checks.attributes import is_true, value_of
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Stay
-from unisono.trace.checks.property import Example, Kind, Property
+from unisono.trace.checks.property import Example, Kind, PropertyRecord
 from unisono.trace.schema import VIEW, Event, view_number
 
 
 class PrimaryComponent(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P20",
         name="primary component",
         says="Of several partitions at most one is primary, and primaries form one chain.",

@@ -19,12 +19,12 @@ from unisono.trace.checks.attributes import value_of, whole
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Life, Stay
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import COUNTERS, DROP, RECEIVE, Event, member_name
 
 
 class Security(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P21",
         name="security",
         says="Only authenticated members are listened to, and every attack is counted.",

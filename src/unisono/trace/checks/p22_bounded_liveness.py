@@ -29,7 +29,7 @@ from unisono.trace.checks.attributes import value_of, whole
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Life
-from unisono.trace.checks.property import Each, Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Each, Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import CRASH, CUT, END, JOIN, LEAVE, PAUSE, Event, member_name
 
 DISTURBANCES = frozenset({CRASH, LEAVE, JOIN, PAUSE})
@@ -72,7 +72,7 @@ class _Book:
 
 
 class BoundedLiveness(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P22",
         name="bounded liveness",
         says="After the last fault, everything is delivered within the bound.",

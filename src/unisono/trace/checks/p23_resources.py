@@ -10,14 +10,14 @@ from __future__ import annotations
 from unisono.trace.checks.attributes import decimal
 from unisono.trace.checks.checker import Checker
 from unisono.trace.checks.model import Life
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.schema import COUNTERS, Event
 
 LIMIT = "_limit"
 
 
 class Resources(Checker):
-    about = Property(
+    about = PropertyRecord(
         id="P23",
         name="resources",
         says="Queues, unacknowledged bytes and retransmissions stay within their limits.",

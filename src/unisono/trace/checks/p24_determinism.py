@@ -16,11 +16,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from unisono.trace.checks.attributes import value_of
-from unisono.trace.checks.property import Example, Kind, Property, RowOf, Violation
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf, Violation
 from unisono.trace.digest import digest_of_trace
 from unisono.trace.schema import ENDINGS, Event, member_name
 
-DETERMINISM = Property(
+DETERMINISM = PropertyRecord(
     id="P24",
     name="determinism",
     says="The same seed and the same code make the same trace.",

@@ -30,7 +30,7 @@ from unisono.trace.checks.attributes import is_true, value_of, whole
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DATAGRAM as OF_DATAGRAM
 from unisono.trace.checks.model import PLACED, Life
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker, SpansOf, named, names_in
 from unisono.trace.schema import (
     BLOCK,
@@ -335,7 +335,7 @@ def _finding(what: str, life: LifeRows, row: Event, whom: LifeRows | None = None
 
 
 class Together(ShownChecker):
-    about = Property(
+    about = PropertyRecord(
         id="P25",
         name="together",
         says="Applications that are told they came along together were shown the same messages.",

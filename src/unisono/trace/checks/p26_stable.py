@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from unisono.trace.checks.attributes import value_of
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.shown_rows import (
     Breach,
     CastRange,
@@ -63,7 +63,7 @@ def _finding(name: str, row: Event, message: CastRange, part: Range, lacking: li
 
 
 class Stable(ShownChecker):
-    about = Property(
+    about = PropertyRecord(
         id="P26",
         name="stable is kept",
         says="A message that its caster was told is stable is delivered by everyone.",

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from unisono.trace.checks.attributes import is_true, value_of
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import Cast
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.shown_rows import (
     Breach,
     CastRange,
@@ -201,7 +201,7 @@ def _finding(
 
 
 class SafePrimary(ShownChecker):
-    about = Property(
+    about = PropertyRecord(
         id="P27",
         name="safe and primary",
         says="A safe message, once delivered in a primary view, is in every later one.",

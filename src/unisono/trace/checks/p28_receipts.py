@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from unisono.trace.checks.attributes import value_of
-from unisono.trace.checks.property import Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, Range, ShownChecker, SpansOf, delivered_in, named
 from unisono.trace.schema import CAST, DELIVER, OK, PLACE, RECEIPT, STAGES, UNCERTAIN, Event, member_name
 
@@ -74,7 +74,7 @@ def _finding(what: str, life: LifeRows, row: Event, part: Range, **more: object)
 
 
 class KeptReceipts(ShownChecker):
-    about = Property(
+    about = PropertyRecord(
         id="P28",
         name="receipts",
         says="The stages of a receipt come in their order, and after a doubt none follows.",

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator
 
 from unisono.trace.checks.attributes import is_true, value_of
 from unisono.trace.checks.p27_safe_primary import came_with, part_of, primaries, state_named
-from unisono.trace.checks.property import Each, Example, Kind, Property, RowOf
+from unisono.trace.checks.property import Each, Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker
 from unisono.trace.schema import END, LEAVE, SHOW, SNAPSHOT_IN, STATE, VIEW, Event, view_number
 
@@ -204,7 +204,7 @@ def _finding(what: str, members: Iterable[str], view: str, **more: object) -> Br
 
 
 class StateLineage(ShownChecker):
-    about = Property(
+    about = PropertyRecord(
         id="P29",
         name="state lineage",
         says="A primary's state is that of the last primary, and is never replaced in silence.",

@@ -36,7 +36,7 @@ from unisono.trace.checks.p26_stable import Stable
 from unisono.trace.checks.p27_safe_primary import SafePrimary
 from unisono.trace.checks.p28_receipts import KeptReceipts
 from unisono.trace.checks.p29_state_lineage import StateLineage
-from unisono.trace.checks.property import Property
+from unisono.trace.checks.property import PropertyRecord
 
 CHECKERS: dict[str, type[Checker]] = {
     checker.about.id: checker
@@ -84,7 +84,7 @@ def place_of(property: str) -> tuple[int, str]:
     return int(digits or 0), property
 
 
-PROPERTIES: dict[str, Property] = {
+PROPERTIES: dict[str, PropertyRecord] = {
     one.id: one
     for one in sorted(
         (*(checker.about for checker in CHECKERS.values()), DETERMINISM), key=lambda one: place_of(one.id)

@@ -92,7 +92,7 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Property:
+class PropertyRecord:
     """One promise that the judge checks."""
 
     id: str

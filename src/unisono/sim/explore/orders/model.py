@@ -33,7 +33,7 @@ from unisono.sim.explore.orders.judge import Judge, clash, sequence_of
 from unisono.sim.explore.orders.member import Act, Setup
 from unisono.sim.explore.orders.replay import tell
 from unisono.sim.explore.orders.side import OrderSide, Shared
-from unisono.sim.explore.search import Counts, Progress, Search, SearchReport, State, Violation
+from unisono.sim.explore.search import Counts, Search, SearchProgress, SearchReport, State, ViolationFound
 from unisono.sim.explore.situations import MASK, deliver
 
 
@@ -42,7 +42,7 @@ def explore(
     order: type[AnyOrdering],
     crashes: int = 0,
     states_max: int | None = None,
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[SearchProgress], object] | None = None,
 ) -> SearchReport[Counterexample]:
     """Visit every state of the case. With `crashes`, also flush in each: with no member crashed, and with up to `crashes`."""
     return Search(OrdersModel(case, order, crashes), states_max, None, progress).run()
@@ -86,7 +86,7 @@ class OrdersModel:
             if turn is None or turn.casts or self._uniform or turn.member not in flushes.crashed:
                 sentence = flushes.check(locals_)
                 if sentence is not None:
-                    raise Violation(sentence, FlushStep(flushes.crashed))
+                    raise ViolationFound(sentence, FlushStep(flushes.crashed))
 
     def judge_end(self, state: State) -> None:
         histories = tuple(self._histories(self._locals(state)))
@@ -94,7 +94,7 @@ class OrdersModel:
             self.ends.add(histories)
             sentence = self._judge.end([self.shared.histories.values[history] for history in histories])
             if sentence is not None:
-                raise Violation(sentence, End())
+                raise ViolationFound(sentence, End())
 
     def tell(self, steps: Sequence[Step], sentence: str) -> Counterexample:
         return tell(self.setup.case, self.setup.order, steps)
@@ -120,7 +120,7 @@ class OrdersModel:
             if (mine, other) not in self._agreeing:
                 sentence = clash(mover, self._sequence(mine), rank, self._sequence(other))
                 if sentence is not None:
-                    raise Violation(sentence)
+                    raise ViolationFound(sentence)
                 self._agreeing.add((mine, other))
 
     def _sequence(self, history: int) -> tuple[Act, ...]:

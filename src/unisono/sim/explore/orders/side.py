@@ -17,7 +17,7 @@ from unisono.core.views import Retained, packet_for
 from unisono.sim.explore.freeze import freeze
 from unisono.sim.explore.orders.case import Stream, Turn
 from unisono.sim.explore.orders.member import Act, CaseMember, Received, Setup, freeze_ordering
-from unisono.sim.explore.search import Violation, blame
+from unisono.sim.explore.search import ViolationFound, blame
 from unisono.sim.explore.situations import Situations, Table
 
 Streams: TypeAlias = tuple[tuple[int, ...], ...]
@@ -158,7 +158,7 @@ class OrderSide:
             except Misuse:
                 raise
             except Exception as error:
-                raise Violation(blame(error), turn) from error
+                raise ViolationFound(blame(error), turn) from error
             if result is not None:
                 after, sends = result
                 moves.append(Move(self.situations.delta(situation, after, rest), sends, turn))

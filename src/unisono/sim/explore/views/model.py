@@ -45,12 +45,12 @@ from dataclasses import dataclass
 
 from unisono.core.types import View
 from unisono.core.wire import HeldState
-from unisono.sim.explore.search import Counts, Progress, Search, SearchReport, State, Violation
+from unisono.sim.explore.search import Counts, Search, SearchProgress, SearchReport, State, ViolationFound
 from unisono.sim.explore.situations import BITS, MASK, Table, deliver
 from unisono.sim.explore.views.judge import HistoryJudge
 from unisono.sim.explore.views.member import Do, Start
 from unisono.sim.explore.views.scope import Scope
-from unisono.sim.explore.views.side import Action, Cost, ModelState, Outcome, Step, Tables, ViewsSide
+from unisono.sim.explore.views.side import Action, Cost, ModelState, Step, StepOutcome, Tables, ViewsSide
 
 FREE = Cost.FREE
 NO_CUT = -1
@@ -74,7 +74,7 @@ def explore_views(
     scope: Scope,
     states_max: int | None = None,
     seconds_max: float | None = None,
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[SearchProgress], object] | None = None,
 ) -> SearchReport[ViewsCounterexample]:
     """Visit every state of the scope, and judge each."""
     return Search(ViewsModel(scope), states_max, seconds_max, progress).run()
@@ -110,7 +110,7 @@ class ViewsModel:
         assert self._rests_in(state) is not None, "the first members find each other"
         return state
 
-    def steps(self, state: State) -> Iterator[tuple[State, Outcome, bool]]:
+    def steps(self, state: State) -> Iterator[tuple[State, StepOutcome, bool]]:
         budget = state >> self._top
         apart = self._budgets.values[budget][-1]
         for one, side in zip(self._situations, self.sides, strict=True):
@@ -125,25 +125,25 @@ class ViewsModel:
                 yield self._after(state, outcome, apart) + (left - budget << self._top), outcome, left == budget
         if self.scope.cuts or self.scope.restarts:
             for reached, step in self._strikes(state):
-                yield reached, Outcome(step), False
+                yield reached, StepOutcome(step), False
 
-    def judge(self, state: State, step: Outcome | None) -> None:
+    def judge(self, state: State, step: StepOutcome | None) -> None:
         if step is None:
             return
         if step.acted and (sentence := self._judge_step(state, step)) is not None:
-            raise Violation(sentence)
+            raise ViolationFound(sentence)
         if self.scope.blackout:
             bare = state & self._below
             lost = bare + sum(side.clear(self._situation(state, side)) for side in self.sides)
             if lost != bare:
-                self._come_to_rest(lost, Outcome(Step(0, Do.BLACKOUT)))
+                self._come_to_rest(lost, StepOutcome(Step(0, Do.BLACKOUT)))
 
     def judge_end(self, state: State) -> None:
         apart = self._budgets.values[state >> self._top][-1]
-        told = () if apart == NO_CUT else (Outcome(Step(apart, Do.HEAL)),)
+        told = () if apart == NO_CUT else (StepOutcome(Step(apart, Do.HEAL)),)
         self._come_to_rest(state & self._below, *told)
 
-    def tell(self, steps: Sequence[Outcome], sentence: str) -> ViewsCounterexample:
+    def tell(self, steps: Sequence[StepOutcome], sentence: str) -> ViewsCounterexample:
         return ViewsCounterexample(tuple(outcome.step.tell(self.tables) for outcome in steps), sentence)
 
     def counts(self) -> Counts:
@@ -158,7 +158,7 @@ class ViewsModel:
         side = self.sides[number]
         return side.local(self._situation(state, side))
 
-    def _after(self, state: State, outcome: Outcome, apart: int = NO_CUT) -> State:
+    def _after(self, state: State, outcome: StepOutcome, apart: int = NO_CUT) -> State:
         """The state after one member moved and sent; what crosses a cut is lost, except packets, which wait."""
         sends, me = outcome.sends, outcome.step.member
         if apart >= 0:
@@ -250,7 +250,7 @@ class ViewsModel:
 
     # What is asked of a state.
 
-    def _judge_step(self, state: State, outcome: Outcome) -> str | None:
+    def _judge_step(self, state: State, outcome: StepOutcome) -> str | None:
         who = outcome.step.member
         locals_ = [self._local(state, number) for number in range(len(self.sides))]
         for charter in outcome.installed:
@@ -262,7 +262,7 @@ class ViewsModel:
 
     # Ways to rest.
 
-    def _come_to_rest(self, state: State, *told: Outcome) -> None:
+    def _come_to_rest(self, state: State, *told: StepOutcome) -> None:
         """Go the way to rest, unless a part of it was gone before, and judge where it ends."""
         way: list[State] = []
         steps = list(told)
@@ -271,26 +271,26 @@ class ViewsModel:
             way.append(state)
             try:
                 outcome = self._way(state)
-            except Violation as broken:
-                raise Violation(str(broken), *steps, *broken.steps) from broken
+            except ViolationFound as broken:
+                raise ViolationFound(str(broken), *steps, *broken.steps) from broken
             if outcome is None:
                 locals_ = [self._local(state, number) for number in range(len(self.sides))]
                 sentence = self.histories.end(
                     [local.history for local in locals_], [local.crashed for local in locals_]
                 )
                 if sentence is not None:
-                    raise Violation(sentence, *steps)
+                    raise ViolationFound(sentence, *steps)
                 break
             steps.append(outcome)
             ticks += outcome.step.do is Do.TICK
             state = self._after(state, outcome)
             if outcome.acted and (sentence := self._judge_step(state, outcome)) is not None:
-                raise Violation(sentence, *steps)
+                raise ViolationFound(sentence, *steps)
             if ticks > REST_TICKS or len(way) > REST_TICKS * 20:
-                raise Violation(f"P22: after {ticks} ticks without a fault there is still no common view.", *steps)
+                raise ViolationFound(f"P22: after {ticks} ticks without a fault there is still no common view.", *steps)
         self._settled.update(way)
 
-    def _way(self, state: State) -> Outcome | None:
+    def _way(self, state: State) -> StepOutcome | None:
         """The next step towards rest; None: this is rest. It depends on nothing but the state."""
         locals_ = [side.local(self._situation(state, side)) for side in self.sides]
         here = [

@@ -17,7 +17,7 @@ from unisono.core.types import Packet, ViewId
 from unisono.core.wire import Charter
 from unisono.core.wire.control import ANSWER, CUT, Chunk
 from unisono.sim.explore.freeze import freeze
-from unisono.sim.explore.search import Violation, blame
+from unisono.sim.explore.search import ViolationFound, blame
 from unisono.sim.explore.situations import Situations, Table
 from unisono.sim.explore.views.member import (
     ACKS,
@@ -75,7 +75,7 @@ class Step(NamedTuple):
 _OF_LETTERS = (Do.RECEIVE, Do.TAKE, Do.LOSE)
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """What a step leads to: what it adds to the state, and what it sends to whom."""
 
     step: Step
@@ -94,7 +94,7 @@ class Action:
         self.cost = cost
         self.step = step
         self.other = other  # whether it is possible depends on this member, or on all if it is this one; -1: on none
-        self.outcome: Outcome | None = None
+        self.outcome: StepOutcome | None = None
 
 
 class ModelState(NamedTuple):
@@ -182,7 +182,7 @@ class ViewsSide:
             return []
         return [queue[0] for (_, view, _), queue in streams if view == facts.view.id]
 
-    def perform(self, situation: int, action: Action) -> Outcome:
+    def perform(self, situation: int, action: Action) -> StepOutcome:
         """What an action leads to; it is performed once."""
         if action.outcome is None:
             outcome = self.move(situation, action.step.do, action.step.what)
@@ -194,18 +194,18 @@ class ViewsSide:
             action.outcome = outcome
         return action.outcome
 
-    def move(self, situation: int, do: Do, what: int | None = None, start: Start | None = None) -> Outcome:
+    def move(self, situation: int, do: Do, what: int | None = None, start: Start | None = None) -> StepOutcome:
         """Take one step, whatever the budget says."""
         local, (mail, streams) = self.situations.values[situation]
         step = Step(self.number, do, what)
         argument: Any = what
         if do is Do.CRASH or do is Do.STOP:
-            return Outcome(step, self._crash(situation))
+            return StepOutcome(step, self._crash(situation))
         if do is Do.RECEIVE or do is Do.LOSE:
             assert what is not None
             argument, mail = self.tables.letters.values[what], _remove(mail, what)
             if do is Do.LOSE:
-                return Outcome(step, self._delta(situation, local, mail, streams))
+                return StepOutcome(step, self._delta(situation, local, mail, streams))
         elif do is Do.TAKE:
             assert what is not None
             in_flight = argument = self.tables.letters.values[what]
@@ -219,8 +219,8 @@ class ViewsSide:
         try:
             after, sends, installed, acted = self._take(local, do, argument, argument if what is None else what)
         except Exception as error:
-            raise Violation(blame(error), Outcome(step)) from error
-        return Outcome(step, self._delta(situation, after, mail, streams), sends, installed, acted)
+            raise ViolationFound(blame(error), StepOutcome(step)) from error
+        return StepOutcome(step, self._delta(situation, after, mail, streams), sends, installed, acted)
 
     def cut_from(self, situation: int, side: Callable[[int], bool]) -> int:
         """What it adds to lose the control messages of these members. Packets wait: streams send them again."""
