@@ -124,7 +124,8 @@ def measure(
         rows = {}
         for number, (name, frame) in enumerate(measures.items()):
             update(number, name)
-            rows[name] = [row.asDict(recursive=True) for row in frame.collect()]
+            told = frame if json else frame.limit(RUNS_SHOWN)
+            rows[name] = [row.asDict(recursive=True) for row in told.collect()]
             if target is not None:
                 write_frame(frame, target / name)
     stated = "exact" if accuracy is None else f"approximate, their rank within 1/{accuracy} of the whole"
