@@ -219,7 +219,9 @@ def test_replay_runs_a_file_again(tmp_path: Path) -> None:
 def test_a_scenario_of_a_group_is_replayed_and_drawn(tmp_path: Path) -> None:
     path, picture = tmp_path / "x.replay.json", tmp_path / "x.svg"
     crash = GroupFault("crash", 400_000_000, ("c",))
-    scenario = GroupScenario("fifo", 1, {"a": 0, "b": 0, "c": 0}, casts=(PlannedCast(300_000_000, "a"),), faults=(crash,))
+    scenario = GroupScenario(
+        "fifo", 1, {"a": 0, "b": 0, "c": 0}, casts=(PlannedCast(300_000_000, "a"),), faults=(crash,)
+    )
     save_replay(path, scenario, "an example")
     answer = Answer("sim", "replay", str(path), "--json")
     assert answer.code == 0, answer.err
