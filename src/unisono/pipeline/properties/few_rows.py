@@ -5,7 +5,7 @@ A checker of `trace.checks` cannot tell some rows of a run from all of them, if
 - its handlers see every row that they look at: those of its kinds, and others that are picked for it;
 - what it asks of the history (which views a life installed, how it ended, whether rows are missing) is in the rows that every
   checker is given: VIEW, the endings, and **marks**, which stand for the first row of a life and for a row behind a gap. Rows that
-  were left out are no gap: each row comes with the index that was expected in its place (`tables._outline`);
+  were left out are no gap: each row comes with the index that was expected in its place (`TraceTables.outline`);
 - a CAST comes before what delivers it.
 
 Rows of some property are many, and fall apart into groups that can be judged alone, such as transactions. They are put into

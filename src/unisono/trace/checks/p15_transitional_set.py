@@ -10,7 +10,7 @@ Nothing is asked of a run that records neither previous views nor transitional s
 members that go from one view to the next are held against each other.
 
 A member of V' without a VIEW row for it (it crashed or left before, went elsewhere, was cut, or its rows are lost) may be in the
-set if V held it. One that came to its END in peace, and not further than the views before V', may not. Where rows
+set if V held it. A member that reached its END before V', with nothing under way, may not. Where rows
 since p's last VIEW are missing, the view installed last is not known, and `previous_view` is believed.
 """
 
