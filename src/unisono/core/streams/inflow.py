@@ -29,31 +29,6 @@ class Inflow:
     says it has of this origin; it may be on its way to us too, so it becomes known only at `rumour_at`.
     """
 
-    __slots__ = (
-        "_marked",
-        "_memory",
-        "_pieces",
-        "_settings",
-        "_total",
-        "ahead",
-        "ask_at",
-        "asked",
-        "asks",
-        "fresh_at",
-        "fresh_to",
-        "got",
-        "kept",
-        "kept_base",
-        "kind",
-        "known",
-        "next",
-        "origin",
-        "patience",
-        "rumour",
-        "rumour_at",
-        "turn",
-    )
-
     def __init__(self, origin: Rank, kind: int, settings: StreamSettings, memory: Memory) -> None:
         self.origin = origin
         self.kind = kind

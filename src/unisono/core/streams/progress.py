@@ -16,23 +16,6 @@ class Progress:
     least of a table's row.
     """
 
-    __slots__ = (
-        "_peers",
-        "_rank",
-        "acked",
-        "acked_by_all",
-        "changed",
-        "has_taken",
-        "own_shown",
-        "own_taken",
-        "room_until",
-        "shown",
-        "received_by_all",
-        "taken",
-        "taken_by_all",
-        "untaken",
-    )
-
     def __init__(self, rank: Rank, members: int, first: int) -> None:
         self._rank = rank
         self._peers = tuple(peer for peer in range(members) if peer != rank)

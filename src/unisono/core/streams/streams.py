@@ -22,6 +22,7 @@ The parts, each in a file of its own; a part knows only parts above it:
 | `Progress`      | the acknowledgement matrix: who has what, what all received                                   |
 | `Transmitter`   | the envelope of each transmission, its counter and its time                                   |
 | `Timing`        | round trips, timeouts, tries in vain                                                          |
+| `Shared`        | all of these, for the parts below                                                             |
 | `Acknowledging` | what is owed to be told, and by when                                                          |
 | `Outbound`      | own streams: queues, `Window`, retransmission timers                                          |
 | `Answering`     | bodies that peers asked for                                                                   |
@@ -59,6 +60,7 @@ from unisono.core.streams.outbound import Outbound, Slowness
 from unisono.core.streams.outflow import Outflow
 from unisono.core.streams.progress import Progress
 from unisono.core.streams.settings import NEVER, StreamSettings
+from unisono.core.streams.shared import Shared
 from unisono.core.streams.stability import StabilityWatch
 from unisono.core.streams.timing import Timing
 from unisono.core.streams.transmitter import Datagrams, Transmitter
@@ -72,35 +74,6 @@ if TYPE_CHECKING:
 
 class Streams:
     """All streams of one member in one view. A turn is any number of inputs, `arrived`, and one `drain`."""
-
-    __slots__ = (
-        "_acks",
-        "_answering",
-        "_gaps",
-        "_inbound",
-        "_outbound",
-        "_peers",
-        "_progress",
-        "_rank",
-        "_timing",
-        "_transmitter",
-        "_watch",
-        "arrivals",
-        "arrived",
-        "broken",
-        "cast",
-        "counter",
-        "counters",
-        "deadline",
-        "memory",
-        "receive",
-        "relayed",
-        "received_by_all",
-        "take_all",
-        "taken_by_all",
-        "untaken",
-        "writable",
-    )
 
     def __init__(
         self,
@@ -138,15 +111,15 @@ class Streams:
         progress = Progress(rank, members, first)
         transmitter = Transmitter(tag, rank, first_counter, prefix, cast, sends, counters)
         timing = Timing(settings, random, transmitter, cast, sends)
-        acks = Acknowledging(
-            settings, peers, space // ROW.size, progress, timing, transmitter, casts, receives, counters
+        shared = Shared(
+            settings, rank, peers, space, cast, sends, casts, receives, progress, transmitter, timing, counters
         )
-        outbound = Outbound(
-            settings, rank, peers, space, cast, sends, now, progress, timing, transmitter, acks, counters
-        )
-        answering = Answering(settings, rank, outbound, casts, timing, transmitter, acks, counters)
-        gaps = Gaps(settings, peers, space, progress, timing, transmitter, acks, counters)
-        inbound = Inbound(settings, rank, casts, receives, progress, timing, acks, gaps, counters)
+        acks = Acknowledging(shared)
+        outbound = Outbound(shared, acks, now)
+        answering = Answering(shared, acks, outbound)
+        gaps = Gaps(shared, acks)
+        inbound = Inbound(shared, acks, gaps)
+        intake = Intake(shared, tag, replay, acks, outbound, answering, gaps, inbound)
         self._rank = rank
         self._peers = peers
         self.memory = memory
@@ -159,8 +132,7 @@ class Streams:
         self._answering = answering
         self._gaps = gaps
         self._inbound = inbound
-        self._watch = StabilityWatch(peers, progress, timing, transmitter, acks, counters)
-        intake = Intake(tag, rank, replay, progress, timing, acks, outbound, answering, gaps, inbound, counters)
+        self._watch = StabilityWatch(shared, acks)
         self.counters = counters
         self.deadline: int | None = None
         """Call `drain` by then; None: nothing is owed. Valid after each drain."""
@@ -303,9 +275,7 @@ class Streams:
 
     def held(self) -> tuple[int, ...]:
         """By origin: how many packets of its cast stream have arrived without a gap; of one's own, how many were cast."""
-        held = self._progress.own_shown.copy()
-        held[self._rank] = self._outbound.packets_cast
-        return tuple(held)
+        return self._progress.held(self._outbound.packets_cast)
 
     def slowest(self) -> tuple[Rank, Slowness] | None:
         """Which peer holds the cast stream up most, and why; None if none does. What the own rate holds back is no peer's fault."""
