@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from unisono.core.config import MILLISECOND, SECOND
+from unisono.core.config import MILLISECOND, SECOND, check_ranges, duration, ranged
 from unisono.core.errors import ConfigError
 from unisono.core.types import MemberId
 
@@ -33,24 +33,19 @@ _PROBATION = 8  # number of timeouts that a doubling outlives the silence that c
 class DetectorSettings:
     """How fast a crash is noticed, and how much silence is forgiven."""
 
-    heartbeat_ns: int = 300 * MILLISECOND
+    heartbeat_ns: int = duration(300 * MILLISECOND)
     """A member that has sent nothing to all for this long sends a heartbeat."""
-    suspicion_ns_min: int = 1_500 * MILLISECOND
+    suspicion_ns_min: int = duration(1_500 * MILLISECOND)
     """No member is suspected earlier; three heartbeats at least, so that one may be lost and clocks may drift."""
-    suspicion_ns_max: int = 10 * SECOND
+    suspicion_ns_max: int = duration(10 * SECOND)
     """A member that is silent for this long is suspected, however unsteady the network."""
-    deviations: int = 6
+    deviations: int = ranged(6, 1, 100)
     """A silence this number of mean deviations above the mean is too long."""
-    pause_ns: int = 700 * MILLISECOND
+    pause_ns: int = duration(700 * MILLISECOND)
     """If no method was called for this long, this process was stopped."""
 
     def __post_init__(self) -> None:
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ConfigError(f"{name} must be a whole number, not {value!r}.")
-            if not low <= value <= high:
-                raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        check_ranges(self)
         if self.suspicion_ns_min < 3 * self.heartbeat_ns:
             raise ConfigError(
                 f"suspicion_ns_min = {self.suspicion_ns_min} is less than three heartbeats: "
@@ -66,15 +61,6 @@ class DetectorSettings:
                 f"pause_ns = {self.pause_ns} is out of range: choose {2 * self.heartbeat_ns} (two heartbeats) "
                 f"to {self.suspicion_ns_min - 1}."
             )
-
-
-_RANGES: tuple[tuple[str, int, int], ...] = (
-    ("heartbeat_ns", 1, 3_600 * SECOND),
-    ("suspicion_ns_min", 1, 3_600 * SECOND),
-    ("suspicion_ns_max", 1, 3_600 * SECOND),
-    ("deviations", 1, 100),
-    ("pause_ns", 1, 3_600 * SECOND),
-)
 
 
 class Change(NamedTuple):
