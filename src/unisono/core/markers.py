@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from unisono.core.digest import digest_of
-from unisono.core.types import Rank, Service
+from unisono.core.types import Rank, Service, digest_of
 
 
 class Marker(NamedTuple):

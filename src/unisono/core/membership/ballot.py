@@ -37,7 +37,7 @@ from typing import NamedTuple
 from unisono.core.membership import merge as merging
 from unisono.core.membership import primary
 from unisono.core.membership.chunks import IncomingChunks, chunks_of
-from unisono.core.membership.collection import Collection, Star
+from unisono.core.membership.collection import Star
 from unisono.core.membership.context import Context
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.merge import MergingPart
@@ -82,7 +82,7 @@ class Ballot:
         self,
         context: Context,
         departures: Departures,
-        collection: Collection,
+        collection: Star,
         ballot: ViewId,
         bases: Mapping[MemberId, ViewId | None],
         leavers: Iterable[MemberId],

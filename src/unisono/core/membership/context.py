@@ -52,6 +52,17 @@ class Installer(Protocol):
         """Start the view with this order. `attributes`: the cut that closed the previous view, and whether it is primary."""
 
 
+class Waiting(NamedTuple):
+    """Something that waits, for `explain` and the watchdog. `key` changes when it moves; `sentence` says what waits, and for whom.
+
+    `since` is when it began to wait; None: not known, and the watchdog takes the time when it first saw the key.
+    """
+
+    key: tuple[object, ...]
+    sentence: str
+    since: int | None = None
+
+
 class Installed(NamedTuple):
     """A view was installed here. Under the primary policy, one that is not primary is read-only."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from unisono.core.types import Packet, Rank, Slot
+from unisono.core.types import Batch, Packet, Rank, Slot
 
 
 class Retained:
@@ -42,3 +42,11 @@ class Retained:
         if surplus > 0:
             del self.packets[origin][:surplus]
             self._trimmed[origin] = slots
+
+
+def packet_for(packet: Packet, rank: Rank) -> Packet:
+    """What one member gets of a cast: the packet, or with a placeholder for its batch if that member is not addressed."""
+    batch: Batch | None = getattr(packet, "batch", None)
+    if batch is None or batch.to is None or rank in batch.to or batch.payloads is None:
+        return packet
+    return packet._replace(batch=batch.placeholder())  # type: ignore[attr-defined,no-any-return]
