@@ -110,7 +110,7 @@ def test_a_cancelled_cast_is_not_cast_and_holds_nobody_up() -> None:
         receipts = await asyncio.gather(waiting[1], waiting[3])
         assert [receipt.key.index for receipt in receipts] == [index, index + 1]
         assert (await group.cast(b"x")).key.index == index + 2
-        assert not group.running.casting.has_line
+        assert not group.running.casting._line
 
     in_virtual_time(main)
 

@@ -198,8 +198,7 @@ def test_what_state_transfer_skips_is_known_by_the_batch_and_not_by_its_rank() -
 
     async def main() -> None:
         receipts = Receipts(asyncio.get_running_loop(), b)
-        own = OwnMessages(receipts)
-        own.follow_transfer()
+        own = OwnMessages(receipts, lambda: (), lambda entered: None, follows_transfer=True)
         early, late = batch(1, 0, b"x"), batch(0, 1, b"y")
         foreign = batch(1, 0, b"z")
         own.note([entered(1, a, b), early, entered(2, b, a), foreign, late])

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
@@ -94,15 +94,13 @@ class DeskSettings:
         check_ranges(self)
 
 
+@dataclass(slots=True)
 class _Memory:
     """What is remembered of one client."""
 
-    __slots__ = ("answers", "failed", "floor")
-
-    def __init__(self) -> None:
-        self.floor = 0  # what is below was served, and its answer is not needed any more
-        self.answers: dict[int, bytes | None] = {}
-        self.failed: set[int] = set()  # among these: the application here could not answer, and this was the contact
+    floor: int = 0  # what is below was served, and its answer is not needed any more
+    answers: dict[int, bytes | None] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)  # among these: the application here could not answer, as the contact
 
     def forget_answers(self, oldest: int, answers_max: int) -> None:
         """Forget the answers below `oldest`, for which the client does not wait, and the oldest beyond `answers_max`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from unisono.core.config import Config
@@ -120,15 +121,13 @@ Receiver: TypeAlias = MemberId | str
 """A member, or a bare address where no member is known yet."""
 
 
+@dataclass(slots=True)
 class MembershipOut:
     """What a driver must do, strictly top to bottom: persist the records, send, show the events."""
 
-    __slots__ = ("events", "records", "sends")
-
-    def __init__(self) -> None:
-        self.records: list[bytes] = []
-        self.sends: list[tuple[Receiver, Control]] = []
-        self.events: list[Event] = []
+    records: list[bytes] = field(default_factory=list)
+    sends: list[tuple[Receiver, Control]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
 
 class Context:

@@ -70,25 +70,21 @@ class Change(NamedTuple):
     suspected: bool
 
 
+@dataclass(slots=True)
 class _Peer:
     """What is known of one peer. Times are of the own clock."""
 
-    __slots__ = ("deviation", "doublings", "heard_at", "longest", "mean", "proven_at", "suspected")
-
-    def __init__(self, now: int) -> None:
-        self.heard_at = now
-        self.mean = 0
-        self.deviation = 0
-        self.doublings = 0  # suspicions that were refuted, and not forgotten
-        self.proven_at = now  # since when it proves that it needs fewer of them …
-        self.longest = 0  # … and its longest silence since then
-        self.suspected = False
+    heard_at: int
+    proven_at: int  # since when it proves that it needs fewer doublings …
+    longest: int = 0  # … and its longest silence since then
+    mean: int = 0
+    deviation: int = 0
+    doublings: int = 0  # suspicions that were refuted, and not forgotten
+    suspected: bool = False
 
 
 class Detector:
     """The failure detector of one member."""
-
-    __slots__ = ("_called_at", "_changes", "_peers", "_sent_at", "_settings", "pauses")
 
     def __init__(self, settings: DetectorSettings, now: int) -> None:
         self._settings = settings
@@ -104,7 +100,7 @@ class Detector:
         self._notice(now)
         old, self._peers = self._peers, {}
         for peer in peers:
-            known = old.get(peer) or _Peer(now)
+            known = old.get(peer) or _Peer(now, now)
             if known.suspected:
                 known.suspected, known.heard_at = False, now
             self._peers[peer] = known

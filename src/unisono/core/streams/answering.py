@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from unisono.core.streams.acknowledging import Acknowledging
 from unisono.core.streams.outbound import Outbound
@@ -18,15 +19,13 @@ Request = tuple[int, Rank, int, int]
 """Kind of stream, origin, first number, count."""
 
 
+@dataclass(slots=True)
 class Answers:
     """What one peer got in answer to its requests lately, so that a flood of requests makes no flood of answers."""
 
-    __slots__ = ("_bytes", "_since", "_times")
-
-    def __init__(self) -> None:
-        self._bytes = 0
-        self._since = 0
-        self._times: dict[tuple[int, int, int], int] = {}  # body to when it was sent
+    _bytes: int = 0
+    _since: int = 0
+    _times: dict[tuple[int, int, int], int] = field(default_factory=dict)  # body to when it was sent
 
     def admits(self, key: tuple[int, int, int], size: int, now: int, round_trip: int, bytes_max: int) -> bool:
         """Whether to send this body again: not while an earlier answer may be on its way, nor beyond the budget."""

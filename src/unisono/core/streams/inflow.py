@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from unisono.core.streams.settings import NEVER, StreamSettings
 from unisono.core.types import Rank
 from unisono.core.wire import Octets, Refusal
@@ -10,16 +12,14 @@ from unisono.core.wire.envelope import Piece, Plain
 _PATIENCE_NS = 100_000
 
 
+@dataclass(slots=True)
 class Memory:
     """What all incoming streams of a member hold together, in bytes."""
 
-    __slots__ = ("ahead", "assembling", "kept", "reassembly")
-
-    def __init__(self) -> None:
-        self.ahead = 0  # behind a gap
-        self.kept = 0  # others' casts that not everyone has
-        self.reassembly = 0  # announced by packets that come in pieces
-        self.assembling: dict[Rank, int] = {}  # by origin: how many of those there are
+    ahead: int = 0  # behind a gap
+    kept: int = 0  # others' casts that not everyone has
+    reassembly: int = 0  # announced by packets that come in pieces
+    assembling: dict[Rank, int] = field(default_factory=dict)  # by origin: how many of those there are
 
 
 class Inflow:

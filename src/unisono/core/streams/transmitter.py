@@ -22,8 +22,6 @@ SENT_TIMES = 16_384
 class Transmitter:
     """Numbers each transmission, and tells in its head how far the sender's streams go and what it has room for."""
 
-    __slots__ = ("_cast", "_counters", "_prefix", "_rank", "_sends", "_times", "_view", "counter", "room")
-
     def __init__(
         self,
         view: int,

@@ -10,8 +10,6 @@ from unisono.core.types import Batch, Packet, Rank, Slot
 class Retained:
     """Packets by origin and slot, until `trim` says that every member has taken them in."""
 
-    __slots__ = ("_trimmed", "numbered", "packets")
-
     def __init__(self, size: int = 0, numbered: Iterable[type] = ()) -> None:
         self.numbered = frozenset(numbered)
         """The types of packets that occupy a slot."""
