@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import unisono
+from tests.runtime.groups import ADDRESSES
 from unisono.services.transfer.transfer import Transfer
 from unisono.sim import Network, in_virtual_time, test
-
-ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 
 
 class Counter:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from unisono.core.types import Rank, Service, digest_of
+from unisono.core.digest import digest_of
+from unisono.core.types import Rank, Service
 
 
 class Marker(NamedTuple):

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
+from unisono.core.digest import digest_of
 from unisono.core.text import read_name, short_life
 
 Rank: TypeAlias = int
@@ -96,15 +96,6 @@ class Property(StrEnum):
     CAUSAL = "causal"
     TOTAL = "total"
     UNIFORM = "uniform"  # even a member that crashes has delivered a prefix of the total order
-
-
-def digest_of(payloads: Sequence[bytes]) -> int:
-    """Hash payloads together with their lengths, so that moving a boundary changes the digest."""
-    state = blake2b(digest_size=8)
-    for payload in payloads:
-        state.update(len(payload).to_bytes(8, "little"))
-        state.update(payload)
-    return int.from_bytes(state.digest(), "little")
 
 
 class Batch:
