@@ -99,7 +99,8 @@ class Acknowledging:
                 )
             )
         if to is None:
-            progress.told()
+            progress.changed.clear()
+            progress.has_taken = False
             self.alone.clear()
             self._unacked = self._unacked_bytes = 0
             self.at = NEVER
@@ -156,7 +157,7 @@ class Acknowledging:
     def _tell_prompted(self, now: int, out: Datagrams) -> None:
         """Tell peers that asked a moment ago what was taken in since: it may be what they wait for to be stable."""
         progress = self._progress
-        progress.told_taken()
+        progress.has_taken = False
         self._prompted = {peer: until for peer, until in self._prompted.items() if until > now}
         for peer in self._prompted:
             rows = self.rows(dict.fromkeys((peer, *progress.changed)), now, peer)[: self._rows_max]

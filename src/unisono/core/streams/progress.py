@@ -107,15 +107,6 @@ class Progress:
         """Others must be told of these origins, though nothing may have changed."""
         self.changed.update(dict.fromkeys(origins))
 
-    def told(self) -> None:
-        """All others have been told how far this member is."""
-        self.changed.clear()
-        self.has_taken = False
-
-    def told_taken(self) -> None:
-        """The peers that wait for it have been told what was taken in."""
-        self.has_taken = False
-
     # What others say.
 
     def hear(self, origin: Rank, peer: Rank, bodies: int, shown: int, taken: int) -> bool:
