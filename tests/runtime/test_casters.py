@@ -88,7 +88,7 @@ def test_tasks_that_cast_without_a_pause_get_equal_shares() -> None:
             asyncio.get_running_loop().create_task(cast(number))
         await asyncio.sleep(2)
         counts[:] = [0] * 3  # the first one began with an empty window
-        await asyncio.sleep(4)
+        await asyncio.sleep(2)
         return counts
 
     counts = in_virtual_time(main)

@@ -96,6 +96,7 @@ def test_without_asyncio() -> None:
 # In virtual time.
 
 
+@pytest.mark.seconds
 @test(seeds=3, loss=0.1)
 async def test_members_check_under_load_and_all_at_once(network: Network) -> None:
     for order in ("fifo", "causal", "sequencer", "toto", "rmp"):

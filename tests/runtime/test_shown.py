@@ -87,7 +87,7 @@ def test_what_is_shown_is_recorded_as_it_is_put_into_the_stream(
 SECONDS = ("fifo", "causal", "abcast", "toto")
 
 
-@pytest.mark.parametrize("policy", ["partitionable", "primary"])
+@pytest.mark.parametrize("policy", [pytest.param("partitionable", marks=pytest.mark.seconds), "primary"])
 @pytest.mark.parametrize("order", ["sequencer", *(pytest.param(one, marks=pytest.mark.seconds) for one in SECONDS)])
 def test_what_applications_were_shown_and_told_passes_the_judge(tmp_path: Path, order: str, policy: str) -> None:
     outcomes: set[str] = set()
