@@ -262,7 +262,7 @@ def test_messages_that_a_cancelled_program_could_not_flush_are_named_in_the_log(
 # Joins that are cancelled.
 
 
-@pytest.mark.parametrize("has_state", [False, True])
+@pytest.mark.parametrize("has_state", [False, pytest.param(True, marks=pytest.mark.seconds)])
 def test_a_join_that_is_cancelled_at_any_moment_leaves_the_others_in_order(has_state: bool) -> None:
     """They may count it in already: then it is in their view, and may wait for the state still."""
     hooks: dict[str, Any] = {"snapshot": lambda: bytes(1 << 18), "restore": lambda state: None} if has_state else {}

@@ -70,9 +70,11 @@ class Acknowledging:
             self._prompted[peer] = now + self._settings.ack_delay_ns
 
     def announce(self) -> None:
+        """Tell all members everything with the next turn: a heartbeat."""
         self._announce = True
 
     def hurry(self) -> None:
+        """Peers wait for what this member has taken in: the next acknowledgement does not wait for company."""
         if self._progress.changed:
             self.at = 0
 

@@ -45,7 +45,7 @@ body may be measured too, and Karn's rule is kept because no sample is ambiguous
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unisono.core.errors import Misuse
@@ -56,7 +56,7 @@ from unisono.core.streams.gaps import Gaps
 from unisono.core.streams.inbound import Inbound
 from unisono.core.streams.inflow import Inflow, Memory
 from unisono.core.streams.intake import Intake
-from unisono.core.streams.outbound import Outbound, Slowness
+from unisono.core.streams.outbound import Outbound
 from unisono.core.streams.outflow import Outflow
 from unisono.core.streams.progress import Progress
 from unisono.core.streams.settings import NEVER, StreamSettings
@@ -139,47 +139,28 @@ class Streams:
         self.counter = first_counter
         """Of the next transmission, valid after each drain. The streams of the next view go on from here."""
 
-        # What is called for each packet, or looked at in each turn, is the part's own: no call in between.
-        self.cast: Callable[[bytes], None] = outbound.cast
-        self.receive: Callable[[Rank, bytes | memoryview, int], None] = intake.take
-        self.writable: Callable[[], bool] = outbound.writable
-        self.arrived: Callable[[], list[tuple[Rank, Octets]]] = inbound.arrived
+        # What only hands on is the part's own: no call in between.
+        self.cast = outbound.cast
+        self.cast_parts = outbound.cast_parts
+        self.send = outbound.send
+        self.urge = outbound.urge
+        self.writable = outbound.writable
+        self.slowest = outbound.slowest
+        self.announce = acks.announce
+        self.hurry = acks.hurry
+        self.set_free_room = transmitter.set_room
+        self.receive = intake.take
+        self.arrived = inbound.arrived
         self.arrivals = inbound.arrivals
+        self.waiting_for_halves = inbound.waiting_for_halves
         self.relayed = inbound.relayed
         self.broken = inbound.broken
+        self.gaps = gaps.all
+        self.behind = progress.behind
         self.received_by_all = progress.received_by_all
         self.taken_by_all = progress.taken_by_all
         self.take_all = progress.take_all
         self.untaken = progress.untaken
-
-    # Inputs.
-
-    def cast_parts(self, header: bytes, full: bytes, to: Collection[Rank]) -> None:
-        """One packet whose addressees get `full`, and everyone else gets `header`, at the same place of the cast stream."""
-        self._outbound.cast_parts(header, full, to)
-
-    def send(self, to: Rank, packet: bytes) -> None:
-        """One encoded packet for one member."""
-        self._outbound.send(to, packet)
-
-    def set_free_room(self, packets: int | None) -> None:
-        """How many packets of *each* origin the holdback and the application can still take; None: any number.
-
-        The others keep to it when they cast data. It is not enforced here: a packet that would free the holdback must get in.
-        """
-        self._transmitter.set_room(packets)
-
-    def announce(self) -> None:
-        """Tell all members everything with the next drain: a heartbeat."""
-        self._acks.announce()
-
-    def hurry(self) -> None:
-        """Peers wait for what this member has taken in: the next acknowledgement does not wait for company."""
-        self._acks.hurry()
-
-    def urge(self) -> None:
-        """Ask peers to acknowledge own casts without delay: a caller is waiting for stability."""
-        self._outbound.urge()
 
     # The end of a turn.
 
@@ -265,10 +246,6 @@ class Streams:
         """Bodies of an origin's cast stream that are kept for peers that may lack them."""
         return self._inbound.casts[origin].kept
 
-    def waiting_for_halves(self, origin: Rank) -> int:
-        """How many bytes of an origin's packets wait for the other half of a cast to some members only."""
-        return self._inbound.waiting_for_halves(origin)
-
     def timeout(self, peer: Rank) -> int:
         """How long to wait for a peer's acknowledgement, in ns, before anything is sent again."""
         return self._timing.timeout(peer, 0)
@@ -276,14 +253,6 @@ class Streams:
     def held(self) -> tuple[int, ...]:
         """By origin: how many packets of its cast stream have arrived without a gap; of one's own, how many were cast."""
         return self._progress.held(self._outbound.packets_cast)
-
-    def slowest(self) -> tuple[Rank, Slowness] | None:
-        """Which peer holds the cast stream up most, and why; None if none does. What the own rate holds back is no peer's fault."""
-        return self._outbound.slowest()
-
-    def behind(self, origin: Rank, count: int) -> list[Rank]:
-        """Peers that are not known to have taken in `count` packets of an origin's cast stream."""
-        return self._progress.behind(origin, count)
 
     def acknowledged_by(self, peer: Rank) -> int:
         """How many bodies of my cast stream a peer has acknowledged."""
@@ -293,10 +262,6 @@ class Streams:
         """By peer: how many packets of my cast stream it has not yet acknowledged."""
         row = self._progress.shown[self._rank]
         return {peer: self._outbound.packets_cast - row[peer] for peer in self._peers}
-
-    def gaps(self) -> list[tuple[Rank, int, int]]:
-        """Where something is missing that was sent: origin, kind of stream, and the number that comes next there."""
-        return self._gaps.all()
 
     def silent_tries(self, rank: Rank) -> int:
         """How often something was sent again to a member, or it was polled, since anything authentic came from it."""
