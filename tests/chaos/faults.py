@@ -81,6 +81,17 @@ def lines_with(
                 yield lines, number
 
 
+def periods(run: Run, promise: str) -> Iterator[Period]:
+    """Those in which deliveries have this property."""
+    return (one for shown in run.views.values() for one in shown if promise in one.promises)
+
+
+def receipt_of(lines: list[Line], m: str, stage: str) -> int:
+    """Where the receipt of a message first answers about this stage."""
+    wanted = {"is": "receipt", "m": m, "stage": stage}
+    return next(at for at, line in enumerate(lines) if wanted.items() <= line.items())
+
+
 def line_with(logs: Logs, kind: str, wanted: Callable[[Line], bool] = lambda line: True) -> tuple[list[Line], int]:
     for place in lines_with(logs, kind, wanted):
         return place
@@ -145,9 +156,7 @@ def a_message_is_made_up(logs: Logs) -> None:
 
 @plant("creation", may=("fifo",))
 def an_index_is_altered(logs: Logs) -> None:
-    for period in (
-        one for periods in Run(logs).views.values() for one in periods if FIFO in one.promises and one.deliveries
-    ):
+    for period in (one for one in periods(Run(logs), FIFO) if one.deliveries):
         lines_of(logs, period)[period.deliveries[-1].line - 1]["index"] += 0.5
         return
     raise NoPlace
@@ -213,7 +222,7 @@ def a_delivery_comes_before_the_first_view(logs: Logs) -> None:
 @plant("fifo", may=("causal", "receipts"))
 def two_messages_of_one_sender_change_places_everywhere(logs: Logs) -> None:
     run = Run(logs)
-    for period in (one for periods in run.views.values() for one in periods if FIFO in one.promises):
+    for period in periods(run, FIFO):
         by_sender: dict[str, str] = {}
         for one in period.deliveries:
             if one.sender in by_sender:
@@ -226,7 +235,7 @@ def two_messages_of_one_sender_change_places_everywhere(logs: Logs) -> None:
 @plant("fifo", may=("together", "lineage", "safe", "stable", "receipts", "primary-safe", "causal", "liveness"))
 def a_message_is_missing_between_two(logs: Logs) -> None:
     run = Run(logs)
-    for period in (one for periods in run.views.values() for one in periods if FIFO in one.promises):
+    for period in periods(run, FIFO):
         by_sender: dict[str, list[int]] = {}
         for one in period.deliveries:
             mine = by_sender.setdefault(one.sender, [])
@@ -241,7 +250,7 @@ def a_message_is_missing_between_two(logs: Logs) -> None:
 def an_answer_comes_before_its_question(logs: Logs) -> None:
     """At a member that cast neither."""
     run = Run(logs)
-    for period in (one for periods in run.views.values() for one in periods if CAUSAL in one.promises):
+    for period in periods(run, CAUSAL):
         for x, y in zip(period.deliveries, period.deliveries[1:], strict=False):
             cast = run.casts.get(y.m)
             if cast is None or cast.period is None or cast.period.id != period.id or x.sender == y.sender:
@@ -442,11 +451,7 @@ def applied_before_the_program_has_it(logs: Logs) -> None:
 def applied_before_delivered(logs: Logs) -> None:
     lines, number = first_receipt(logs, "applied")
     m = lines[number]["m"]
-    at = next(
-        at
-        for at, line in enumerate(lines)
-        if line["is"] == "receipt" and line["m"] == m and line["stage"] == "delivered"
-    )
+    at = receipt_of(lines, m, "delivered")
     lines[at]["stage"], lines[number]["stage"] = "applied", "delivered"
 
 
@@ -454,22 +459,16 @@ def applied_before_delivered(logs: Logs) -> None:
 def stable_after_uncertain(logs: Logs) -> None:
     lines, number = first_receipt(logs, "stable")
     m = lines[number]["m"]
-    at = next(
-        at
-        for at, line in enumerate(lines)
-        if line["is"] == "receipt" and line["m"] == m and line["stage"] == "delivered"
-    )
+    at = receipt_of(lines, m, "delivered")
     lines[at]["outcome"] = "uncertain"
-    lines[:] = [
-        line for line in lines if not (line["is"] == "receipt" and line["m"] == m and line["stage"] == "applied")
-    ]
+    del lines[receipt_of(lines, m, "applied")]
 
 
 @plant("receipts")
 def uncertain_after_stable(logs: Logs) -> None:
     lines, number = first_receipt(logs, "stable")
     m = lines[number]["m"]
-    applied = next(line for line in lines if line["is"] == "receipt" and line["m"] == m and line["stage"] == "applied")
+    applied = lines[receipt_of(lines, m, "applied")]
     lines.insert(number + 1, applied | {"outcome": "uncertain"})
     lines.remove(applied)
 

@@ -1,8 +1,13 @@
-"""Free addresses on loopback."""
+"""Free addresses on loopback, and a port that leads nowhere."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
+
+from unisono.runtime.addresses import Endpoint
+from unisono.runtime.hub import Receiver
+from unisono.runtime.udp import Datagram
 
 
 def free_addresses(count: int, host: str = "127.0.0.1") -> list[str]:
@@ -17,3 +22,27 @@ def free_addresses(count: int, host: str = "127.0.0.1") -> list[str]:
         for one in sockets:
             one.close()
     return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for port in ports]
+
+
+class Wire:
+    """A port that notes when something leaves."""
+
+    endpoint = Endpoint("127.0.0.1", 1)
+
+    def __init__(self, log: list[str]) -> None:
+        self._log = log
+
+    def open(self, group: str, receiver: Receiver) -> None: ...
+
+    def close(self, group: str) -> None: ...
+
+    def release(self) -> None: ...
+
+    def send(self, datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None:
+        self._log.append("send")
+
+    def source_of(self, datagram: memoryview) -> str:
+        return ""
+
+    def counters(self) -> dict[str, int]:
+        return {}

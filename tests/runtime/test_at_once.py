@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import unisono
+from tests.runtime.groups import ADDRESSES, join_all, leave_all
 from unisono.runtime import driver
 from unisono.runtime.casting import CastAdmission
 from unisono.runtime.driver import CALM_NS, NEVER, Driver
 from unisono.runtime.inbox import Inbox
 from unisono.sim import Network, in_virtual_time
 
-ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 QUIET_S = 2 * CALM_NS / 1e9
 Story = Callable[[Network, list[unisono.Group]], Awaitable[None]]
 
@@ -24,14 +24,12 @@ def tell(story: Story) -> None:
     """Three members that have nothing to do; the first one is the sequencer."""
 
     async def main(network: Network) -> None:
-        joining = (unisono.join("g", listen=address, peers=ADDRESSES, min_members=3) for address in ADDRESSES)
-        groups = list(await asyncio.gather(*joining))
+        groups = await join_all()
         groups.sort(key=lambda group: group.members.index(group.id))
         while any(group.running.now - group.running.driver._turned_at < CALM_NS for group in groups):
             await asyncio.sleep(QUIET_S)
         await story(network, groups)
-        for group in groups:
-            await group.leave()
+        await leave_all(groups)
 
     in_virtual_time(main, 1)
 

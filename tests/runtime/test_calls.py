@@ -7,7 +7,7 @@ import asyncio
 from benchmarks.alone import ROLES, measure
 
 CALLS_MAX = 215
-"""At all three members, with the order `sequencer`. It takes 203; where other programs keep the cores busy, acknowledgements of
+"""At all three members, with the order `sequencer`. It takes 200; where other programs keep the cores busy, acknowledgements of
 the message before sometimes come in between."""
 
 

@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 import unisono
+from tests.runtime.groups import ADDRESSES, join_all
 from unisono.runtime.casters import Casters
 from unisono.sim import Network, in_virtual_time
-
-ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 
 
 async def read(group: unisono.Group) -> None:
@@ -20,7 +19,7 @@ async def read(group: unisono.Group) -> None:
 
 async def narrow_group(network: Network) -> unisono.Group:
     """A member whose window is full most of the time, because its link is narrow."""
-    groups = await asyncio.gather(*(unisono.join("g", listen=one, peers=ADDRESSES, min_members=3) for one in ADDRESSES))
+    groups = await join_all()
     for group in groups:
         asyncio.get_running_loop().create_task(read(group))
     for address in ADDRESSES:
@@ -89,7 +88,7 @@ def test_tasks_that_cast_without_a_pause_get_equal_shares() -> None:
             asyncio.get_running_loop().create_task(cast(number))
         await asyncio.sleep(2)
         counts[:] = [0] * 3  # the first one began with an empty window
-        await asyncio.sleep(10)
+        await asyncio.sleep(2)
         return counts
 
     counts = in_virtual_time(main)
@@ -110,7 +109,7 @@ def test_a_cancelled_cast_is_not_cast_and_holds_nobody_up() -> None:
         receipts = await asyncio.gather(waiting[1], waiting[3])
         assert [receipt.key.index for receipt in receipts] == [index, index + 1]
         assert (await group.cast(b"x")).key.index == index + 2
-        assert not group.running.casting.has_line
+        assert not group.running.casting._line
 
     in_virtual_time(main)
 

@@ -11,25 +11,10 @@ import pytest
 
 import unisono
 from tests.mutants.delivery_mutants import MUTANTS, AltersADelivery, DropsADelivery, plant
+from tests.runtime.groups import ADDRESSES, join_all, leave_all
 from tests.runtime.test_group import gathered, real
 from unisono.runtime.metrics import Metrics
 from unisono.sim import Network, test
-
-ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
-
-
-async def join_all(count: int = 3, **wishes: Any) -> list[unisono.Group]:
-    """Members in virtual time."""
-    joining = [
-        unisono.join("g", listen=address, peers=ADDRESSES[:count], min_members=count, **wishes)
-        for address in ADDRESSES[:count]
-    ]
-    return list(await asyncio.gather(*joining))
-
-
-async def leave(*groups: unisono.Group) -> None:
-    for group in groups:
-        await group.leave()
 
 
 async def diverged(group: unisono.Group) -> unisono.Diverged:
@@ -111,6 +96,7 @@ def test_without_asyncio() -> None:
 # In virtual time.
 
 
+@pytest.mark.seconds
 @test(seeds=3, loss=0.1)
 async def test_members_check_under_load_and_all_at_once(network: Network) -> None:
     for order in ("fifo", "causal", "sequencer", "toto", "rmp"):
@@ -126,7 +112,7 @@ async def test_members_check_under_load_and_all_at_once(network: Network) -> Non
             checks = await asyncio.gather(*(group.check(20) for group in groups))
             assert all(check.same for check in checks)
         await asyncio.gather(*loads)
-        await leave(*groups)
+        await leave_all(groups)
 
 
 @test(seeds=3)
@@ -150,7 +136,7 @@ async def test_own_messages_keep_their_indexes_and_receipts(network: Network) ->
     expected = {(receipt.key.origin, receipt.key.index) for receipt in receipts}
     assert {(sender, index) for sender, index, _ in seen} == expected
     assert {payload for _, _, payload in seen} == {b"%d" % i for i in range(5)}
-    await leave(*groups)  # which raises NotFlushed if a marker were not stable
+    await leave_all(groups)  # which raises NotFlushed if a marker were not stable
 
 
 @test(seeds=3)
@@ -163,7 +149,7 @@ async def test_an_application_that_has_not_read_is_compared_all_the_same(network
     assert not (await groups[0].check(10)).same
     assert [group.status()["queued_batches"] > 10 for group in groups] == [True] * 3
     assert (await diverged(groups[1])).parts[1] == (groups[2].id,)
-    await leave(*groups)
+    await leave_all(groups)
 
 
 @test(seeds=3)
@@ -187,7 +173,7 @@ async def test_observers_and_what_clients_ask_for_are_compared_too(network: Netw
             assert await outside.request(b"%d" % i) == b"%d" % i
     assert (await observer.check(10)).same
     assert len((await a.check(10)).members) == 3
-    await leave(observer, a, b)
+    await leave_all((observer, a, b))
     await asyncio.gather(*reading)
 
 
@@ -214,7 +200,7 @@ async def test_members_with_a_state_are_compared_behind_the_hooks(network: Netwo
             await groups[0].cast(b"%d/%d" % (i, number))
         assert (await groups[i].check(10)).same
     await groups[0].check(10)
-    await leave(*groups)
+    await leave_all(groups)
     await asyncio.gather(*reading)
     assert len(kept[0]) == 30
 
@@ -229,7 +215,7 @@ async def test_a_member_that_does_not_answer_is_named(network: Network) -> None:
     assert str(groups[1].id) not in str(late.value)
     groups[2].running.driver.thaw()
     assert (await groups[0].check(60)).same
-    await leave(*groups)
+    await leave_all(groups)
 
 
 @test(seeds=3)
@@ -242,7 +228,7 @@ async def test_a_check_goes_on_in_the_next_view(network: Network) -> None:
     assert groups[2].id not in check.members
     groups[2].running.driver.thaw()
     await groups[0].until(lambda view: len(view.members) == 3, 60)
-    await leave(*groups)
+    await leave_all(groups)
 
 
 @test()
@@ -258,12 +244,7 @@ async def test_where_nothing_can_be_compared_it_says_why(network: Network) -> No
 
 @test()
 async def test_a_read_only_view_is_not_compared(network: Network, tmp_path: Path) -> None:
-    groups = await asyncio.gather(
-        *(
-            unisono.join("g", listen=one, peers=ADDRESSES, min_members=3, policy="primary", journal=tmp_path / one)
-            for one in ADDRESSES
-        )
-    )
+    groups = await join_all(primary_in=tmp_path)
     network.partition([ADDRESSES[:1], ADDRESSES[1:]])
     await groups[0].until(lambda view: not view.is_primary, 60)
     with pytest.raises(unisono.NotPrimary, match="Nothing was cast"):
@@ -271,4 +252,4 @@ async def test_a_read_only_view_is_not_compared(network: Network, tmp_path: Path
     assert (await groups[1].check(60)).same
     network.partition([])
     await groups[0].until(lambda view: view.is_primary, 60)
-    await leave(*groups)
+    await leave_all(groups)

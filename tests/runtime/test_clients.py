@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import unisono
+from tests.runtime.groups import ADDRESSES
 from tests.runtime.ports import free_addresses
 from tests.runtime.test_group import real
 from unisono.core.types import Batch
@@ -19,8 +20,6 @@ from unisono.runtime.clients import Desk
 from unisono.runtime.seal import Seal, make_key
 from unisono.services.client_messages import TAG
 from unisono.sim import Network, in_virtual_time, test
-
-ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 
 
 class Till:

@@ -11,7 +11,8 @@ import pytest
 
 import unisono
 from tests.journal_tools import batch, entered
-from tests.runtime.test_stages import PEERS, A, B, C, trio
+from tests.runtime.groups import ADDRESSES, A, B, C
+from tests.runtime.test_stages import trio
 from unisono.core.views.own_casts import Doubt
 from unisono.runtime.own_messages import OwnMessages
 from unisono.runtime.receipts import Receipts, Stage
@@ -70,8 +71,8 @@ def test_no_stage_of_a_message_on_the_way_out_of_the_primary_is_confirmed(tmp_pa
     async def main(network: Network) -> None:
         groups = await asyncio.gather(
             *(
-                unisono.join("g", listen=one, peers=PEERS, min_members=3, policy="primary", journal=tmp_path / one)
-                for one in PEERS
+                unisono.join("g", listen=one, peers=ADDRESSES, min_members=3, policy="primary", journal=tmp_path / one)
+                for one in ADDRESSES
             )
         )
         a = groups[0]
@@ -198,8 +199,7 @@ def test_what_state_transfer_skips_is_known_by_the_batch_and_not_by_its_rank() -
 
     async def main() -> None:
         receipts = Receipts(asyncio.get_running_loop(), b)
-        own = OwnMessages(receipts)
-        own.follow_transfer()
+        own = OwnMessages(receipts, lambda: (), lambda entered: None, follows_transfer=True)
         early, late = batch(1, 0, b"x"), batch(0, 1, b"y")
         foreign = batch(1, 0, b"z")
         own.note([entered(1, a, b), early, entered(2, b, a), foreign, late])
@@ -218,7 +218,7 @@ def test_waits_that_were_given_up_are_forgotten() -> None:
     """A program that asks again and again with a short timeout must not grow while nothing moves."""
 
     async def main(network: Network) -> None:
-        async with unisono.join("g", listen=A, peers=PEERS[:2], min_members=1) as group:
+        async with unisono.join("g", listen=A, peers=ADDRESSES[:2], min_members=1) as group:
             receipts = group.running.receipts
             for _ in range(1_000):
                 with pytest.raises(unisono.TimedOut):

@@ -8,16 +8,14 @@ from typing import Any, cast
 
 import pytest
 
+from tests.runtime.ports import Wire
 from unisono.core.config import MILLISECOND
 from unisono.core.member import Effects
 from unisono.core.member.member import Member
 from unisono.core.membership.detector import DetectorSettings
 from unisono.core.types import Batch, MemberId, Service
-from unisono.runtime.addresses import Endpoint
 from unisono.runtime.driver import Driver
-from unisono.runtime.hub import Receiver
 from unisono.runtime.seal import Seal
-from unisono.runtime.udp import Datagram
 
 BATCH = Batch(0, 0, (b"x",), Service.TOTAL)
 
@@ -43,31 +41,6 @@ class Spoken:
     def finish_turn(self) -> int | None:
         self._log.append("finish_turn")
         return self._deadline
-
-
-class Wire:
-    endpoint: Endpoint
-
-    def __init__(self, log: list[str]) -> None:
-        self._log = log
-
-    def open(self, group: str, receiver: Receiver) -> None:
-        pass
-
-    def close(self, group: str) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
-
-    def send(self, datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None:
-        self._log.append("send")
-
-    def source_of(self, datagram: memoryview) -> str:
-        return ""
-
-    def counters(self) -> dict[str, int]:
-        return {}
 
 
 @pytest.fixture

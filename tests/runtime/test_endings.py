@@ -8,19 +8,12 @@ from pathlib import Path
 import pytest
 
 import unisono
+from tests.runtime.groups import A, B, join_all
 from unisono.runtime.join import ALONE
 from unisono.sim import Network, in_virtual_time
 from unisono.trace.checks import Result, judge
 from unisono.trace.promises import promises
 from unisono.trace.reader import read
-
-A, B = "10.0.0.1:7400", "10.0.0.2:7400"
-
-
-async def joined(folder: Path, order: str = "sequencer") -> list[unisono.Group]:
-    return await asyncio.gather(
-        *(unisono.join("g", listen=one, peers=[A, B], min_members=2, order=order, trace=folder) for one in (A, B))
-    )
 
 
 def ending_of(folder: Path, address: str) -> tuple[str, str | None]:
@@ -38,7 +31,7 @@ def test_who_left_without_the_others_has_not_left(tmp_path: Path, order: str) ->
     """Found by reading: it ended with LEAVE, and validity asked why it had never delivered what it cast behind the partition."""
 
     async def main(network: Network) -> None:
-        a, b = await joined(tmp_path, order)
+        a, b = await join_all(2, order=order, trace=tmp_path)
         network.partition([[A], [B]])
         await b.cast(b"under way")
         await asyncio.sleep(0.01)
@@ -55,7 +48,7 @@ def test_who_left_without_the_others_has_not_left(tmp_path: Path, order: str) ->
 
 def test_a_leave_that_was_cancelled_is_none(tmp_path: Path) -> None:
     async def main(network: Network) -> None:
-        a, b = await joined(tmp_path)
+        a, b = await join_all(2, order="sequencer", trace=tmp_path)
         network.partition([[A], [B]])
         await b.cast(b"under way")
         leaving = asyncio.create_task(b.leave())
@@ -73,7 +66,7 @@ def test_a_leave_that_was_cancelled_is_none(tmp_path: Path) -> None:
 
 def test_who_leaves_in_an_orderly_way_has_left_though_it_is_the_last(tmp_path: Path) -> None:
     async def main(network: Network) -> None:
-        a, b = await joined(tmp_path)
+        a, b = await join_all(2, order="sequencer", trace=tmp_path)
         await b.cast(b"x")
         await b.leave()
         await a.leave()

@@ -9,15 +9,15 @@ import select
 import signal
 import socket
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 import unisono
 import unisono.sync
+from tests.runtime.groups import LOOPS, Loop, run_on
 from tests.runtime.ports import free_addresses
 from tests.runtime.test_group import gathered, payloads
 from unisono.core.errors import Misuse
@@ -27,18 +27,7 @@ from unisono.runtime.control_socket import find_place
 from unisono.runtime.seal import Seal, make_key
 from unisono.runtime.udp import UdpSocket
 
-LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloop.new_event_loop, id="uvloop")]
-Loop = Callable[[], asyncio.AbstractEventLoop]
 CHILD_S = 15
-
-
-def run(loop: Loop, main: Awaitable[None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(60):
-            await main
-
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(limited())
 
 
 def fork() -> int:
@@ -142,7 +131,7 @@ def test_whatever_a_child_asks_of_the_group_is_refused_with_a_cure(loop: Loop, t
             await group.cast(b"after")
             assert await payloads(other, 1) == [b"after"]
 
-    run(loop, main())
+    run_on(loop, main())
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -185,7 +174,7 @@ def test_f17_a_child_that_goes_on_running_the_loop_neither_reads_nor_sends(loop:
             assert all(len(group.members) == 3 for group in groups)
         assert not list(tmp_path.glob("*.open.jsonl"))
 
-    run(loop, main())
+    run_on(loop, main())
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -217,7 +206,7 @@ def test_a_child_may_join_anew_and_the_parents_port_is_not_its_own(loop: Loop) -
         assert await running.run_in_executor(None, result_of, child, inlet, outlet) == 2
         await first.leave()
 
-    run(loop, main())
+    run_on(loop, main())
 
 
 def test_a_childs_copy_of_a_socket_does_not_hold_the_port() -> None:
@@ -277,7 +266,7 @@ def test_a_client_in_a_child_is_refused() -> None:
             assert await client.request(b"2") == b"2"
             reading.cancel()
 
-    run(asyncio.new_event_loop, main())
+    run_on(asyncio.new_event_loop, main())
 
 
 def test_f17_a_seal_closes_nothing_in_a_child_or_in_a_child_of_it() -> None:

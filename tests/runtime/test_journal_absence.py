@@ -11,6 +11,7 @@ import pytest
 
 import unisono
 from tests.journal_tools import A, B, batch, entered
+from tests.runtime.groups import ADDRESSES
 from unisono.core.member import Entered
 from unisono.runtime.journal import read
 from unisono.runtime.journal.deliveries import Deliveries
@@ -18,7 +19,6 @@ from unisono.runtime.journal.format import ABSENCE, BEGINNING, LOST, Delivered, 
 from unisono.runtime.journal.reader import GapError
 from unisono.sim import Network, test
 
-ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 STATE: dict[str, Any] = {"snapshot": lambda: b"", "restore": lambda state: None}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import unisono
+from tests.runtime.groups import ADDRESSES
 from tests.runtime.ports import free_addresses
 from tests.runtime.test_group import real
 from unisono.sim import Network, test
@@ -95,7 +96,9 @@ async def departure(group: unisono.Group) -> unisono.Departure:
     raise AssertionError("the group ended")
 
 
-@pytest.mark.parametrize("run", [RUN, RUN_UVLOOP], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize(
+    "run", [pytest.param(RUN, id="asyncio"), pytest.param(RUN_UVLOOP, id="uvloop", marks=pytest.mark.seconds)]
+)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_program_that_reads_leaves_at_a_signal(run: str, number: signal.Signals, code: int) -> None:
     if run is RUN_UVLOOP:
@@ -226,9 +229,6 @@ def test_what_cannot_be_run_is_refused() -> None:
     unisono.run(main())
 
 
-ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
-
-
 def test_messages_that_a_cancelled_program_could_not_flush_are_named_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -262,7 +262,7 @@ def test_messages_that_a_cancelled_program_could_not_flush_are_named_in_the_log(
 # Joins that are cancelled.
 
 
-@pytest.mark.parametrize("has_state", [False, True])
+@pytest.mark.parametrize("has_state", [False, pytest.param(True, marks=pytest.mark.seconds)])
 def test_a_join_that_is_cancelled_at_any_moment_leaves_the_others_in_order(has_state: bool) -> None:
     """They may count it in already: then it is in their view, and may wait for the state still."""
     hooks: dict[str, Any] = {"snapshot": lambda: bytes(1 << 18), "restore": lambda state: None} if has_state else {}

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import unisono
-from tests.runtime.test_stages import PEERS, A, B, C, read_events
+from tests.runtime.groups import A, B, C, join_all, leave_all
+from tests.runtime.test_stages import read_events
 from unisono.sim import Network, in_virtual_time
 from unisono.trace.checks import Result, judge
 from unisono.trace.promises import promises
@@ -50,16 +51,8 @@ def test_what_is_shown_is_recorded_as_it_is_put_into_the_stream(
     hooks: dict[str, Any] = {"snapshot": lambda: b"", "restore": lambda _: None} if has_state else {}
 
     async def main(network: Network) -> None:
-        reading: list[asyncio.Future[None]] = []
-
-        async def member(address: str) -> unisono.Group:
-            group = await unisono.join(
-                "g", listen=address, peers=PEERS[:2], order="fifo", min_members=2, trace=tmp_path, **hooks
-            )
-            reading.append(asyncio.ensure_future(read_events(group, [])))
-            return group
-
-        a, b = await asyncio.gather(member(A), member(B))
+        a, b = await join_all(2, order="fifo", trace=tmp_path, **hooks)
+        reading = [asyncio.ensure_future(read_events(group, [])) for group in (a, b)]
         receipt = await a.cast(b"x")
         for _ in range(2):
             await receipt.delivered()
@@ -91,8 +84,11 @@ def test_what_is_shown_is_recorded_as_it_is_put_into_the_stream(
     )
 
 
-@pytest.mark.parametrize("policy", ["partitionable", "primary"])
-@pytest.mark.parametrize("order", ["fifo", "causal", "sequencer", "abcast", "toto"])
+SECONDS = ("fifo", "causal", "abcast", "toto")
+
+
+@pytest.mark.parametrize("policy", [pytest.param("partitionable", marks=pytest.mark.seconds), "primary"])
+@pytest.mark.parametrize("order", ["sequencer", *(pytest.param(one, marks=pytest.mark.seconds) for one in SECONDS)])
 def test_what_applications_were_shown_and_told_passes_the_judge(tmp_path: Path, order: str, policy: str) -> None:
     outcomes: set[str] = set()
 
@@ -110,20 +106,7 @@ def test_what_applications_were_shown_and_told_passes_the_judge(tmp_path: Path, 
                             outcomes.add(f"{wait.__name__} uncertain")
 
     async def main(network: Network) -> None:
-        async def member(address: str) -> unisono.Group:
-            wishes: dict[str, Any] = {"journal": tmp_path / address} if policy == "primary" else {}
-            return await unisono.join(
-                "g",
-                listen=address,
-                peers=PEERS,
-                min_members=3,
-                order=order,
-                policy=policy,
-                trace=tmp_path / "t",
-                **wishes,
-            )
-
-        groups = await asyncio.gather(*(member(address) for address in PEERS))
+        groups = await join_all(primary_in=tmp_path if policy == "primary" else None, order=order, trace=tmp_path / "t")
         reading = [asyncio.ensure_future(read_events(group, [])) for group in groups]
         using = [asyncio.ensure_future(use(group, number)) for number, group in enumerate(groups)]
         for seconds in (0.9, 1.4, 4.0):
@@ -150,16 +133,14 @@ def test_what_counts_as_delivered_at_once_is_not_recorded(tmp_path: Path) -> Non
     """A message for others has not even left when `delivered` is answered: to the judge the answer would come too early."""
 
     async def main(network: Network) -> None:
-        joining = (unisono.join("g", listen=one, peers=PEERS[:2], min_members=2, trace=tmp_path) for one in (A, B))
-        a, b = await asyncio.gather(*joining)
+        a, b = await join_all(2, trace=tmp_path)
         reading = [asyncio.ensure_future(read_events(group, [])) for group in (a, b)]
         receipt = a.try_cast(b"x", to=[b.id])
         assert receipt is not None
         await receipt.delivered()
         await receipt.applied()
         await receipt.stable()
-        for group in (a, b):
-            await group.leave()
+        await leave_all((a, b))
         await asyncio.gather(*reading)
 
     in_virtual_time(main)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import unisono
+from tests.runtime.groups import A, join_all, leave_all
 from tests.runtime.ports import free_addresses
 from tests.runtime.test_group import gathered, real
 from unisono.runtime import receipts as receipts_module
 from unisono.sim import Network, in_virtual_time, test
 
-A, B, C = PEERS = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 CASTS = 200
 
 Seen = list[unisono.Key]
@@ -70,9 +70,7 @@ async def read_ready(group: unisono.Group, seen: Seen) -> None:
 @asynccontextmanager
 async def trio(order: str = "sequencer", **wishes: Any) -> AsyncIterator[list[unisono.Group]]:
     """Three members in virtual time; whoever cannot flush in the end leaves all the same."""
-    groups = await asyncio.gather(
-        *(unisono.join("g", listen=one, peers=PEERS, min_members=3, order=order, **wishes) for one in PEERS)
-    )
+    groups = await join_all(order=order, **wishes)
     try:
         yield groups
     finally:
@@ -274,8 +272,7 @@ async def test_g7_read_after_applied_here_and_after_stable_there() -> None:
             await receipt.stable(timeout=10)
             while payload not in states[b.id]:  # it will deliver it, unless it crashes
                 await asyncio.sleep(0.001)
-        for group in (a, b):
-            await group.leave()
+        await leave_all((a, b))
         await asyncio.gather(*reading)
         assert states[a.id] == states[b.id]
 

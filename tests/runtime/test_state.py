@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import unisono
+from tests.runtime.groups import ADDRESSES
 from unisono.services.transfer.transfer import Transfer
 from unisono.sim import Network, in_virtual_time, test
-
-ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 
 
 class Counter:
@@ -122,6 +121,7 @@ async def test_parts_merge_their_states(network: Network) -> None:
         await one.stop()
 
 
+@pytest.mark.seconds
 @test(seeds=30)
 async def test_joining_ends_when_the_state_is_there_so_no_own_message_is_missed() -> None:
     """A message that is cast before the state has come may be in that state, and is not shown then."""
@@ -221,8 +221,8 @@ async def test_a_state_that_does_not_come_is_told_as_that() -> None:
     hooks: dict[str, Any] = {"peers": ADDRESSES[:2], "snapshot": lambda: b"", "restore": print}
     async with unisono.join("words", listen=ADDRESSES[0], **hooks) as busy:
         await busy.next()  # and it is at work on it from now on
-        with pytest.raises(unisono.TimedOut, match="the state did not come within 20 s"):
-            await unisono.join("words", listen=ADDRESSES[1], min_members=2, timeout=20, **hooks)
+        with pytest.raises(unisono.TimedOut, match="the state did not come within 5 s"):
+            await unisono.join("words", listen=ADDRESSES[1], min_members=2, timeout=5, **hooks)
 
 
 # Nobody reads yet.

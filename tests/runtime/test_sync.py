@@ -143,6 +143,7 @@ def test_a_hook_that_waits_for_the_group_is_told_so() -> None:
     assert "cannot wait for the group" in said[0]
 
 
+@pytest.mark.seconds
 def test_options_are_those_of_the_other_interface_for_type_checkers_too(tmp_path: Path) -> None:
     """Found by trying: a wish that does not exist, or of another type, was nothing to a type checker."""
     ours, theirs = (inspect.signature(join).parameters for join in (unisono.sync.join, unisono.join))

@@ -9,24 +9,12 @@ from timeit import repeat
 from typing import Any
 
 import pytest
-import uvloop
 
 import unisono
 import unisono.sync
+from tests.runtime.groups import LOOPS, Loop, run_on
 from tests.runtime.ports import free_addresses
 from tests.runtime.test_group import gathered, payloads
-
-LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloop.new_event_loop, id="uvloop")]
-Loop = Callable[[], asyncio.AbstractEventLoop]
-
-
-def run(loop: Loop, main: Awaitable[None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(60):
-            await main
-
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(limited())
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -41,7 +29,7 @@ def test_f17_another_thread_is_refused_and_told_the_cure(loop: Loop) -> None:
                     pass
 
             def in_a_loop_of_its_own(coroutine: Awaitable[Any]) -> None:
-                run(loop, coroutine)
+                run_on(loop, coroutine)
 
             calls: dict[str, Callable[[], Any]] = {
                 "try_cast": lambda: group.try_cast(b"x"),
@@ -72,7 +60,7 @@ def test_f17_another_thread_is_refused_and_told_the_cure(loop: Loop) -> None:
             await group.cast(b"from here")
             assert await payloads(other, 1) == [b"from here"]
 
-    run(loop, main())
+    run_on(loop, main())
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -88,7 +76,7 @@ def test_the_cures_work(loop: Loop) -> None:
             await asyncio.to_thread(work)
             assert await payloads(other, 2) == [b"1", b"2"]
 
-    run(loop, main())
+    run_on(loop, main())
 
 
 def test_a_loop_that_goes_on_in_another_thread_takes_its_group_along() -> None:
@@ -153,4 +141,4 @@ def test_the_check_is_cheap_beside_a_cast() -> None:
             check = min(repeat(group.running.home.check_thread, number=100, repeat=50))
             assert check < min(costs) / 2
 
-    run(asyncio.new_event_loop, main())
+    run_on(asyncio.new_event_loop, main())

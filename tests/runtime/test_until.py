@@ -12,25 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import unisono
+from tests.runtime.groups import ADDRESSES, join_all, leave_all
 from tests.runtime.ports import free_addresses
 from tests.runtime.test_group import gathered, payloads, real
 from unisono.core.options import addressees
 from unisono.sim import Network, test
-
-ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
-
-
-async def join_all(folder: Path | None = None) -> list[unisono.Group]:
-    def join(number: int) -> unisono.Joining:
-        wishes: dict[str, Any] = {} if folder is None else {"policy": "primary", "journal": folder / str(number)}
-        return unisono.join("g", listen=ADDRESSES[number], peers=ADDRESSES, min_members=3, **wishes)
-
-    return await asyncio.gather(*(join(number) for number in range(3)))
-
-
-async def leave_all(groups: list[unisono.Group]) -> None:
-    await asyncio.gather(*(group.leave() for group in groups))
-
 
 # until
 
@@ -153,7 +139,7 @@ async def test_only_a_plain_function_can_be_asked() -> None:
 def test_a_minority_is_told_whose_majority_is_missing_and_how_to_wait(tmp_path: Path) -> None:
     @test()
     async def story(network: Network) -> None:
-        groups = await join_all(tmp_path)
+        groups = await join_all(primary_in=tmp_path)
         network.partition([ADDRESSES[:1], ADDRESSES[1:]])
         last = (await groups[0].until(lambda view: view.is_primary)).id
         await groups[0].until(lambda view: not view.is_primary, timeout=60)

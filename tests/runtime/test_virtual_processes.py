@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 import unisono
+from tests.runtime.groups import ADDRESSES
 from unisono.runtime.journal import read
 from unisono.runtime.journal.disk import Disk
 from unisono.runtime.journal.format import Delivered
 from unisono.sim import Crashed, Network, in_virtual_time, test
-
-ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
 
 
 def now() -> float:

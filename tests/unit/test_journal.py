@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from tests.journal_tools import ForgetfulDisk, FullDisk, MortalDisk, PowerCut, QuickDisk
+from tests.runtime.ports import Wire
 from unisono.core.errors import Misuse
 from unisono.core.member import Effects
 from unisono.core.member.member import Member
-from unisono.runtime.addresses import Endpoint
+from unisono.core.outbox import VoteWatermark
+from unisono.core.types import MemberId, ViewId
 from unisono.runtime.driver import Driver
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal
 from unisono.runtime.journal.disk import Disk, Locked
 from unisono.runtime.journal.records import FILE_BYTES_MAX, Records
-from unisono.runtime.udp import Datagram
 
 NOON = 1_000_000
 
@@ -206,100 +206,75 @@ def test_a_full_disk_ends_the_member(tmp_path: Path) -> None:
     again.close()
 
 
-class Wire:
-    """A port that notes what leaves."""
+class Acting:
+    """A member that does this in its first turn, which another member learns of."""
 
-    endpoint = Endpoint("127.0.0.1", 1)
-
-    def __init__(self, log: list[str]) -> None:
-        self._log = log
-
-    def open(self, group: str, receiver: Callable[[list[memoryview]], None]) -> None: ...
-
-    def close(self, group: str) -> None: ...
-
-    def release(self) -> None: ...
-
-    def send(self, datagrams: Sequence[tuple[tuple[str, ...], Datagram]]) -> None:
-        self._log.append("send")
-
-    def source_of(self, datagram: memoryview) -> str:
-        return ""
-
-    def counters(self) -> dict[str, int]:
-        return {}
-
-
-class Confirming:
-    """A member that confirms a view in its first turn."""
+    def __init__(self, *records: bytes, votes: VoteWatermark | None = None) -> None:
+        self._records, self._votes = records, votes
 
     def act(self, now: int) -> Effects:
         effects = Effects()
-        effects.records = [b"I confirm"]
-        effects.datagrams = [(("127.0.0.1:2",), b"confirmed")]
+        effects.records, effects.vote_watermark = list(self._records), self._votes
+        effects.datagrams = [(("127.0.0.1:2",), b"done")]
         return effects
 
     def finish_turn(self) -> None:
         pass
 
 
+CONFIRMING, VOTING = Acting(b"I confirm"), Acting(votes=VoteWatermark(ViewId(7, MemberId("a", 1)), 1, 0))
+
+
 class HastyDriver(Driver):
     """The planted fault: it sends first."""
 
     def turn(self) -> None:
-        self._port.send([(("127.0.0.1:2",), b"confirmed")])
+        self._port.send([(("127.0.0.1:2",), b"done")])
         super().turn()
 
 
-def first_turn(path: Path, disk: MortalDisk, driver_type: type[Driver]) -> list[str]:
-    """Everything that touches disk or network in a turn that confirms."""
+def first_turn(path: Path, disk: Disk, log: list[str], member: Acting, kind: type[Driver] = Driver) -> list[Exception]:
+    """Note everything that leaves in a turn. What the driver fails with."""
     journal = Journal(path, disk=disk)
     journal.begin_life(NOON)
-    disk.log.clear()
+    log.clear()
+    if isinstance(disk, FullDisk):
+        disk.room = 0
     failures: list[Exception] = []
     loop = asyncio.new_event_loop()
-    member = cast(Member, Confirming())
+    driver = kind(
+        loop, Wire(log), "chat", cast(Member, member), lambda events, now: None, keeper=journal, fail=failures.append
+    )
     try:
-        driver_type(
-            loop,
-            Wire(disk.log),
-            "chat",
-            member,
-            lambda events, now: None,
-            keeper=journal,
-            fail=failures.append,
-        ).turn()
+        driver.turn()
     finally:
         loop.close()
         journal.close()
-    assert failures == []
-    return disk.log
+    return failures
 
 
-def test_nothing_leaves_before_its_record_is_on_stable_storage(tmp_path: Path) -> None:
-    assert first_turn(tmp_path, MortalDisk(), Driver) == ["write records", "sync records", "send"]
+@pytest.mark.parametrize("member", [CONFIRMING, VOTING], ids=["a record", "a vote"])
+def test_nothing_leaves_before_it_is_on_stable_storage(tmp_path: Path, member: Acting) -> None:
+    disk = MortalDisk()
+    assert first_turn(tmp_path, disk, disk.log, member) == []
+    assert disk.log == ["write records", "sync records", "send"]
 
 
-@pytest.mark.parametrize(("disk", "driver"), [(ForgetfulDisk, Driver), (MortalDisk, HastyDriver)])
-def test_a_record_that_comes_too_late_is_found_out(tmp_path: Path, disk: Any, driver: Any) -> None:
-    log = first_turn(tmp_path, disk(), driver)
-    assert "sync records" not in log or log.index("sync records") > log.index("send")
+@pytest.mark.parametrize("member", [CONFIRMING, VOTING], ids=["a record", "a vote"])
+@pytest.mark.parametrize(("make", "kind"), [(ForgetfulDisk, Driver), (MortalDisk, HastyDriver)])
+def test_what_is_written_too_late_is_found_out(
+    tmp_path: Path, make: type[MortalDisk], kind: type[Driver], member: Acting
+) -> None:
+    disk = make()
+    assert first_turn(tmp_path, disk, disk.log, member, kind) == []
+    assert "sync records" not in disk.log or disk.log.index("sync records") > disk.log.index("send")
 
 
 def test_nothing_leaves_if_the_record_cannot_be_written(tmp_path: Path) -> None:
-    disk = FullDisk(1_000)
-    journal = Journal(tmp_path, disk=disk)
-    journal.begin_life(NOON)
-    disk.room = 0
     log: list[str] = []
-    failures: list[Exception] = []
-    loop = asyncio.new_event_loop()
-    member = cast(Member, Confirming())
-    Driver(loop, Wire(log), "chat", member, lambda events, now: None, keeper=journal, fail=failures.append).turn()
-    loop.close()
-    journal.close()
+    (failure,) = first_turn(tmp_path, FullDisk(1_000), log, CONFIRMING)
+    assert isinstance(failure, JournalError)
     assert log == []
-    assert [type(one) for one in failures] == [JournalError]
 
 
 # Two processes.

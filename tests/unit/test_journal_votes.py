@@ -8,20 +8,16 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 import unisono
 from tests.journal_tools import ForgetfulDisk, FullDisk, MortalDisk, QuickDisk
-from tests.unit.test_journal import Wire
-from unisono.core.member import Effects
-from unisono.core.member.member import Member
 from unisono.core.outbox import VoteWatermark
 from unisono.core.types import MemberId, ViewId
 from unisono.orders.rmp import Rmp
 from unisono.runtime import logs
-from unisono.runtime.driver import Driver
 from unisono.runtime.errors import JournalError
 from unisono.runtime.journal import Journal
 from unisono.runtime.journal.disk import Disk
@@ -206,51 +202,6 @@ def test_a_full_disk_ends_the_member(tmp_path: Path) -> None:
     again = Journal(tmp_path)
     assert (again.undecided, again.torn_bytes) == (Undecided(VIEW, 0, 0), 10)
     again.close()
-
-
-class Voting:
-    """A member that votes in its first turn."""
-
-    def act(self, now: int) -> Effects:
-        effects = Effects()
-        effects.vote_watermark = VoteWatermark(VIEW, 1, 0)
-        effects.datagrams = [(("127.0.0.1:2",), b"I vote")]
-        return effects
-
-    def finish_turn(self) -> None:
-        pass
-
-
-class HastyDriver(Driver):
-    """The planted fault: it sends first."""
-
-    def turn(self) -> None:
-        self._port.send([(("127.0.0.1:2",), b"I vote")])
-        super().turn()
-
-
-def first_turn(path: Path, disk: MortalDisk, driver_type: type[Driver]) -> list[str]:
-    """Everything that touches disk or network in a turn that votes."""
-    journal = begun(path, disk)
-    disk.log.clear()
-    failures: list[Exception] = []
-    loop = asyncio.new_event_loop()
-    member = cast(Member, Voting())
-    driver_type(
-        loop, Wire(disk.log), "chat", member, lambda events, now: None, keeper=journal, fail=failures.append
-    ).turn()
-    loop.close()
-    journal.close()
-    assert failures == []
-    return disk.log
-
-
-def test_a_vote_leaves_when_it_is_on_stable_storage(tmp_path: Path) -> None:
-    assert first_turn(tmp_path, MortalDisk(), Driver) == ["write records", "sync records", "send"]
-
-
-def test_a_vote_that_is_written_after_the_send_is_found_out(tmp_path: Path) -> None:
-    assert first_turn(tmp_path, MortalDisk(), HastyDriver) == ["send", "write records", "sync records", "send"]
 
 
 # Groups, in virtual time.

@@ -236,6 +236,7 @@ except unisono.TimedOut as error:
 """
 
 
+@pytest.mark.seconds
 def test_a_program_ends_while_its_function_for_peers_hangs() -> None:
     done = subprocess.run(
         [sys.executable, "-c", HANGING, *free_addresses(1)], capture_output=True, text=True, timeout=60, check=True

@@ -62,16 +62,16 @@ def test_a_cut_between_two_is_known_through_the_third() -> None:
         assert pairs[A, C].is_good
 
 
-MANY = [f"[2001:db8::{number:x}]:65{number:03}" for number in range(1, 41)]
+MANY = [f"[2001:db8::{number:x}]:65{number:03}" for number in range(1, 17)]
 
 
 def test_a_large_group_learns_of_all_pairs() -> None:
-    """Forty rows do not fit into a probe; two that hear nothing of each other are known to all the same."""
-    source, target = MANY[3], MANY[17]
+    """So many rows do not fit into a probe; two that hear nothing of each other are known to all the same."""
+    source, target = MANY[3], MANY[11]
     probers = probe(60, lambda one, other, *_: (one, other) != (source, target), peers=MANY)
     for prober in probers.values():
         pairs = by_pair(prober)
-        assert sum(one.is_good for one in pairs.values()) == 40 * 39 - 1
+        assert sum(one.is_good for one in pairs.values()) == 16 * 15 - 1
         assert pairs[source, target].verdict == "nothing arrives, though the way back is open"
 
 
@@ -82,7 +82,7 @@ def test_no_probe_is_larger_than_it_says() -> None:
         sizes.append(size)
         return True
 
-    probe(60, passes, peers=MANY)
+    probe(35, passes, peers=MANY)
     assert set(sizes) == {netcheck.SMALL_BYTES, *netcheck.SIZES_BYTES}
 
 

@@ -3,33 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar
 
 from unisono.core.errors import ConfigError
 
 MILLISECOND = 1_000_000
 SECOND = 1_000 * MILLISECOND
+HOUR = 3_600 * SECOND
+NUMBER_MAX = 2**63 - 1
+"""No setting is larger."""
+T = TypeVar("T", bound=int | None)
+
+
+def ranged(default: T, low: int, high: int, may_be_none: bool = False) -> T:
+    """A setting that is a whole number within these bounds, or None if that is its default or `may_be_none`."""
+    return field(default=default, metadata={"range": (low, high, may_be_none or default is None)})
+
+
+def duration(default: int) -> int:
+    """A setting that is a time, up to an hour."""
+    return ranged(default, 1, HOUR)
+
+
+def check_ranges(settings: Any) -> None:
+    """Raise `ConfigError` for the first setting that is outside of its range."""
+    for one in fields(settings):
+        if "range" not in one.metadata:
+            continue
+        value, (low, high, may_be_none) = getattr(settings, one.name), one.metadata["range"]
+        if value is None and may_be_none:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ConfigError(f"{one.name} must be a whole number, not {value!r}.")
+        if not low <= value <= high:
+            raise ConfigError(f"{one.name} = {value} is out of range: choose {low} to {high}.")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """The settings of a group. All members of a group use the same."""
 
-    members_max: int = 1_024
+    members_max: int = ranged(1_024, 1, 65_535)
     """Maximum number of members in a view."""
-    payload_bytes_max: int = 16 * 1024 * 1024
+    payload_bytes_max: int = ranged(16 * 1024 * 1024, 1, 2**31 - 1)
     """Maximum payload size of one message, in bytes."""
-    batch_messages_max: int = 4_096
+    batch_messages_max: int = ranged(4_096, 1, 65_535)
     """Maximum number of messages per batch."""
-    batch_bytes_max: int = 1024 * 1024
+    batch_bytes_max: int = ranged(1024 * 1024, 1, 2**31 - 1)
     """Maximum payload bytes per batch; a single message may be larger, and is then alone in its batch."""
-    window_messages: int = 65_536
+    window_messages: int = ranged(65_536, 1, 2**31 - 1)
     """Maximum number of own messages that are cast and not yet delivered here; beyond it `cast` is refused."""
-    ack_delay_ns: int | None = 5 * MILLISECOND
+    ack_delay_ns: int | None = ranged(5 * MILLISECOND, 1, HOUR, may_be_none=True)
     """Maximum delay of an acknowledgement that waits for an own cast to carry it; None: no limit (ToTo's paper mode)."""
-    hold_batches_max: int = 64
+    hold_batches_max: int = ranged(64, 1, 2**31 - 1)
     """RMP: maximum number of batches that the holder of the group's lock transmits while others wait for it."""
     safe: bool = False
     """The default for messages cast without `safe`: deliver only after every member has processed all that precedes."""
@@ -37,14 +65,7 @@ class Config:
     """ToTo's threshold, n/2 <= phi < n; None: n/2."""
 
     def __post_init__(self) -> None:
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            if value is None and name == "ack_delay_ns":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ConfigError(f"{name} must be a whole number, not {value!r}.")
-            if not low <= value <= high:
-                raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        check_ranges(self)
         if not isinstance(self.safe, bool):
             raise ConfigError(f"safe must be true or false, not {self.safe!r}.")
         if self.phi is not None and (isinstance(self.phi, bool) or not isinstance(self.phi, int | float)):
@@ -111,14 +132,3 @@ def _value_of(name: str, number: int) -> str:
     if name == "safe" and number <= 1:
         return str(bool(number))
     return str(number)
-
-
-_RANGES: tuple[tuple[str, int, int], ...] = (
-    ("members_max", 1, 65_535),
-    ("payload_bytes_max", 1, 2**31 - 1),
-    ("batch_messages_max", 1, 65_535),
-    ("batch_bytes_max", 1, 2**31 - 1),
-    ("window_messages", 1, 2**31 - 1),
-    ("ack_delay_ns", 1, 3_600 * SECOND),
-    ("hold_batches_max", 1, 2**31 - 1),
-)

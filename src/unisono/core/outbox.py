@@ -107,7 +107,7 @@ class EngineEffects:
         self.records: list[bytes] = []  # 1 write to stable storage before anything leaves
         self.vote_watermark: VoteWatermark | None = None  # 1 likewise, if it is new that this member has voted
         self.casts: list[Packet] = []  # 2 send: on the cast stream, to every other member
-        self.partial = False  # some cast is not addressed to everyone: see `core.views.recipients.packet_for`
+        self.partial = False  # some cast is not addressed to everyone: see `core.views.retained.packet_for`
         self.sends: list[tuple[Rank, Packet]] = []  # 2 send: on the unicast stream of one peer
         self.events: list[Batch | Marker | Transition | View] = []  # 3 show the application, in this order
         self.deadline: int | None = None  # 4 call drain() by then, in ns of the driver's clock

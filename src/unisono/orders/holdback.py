@@ -65,8 +65,6 @@ class VectorHoldback:
     again when that origin advances, so a packet is tested about once for each origin that it waits for, not once a delivery.
     """
 
-    __slots__ = ("_awaiting", "_cast", "_last", "_queues", "taken")
-
     def __init__(self, size: int) -> None:
         self.taken = [0] * size  # by origin: how much is past the holdback, in units of weight
         self._cast = [0] * size  # by origin: the same, with what is in the holdback

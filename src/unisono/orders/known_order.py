@@ -18,8 +18,6 @@ from unisono.core.types import Rank
 class KnownOrder:
     """What one member knows."""
 
-    __slots__ = ("base", "before", "origins")
-
     def __init__(self, before: Iterable[int], base: int = 0, origins: Iterable[Rank] = ()) -> None:
         self.before = list(before)
         """By origin: batches among the positions that are forgotten."""

@@ -26,8 +26,6 @@ from unisono.orders.holdback import AHEAD_MAX
 class GroupLock:
     """One member's part in the lock."""
 
-    __slots__ = ("_accepted", "_clock", "_everyone", "_met", "_rank", "asked", "held", "waiting")
-
     def __init__(self, rank: Rank, size: int) -> None:
         self._rank = rank
         self._everyone = (1 << size) - 1

@@ -52,8 +52,6 @@ class StampQueue:
     A heap with lazy removal: changing a stamp pushes a new heap item, and an item that is no longer true is skipped.
     """
 
-    __slots__ = ("_heap", "entries")
-
     def __init__(self) -> None:
         self.entries: dict[Slot, Entry] = {}
         self._heap: list[tuple[Stamp, bool, Slot]] = []  # (stamp, is provisional, slot)

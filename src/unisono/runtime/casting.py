@@ -70,10 +70,6 @@ class CastAdmission:
         """Wake all tasks in the line: nothing will ever be cast any more."""
         self._line.call()
 
-    @property
-    def has_line(self) -> bool:
-        return bool(self._line)
-
     def cast(self, payload: bytes, options: CastOptions) -> Receipt | None:
         """Cast a message. None: it has to wait (`wait_for_room`)."""
         home = self._home

@@ -257,7 +257,9 @@ class Driver:
                 deadline = above
         self._deadline = deadline
         if deadline is not None and (self._timer is None or deadline < self._timer_at):
-            self._arm(deadline, self.clock())  # or else the timer rings early, looks, and is set anew
+            if self._timer is not None:
+                self._timer.cancel()
+            self._set_timer(deadline, self.clock())  # or else the timer rings early, looks, and is set anew
 
     def _break(self, error: Exception) -> None:
         """End the member. An error that was not raised on purpose comes from what a peer sent, or from a defect of ours."""
@@ -269,11 +271,6 @@ class Driver:
             fault.__cause__ = error
             error = fault
         self._fail(error)
-
-    def _arm(self, deadline: int, now: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._set_timer(deadline, now)
 
     def _set_timer(self, deadline: int, now: int) -> None:
         """Set the timer, never early: loops count whole milliseconds, and a timer that rings too soon rings many times."""

@@ -14,8 +14,6 @@ from unisono.runtime.forks import sentence
 class Home:
     """The thread and the process of one member. Nothing there is locked: only the loop's thread may change anything."""
 
-    __slots__ = ("_id", "_loop", "_name", "_process", "loop_thread")
-
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, member: MemberId) -> None:
         self._loop = loop
         self._name = name

@@ -13,12 +13,17 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 from unisono.core.errors import Misuse
-from unisono.core.member import Entered, Happening
+from unisono.core.member import Entered, Happening, Replaced
 from unisono.core.types import Batch
 from unisono.services.transfer import Transfer
 
 if TYPE_CHECKING:
     from unisono.runtime.clients import Desk
+    from unisono.runtime.inbox import Inbox
+    from unisono.runtime.journal import Journal
+    from unisono.runtime.observers import Observers
+    from unisono.runtime.own_messages import OwnMessages
+    from unisono.runtime.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +60,49 @@ def check_hook(hook: object, name: str) -> None:
 
 
 class Carrier:
-    """The application as state transfer sees it. What is shown goes to `show`, one event at a time."""
+    """The application as state transfer sees it: what it is shown goes to the journal and the inbox, one event at a time."""
 
     def __init__(
         self,
         hooks: Hooks,
         desk: Desk | None,
-        show: Callable[[Happening], None],
-        skip: Callable[[Batch, bool], None],
-        restored: Callable[[], None],
-        is_untouched: Callable[[], bool],
+        inbox: Inbox,
+        own: OwnMessages,
+        observers: Observers,
+        journal: Journal | None,
+        recording: Recording | None,
     ) -> None:
-        self._skip = skip
-        self._restored = restored
-        self._is_untouched = is_untouched
         self._hooks = hooks
         self._desk = desk  # what it remembers of clients travels with the state
-        self._show = show
+        self._inbox = inbox
+        self._own = own
+        self._observers = observers
+        self._journal = journal
+        self._recording = recording
+        self._is_replaced = False  # the application was told that its state is thrown away, and has no other one yet
         self.transfer: Transfer | None = None
 
     def show(self, event: Happening) -> None:
         assert self.transfer is not None
-        self._show(event)
+        self._own.shown(event)
+        if isinstance(event, Replaced):
+            self._is_replaced = True
+            for look in self._observers.replaced:
+                look(event)
+        if self._journal is not None:
+            self._journal.deliver([event])
+        self._inbox.put([event])
         if isinstance(event, Batch | Entered):  # nothing else is part of a state, or can wait for it
             self.transfer.stop()
+
+    def skip(self, batch: Batch, is_in_state: bool) -> None:
+        self._own.skipped(batch, is_in_state)
+        if self._journal is not None:
+            self._journal.skip(batch)
+
+    @property
+    def is_untouched(self) -> bool:
+        return self._inbox.view is None
 
     def snapshot(self) -> bytes:
         state = self._hooks.snapshot()
@@ -90,19 +114,18 @@ class Carrier:
         if self._desk is not None:
             memory, state = _split(state)
             self._desk.restore(memory)
-        self._restored()
+        self._restore(state)
+
+    def _restore(self, state: bytes) -> None:
+        """Take a state over. If another one is thrown away for it, the application has just been told."""
+        if self._recording is not None and not self._is_replaced:
+            self._recording.take_state()
+        self._is_replaced = False
         self._hooks.restore(state)
 
     @property
     def can_merge(self) -> bool:
         return self._hooks.merge is not None
-
-    @property
-    def is_untouched(self) -> bool:
-        return self._is_untouched()
-
-    def skip(self, batch: Batch, is_in_state: bool) -> None:
-        self._skip(batch, is_in_state)
 
     def merge(self, parts: Sequence[bytes]) -> None:
         """Without a merge hook every member takes over the state of the first part, which is the same one at all.
@@ -112,8 +135,7 @@ class Carrier:
             self._desk.restore(pairs[0][0])
             parts = [state for _, state in pairs]
         if self._hooks.merge is None:
-            self._restored()
-            self._hooks.restore(parts[0])
+            self._restore(parts[0])
         else:
             self._hooks.merge(parts)
 

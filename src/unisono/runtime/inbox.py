@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from inspect import Parameter, signature
 from itertools import chain, count, islice, repeat
 from operator import length_hint
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from weakref import ref
 
 from unisono.core.errors import Misuse
@@ -22,6 +22,7 @@ from unisono.runtime.events import Delivery, Event, View, deliveries, view_of
 from unisono.runtime.observers import Observers
 from unisono.runtime.receipts import Receipts
 
+T = TypeVar("T")
 Deliver: TypeAlias = Callable[[MemberId, bytes], object] | Callable[[MemberId, bytes, Key], object]
 Handle: TypeAlias = Callable[[Event], object]
 Shown: TypeAlias = Batch | View | Transition | Replaced | Refused | Evicted | Stalled | Resumed | Diverged
@@ -204,10 +205,7 @@ class Inbox:
                 self._waiter.set_exception(error)
 
     def events(self) -> AsyncIterator[Event]:
-        own: list[ref[AsyncIterator[object]]] = []
-        stream = self._events(own)
-        own.append(ref(stream))
-        return stream
+        return _knowing_itself(self._events)
 
     async def _events(self, own: list[ref[AsyncIterator[object]]]) -> AsyncIterator[Event]:
         taken, receipts = 0, self._receipts
@@ -240,10 +238,7 @@ class Inbox:
             self._task, self._stream = asyncio.current_task(self._loop), own[0]
 
     def batches(self) -> AsyncIterator[Sequence[Delivery] | Event]:
-        own: list[ref[AsyncIterator[object]]] = []
-        stream = self._batches(own)
-        own.append(ref(stream))
-        return stream
+        return _knowing_itself(self._batches)
 
     async def _batches(self, own: list[ref[AsyncIterator[object]]]) -> AsyncIterator[Sequence[Delivery] | Event]:
         taken = 0
@@ -412,6 +407,14 @@ class Inbox:
 
     def _is_low(self) -> bool:
         return self.bytes <= QUEUE_BYTES_MAX // 2 and len(self._queue) <= QUEUE_BATCHES_MAX // 2
+
+
+def _knowing_itself(make: Callable[[list[ref[AsyncIterator[object]]]], AsyncIterator[T]]) -> AsyncIterator[T]:
+    """A stream that can tell that it is the one by which a task reads."""
+    own: list[ref[AsyncIterator[object]]] = []
+    stream = make(own)
+    own.append(ref(stream))
+    return stream
 
 
 def takes_key(deliver: Deliver) -> bool:

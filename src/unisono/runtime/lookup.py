@@ -88,14 +88,12 @@ class Lookup:
     async def find(self, family: int = 0, wait_s: float | None = None) -> list[Resolved]:
         """Look up all peers for a member that is about to start, of this family if one is given; else of that of the first
         number, or of the first name that is known. Names that take longer than `wait_s` are not known yet."""
-        if self.is_function:
-            await self._call(wait_s, is_first=True)
-        if self._in_virtual_time:
-            return [Resolved(text, (Endpoint(*split(text, "the peer")),)) for text in self._texts]
-        await self._resolve(wait_s)
+        await self._look(wait_s, is_first=True)
         for text in self._texts:
             if (error := self._errors.get(text)) is not None:
                 raise error
+        if self._in_virtual_time:
+            return self._of_family()
         numbers = [text for text in self._texts if _is_number(text)]
         first = [*(self._known[text] for text in numbers), *self._known.values()]
         self._family = family or next((int(one.endpoints[0].family) for one in first if one.endpoints), 0)
@@ -109,12 +107,16 @@ class Lookup:
 
     async def round(self, wait_s: float | None = None) -> list[Resolved]:
         """Look up all peers once more. Of a name that takes longer than `wait_s`, the next round may hear."""
-        if self.is_function:
-            await self._call(wait_s, is_first=False)
-        if self._in_virtual_time:
-            return [Resolved(text, (Endpoint(*split(text, "the peer")),)) for text in self._texts]
-        await self._resolve(wait_s)
+        await self._look(wait_s, is_first=False)
         return self._of_family()
+
+    async def _look(self, wait_s: float | None, is_first: bool) -> None:
+        if self.is_function:
+            await self._call(wait_s, is_first)
+        if self._in_virtual_time:
+            self._known = {text: Resolved(text, (Endpoint(*split(text, "the peer")),)) for text in self._texts}
+        else:
+            await self._resolve(wait_s)
 
     def close(self) -> None:
         for asked in self._asked.values():
@@ -129,7 +131,7 @@ class Lookup:
         found = []
         for text in self._texts:
             one = self._known[text]
-            endpoints = tuple(endpoint for endpoint in one.endpoints if endpoint.family == self._family)
+            endpoints = tuple(endpoint for endpoint in one.endpoints if self._family in (0, endpoint.family))
             problem = one.problem
             if one.endpoints and not endpoints:
                 problem = f"it is not {'IPv6' if self._family == AF_INET6 else 'IPv4'}, as this member's address is"

@@ -14,6 +14,7 @@ Looking costs nothing while every named peer is in the view: then only refused d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -52,24 +53,22 @@ class Trouble(StrEnum):
     OTHER_GROUP = "other group"
 
 
+@dataclass(slots=True)
 class PeerAddress:
     """One address, and what came from there."""
 
-    __slots__ = (
-        "address", "count", "departure", "group", "heard_at", "hinted", "refused_at", "since", "told", "trouble",
-    )  # fmt: skip
-
-    def __init__(self, address: str, now: int) -> None:
-        self.address = address
-        self.since = now  # when it was first looked for
-        self.heard_at: int | None = None  # the last authentic message of membership, or the end of its time in the view
-        self.departure = ""  # why it is not in the view any more
-        self.trouble: Trouble | None = None  # of the latest datagram that was refused
-        self.count = 0  # of such datagrams, since it was heard
-        self.told = 0  # how many of them are in the log
-        self.refused_at = 0
-        self.group = ""  # the name of its group, if it is another one and known
-        self.hinted: dict[int, int] = {}  # by the hash of a group there: when it was last told of this one
+    address: str
+    since: int  # when it was first looked for
+    heard_at: int | None = None  # the last authentic message of membership, or the end of its time in the view
+    departure: str = ""  # why it is not in the view any more
+    trouble: Trouble | None = None  # of the latest datagram that was refused
+    count: int = 0  # of such datagrams, since it was heard
+    told: int = 0  # how many of them are in the log
+    refused_at: int = 0
+    group: str = ""  # the name of its group, if it is another one and known
+    hinted: dict[int, int] = field(
+        default_factory=dict
+    )  # by the hash of a group there: when it was last told of this one
 
     def hear(self, now: int) -> None:
         self.heard_at = now
@@ -98,15 +97,12 @@ class MissedPeer(NamedTuple):
     sentence: str
 
 
+@dataclass(slots=True)
 class _Entry:
     """One peer as it was written, and where it is."""
 
-    __slots__ = ("problem", "since", "text")
-
-    def __init__(self, text: str, now: int) -> None:
-        self.text = text
-        self.since = now
-        self.problem = ""  # why it has no address
+    since: int
+    problem: str = ""  # why it has no address
 
 
 class NamedPeers:
@@ -152,7 +148,7 @@ class NamedPeers:
     def name(self, text: str, addresses: Iterable[str], problem: str = "") -> None:
         """A peer as it was written is at these addresses, without the own one; at none: because of this problem."""
         now = self._clock()
-        entry = self._entries.setdefault(text, _Entry(text, now))
+        entry = self._entries.setdefault(text, _Entry(now))
         before, entry.problem = self._places.get(text, {}), problem
         self._places[text] = {
             one: before.get(one) or self._by_address.get(one) or PeerAddress(one, now) for one in addresses

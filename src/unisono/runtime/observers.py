@@ -23,8 +23,6 @@ class Observers:
     Add to the lists to observe. A function must not change the member within the call; it may call `Driver.wake`.
     """
 
-    __slots__ = ("end", "noted", "receipt", "replaced", "shown", "turn")
-
     def __init__(self) -> None:
         self.noted: list[Callable[[int, Sequence[Note]], None]] = []
         """After the records of a turn are written and before anything is sent: the time and the member's notes."""

@@ -16,29 +16,30 @@ from unisono.runtime.receipts import Receipts
 class OwnMessages:
     """Follows the stream of a member before state transfer may hold something back."""
 
-    def __init__(self, receipts: Receipts) -> None:
+    def __init__(
+        self,
+        receipts: Receipts,
+        take_doubts: Callable[[], Sequence[Doubt]],
+        entered: Callable[[Entered], None],
+        follows_transfer: bool,
+    ) -> None:
+        """`entered` is called with each view. `follows_transfer`: `shown` or `skipped` will tell what becomes of each batch."""
         self._receipts = receipts
+        self._take_doubts = take_doubts
+        self._on_entered = entered
         self._rank = -1  # in the view of the events that come next
         self._outgoing: tuple[MemberId, ...] | None = None  # who comes along out of the primary view, if it is left
-        self._held: dict[int, Batch] | None = None  # own batches that state transfer may hold back, by identity
+        # Own batches that state transfer may hold back, by identity.
+        self._held: dict[int, Batch] | None = {} if follows_transfer else None
         self._unflushed: list[
             tuple[Doubt, tuple[MemberId, ...]]
         ] = []  # since it is leaving: in doubt, and who may lack it
-        self.take_doubts: Callable[[], Sequence[Doubt]] = lambda: ()
         self.entered: Entered | None = None
         """The latest view that was installed."""
-        self.on_entered: Callable[[Entered], None] = lambda entered: None
-        self.on_left: Callable[[], None] = lambda: None
-        self.on_outlived: Callable[[Outlived], None] = lambda outlived: None
-        """Called when the group takes this member for a ghost."""
         self.is_leaving = False
 
-    def follow_transfer(self) -> None:
-        """From now on `shown` or `skipped` tells what becomes of each batch."""
-        self._held = {}
-
-    def note(self, events: Sequence[Happening]) -> None:
-        """What a turn shows. If it is the end of this member, that is told last."""
+    def note(self, events: Sequence[Happening]) -> Left | Outlived | None:
+        """Note what a turn shows. Returns the end of this member, if it has come."""
         receipts, rank = self._receipts, self._rank
         end: Left | Outlived | None = None
         for event in events:
@@ -56,18 +57,15 @@ class OwnMessages:
             elif isinstance(event, Entered):
                 self._rank = rank = event.view.rank_of(receipts.member)
                 self.entered = event
-                self.on_entered(event)
+                self._on_entered(event)
                 self._outgoing = None
             elif isinstance(event, Left | Outlived):
                 end = event
-        if isinstance(end, Left):
-            self.on_left()
-        elif end is not None:
-            self.on_outlived(end)
+        return end
 
     def _note_doubts(self) -> None:
         """The view has ended: tell what is not known to be everywhere."""
-        for doubt in self.take_doubts():
+        for doubt in self._take_doubts():
             self._receipts.doubt(doubt)
             if self.is_leaving:
                 self._unflushed.append((doubt, tuple(one for one in self._members() if one not in doubt.known)))

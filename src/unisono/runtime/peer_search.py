@@ -62,13 +62,9 @@ class PeerSearch:
         return (
             one.port == self._port.port
             and self._port.family == one.family
-            and self._is_everywhere
+            and self._port.host in ("0.0.0.0", "::")
             and is_local(one.host)
         )
-
-    @property
-    def _is_everywhere(self) -> bool:
-        return self._port.host in ("0.0.0.0", "::")
 
     def _usable(self, found: Iterable[Resolved]) -> list[Resolved]:
         usable = []

@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse, UnisonoError
-from unisono.core.member import Check, Checking, Entered, Happening, Member, Replaced
-from unisono.core.membership import Outlived
-from unisono.core.types import Batch, Key, MemberId, ViewId
+from unisono.core.member import Check, Checking, Entered, Happening, Member
+from unisono.core.membership import Left, Outlived
+from unisono.core.types import Key, MemberId, ViewId
 from unisono.core.types import View as CoreView
 from unisono.environment import Port
 from unisono.runtime.casting import CastAdmission
@@ -72,13 +72,13 @@ class RunningMember:
         inbox.shows_stalls = shows_stalls
         self._journal = journal
         self._recording = recording
-        self._own = OwnMessages(receipts)
-        self._own.take_doubts = member.take_doubts
-        self._own.on_entered = lambda entered: peers.entered(entered.view.members, entered.left)
-        self._own.on_left = self._left
-        self._own.on_outlived = self._outlived
+        self._own = OwnMessages(
+            receipts,
+            member.take_doubts,
+            lambda entered: peers.entered(entered.view.members, entered.left),
+            follows_transfer=hooks is not None,
+        )
         self._watchers = Watchers(loop)
-        self._is_replaced = False  # the application was told that its state is thrown away, and has no other one yet
         pause_ns = member.settings.detector.pause_ns
         self.driver = driver = Driver(
             loop, port, name, member, self._show_turn,
@@ -99,8 +99,7 @@ class RunningMember:
 
     def _carry(self, hooks: Hooks, desk: Desk | None) -> Transfer:
         """Put state transfer between the member and the application."""
-        self._own.follow_transfer()
-        carrier = Carrier(hooks, desk, self._show, self._skip, self._restored, lambda: self.inbox.view is None)
+        carrier = Carrier(hooks, desk, self.inbox, self._own, self.observers, self._journal, self._recording)
         transfer = carrier.transfer = Transfer(self.driver.member, carrier, initial=True, now=self.driver.clock())
         self.inbox.go_on = self._go_on
         self.driver.also_wake_at(lambda: transfer.deadline)
@@ -260,7 +259,9 @@ class RunningMember:
             elif events:
                 if self._journal is not None:
                     self._journal.deliver(events)
-                self._own.note(events)
+                end = self._own.note(events)
+                if end is not None:
+                    self._end(end)
                 self.inbox.put(events)
         except Exception as error:  # a hook of the application, or its journal
             self.fail(error)
@@ -268,7 +269,9 @@ class RunningMember:
     def _transfer_turn(self, transfer: Transfer, events: list[Happening], now: int) -> None:
         sent = transfer.sent
         if events:
-            self._own.note(events)
+            end = self._own.note(events)
+            if end is not None:
+                self._end(end)
             transfer.take(events, now)
         else:
             transfer.tick(now)
@@ -287,34 +290,12 @@ class RunningMember:
         if self._transfer.sent != sent:
             self.driver.wake()
 
-    def _show(self, event: Happening) -> None:
-        """State transfer lets the application see this."""
-        self._own.shown(event)
-        if isinstance(event, Replaced):
-            self._is_replaced = True
-            for look in self.observers.replaced:
-                look(event)
-        if self._journal is not None:
-            self._journal.deliver([event])
-        self.inbox.put([event])
-
-    def _skip(self, batch: Batch, is_in_state: bool) -> None:
-        """State transfer does not let the application see this."""
-        self._own.skipped(batch, is_in_state)
-        if self._journal is not None:
-            self._journal.skip(batch)
-
-    def _restored(self) -> None:
-        """A state was taken over. If another one is thrown away for it, the application has just been told."""
-        if self._recording is not None and not self._is_replaced:
-            self._recording.take_state()
-        self._is_replaced = False
-
-    def _left(self) -> None:
-        self.inbox.is_over = True
-
-    def _outlived(self, outlived: Outlived) -> None:
-        self.fail(Outdated(self.id, self.name, outlived.by, outlived.newest))
+    def _end(self, end: Left | Outlived) -> None:
+        """The member has left, or the group takes it for a ghost."""
+        if isinstance(end, Left):
+            self.inbox.is_over = True
+        else:
+            self.fail(Outdated(self.id, self.name, end.by, end.newest))
 
     def _look_after_turn(self) -> None:
         """Let tasks go on whose condition holds; without any, stop looking."""

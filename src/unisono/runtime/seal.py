@@ -38,6 +38,7 @@ import stat
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2s
 from hmac import compare_digest
 from pathlib import Path
@@ -159,16 +160,14 @@ def _check_mode(path: Path, found: os.stat_result) -> None:
         LOGGER.warning("the group of users that owns %s can open this key file: run `chmod 600 %s`", path, path)
 
 
+@dataclass(slots=True)
 class _Salts:
     """The salts of one life that were heard of."""
 
-    __slots__ = ("identities", "retired")
-
-    def __init__(self) -> None:
-        self.identities: list[bytes] = []
-        """Whose windows are kept."""
-        self.retired = -1
-        """The highest number of a salt whose window was given up."""
+    identities: list[bytes] = field(default_factory=list)
+    """Whose windows are kept."""
+    retired: int = -1
+    """The highest number of a salt whose window was given up."""
 
 
 class _Life:
@@ -197,19 +196,6 @@ class _Own:
         self.prefix = prefix
         self.box = box
         self.counters: Iterator[int] = iter(range(1, boxes_max + 1))
-
-
-class _NoCounters:
-    """Refuses instead of counting."""
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def __iter__(self) -> Iterator[int]:
-        return self
-
-    def __next__(self) -> int:
-        raise Misuse(self._why)
 
 
 class Seal:
@@ -259,7 +245,7 @@ class Seal:
     def disown(self) -> None:
         """In a forked child: its parent uses the same key and counters, so nothing can be closed here."""
         self._inherited = sentence(self._who, self._made_in)
-        self._own.counters = _NoCounters(self._inherited)
+        self._own.counters = iter(())  # and another salt is refused
         self._key = b""
 
     def _derive(self, salt: bytes, name: bytes) -> AESGCM:

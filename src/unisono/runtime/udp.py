@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from struct import Struct
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from unisono.core.errors import UnisonoError
 from unisono.runtime.addresses import Endpoint, SockAddr, sockaddr_of
@@ -97,10 +97,9 @@ class UdpSocket:
     def receive(self) -> list[memoryview]:
         """What has arrived, up to a limit. The views are good until the next call, and those that are read-only for ever."""
         self._sources.clear()
-        if not self.segments_in:
-            return self._receive_plain()
         arrived = []
-        receive, ancillary_bytes, not_from = self._udp.recvmsg_into, self._ancillary_bytes, self._not_from
+        receive = self._udp.recvmsg_into if self.segments_in else self._recvfrom_into
+        ancillary_bytes, not_from = self._ancillary_bytes, self._not_from
         for view in self._views:
             try:
                 if self._is_large:  # it need not be copied out of a buffer that others will use
@@ -108,7 +107,7 @@ class UdpSocket:
                     length, view = len(data), memoryview(data)
                 else:
                     length, ancillary, _, source = receive((view,), ancillary_bytes)
-                self._is_large = length >= LARGE_BYTES
+                self._is_large = length >= LARGE_BYTES and self.segments_in
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
@@ -135,24 +134,9 @@ class UdpSocket:
         source = self._sources.get(id(datagram.obj))
         return "" if source is None else str(Endpoint(*source[:2]))
 
-    def _receive_plain(self) -> list[memoryview]:
-        arrived = []
-        receive, not_from = self._udp.recvfrom_into, self._not_from
-        for view in self._views:
-            try:
-                length, source = receive(view)
-            except (BlockingIOError, InterruptedError):
-                break
-            except OSError as error:
-                self._lose(error)
-                continue
-            if source == not_from:
-                continue
-            self.heard = self._sources[id(view.obj)] = source
-            self.bytes_in += length
-            arrived.append(view[:length])
-        self.datagrams_in += len(arrived)
-        return arrived
+    def _recvfrom_into(self, views: tuple[memoryview], ancillary_bytes: int) -> tuple[int, Any, int, SockAddr]:
+        length, source = self._udp.recvfrom_into(views[0])
+        return length, (), 0, source
 
     # Out.
 

@@ -11,11 +11,11 @@ A turn is any number of inputs, then one `drain(now)`, whose effects the driver 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.errors import ConfigError, Misuse
+from unisono.core.config import MILLISECOND, NUMBER_MAX, SECOND, check_ranges, ranged
+from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
 from unisono.core.wire import Frames
 from unisono.services.client_messages import LIFE, Hindrance, Reply, Request, Sorry, Wanted, make_client_codec
@@ -25,20 +25,18 @@ from unisono.services.client_messages import LIFE, Hindrance, Reply, Request, So
 class ClientSettings:
     """The limits and timeouts of a client."""
 
-    retry_ns: int = 200 * MILLISECOND
+    retry_ns: int = ranged(200 * MILLISECOND, 1, NUMBER_MAX)
     """The next contact is tried after this long without an answer."""
-    wait_ns: int = 10 * SECOND
+    wait_ns: int = ranged(10 * SECOND, 1, NUMBER_MAX)
     """A request fails after this long."""
-    requests_max: int = 16
+    requests_max: int = ranged(16, 1, NUMBER_MAX)
     """Maximum number of requests under way; not more than the members' `answers_max`."""
-    request_bytes_max: int = 16 * 1024
-    answers_max: int = 1_024
+    request_bytes_max: int = ranged(16 * 1024, 1, NUMBER_MAX)
+    answers_max: int = ranged(1_024, 1, NUMBER_MAX)
     """Maximum number of answers kept when all members answer one request."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)!r} must be a whole number above 0.")
+        check_ranges(self)
 
 
 class Answered(NamedTuple):
@@ -74,35 +72,21 @@ _REASONS = {
 }
 
 
+@dataclass(slots=True)
 class _Asked:
     """A request under way."""
 
-    __slots__ = (
-        "answers",
-        "at",
-        "contact",
-        "is_sent",
-        "of",
-        "payload",
-        "reason",
-        "refusals",
-        "token",
-        "until",
-        "wanted",
-    )
-
-    def __init__(self, payload: bytes, wanted: Wanted, contact: int, now: int, until: int) -> None:
-        self.payload = payload
-        self.wanted = wanted
-        self.contact = contact  # the contact that it goes to, by number
-        self.at = now  # when it is sent again
-        self.is_sent = False  # to this contact
-        self.token = 0  # with which it was sent
-        self.until = until
-        self.refusals = 0  # contacts in a row that could not help
-        self.answers: dict[MemberId, bytes | None] = {}
-        self.of = 0  # how many members should answer
-        self.reason = "no contact answered"
+    payload: bytes
+    wanted: Wanted
+    contact: int  # the contact that it goes to, by number
+    at: int  # when it is sent again
+    until: int
+    is_sent: bool = False  # to this contact
+    token: int = 0  # with which it was sent
+    refusals: int = 0  # contacts in a row that could not help
+    answers: dict[MemberId, bytes | None] = field(default_factory=dict)
+    of: int = 0  # how many members should answer
+    reason: str = "no contact answered"
 
 
 class Client:

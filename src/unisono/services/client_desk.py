@@ -43,12 +43,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
-from unisono.core.config import Config
-from unisono.core.errors import ConfigError, Misuse, NotPrimary, Shed
+from unisono.core.config import NUMBER_MAX, Config, check_ranges, ranged
+from unisono.core.errors import Misuse, NotPrimary, Shed
 from unisono.core.types import Key, MemberId, View
 from unisono.core.wire import ALL, BLOB, MAYBE, ROW, TEXT, U64, Codec, Frames, Layout
 from unisono.services.client_messages import (
@@ -83,28 +83,24 @@ class DeskSettings:
     `answers_max`, `clients_max` and `answer_bytes_max` must be the same at all members: they decide what is remembered.
     """
 
-    clients_max: int = 1_024
-    answers_max: int = 16
-    answer_bytes_max: int = 4 * 1024
-    request_bytes_max: int = 16 * 1024
-    pending_max: int = 1_024
-    pending_of_one_max: int = 16
+    clients_max: int = ranged(1_024, 1, NUMBER_MAX)
+    answers_max: int = ranged(16, 1, NUMBER_MAX)
+    answer_bytes_max: int = ranged(4 * 1024, 1, NUMBER_MAX)
+    request_bytes_max: int = ranged(16 * 1024, 1, NUMBER_MAX)
+    pending_max: int = ranged(1_024, 1, NUMBER_MAX)
+    pending_of_one_max: int = ranged(16, 1, NUMBER_MAX)
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)!r} must be a whole number above 0.")
+        check_ranges(self)
 
 
+@dataclass(slots=True)
 class _Memory:
     """What is remembered of one client."""
 
-    __slots__ = ("answers", "failed", "floor")
-
-    def __init__(self) -> None:
-        self.floor = 0  # what is below was served, and its answer is not needed any more
-        self.answers: dict[int, bytes | None] = {}
-        self.failed: set[int] = set()  # among these: the application here could not answer, and this was the contact
+    floor: int = 0  # what is below was served, and its answer is not needed any more
+    answers: dict[int, bytes | None] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)  # among these: the application here could not answer, as the contact
 
     def forget_answers(self, oldest: int, answers_max: int) -> None:
         """Forget the answers below `oldest`, for which the client does not wait, and the oldest beyond `answers_max`."""

@@ -21,23 +21,3 @@ from unisono.core.member.settings import Settings as Settings
 from unisono.core.member.settings import Slow as Slow
 from unisono.core.member.state import MemberState as MemberState
 from unisono.core.member.watchdog import Culprit as Culprit
-
-__all__ = [
-    "Aside",
-    "Check",
-    "Checking",
-    "Culprit",
-    "Diverged",
-    "Effects",
-    "Entered",
-    "FlowSettings",
-    "Happening",
-    "Member",
-    "MemberCounters",
-    "MemberState",
-    "Replaced",
-    "Resumed",
-    "Settings",
-    "Slow",
-    "Stalled",
-]

@@ -99,8 +99,6 @@ class Counting:
 class StreamTotals:
     """The streams' counters, summed over all views."""
 
-    __slots__ = ("_current", "_refused", "_sums")
-
     def __init__(self) -> None:
         self._current: Streams | None = None
         # Of all views that are over.

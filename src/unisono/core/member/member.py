@@ -465,7 +465,7 @@ class Member:
             due = min(due, self.streams.deadline)
         if self._quiet_at is not None:
             due = min(due, self._quiet_at)
-        if self._watchdog.is_needed and not self.state.is_gone:
+        if self._watchdog.is_needed and not self._membership.is_gone:
             due = min(due, self._watchdog.look_at)
         return None if due == NEVER else due
 

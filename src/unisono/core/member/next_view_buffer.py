@@ -12,8 +12,6 @@ BYTES_MAX = 4 << 20
 
 
 class NextViewBuffer:
-    __slots__ = ("_datagrams", "bytes")
-
     def __init__(self) -> None:
         # The tag of the view, the datagram, and the member that sealed it.
         self._datagrams: deque[tuple[int, bytes, MemberId | None]] = deque()

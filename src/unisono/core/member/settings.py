@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from unisono.core.config import MILLISECOND, SECOND, Config
+from unisono.core.config import HOUR, MILLISECOND, SECOND, Config, check_ranges, duration, ranged
 from unisono.core.errors import ConfigError
 from unisono.core.membership import DetectorSettings, MembershipSettings
 from unisono.core.streams import StreamSettings
@@ -25,26 +25,19 @@ class FlowSettings:
 
     slow: Slow = Slow.BLOCK
     """What happens when a receiver stays slow."""
-    evict_after_ns: int = 10 * SECOND
+    evict_after_ns: int = duration(10 * SECOND)
     """Under `evict`: a member that holds the window shut for this long …"""
-    evict_datagrams_min: int = 100
+    evict_datagrams_min: int = ranged(100, 1, 2**31 - 1)
     """… and acknowledges fewer datagrams than this meanwhile is evicted. At this pace it is busy, not slow."""
-    look_ns: int = 1 * SECOND
+    look_ns: int = ranged(1 * SECOND, MILLISECOND, HOUR)
     """How often the member looks at what waits. `explain` may report a wait as shorter than it is, by at most this."""
-    stall_ns: int | None = None
+    stall_ns: int | None = ranged(None, 1, 24 * HOUR)
     """The watchdog reports what has waited for this long, again after twice as long, and so on; None: never."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.slow, Slow):
             raise ConfigError(f"slow must be block, shed or evict, not {self.slow!r}.")
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            if value is None and name == "stall_ns":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ConfigError(f"{name} must be a whole number, not {value!r}.")
-            if not low <= value <= high:
-                raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        check_ranges(self)
         if self.slow is Slow.EVICT and self.evict_after_ns < 2 * self.look_ns:
             raise ConfigError(
                 f"evict_after_ns = {self.evict_after_ns} is less than two looks: "
@@ -54,14 +47,6 @@ class FlowSettings:
             raise ConfigError(
                 f"stall_ns = {self.stall_ns} is less than look_ns = {self.look_ns}: choose a shorter look_ns."
             )
-
-
-_RANGES: tuple[tuple[str, int, int], ...] = (
-    ("evict_after_ns", 1, 3_600 * SECOND),
-    ("evict_datagrams_min", 1, 2**31 - 1),
-    ("look_ns", MILLISECOND, 3_600 * SECOND),
-    ("stall_ns", 1, 24 * 3_600 * SECOND),
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ no sign that its application reads: it is evicted as well if it had no room at a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -59,19 +60,17 @@ _WHYS = {
 }
 
 
+@dataclass(slots=True)
 class Hold:
     """A window that one member holds shut."""
 
-    __slots__ = ("accepted", "had_room", "is_felt", "judged_at", "rank", "since", "taken")
-
-    def __init__(self, rank: Rank, now: int, taken: int, accepted: int) -> None:
-        self.rank = rank
-        self.since = now
-        self.judged_at = now  # when `taken` and `accepted` were noted
-        self.taken = taken  # datagrams that it had acknowledged
-        self.accepted = accepted  # messages that were cast here
-        self.is_felt = False  # a cast was refused since then, or before and the window has stayed shut
-        self.had_room = False  # a look since then found that something else holds the window shut, or nothing
+    rank: Rank
+    since: int
+    judged_at: int  # when `taken` and `accepted` were noted
+    taken: int  # datagrams that it had acknowledged
+    accepted: int  # messages that were cast here
+    is_felt: bool = False  # a cast was refused since then, or before and the window has stayed shut
+    had_room: bool = False  # a look since then found that something else holds the window shut, or nothing
 
     def judge(self, now: int, taken: int, accepted: int, is_shut: bool) -> None:
         """The member was judged: from here on, the next judgement counts."""
@@ -230,7 +229,7 @@ class Watchdog:
         found = member.slowest() if is_shut else None
         accepted = member.accepted
         if found is not None and (self._hold is None or self._hold.rank != found[0]):
-            self._hold = Hold(found[0], now, member.acknowledged_by(found[0]), accepted)
+            self._hold = Hold(found[0], now, now, member.acknowledged_by(found[0]), accepted)
         hold = self._hold
         if hold is None:
             return

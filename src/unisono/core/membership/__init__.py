@@ -12,6 +12,7 @@ from unisono.core.membership.context import Left as Left
 from unisono.core.membership.context import MembershipOut as MembershipOut
 from unisono.core.membership.context import Outlived as Outlived
 from unisono.core.membership.context import Refused as Refused
+from unisono.core.membership.context import Waiting as Waiting
 from unisono.core.membership.detector import Detector as Detector
 from unisono.core.membership.detector import DetectorSettings as DetectorSettings
 from unisono.core.membership.membership import Membership as Membership
@@ -22,26 +23,3 @@ from unisono.core.membership.settings import Policy as Policy
 from unisono.core.membership.states import ParticipantState as ParticipantState
 from unisono.core.membership.tickets import SECRET_BYTES as SECRET_BYTES
 from unisono.core.membership.tickets import Tickets as Tickets
-from unisono.core.membership.waiting import Waiting as Waiting
-
-__all__ = [
-    "Detector",
-    "DetectorSettings",
-    "Engine",
-    "Evicted",
-    "Installed",
-    "Installer",
-    "Left",
-    "Membership",
-    "MembershipOut",
-    "MembershipSettings",
-    "Outlived",
-    "ParticipantState",
-    "Policy",
-    "Refused",
-    "SECRET_BYTES",
-    "Tickets",
-    "Waiting",
-    "carry",
-    "is_carried",
-]

@@ -36,8 +36,8 @@ from typing import NamedTuple
 
 from unisono.core.membership import merge as merging
 from unisono.core.membership import primary
-from unisono.core.membership.chunks import IncomingChunks, chunks_of
-from unisono.core.membership.collection import Collection, Star
+from unisono.core.membership.chunks import IncomingChunks
+from unisono.core.membership.collection import Star
 from unisono.core.membership.context import Context
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.merge import MergingPart
@@ -82,7 +82,7 @@ class Ballot:
         self,
         context: Context,
         departures: Departures,
-        collection: Collection,
+        collection: Star,
         ballot: ViewId,
         bases: Mapping[MemberId, ViewId | None],
         leavers: Iterable[MemberId],
@@ -219,8 +219,8 @@ class Ballot:
 
     def _ask_again(self, member: MemberId, topic: int, request: Propose | Fetch) -> None:
         incoming = self._incoming.get((member, topic))
-        pull = incoming.pull(self._reach, again=True) if incoming is not None else None
-        self._context.send(member, pull if pull is not None else request)
+        if incoming is None or not self._context.pull(member, incoming, again=True):
+            self._context.send(member, request)
 
     @property
     def _first_retry_ns(self) -> int:
@@ -230,13 +230,8 @@ class Ballot:
     def _retry_ns_most(self) -> int:
         return max(1, self._context.settings.answer_wait_ns // ASKED_MIN)
 
-    @property
-    def _reach(self) -> int:
-        return self._context.settings.chunk_bytes_max * self._context.settings.chunks_max
-
     def _push(self, member: MemberId) -> None:
-        for chunk in chunks_of(self.id, CUT, self._flushes[member], 0, self._context.settings.chunk_bytes_max, 1):
-            self._context.send(member, chunk)
+        self._context.send_chunk(member, self.id, CUT, self._flushes[member])
 
     # What comes in.
 
@@ -247,8 +242,7 @@ class Ballot:
             return
         if chunk.topic != ANSWER and self._requests[chunk.topic].holder != sender:
             return
-        if chunk.total > self._context.settings.chunked_bytes_max:
-            self._context.refuse("chunks too large")
+        if self._context.is_too_large(chunk):
             return
         incoming = self._incoming.get((sender, chunk.topic))
         if incoming is None or incoming.total != chunk.total:
@@ -258,9 +252,7 @@ class Ballot:
             self._retry_ns = self._first_retry_ns  # it moves: wait for the rest as for the first chunk
             self.retry_at = min(self.retry_at, self._context.now + self._retry_ns)
         if not incoming.is_whole:
-            pull = incoming.pull(self._reach)
-            if pull is not None:
-                self._context.send(sender, pull)
+            self._context.pull(sender, incoming)
             return
         del self._incoming[sender, chunk.topic]
         body = self._context.codec.read(incoming.bytes())
@@ -276,11 +268,7 @@ class Ballot:
             if message.offset > self._pulled.get(sender, -1):  # who asks for the same again and again does not get on
                 self._pulled[sender] = message.offset
                 self._heard[sender] = self._context.now
-            settings = self._context.settings
-            for chunk in chunks_of(
-                self.id, CUT, self._flushes[sender], message.offset, settings.chunk_bytes_max, settings.chunks_max
-            ):
-                self._context.send(sender, chunk)
+            self._context.send_chunks(sender, self.id, CUT, self._flushes[sender], message.offset)
 
     def confirm(self, sender: MemberId) -> None:
         if self._state is BallotState.CLOSING and sender in self._flushes:

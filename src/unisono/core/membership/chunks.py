@@ -17,39 +17,27 @@ or each of the many that are on their way would call up as many again. There are
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from unisono.core.types import ViewId
 from unisono.core.wire.control import Chunk, Pull
 
 
+@dataclass(slots=True)
 class IncomingChunks:
     """Chunks on their way in. Memory is taken for what has arrived, never for what a header promises."""
 
-    __slots__ = (
-        "_is_ended",
-        "_is_news",
-        "_is_urged",
-        "_kept_bytes",
-        "_chunks",
-        "_pulled",
-        "ballot",
-        "gap",
-        "topic",
-        "total",
-    )
-
-    def __init__(self, ballot: ViewId, topic: int, total: int) -> None:
-        self.ballot = ballot
-        self.topic = topic
-        self.total = total
-        self.gap = 0  # everything below it is here
-        self._chunks: dict[int, bytes] = {}
-        self._kept_bytes = 0  # never more than the whole, however chunks overlap
-        self._pulled = 0  # everything below it was asked for
-        # Since the last request:
-        self._is_ended = False  # the end of what was asked for has come
-        self._is_news = False  # something new has come
-        self._is_urged = False  # the first chunk has come again
+    ballot: ViewId
+    topic: int
+    total: int
+    gap: int = 0  # everything below it is here
+    _chunks: dict[int, bytes] = field(default_factory=dict)
+    _kept_bytes: int = 0  # never more than the whole, however chunks overlap
+    _pulled: int = 0  # everything below it was asked for
+    # Since the last request:
+    _is_ended: bool = False  # the end of what was asked for has come
+    _is_news: bool = False  # something new has come
+    _is_urged: bool = False  # the first chunk has come again
 
     def add(self, chunk: Chunk) -> bool:
         """Take a chunk in; False if it is nothing new or does not fit."""

@@ -8,7 +8,6 @@ proposer is patient. See `ring` for why both ways come to the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from unisono.core.membership.context import Context
 from unisono.core.membership.ring import Ring, ring_of
@@ -16,12 +15,11 @@ from unisono.core.types import MemberId, ViewId
 from unisono.core.wire.control import DECREE, ROLL, Answer, Decree, RollCall
 
 
-class Collection(Protocol):
-    """How one ballot collects what its participants say."""
+class Star:
+    """How one ballot collects what its participants say: the proposer asks each of them itself, and nothing goes around."""
 
-    @property
-    def patient_until(self) -> int:
-        """Until then the proposer repeats nothing and gives no participant up; 0: it is the star's turn."""
+    patient_until = 0
+    """Until then the proposer repeats nothing and gives no participant up; 0: it is the star's turn."""
 
     def begin_round(self) -> None:
         """Everyone is to answer, or everyone is to close."""
@@ -31,6 +29,7 @@ class Collection(Protocol):
 
     def is_direct(self, member: MemberId) -> bool:
         """Whether the proposer addresses this member itself in this round."""
+        return True
 
     def call_roll(self, answer: Answer) -> None:
         """The proposer's own answer is here."""
@@ -40,39 +39,14 @@ class Collection(Protocol):
 
     def read_roll(self, sender: MemberId, roll: RollCall) -> Iterable[tuple[MemberId, Answer | None]]:
         """Who has answered by a roll call that came around, and what; None for what is no answer."""
-
-    def is_closed(self, sender: MemberId) -> bool:
-        """Whether a decree from this member has come around: then all have closed and could confirm."""
-
-
-class Star:
-    """The proposer asks each participant itself, and each answers it."""
-
-    patient_until = 0
-
-    def begin_round(self) -> None:
-        """Nothing goes around."""
-
-    def end_round(self) -> None:
-        """Nothing goes around."""
-
-    def is_direct(self, member: MemberId) -> bool:
-        return True
-
-    def call_roll(self, answer: Answer) -> None:
-        """Nothing goes around."""
-
-    def announce(self, decree: Decree) -> None:
-        """Nothing goes around."""
-
-    def read_roll(self, sender: MemberId, roll: RollCall) -> Iterable[tuple[MemberId, Answer | None]]:
         return ()
 
     def is_closed(self, sender: MemberId) -> bool:
+        """Whether a decree from this member has come around: then all have closed and could confirm."""
         return False
 
 
-class TokenRound:
+class TokenRound(Star):
     """A token goes around: in the first round it gathers answers, in the second it brings the cuts."""
 
     def __init__(self, context: Context, ring: Ring, ballot: ViewId, bases: Mapping[MemberId, ViewId | None]) -> None:
@@ -81,7 +55,6 @@ class TokenRound:
         self._ballot = ballot
         self._bases = tuple(sorted(bases.items()))
         self._line = ring_of(bases, context.id)
-        self.patient_until = 0
 
     def begin_round(self) -> None:
         self.patient_until = self._context.now + self._context.settings.answer_wait_ns

@@ -7,6 +7,7 @@ ours, which proves that the link works both ways, and as long as it is heard now
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.types import MemberId, View, ViewId
@@ -19,21 +20,15 @@ HEARSAY_GREETINGS = 16
 """An address that others spoke of is forgotten after this many greetings without a word from there."""
 
 
+@dataclass(slots=True)
 class Contact:
     """What one greeting after another said."""
 
-    __slots__ = ("answered", "greeted_at", "heard_at", "hello", "since")
-
-    def __init__(self, hello: Hello, now: int) -> None:
-        self.hello = hello
-        self.heard_at = now
-        self.greeted_at = -1  # when it was last greeted in return
-        self.since = now  # when it became good for a merge
-        self.answered = False
-
-    def greet(self, now: int) -> None:
-        """It is greeted in return."""
-        self.greeted_at = now
+    hello: Hello
+    heard_at: int
+    since: int  # when it became good for a merge
+    greeted_at: int = -1  # when it was last greeted in return
+    answered: bool = False
 
 
 class Contacts:
@@ -145,7 +140,7 @@ class Contacts:
             if len(self.contacts) >= self._settings.addresses_max:
                 return None
         if contact is None or now - contact.heard_at > self._settings.contact_ns:
-            contact = self.contacts[sender] = Contact(hello, now)
+            contact = self.contacts[sender] = Contact(hello, now, now)
         newer = hello.view is not None and (contact.hello.view is None or hello.view >= contact.hello.view)
         if newer or hello.view == contact.hello.view:  # views of one life rise: anything else is an old greeting
             contact.hello = hello

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from unisono.core.config import Config
+from unisono.core.membership.chunks import IncomingChunks, chunks_of
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.tickets import Nonces
 from unisono.core.ordering import AnyOrdering, Cut, Report
 from unisono.core.text import one_line, shorten
 from unisono.core.types import MemberId, Packet, Slot, View, ViewId
 from unisono.core.wire import Charter, Codec, ControlCodec, Standing
-from unisono.core.wire.control import Control
+from unisono.core.wire.control import Chunk, Control
 
 NONCE_PERIODS = 2
 """An answer to a greeting counts for at least this many times `contact_ns`."""
@@ -50,6 +52,17 @@ class Installer(Protocol):
         attributes: Mapping[str, object],
     ) -> None:
         """Start the view with this order. `attributes`: the cut that closed the previous view, and whether it is primary."""
+
+
+class Waiting(NamedTuple):
+    """Something that waits, for `explain` and the watchdog. `key` changes when it moves; `sentence` says what waits, and for whom.
+
+    `since` is when it began to wait; None: not known, and the watchdog takes the time when it first saw the key.
+    """
+
+    key: tuple[object, ...]
+    sentence: str
+    since: int | None = None
 
 
 class Installed(NamedTuple):
@@ -109,15 +122,13 @@ Receiver: TypeAlias = MemberId | str
 """A member, or a bare address where no member is known yet."""
 
 
+@dataclass(slots=True)
 class MembershipOut:
     """What a driver must do, strictly top to bottom: persist the records, send, show the events."""
 
-    __slots__ = ("events", "records", "sends")
-
-    def __init__(self) -> None:
-        self.records: list[bytes] = []
-        self.sends: list[tuple[Receiver, Control]] = []
-        self.events: list[Event] = []
+    records: list[bytes] = field(default_factory=list)
+    sends: list[tuple[Receiver, Control]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
 
 class Context:
@@ -163,6 +174,30 @@ class Context:
             self.loop.append(message)
         else:
             self.out.sends.append((to, message))
+
+    def send_chunk(self, to: MemberId, ballot: ViewId, topic: int, data: bytes) -> None:
+        """Send the first chunk; the receiver pulls the others."""
+        for chunk in chunks_of(ballot, topic, data, 0, self.settings.chunk_bytes_max, 1):
+            self.send(to, chunk)
+
+    def send_chunks(self, to: MemberId, ballot: ViewId, topic: int, data: bytes, offset: int) -> None:
+        """Send what a pull may ask for at once."""
+        for chunk in chunks_of(ballot, topic, data, offset, self.settings.chunk_bytes_max, self.settings.chunks_max):
+            self.send(to, chunk)
+
+    def pull(self, to: MemberId, incoming: IncomingChunks, again: bool = False) -> bool:
+        """Ask for chunks that are missing, if there is a reason to. Returns whether there was."""
+        pull = incoming.pull(self.settings.chunk_bytes_max * self.settings.chunks_max, again)
+        if pull is not None:
+            self.send(to, pull)
+        return pull is not None
+
+    def is_too_large(self, chunk: Chunk) -> bool:
+        """Whether a chunk is of more than is taken in; then it is counted as refused."""
+        if chunk.total > self.settings.chunked_bytes_max:
+            self.refuse("chunks too large")
+            return True
+        return False
 
     def show(self, event: Event) -> None:
         """Show an event at the end of the turn."""

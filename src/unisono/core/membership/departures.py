@@ -13,6 +13,7 @@ member goes on alone, shows that it was evicted and why, and is mute until its r
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from unisono.core.departure import Cause, Departure
 from unisono.core.membership.contacts import Contacts
@@ -24,15 +25,12 @@ from unisono.core.wire.control import Control, Dismiss, Hello, Propose
 _DOUBLINGS_MAX = 16
 
 
-class EvictedMember:
+class EvictedMember(NamedTuple):
     """An evicted member, as the group that turns it away remembers it."""
 
-    __slots__ = ("dismissal", "times", "until")
-
-    def __init__(self, dismissal: Dismiss, until: int, times: int) -> None:
-        self.dismissal = dismissal
-        self.until = until
-        self.times = times
+    dismissal: Dismiss
+    until: int
+    times: int
 
 
 class Departures:

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from unisono.core.config import MILLISECOND, SECOND
+from unisono.core.config import MILLISECOND, SECOND, check_ranges, duration, ranged
 from unisono.core.errors import ConfigError
 from unisono.core.types import MemberId
 
@@ -33,24 +33,19 @@ _PROBATION = 8  # number of timeouts that a doubling outlives the silence that c
 class DetectorSettings:
     """How fast a crash is noticed, and how much silence is forgiven."""
 
-    heartbeat_ns: int = 300 * MILLISECOND
+    heartbeat_ns: int = duration(300 * MILLISECOND)
     """A member that has sent nothing to all for this long sends a heartbeat."""
-    suspicion_ns_min: int = 1_500 * MILLISECOND
+    suspicion_ns_min: int = duration(1_500 * MILLISECOND)
     """No member is suspected earlier; three heartbeats at least, so that one may be lost and clocks may drift."""
-    suspicion_ns_max: int = 10 * SECOND
+    suspicion_ns_max: int = duration(10 * SECOND)
     """A member that is silent for this long is suspected, however unsteady the network."""
-    deviations: int = 6
+    deviations: int = ranged(6, 1, 100)
     """A silence this number of mean deviations above the mean is too long."""
-    pause_ns: int = 700 * MILLISECOND
+    pause_ns: int = duration(700 * MILLISECOND)
     """If no method was called for this long, this process was stopped."""
 
     def __post_init__(self) -> None:
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ConfigError(f"{name} must be a whole number, not {value!r}.")
-            if not low <= value <= high:
-                raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        check_ranges(self)
         if self.suspicion_ns_min < 3 * self.heartbeat_ns:
             raise ConfigError(
                 f"suspicion_ns_min = {self.suspicion_ns_min} is less than three heartbeats: "
@@ -68,15 +63,6 @@ class DetectorSettings:
             )
 
 
-_RANGES: tuple[tuple[str, int, int], ...] = (
-    ("heartbeat_ns", 1, 3_600 * SECOND),
-    ("suspicion_ns_min", 1, 3_600 * SECOND),
-    ("suspicion_ns_max", 1, 3_600 * SECOND),
-    ("deviations", 1, 100),
-    ("pause_ns", 1, 3_600 * SECOND),
-)
-
-
 class Change(NamedTuple):
     """A peer is suspected from now on, or no longer."""
 
@@ -84,25 +70,21 @@ class Change(NamedTuple):
     suspected: bool
 
 
+@dataclass(slots=True)
 class _Peer:
     """What is known of one peer. Times are of the own clock."""
 
-    __slots__ = ("deviation", "doublings", "heard_at", "longest", "mean", "proven_at", "suspected")
-
-    def __init__(self, now: int) -> None:
-        self.heard_at = now
-        self.mean = 0
-        self.deviation = 0
-        self.doublings = 0  # suspicions that were refuted, and not forgotten
-        self.proven_at = now  # since when it proves that it needs fewer of them …
-        self.longest = 0  # … and its longest silence since then
-        self.suspected = False
+    heard_at: int
+    proven_at: int  # since when it proves that it needs fewer doublings …
+    longest: int = 0  # … and its longest silence since then
+    mean: int = 0
+    deviation: int = 0
+    doublings: int = 0  # suspicions that were refuted, and not forgotten
+    suspected: bool = False
 
 
 class Detector:
     """The failure detector of one member."""
-
-    __slots__ = ("_called_at", "_changes", "_peers", "_sent_at", "_settings", "pauses")
 
     def __init__(self, settings: DetectorSettings, now: int) -> None:
         self._settings = settings
@@ -118,7 +100,7 @@ class Detector:
         self._notice(now)
         old, self._peers = self._peers, {}
         for peer in peers:
-            known = old.get(peer) or _Peer(now)
+            known = old.get(peer) or _Peer(now, now)
             if known.suspected:
                 known.suspected, known.heard_at = False, now
             self._peers[peer] = known

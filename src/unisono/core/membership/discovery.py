@@ -260,7 +260,7 @@ class Discovery:
         if not contact.answered and (
             contact.greeted_at < 0 or context.now - contact.greeted_at >= context.settings.retry_ns
         ):
-            contact.greet(context.now)
+            contact.greeted_at = context.now
             context.send(sender, self.hello())
         if hello.coordinator not in (sender, context.id) and hello.coordinator not in contacts.contacts:
             context.send(hello.coordinator, self.hello())

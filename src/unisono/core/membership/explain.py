@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unisono.core.membership.ballot import Ballot
-from unisono.core.membership.context import Context, Refused
+from unisono.core.membership.context import Context, Refused, Waiting
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.participant import Participant
 from unisono.core.membership.states import BallotState, ParticipantState
-from unisono.core.membership.waiting import Waiting
 
 WAITS_FOR = {
     BallotState.COLLECTING: "the answer",

@@ -59,9 +59,9 @@ from unisono.core.departure import Cause
 from unisono.core.errors import Misuse
 from unisono.core.membership.ballot import Ballot
 from unisono.core.membership.beliefs import Beliefs
-from unisono.core.membership.collection import Collection, Star, TokenRound
+from unisono.core.membership.collection import Star, TokenRound
 from unisono.core.membership.contacts import Contacts
-from unisono.core.membership.context import Context, Engine, Evicted, Installer, MembershipOut, Refused
+from unisono.core.membership.context import Context, Engine, Evicted, Installer, MembershipOut, Refused, Waiting
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.discovery import Discovery
 from unisono.core.membership.explain import explain_change, explain_read_only, explain_standing
@@ -71,7 +71,6 @@ from unisono.core.membership.ring import Ring
 from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.states import BallotState, ParticipantState
 from unisono.core.membership.timing import ProposalTiming
-from unisono.core.membership.waiting import Waiting
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire import Charter, ClosingCut, Codec, ControlCodec, HeldState
@@ -722,7 +721,7 @@ class Membership:
             self._discovery.wish,
         )
 
-    def _collection(self, ballot: ViewId, bases: Mapping[MemberId, ViewId | None]) -> Collection:
+    def _collection(self, ballot: ViewId, bases: Mapping[MemberId, ViewId | None]) -> Star:
         collect = self._settings.collect or self._context.orders[self._participant.order].collect
         if collect == "ring" and len(bases) > 1:
             return TokenRound(self._context, self._ring, ballot, bases)

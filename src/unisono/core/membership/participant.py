@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from unisono.core.errors import PeerFault
 from unisono.core.membership import primary
-from unisono.core.membership.chunks import IncomingChunks, chunks_of
+from unisono.core.membership.chunks import IncomingChunks
 from unisono.core.membership.context import Context, Installed, Left
 from unisono.core.membership.departures import Departures
 from unisono.core.membership.ring import Ring, after, before, ring_of
@@ -179,7 +179,7 @@ class Participant:
         else:
             self._advance()  # the proposer is at work, for instance with fetching much from others
         if roll is None:
-            self._send_chunks(sender, ballot, ANSWER, self._answer, 0, 1)
+            context.send_chunk(sender, ballot, ANSWER, self._answer)
         else:
             self._pass_roll(ballot, roll)
         return is_new
@@ -249,9 +249,7 @@ class Participant:
             if (ballot, topic) != (message.ballot, message.topic):
                 return
         self._advance()
-        self._send_chunks(
-            sender, message.ballot, message.topic, data, message.offset, self._context.settings.chunks_max
-        )
+        self._context.send_chunks(sender, message.ballot, message.topic, data, message.offset)
 
     def fetch(self, sender: MemberId, message: Fetch) -> None:
         """Send the proposer packets of the view that is being flushed."""
@@ -278,21 +276,17 @@ class Participant:
                 found.append((origin, number, data))
         data = context.codec.encode(Packets(tuple(found)))
         self._served[sender] = (message.ballot, message.topic, data)
-        self._send_chunks(sender, message.ballot, message.topic, data, 0, context.settings.chunks_max)
+        context.send_chunks(sender, message.ballot, message.topic, data, 0)
 
     def _packet(self, slot: Slot) -> Packet | None:
         handed = self._handed.get(slot)
         return handed if handed is not None else self._context.engine.retained(slot)
 
-    def _send_chunks(self, to: MemberId, ballot: ViewId, topic: int, data: bytes, offset: int, count: int) -> None:
-        for chunk in chunks_of(ballot, topic, data, offset, self._context.settings.chunk_bytes_max, count):
-            self._context.send(to, chunk)
-
     # Close and confirm.
 
     def flush(self, sender: MemberId, chunk: Chunk) -> None:
         """Take in what closes the view, and confirm when it is whole."""
-        context, settings = self._context, self._context.settings
+        context = self._context
         if chunk.ballot < self.promised:
             context.send(sender, Outbid(chunk.ballot, self.promised))
         if chunk.ballot != self.promised or sender != chunk.ballot.proposer:
@@ -305,8 +299,7 @@ class Participant:
         if not self.is_engaged:
             context.send(sender, Moved(chunk.ballot, self.base))  # a view was installed since the answer
             return
-        if chunk.total > settings.chunked_bytes_max:
-            context.refuse("chunks too large")
+        if context.is_too_large(chunk):
             return
         if self._flush is None or self._flush.total != chunk.total:
             self._flush = IncomingChunks(chunk.ballot, CUT, chunk.total)
@@ -314,9 +307,7 @@ class Participant:
         if incoming.add(chunk):
             self._advance()
         if not incoming.is_whole:
-            pull = incoming.pull(settings.chunk_bytes_max * settings.chunks_max)
-            if pull is not None:
-                context.send(sender, pull)
+            context.pull(sender, incoming)
             return
         self._flush = None
         flush = context.codec.read(incoming.bytes())
@@ -443,9 +434,7 @@ class Participant:
         self.repeat_at = context.now + wait
         self._ring.repeat()
         if self._flush is not None:
-            pull = self._flush.pull(context.settings.chunk_bytes_max * context.settings.chunks_max, again=True)
-            if pull is not None:
-                context.send(self.promised.proposer, pull)
+            context.pull(self.promised.proposer, self._flush, again=True)
         elif self._decree is not None:
             context.send(self.promised.proposer, Pull(self.promised, CUT, 0))
         latest = self.latest

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from unisono.core.membership.chunks import IncomingChunks, chunks_of
+from unisono.core.membership.chunks import IncomingChunks
 from unisono.core.membership.context import Context
 from unisono.core.types import MemberId, ViewId
 from unisono.core.wire.control import DECREE, Chunk, Decree, Pull, RollCall
@@ -67,9 +67,8 @@ class Ring:
 
     def take(self, sender: MemberId, chunk: Chunk) -> RollCall | Decree | None:
         """A chunk of a token; the token when it is whole."""
-        context, settings = self._context, self._context.settings
-        if chunk.total > settings.chunked_bytes_max:
-            context.refuse("chunks too large")
+        context = self._context
+        if context.is_too_large(chunk):
             return None
         coming, which = self._coming, (chunk.ballot, chunk.topic)
         if self._taken is not None and self._taken[0] == chunk.ballot and which <= self._taken:
@@ -102,11 +101,7 @@ class Ring:
         """Send the next chunks of the token to the member that it goes to next."""
         if self._passed is None or self._passed[:3] != (message.ballot, message.topic, sender):
             return
-        settings = self._context.settings
-        for chunk in chunks_of(
-            *self._passed[:2], self._passed[3], message.offset, settings.chunk_bytes_max, settings.chunks_max
-        ):
-            self._context.send(sender, chunk)
+        self._context.send_chunks(sender, message.ballot, message.topic, self._passed[3], message.offset)
 
     def repeat(self) -> None:
         """Nothing newer has come for a while: what I passed on may be lost, or what comes to me."""
@@ -123,12 +118,8 @@ class Ring:
     def _push(self) -> None:
         assert self._passed is not None
         ballot, topic, to, data = self._passed
-        for chunk in chunks_of(ballot, topic, data, 0, self._context.settings.chunk_bytes_max, 1):
-            self._context.send(to, chunk)
+        self._context.send_chunk(to, ballot, topic, data)
 
     def _pull(self, again: bool) -> None:
         if self._coming is not None and self._from is not None:
-            settings = self._context.settings
-            pull = self._coming.pull(settings.chunk_bytes_max * settings.chunks_max, again)
-            if pull is not None:
-                self._context.send(self._from, pull)
+            self._context.pull(self._from, self._coming, again)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from unisono.core.config import MILLISECOND, SECOND, Config
+from unisono.core.config import MILLISECOND, SECOND, Config, check_ranges, duration, ranged
 from unisono.core.errors import ConfigError
 from unisono.core.wire import GroupSettings, HookSet
 from unisono.core.wire.codec import VERSION
@@ -22,58 +22,58 @@ class Policy(StrEnum):
 class MembershipSettings:
     """The settings of one member's membership. `policy` and the hooks must be the same at all members; times may differ."""
 
-    retry_ns: int = 100 * MILLISECOND
+    retry_ns: int = duration(100 * MILLISECOND)
     """A request is repeated after this, then after twice as long, and so on."""
-    retry_ns_max: int = 1 * SECOND
+    retry_ns_max: int = duration(1 * SECOND)
     """Longest time between two repetitions of a request."""
-    answer_wait_ns: int = 1 * SECOND
+    answer_wait_ns: int = duration(1 * SECOND)
     """A proposer goes on without a participant that has been silent for this long."""
-    proposal_wait_ns: int = 3 * SECOND
+    proposal_wait_ns: int = duration(3 * SECOND)
     """A participant gives up a proposal that has not moved for this long."""
-    takeover_ns: int = 400 * MILLISECOND
+    takeover_ns: int = duration(400 * MILLISECOND)
     """How much longer than the first the next in line waits before it proposes; the one after it waits twice as much, and so
     on. Also how long a change that no failure forces waits for a boundary between messages, where the order has such."""
-    backoff_ns: int = 150 * MILLISECOND
+    backoff_ns: int = duration(150 * MILLISECOND)
     """Wait of a proposer that was outbid before its next ballot, then twice as long, and so on."""
-    backoff_ns_max: int = 4 * SECOND
+    backoff_ns_max: int = duration(4 * SECOND)
     """The longest back-off."""
-    gather_ns: int = 50 * MILLISECOND
+    gather_ns: int = duration(50 * MILLISECOND)
     """A coordinator that hears of newcomers waits for more of them, so that a storm of joins is few views."""
-    probe_ns: int = 500 * MILLISECOND
+    probe_ns: int = duration(500 * MILLISECOND)
     """Time between two greetings of a coordinator to known addresses outside of its view."""
-    probe_addresses_max: int = 16
+    probe_addresses_max: int = ranged(16, 1, 65_535)
     """Maximum number of addresses greeted each time."""
-    contact_ns: int = 2 * SECOND
+    contact_ns: int = duration(2 * SECOND)
     """A member outside of the view that has not been heard for this long is no contact any more."""
-    merge_wait_ns: int = 3 * SECOND
+    merge_wait_ns: int = duration(3 * SECOND)
     """After this a coordinator does not wait for a lower one to merge any longer, and leads itself."""
-    shun_ns: int = 1 * SECOND
+    shun_ns: int = duration(1 * SECOND)
     """A member that did not answer a proposal is not asked again for this long, then for twice as long, and so on."""
-    join_wait_ns: int = 1 * SECOND
+    join_wait_ns: int = duration(1 * SECOND)
     """A member that has seeds and hears nothing founds a group of its own after this."""
-    refused_probe_ns: int = 10 * SECOND
+    refused_probe_ns: int = duration(10 * SECOND)
     """Time after which a member that a group has refused asks again; it founds no group of its own."""
     stops_when_refused: bool = False
     """A member that a group has refused does not ask again."""
-    leave_wait_ns: int = 5 * SECOND
+    leave_wait_ns: int = duration(5 * SECOND)
     """A member that leaves goes without the others' consent after this."""
-    rest_ns: int = 5 * SECOND
+    rest_ns: int = duration(5 * SECOND)
     """A member that was evicted is turned away for this long, the next time for twice as long, and so on …"""
-    rest_ns_max: int = 300 * SECOND
+    rest_ns_max: int = duration(300 * SECOND)
     """… but no longer than this."""
-    drain_wait_ns: int = 60 * SECOND
+    drain_wait_ns: int = duration(60 * SECOND)
     """A member that was evicted comes back after this even if its application has not drained."""
-    members_min: int = 1
+    members_min: int = ranged(1, 1, 65_535)
     """The smallest first view. Above 1, members wait for each other instead of starting alone."""
-    chunk_bytes_max: int = 8 * 1024
+    chunk_bytes_max: int = ranged(8 * 1024, 64, 2**31 - 1)
     """Maximum number of bytes of a report, cut or packet in one control message."""
-    chunks_max: int = 64
+    chunks_max: int = ranged(64, 1, 65_535)
     """Maximum number of chunks sent for one request."""
-    chunked_bytes_max: int = 1024 * 1024 * 1024
+    chunked_bytes_max: int = ranged(1024 * 1024 * 1024, 1024, 2**32 - 1)
     """The largest report, or cut with its missing packets."""
-    missing_max: int = 4 * 1024 * 1024
+    missing_max: int = ranged(4 * 1024 * 1024, 1, 2**31 - 1)
     """Maximum number of packets that one member may lack at a view change. No correct member sends a report that makes it more."""
-    addresses_max: int = 4_096
+    addresses_max: int = ranged(4_096, 1, 65_535)
     """Maximum number of addresses, lives and greetings remembered. Beyond it hearsay is dropped first, then what is oldest."""
     collect: str | None = None
     """How reports travel when this member proposes: by "star" or by "ring"; None: as the view's order prefers."""
@@ -93,12 +93,7 @@ class MembershipSettings:
     """An observer joins a group whatever hooks its members give. It has no state, so it never gives one."""
 
     def __post_init__(self) -> None:
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ConfigError(f"{name} must be a whole number, not {value!r}.")
-            if not low <= value <= high:
-                raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        check_ranges(self)
         if self.collect not in (None, "star", "ring"):
             raise ConfigError(f"collect must be star, ring or None, not {self.collect!r}.")
         if not isinstance(self.policy, Policy):
@@ -124,15 +119,3 @@ class MembershipSettings:
         """What all members of a group must have in common, as a greeting says it."""
         hooks = None if self.is_observer else HookSet(self.has_state, self.has_merge, self.has_answer)
         return GroupSettings(VERSION, order, self.policy.value, hooks, self.is_observer, config.as_numbers())
-
-
-_RANGES: tuple[tuple[str, int, int], ...] = (
-    *((name, 1, 3_600 * SECOND) for name in MembershipSettings.__slots__ if name.endswith(("_ns", "_ns_max"))),
-    ("probe_addresses_max", 1, 65_535),
-    ("members_min", 1, 65_535),
-    ("chunk_bytes_max", 64, 2**31 - 1),
-    ("chunks_max", 1, 65_535),
-    ("chunked_bytes_max", 1024, 2**32 - 1),
-    ("missing_max", 1, 2**31 - 1),
-    ("addresses_max", 1, 65_535),
-)

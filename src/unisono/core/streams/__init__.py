@@ -7,5 +7,3 @@ from unisono.core.streams.counters import StreamCounters as StreamCounters
 from unisono.core.streams.outbound import Slowness as Slowness
 from unisono.core.streams.settings import StreamSettings as StreamSettings
 from unisono.core.streams.streams import Streams as Streams
-
-__all__ = ["Slowness", "StreamCounters", "StreamSettings", "Streams"]

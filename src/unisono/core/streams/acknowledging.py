@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from unisono.core.streams.counters import StreamCounters
-from unisono.core.streams.inflow import Inflow
-from unisono.core.streams.progress import Progress
-from unisono.core.streams.settings import NEVER, StreamSettings
-from unisono.core.streams.timing import Timing
-from unisono.core.streams.transmitter import Datagrams, Transmitter
+from unisono.core.streams.settings import NEVER
+from unisono.core.streams.shared import Shared
+from unisono.core.streams.transmitter import Datagrams
 from unisono.core.types import Rank
 from unisono.core.wire.envelope import AWAIT, DELAY_MAX, DELAY_UNIT_NS, LOW, POLL, PUSH, ROW, SEND
 
@@ -17,52 +14,21 @@ from unisono.core.wire.envelope import AWAIT, DELAY_MAX, DELAY_UNIT_NS, LOW, POL
 class Acknowledging:
     """Rows ride on whatever goes out. What nothing carries leaves alone after a short delay, and goes to all."""
 
-    __slots__ = (
-        "_announce",
-        "_casts",
-        "_counters",
-        "_peers",
-        "_progress",
-        "_prompted",
-        "_receives",
-        "_room_told",
-        "_rows_max",
-        "_settings",
-        "_timing",
-        "_transmitter",
-        "_unacked",
-        "_unacked_bytes",
-        "alone",
-        "at",
-        "polled",
-    )
-
-    def __init__(
-        self,
-        settings: StreamSettings,
-        peers: Sequence[Rank],
-        rows_max: int,
-        progress: Progress,
-        timing: Timing,
-        transmitter: Transmitter,
-        casts: Sequence[Inflow],
-        receives: Sequence[Inflow],
-        counters: StreamCounters,
-    ) -> None:
-        self._settings = settings
-        self._peers = peers
-        self._rows_max = rows_max  # in one datagram
-        self._progress = progress
-        self._timing = timing
-        self._transmitter = transmitter
-        self._casts = casts
-        self._receives = receives
-        self._counters = counters
+    def __init__(self, shared: Shared) -> None:
+        self._settings = shared.settings
+        self._peers = shared.peers
+        self._rows_max = shared.space // ROW.size  # in one datagram
+        self._progress = shared.progress
+        self._timing = shared.timing
+        self._transmitter = shared.transmitter
+        self._casts = shared.casts
+        self._receives = shared.receives
+        self._counters = shared.counters
         self.at = NEVER
         """By when acknowledgements must go to all members."""
         self.alone: dict[Rank, int] = {}
         """Peers that must be told, while the others need not, and by when."""
-        self._room_told = transmitter.room
+        self._room_told = shared.transmitter.room
         self._unacked = 0  # bodies since all were told
         self._unacked_bytes = 0
         self.polled: dict[Rank, None] = {}
@@ -104,9 +70,11 @@ class Acknowledging:
             self._prompted[peer] = now + self._settings.ack_delay_ns
 
     def announce(self) -> None:
+        """Tell all members everything with the next turn: a heartbeat."""
         self._announce = True
 
     def hurry(self) -> None:
+        """Peers wait for what this member has taken in: the next acknowledgement does not wait for company."""
         if self._progress.changed:
             self.at = 0
 
@@ -133,7 +101,8 @@ class Acknowledging:
                 )
             )
         if to is None:
-            progress.told()
+            progress.changed.clear()
+            progress.has_taken = False
             self.alone.clear()
             self._unacked = self._unacked_bytes = 0
             self.at = NEVER
@@ -190,7 +159,7 @@ class Acknowledging:
     def _tell_prompted(self, now: int, out: Datagrams) -> None:
         """Tell peers that asked a moment ago what was taken in since: it may be what they wait for to be stable."""
         progress = self._progress
-        progress.told_taken()
+        progress.has_taken = False
         self._prompted = {peer: until for peer, until in self._prompted.items() if until > now}
         for peer in self._prompted:
             rows = self.rows(dict.fromkeys((peer, *progress.changed)), now, peer)[: self._rows_max]

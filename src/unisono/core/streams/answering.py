@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from unisono.core.streams.acknowledging import Acknowledging
-from unisono.core.streams.counters import StreamCounters
-from unisono.core.streams.inflow import Inflow
 from unisono.core.streams.outbound import Outbound
-from unisono.core.streams.settings import StreamSettings
-from unisono.core.streams.timing import Timing
-from unisono.core.streams.transmitter import Datagrams, Transmitter
+from unisono.core.streams.shared import Shared
+from unisono.core.streams.transmitter import Datagrams
 from unisono.core.types import Rank
 
 REQUESTS_MAX = 1_024
@@ -21,15 +19,13 @@ Request = tuple[int, Rank, int, int]
 """Kind of stream, origin, first number, count."""
 
 
+@dataclass(slots=True)
 class Answers:
     """What one peer got in answer to its requests lately, so that a flood of requests makes no flood of answers."""
 
-    __slots__ = ("_bytes", "_since", "_times")
-
-    def __init__(self) -> None:
-        self._bytes = 0
-        self._since = 0
-        self._times: dict[tuple[int, int, int], int] = {}  # body to when it was sent
+    _bytes: int = 0
+    _since: int = 0
+    _times: dict[tuple[int, int, int], int] = field(default_factory=dict)  # body to when it was sent
 
     def admits(self, key: tuple[int, int, int], size: int, now: int, round_trip: int, bytes_max: int) -> bool:
         """Whether to send this body again: not while an earlier answer may be on its way, nor beyond the budget."""
@@ -47,39 +43,16 @@ class Answers:
 class Answering:
     """Requests of one turn, and the bodies that they get: own ones, and other origins' casts that are kept here."""
 
-    __slots__ = (
-        "_acks",
-        "_answers",
-        "_casts",
-        "_counters",
-        "_outbound",
-        "_rank",
-        "_settings",
-        "_timing",
-        "_transmitter",
-        "requests",
-    )
-
-    def __init__(
-        self,
-        settings: StreamSettings,
-        rank: Rank,
-        outbound: Outbound,
-        casts: Sequence[Inflow],
-        timing: Timing,
-        transmitter: Transmitter,
-        acks: Acknowledging,
-        counters: StreamCounters,
-    ) -> None:
-        self._settings = settings
-        self._rank = rank
+    def __init__(self, shared: Shared, acks: Acknowledging, outbound: Outbound) -> None:
+        self._settings = shared.settings
+        self._rank = shared.rank
         self._outbound = outbound
-        self._casts = casts
-        self._timing = timing
-        self._transmitter = transmitter
+        self._casts = shared.casts
+        self._timing = shared.timing
+        self._transmitter = shared.transmitter
         self._acks = acks
-        self._counters = counters
-        self._answers = [Answers() for _ in casts]
+        self._counters = shared.counters
+        self._answers = [Answers() for _ in shared.casts]
         self.requests: list[tuple[Rank, Request]] = []
         """What was asked for since the last turn, and by which peer."""
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from unisono.core.streams.acknowledging import Acknowledging
-from unisono.core.streams.counters import StreamCounters
 from unisono.core.streams.inflow import Inflow
-from unisono.core.streams.progress import Progress
-from unisono.core.streams.settings import NEVER, StreamSettings
-from unisono.core.streams.timing import Timing
-from unisono.core.streams.transmitter import Datagrams, Transmitter
+from unisono.core.streams.settings import NEVER
+from unisono.core.streams.shared import Shared
+from unisono.core.streams.transmitter import Datagrams
 from unisono.core.types import Rank
 from unisono.core.wire.envelope import LOW, NAK, NAKS_MAX, ROW, SEND, extend
 
@@ -20,37 +16,15 @@ _ASKS_OF_ORIGIN = 2  # times that the origin is asked before other holders are
 class Gaps:
     """The streams that may have a gap, and when to ask for what is missing there."""
 
-    __slots__ = (
-        "_acks",
-        "_counters",
-        "_naks_max",
-        "_peers",
-        "_progress",
-        "_settings",
-        "_timing",
-        "_transmitter",
-        "inflows",
-    )
-
-    def __init__(
-        self,
-        settings: StreamSettings,
-        peers: Sequence[Rank],
-        space: int,
-        progress: Progress,
-        timing: Timing,
-        transmitter: Transmitter,
-        acks: Acknowledging,
-        counters: StreamCounters,
-    ) -> None:
-        self._settings = settings
-        self._peers = peers
-        self._naks_max = min(NAKS_MAX, (space - ROW.size) // NAK.size)  # in one datagram
-        self._progress = progress
-        self._timing = timing
-        self._transmitter = transmitter
+    def __init__(self, shared: Shared, acks: Acknowledging) -> None:
+        self._settings = shared.settings
+        self._peers = shared.peers
+        self._naks_max = min(NAKS_MAX, (shared.space - ROW.size) // NAK.size)  # in one datagram
+        self._progress = shared.progress
+        self._timing = shared.timing
+        self._transmitter = shared.transmitter
         self._acks = acks
-        self._counters = counters
+        self._counters = shared.counters
         self.inflows: dict[Inflow, None] = {}
         """The streams that may have a gap."""
 

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from unisono.core.streams.acknowledging import Acknowledging
-from unisono.core.streams.counters import StreamCounters
 from unisono.core.streams.gaps import Gaps
 from unisono.core.streams.inflow import Inflow
 from unisono.core.streams.join import Join
-from unisono.core.streams.progress import Progress
-from unisono.core.streams.settings import StreamSettings
-from unisono.core.streams.timing import Timing
+from unisono.core.streams.shared import Shared
 from unisono.core.types import Rank
 from unisono.core.wire import Octets, Refusal
 from unisono.core.wire.envelope import BODY, FRAGMENT, KIND_MAX, LOW, SEND, Piece, Plain, extend, take_piece, take_plain
@@ -21,51 +18,21 @@ from unisono.core.wire.envelope import BODY, FRAGMENT, KIND_MAX, LOW, SEND, Piec
 class Inbound:
     """The cast stream of each origin, its unicast stream to this member, and the joint of both."""
 
-    __slots__ = (
-        "_acks",
-        "_counters",
-        "_gaps",
-        "_joins",
-        "_members",
-        "_piece_max",
-        "_progress",
-        "_rank",
-        "_settings",
-        "_timing",
-        "arrivals",
-        "broken",
-        "casts",
-        "receives",
-        "relayed",
-    )
-
-    def __init__(
-        self,
-        settings: StreamSettings,
-        rank: Rank,
-        casts: Sequence[Inflow],
-        receives: Sequence[Inflow],
-        progress: Progress,
-        timing: Timing,
-        acks: Acknowledging,
-        gaps: Gaps,
-        counters: StreamCounters,
-    ) -> None:
-        members = len(casts)
-        self._settings = settings
-        self._rank = rank
-        self._members = members
+    def __init__(self, shared: Shared, acks: Acknowledging, gaps: Gaps) -> None:
+        settings = self._settings = shared.settings
+        rank = self._rank = shared.rank
+        members = self._members = len(shared.casts)
         self._piece_max = settings.packet_bytes_max + 2 + 2 * members  # with the addressees of a marked packet
-        self.casts = casts
+        self.casts = shared.casts
         """By origin: its cast stream."""
-        self.receives = receives
+        self.receives = shared.receives
         """By origin: its unicast stream to this member."""
         self._joins = [Join(rank, members, settings.ahead_bytes_max, settings.numbering_first) for _ in range(members)]
-        self._progress = progress
-        self._timing = timing
+        self._progress = shared.progress
+        self._timing = shared.timing
         self._acks = acks
         self._gaps = gaps
-        self._counters = counters
+        self._counters = shared.counters
         self.arrivals: list[tuple[Rank, Octets]] = []
         """What `arrived` returns next."""
         self.relayed: set[Rank] = set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from unisono.core.streams.settings import NEVER, StreamSettings
 from unisono.core.types import Rank
 from unisono.core.wire import Octets, Refusal
@@ -10,16 +12,14 @@ from unisono.core.wire.envelope import Piece, Plain
 _PATIENCE_NS = 100_000
 
 
+@dataclass(slots=True)
 class Memory:
     """What all incoming streams of a member hold together, in bytes."""
 
-    __slots__ = ("ahead", "assembling", "kept", "reassembly")
-
-    def __init__(self) -> None:
-        self.ahead = 0  # behind a gap
-        self.kept = 0  # others' casts that not everyone has
-        self.reassembly = 0  # announced by packets that come in pieces
-        self.assembling: dict[Rank, int] = {}  # by origin: how many of those there are
+    ahead: int = 0  # behind a gap
+    kept: int = 0  # others' casts that not everyone has
+    reassembly: int = 0  # announced by packets that come in pieces
+    assembling: dict[Rank, int] = field(default_factory=dict)  # by origin: how many of those there are
 
 
 class Inflow:
@@ -28,31 +28,6 @@ class Inflow:
     `known` says how many bodies exist: what lies between and is not in `ahead` is a gap. A `rumour` is what another member
     says it has of this origin; it may be on its way to us too, so it becomes known only at `rumour_at`.
     """
-
-    __slots__ = (
-        "_marked",
-        "_memory",
-        "_pieces",
-        "_settings",
-        "_total",
-        "ahead",
-        "ask_at",
-        "asked",
-        "asks",
-        "fresh_at",
-        "fresh_to",
-        "got",
-        "kept",
-        "kept_base",
-        "kind",
-        "known",
-        "next",
-        "origin",
-        "patience",
-        "rumour",
-        "rumour_at",
-        "turn",
-    )
 
     def __init__(self, origin: Rank, kind: int, settings: StreamSettings, memory: Memory) -> None:
         self.origin = origin

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 from unisono.core.streams.acknowledging import Acknowledging
 from unisono.core.streams.answering import Answering, Request
-from unisono.core.streams.counters import StreamCounters
 from unisono.core.streams.gaps import Gaps
 from unisono.core.streams.inbound import Inbound
 from unisono.core.streams.outbound import Outbound
-from unisono.core.streams.progress import Progress
-from unisono.core.streams.timing import Timing
+from unisono.core.streams.shared import Shared
 from unisono.core.types import Rank
 from unisono.core.wire import Octets, Refusal, ReplayWindow
 from unisono.core.wire.envelope import (
@@ -38,55 +36,33 @@ Row = tuple[Rank, int, int, int, int, int, int]
 class Intake:
     """Takes a datagram apart, and hands each part of it to where it belongs."""
 
-    __slots__ = (
-        "_acks",
-        "_answering",
-        "_cast",
-        "_casts",
-        "_counters",
-        "_gaps",
-        "_inbound",
-        "_members",
-        "_outbound",
-        "_progress",
-        "_rank",
-        "_receives",
-        "_replay",
-        "_sends",
-        "_timing",
-        "_view",
-    )
-
     def __init__(
         self,
+        shared: Shared,
         view: int,
-        rank: Rank,
         replay: Sequence[ReplayWindow],
-        progress: Progress,
-        timing: Timing,
         acks: Acknowledging,
         outbound: Outbound,
         answering: Answering,
         gaps: Gaps,
         inbound: Inbound,
-        counters: StreamCounters,
     ) -> None:
         self._view = view
-        self._rank = rank
-        self._members = len(inbound.casts)
+        self._rank = shared.rank
+        self._members = len(shared.casts)
         self._replay = replay
-        self._cast = outbound.to_all
-        self._sends = outbound.to_one
-        self._casts = inbound.casts
-        self._receives = inbound.receives
-        self._progress = progress
-        self._timing = timing
+        self._cast = shared.cast
+        self._sends = shared.sends
+        self._casts = shared.casts
+        self._receives = shared.receives
+        self._progress = shared.progress
+        self._timing = shared.timing
         self._acks = acks
         self._outbound = outbound
         self._answering = answering
         self._gaps = gaps
         self._inbound = inbound
-        self._counters = counters
+        self._counters = shared.counters
 
     def take(self, sender: Rank, datagram: bytes | memoryview, now: int) -> None:
         """Take a datagram that the driver has from `sender`. What is wrong with it is counted in `refused`.

@@ -17,8 +17,6 @@ class Join:
     one, no later one can have come, so `_fulls` is empty and has room; if `_fulls` is at its limit, the cast stream does not wait.
     """
 
-    __slots__ = ("_full_bytes", "_fulls", "_limit", "_me", "_members", "_waiting", "_waiting_bytes", "idle", "shown")
-
     def __init__(self, me: Rank, members: int, limit: int, first: int) -> None:
         self._me = me
         self._members = members

@@ -7,13 +7,12 @@ from enum import StrEnum
 
 from unisono.core.errors import Misuse
 from unisono.core.streams.acknowledging import Acknowledging
-from unisono.core.streams.counters import StreamCounters
 from unisono.core.streams.outflow import Outflow
 from unisono.core.streams.pacing import Window
-from unisono.core.streams.progress import Progress
-from unisono.core.streams.settings import NEVER, StreamSettings
-from unisono.core.streams.timing import DOUBLINGS_MAX, Timing
-from unisono.core.streams.transmitter import Datagrams, Transmitter
+from unisono.core.streams.settings import NEVER
+from unisono.core.streams.shared import Shared
+from unisono.core.streams.timing import DOUBLINGS_MAX
+from unisono.core.streams.transmitter import Datagrams
 from unisono.core.types import Rank
 from unisono.core.wire.envelope import AWAIT, POLL, PUSH, SEND, mark_full, mark_header
 
@@ -32,64 +31,23 @@ class Outbound:
     `cast`, `cast_parts` and `send` never refuse: ask `writable` before data is cast. What a protocol must say is not data.
     """
 
-    __slots__ = (
-        "_acks",
-        "_are_sends_next",
-        "_busy",
-        "_counters",
-        "_doublings",
-        "_kept_max",
-        "_members",
-        "_packet_max",
-        "_peers",
-        "_progress",
-        "_rank",
-        "_sends_bytes",
-        "_settings",
-        "_space",
-        "_timing",
-        "_transmitter",
-        "due",
-        "has_cast",
-        "is_urged",
-        "packets_cast",
-        "to_all",
-        "to_one",
-        "window",
-    )
-
-    def __init__(
-        self,
-        settings: StreamSettings,
-        rank: Rank,
-        peers: Sequence[Rank],
-        space: int,
-        cast: Outflow,
-        sends: Sequence[Outflow],
-        now: int,
-        progress: Progress,
-        timing: Timing,
-        transmitter: Transmitter,
-        acks: Acknowledging,
-        counters: StreamCounters,
-    ) -> None:
-        members = len(sends)
-        self._settings = settings
-        self._rank = rank
-        self._members = members
+    def __init__(self, shared: Shared, acks: Acknowledging, now: int) -> None:
+        settings = self._settings = shared.settings
+        self._rank = shared.rank
+        self._members = members = len(shared.sends)
         self._packet_max = settings.packet_bytes_max
         self._kept_max = settings.kept_bytes_max
-        self._peers = peers
-        self._space = space  # of a datagram, after its head
-        self.to_all = cast
+        self._peers = shared.peers
+        self._space = shared.space
+        self.to_all = shared.cast
         """The cast stream."""
-        self.to_one = sends
+        self.to_one = shared.sends
         """By peer: the unicast stream to it."""
-        self._progress = progress
-        self._timing = timing
-        self._transmitter = transmitter
+        self._progress = shared.progress
+        self._timing = shared.timing
+        self._transmitter = shared.transmitter
         self._acks = acks
-        self._counters = counters
+        self._counters = shared.counters
         self.packets_cast = settings.numbering_first
         """So far."""
         self._sends_bytes = 0  # kept in all unicast streams

@@ -17,23 +17,6 @@ class Outflow:
     this turn that no body holds yet. They become bodies once a turn, so that small ones share.
     """
 
-    __slots__ = (
-        "_capacity",
-        "_count_max",
-        "_kind",
-        "_marks",
-        "_origin",
-        "base",
-        "bodies",
-        "end",
-        "flight_bytes",
-        "kept_bytes",
-        "sent",
-        "tries",
-        "waiting",
-        "waiting_bytes",
-    )
-
     def __init__(self, kind: int, origin: Rank, first: int, capacity: int, count_max: int) -> None:
         self._kind = kind
         self._origin = origin

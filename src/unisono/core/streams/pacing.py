@@ -9,19 +9,6 @@ from unisono.core.streams.settings import NEVER, StreamSettings
 class Window:
     """Bytes in flight (additive increase, multiplicative decrease, doubling at the start) and bytes a second."""
 
-    __slots__ = (
-        "_datagram",
-        "_max",
-        "_min",
-        "_recovered_at",
-        "_refilled_at",
-        "_threshold",
-        "_tokens",
-        "paced_until",
-        "rate",
-        "size",
-    )
-
     def __init__(self, settings: StreamSettings, now: int) -> None:
         self._datagram = settings.datagram_bytes
         self._max = settings.window_bytes

@@ -16,23 +16,6 @@ class Progress:
     least of a table's row.
     """
 
-    __slots__ = (
-        "_peers",
-        "_rank",
-        "acked",
-        "acked_by_all",
-        "changed",
-        "has_taken",
-        "own_shown",
-        "own_taken",
-        "room_until",
-        "shown",
-        "received_by_all",
-        "taken",
-        "taken_by_all",
-        "untaken",
-    )
-
     def __init__(self, rank: Rank, members: int, first: int) -> None:
         self._rank = rank
         self._peers = tuple(peer for peer in range(members) if peer != rank)
@@ -123,15 +106,6 @@ class Progress:
     def owe(self, origins: Iterable[Rank]) -> None:
         """Others must be told of these origins, though nothing may have changed."""
         self.changed.update(dict.fromkeys(origins))
-
-    def told(self) -> None:
-        """All others have been told how far this member is."""
-        self.changed.clear()
-        self.has_taken = False
-
-    def told_taken(self) -> None:
-        """The peers that wait for it have been told what was taken in."""
-        self.has_taken = False
 
     # What others say.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from unisono.core.config import MILLISECOND, SECOND
+from unisono.core.config import MILLISECOND, SECOND, check_ranges, duration, ranged
 from unisono.core.errors import ConfigError
 
 KIB = 1024
 MIB = 1024 * KIB
+_RATE_MIN = 1_024
 NEVER = 1 << 62
 """Later than every time, and beyond every number."""
 
@@ -17,73 +18,66 @@ NEVER = 1 << 62
 class StreamSettings:
     """The settings of the reliable streams. All members of a group use the same."""
 
-    datagram_bytes: int = 1_400
+    datagram_bytes: int = ranged(1_400, 256, 65_507)
     """Maximum datagram size: the smallest over the paths of the view."""
-    seal_bytes: int = 0
+    seal_bytes: int = ranged(0, 0, 64)
     """What an authenticating seal adds to each datagram; left free in it."""
-    packet_bytes_max: int = 16 * MIB + 64 * KIB
+    packet_bytes_max: int = ranged(16 * MIB + 64 * KIB, 1, 2**31 - 1)
     """The largest packet: a message of 16 MiB and what the ordering writes around it."""
-    packets_per_datagram_max: int = 4_096
+    packets_per_datagram_max: int = ranged(4_096, 1, 32_767)
     """Maximum number of packets per datagram."""
-    numbering_first: int = 0
+    numbering_first: int = ranged(0, 0, 2**40)
     """Where all numbers begin, counts of packets too. The wire has their low 32 bits; tests begin near the top of these."""
 
-    window_bytes: int = 4 * MIB
+    window_bytes: int = ranged(4 * MIB, 1_024, 2**31 - 1)
     """Bytes on the cast stream that some member has not acknowledged; beyond it nothing is `writable`. Also the cap of
     what may be in flight."""
-    window_packets: int = 65_536
+    window_packets: int = ranged(65_536, 1, 2**31 - 1)
     """Packets on the cast stream that some member has not acknowledged: the same limit as `window_bytes`, for small packets."""
-    window_bytes_start: int = 256 * KIB
+    window_bytes_start: int = ranged(256 * KIB, 1_024, 2**31 - 1)
     """Bytes that may be in flight before anything is acknowledged. Grows with acknowledgements, shrinks on loss."""
-    window_bytes_min: int = 64 * KIB
+    window_bytes_min: int = ranged(64 * KIB, 512, 2**31 - 1)
     """Lower bound of that (or `window_bytes`, if that is less): on a path that loses datagrams at random, shrinking for ever
     would starve the group."""
-    kept_bytes_max: int = 256 * MIB
+    kept_bytes_max: int = ranged(256 * MIB, 1_024, 2**40)
     """Hard limit of what is kept for resending. Own packets: beyond it `cast` and `send` raise `Misuse`, because the caller
     ignored `writable`. Other members' casts: beyond it they are not kept, and only their origin answers requests."""
-    ahead_datagrams_max: int = 16_384
+    ahead_datagrams_max: int = ranged(16_384, 1, 2**20)
     """How far beyond the next number of a stream a datagram may lie; farther ones are dropped and come again."""
-    ahead_bytes_max: int = 16 * MIB
+    ahead_bytes_max: int = ranged(16 * MIB, 65_507, 2**40)
     """Maximum number of bytes that wait behind gaps, in all streams together; and, per origin, for the other half of a cast."""
-    reassembly_bytes_max: int = 64 * MIB
+    reassembly_bytes_max: int = ranged(64 * MIB, 1, 2**40)
     """Maximum number of bytes under reassembly, in all streams together; the lowest origin's packets are exempt."""
-    rate_bytes_per_s: int | None = None
+    rate_bytes_per_s: int | None = ranged(None, _RATE_MIN, 2**40)
     """Maximum data rate; None: no limit. Acknowledgements and requests are exempt."""
-    group_rate_bytes_per_s: int | None = None
+    group_rate_bytes_per_s: int | None = ranged(None, _RATE_MIN, 2**40)
     """Maximum data rate of all members of a view together, in equal shares; None: no limit."""
 
-    ack_delay_ns: int = 2 * MILLISECOND
+    ack_delay_ns: int = ranged(2 * MILLISECOND, 0, SECOND)
     """How long an acknowledgement waits for a datagram to the group that carries it."""
-    ack_datagrams_max: int = 16
+    ack_datagrams_max: int = ranged(16, 1, 65_535)
     """Number of unacknowledged datagrams that ends this wait …"""
-    ack_bytes_max: int = 128 * KIB
+    ack_bytes_max: int = ranged(128 * KIB, 1, 2**31 - 1)
     """… and number of bytes."""
-    nak_delay_ns: int = 0
+    nak_delay_ns: int = ranged(0, 0, SECOND)
     """How long a gap may be open before it is asked for; 0: at once. Raise it where the network reorders a lot."""
-    nak_tries_max: int = 8
+    nak_tries_max: int = ranged(8, 1, 1_000)
     """Maximum number of requests for one gap without progress; then the origin's timer must bring it."""
-    answer_bytes_max: int = 1 * MIB
+    answer_bytes_max: int = ranged(1 * MIB, 65_507, 2**40)
     """Maximum number of bytes per round trip that one peer gets in answer to its requests."""
-    retransmit_ns_start: int = 200 * MILLISECOND
+    retransmit_ns_start: int = duration(200 * MILLISECOND)
     """The timeout before the first round trip was measured."""
-    retransmit_ns_min: int = 10 * MILLISECOND
+    retransmit_ns_min: int = duration(10 * MILLISECOND)
     """The shortest timeout."""
-    retransmit_ns_max: int = 5 * SECOND
+    retransmit_ns_max: int = duration(5 * SECOND)
     """Upper bound of doubling. A longer *measured* round trip still makes a longer timeout."""
-    retransmit_ns_per_kib: int = 20_000
+    retransmit_ns_per_kib: int = ranged(20_000, 0, SECOND)
     """What each KiB in flight adds to the timeout."""
-    retransmit_jitter_percent: int = 25
+    retransmit_jitter_percent: int = ranged(25, 0, 100)
     """Maximum random addition to a doubled timeout, so that members do not resend in step."""
 
     def __post_init__(self) -> None:
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            if value is None and name.endswith("rate_bytes_per_s"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ConfigError(f"{name} must be a whole number, not {value!r}.")
-            if not low <= value <= high:
-                raise ConfigError(f"{name} = {value} is out of range: choose {low} to {high}.")
+        check_ranges(self)
         for low_name, high_name in _PAIRS:
             low, high = getattr(self, low_name), getattr(self, high_name)
             if low > high:
@@ -103,35 +97,6 @@ class StreamSettings:
         return replace(self, rate_bytes_per_s=rate, retransmit_ns_per_kib=per_kib)
 
 
-_RATE_MIN = 1_024
-_RANGES: tuple[tuple[str, int, int], ...] = (
-    ("datagram_bytes", 256, 65_507),
-    ("seal_bytes", 0, 64),
-    ("packet_bytes_max", 1, 2**31 - 1),
-    ("packets_per_datagram_max", 1, 32_767),
-    ("numbering_first", 0, 2**40),
-    ("window_bytes", 1_024, 2**31 - 1),
-    ("window_packets", 1, 2**31 - 1),
-    ("window_bytes_start", 1_024, 2**31 - 1),
-    ("window_bytes_min", 512, 2**31 - 1),
-    ("kept_bytes_max", 1_024, 2**40),
-    ("ahead_datagrams_max", 1, 2**20),
-    ("ahead_bytes_max", 65_507, 2**40),
-    ("reassembly_bytes_max", 1, 2**40),
-    ("rate_bytes_per_s", _RATE_MIN, 2**40),
-    ("group_rate_bytes_per_s", _RATE_MIN, 2**40),
-    ("ack_delay_ns", 0, SECOND),
-    ("ack_datagrams_max", 1, 65_535),
-    ("ack_bytes_max", 1, 2**31 - 1),
-    ("nak_delay_ns", 0, SECOND),
-    ("nak_tries_max", 1, 1_000),
-    ("answer_bytes_max", 65_507, 2**40),
-    ("retransmit_ns_start", 1, 3_600 * SECOND),
-    ("retransmit_ns_min", 1, 3_600 * SECOND),
-    ("retransmit_ns_max", 1, 3_600 * SECOND),
-    ("retransmit_ns_per_kib", 0, SECOND),
-    ("retransmit_jitter_percent", 0, 100),
-)
 _PAIRS: tuple[tuple[str, str], ...] = (
     ("window_bytes_start", "window_bytes"),
     ("window_bytes", "kept_bytes_max"),

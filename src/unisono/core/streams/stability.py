@@ -2,49 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from unisono.core.streams.acknowledging import Acknowledging
-from unisono.core.streams.counters import StreamCounters
-from unisono.core.streams.progress import Progress
 from unisono.core.streams.settings import NEVER
-from unisono.core.streams.timing import DOUBLINGS_MAX, Timing
-from unisono.core.streams.transmitter import Datagrams, Transmitter
-from unisono.core.types import Rank
+from unisono.core.streams.shared import Shared
+from unisono.core.streams.timing import DOUBLINGS_MAX
+from unisono.core.streams.transmitter import Datagrams
 from unisono.core.wire.envelope import POLL
 
 
 class StabilityWatch:
     """Polls the peers that have not told that they have, and have taken in, what is here. Without loss it never does."""
 
-    __slots__ = (
-        "_acks",
-        "_counters",
-        "_doublings",
-        "_peers",
-        "_progress",
-        "_shown",
-        "_taken",
-        "_timing",
-        "_transmitter",
-        "at",
-    )
-
-    def __init__(
-        self,
-        peers: Sequence[Rank],
-        progress: Progress,
-        timing: Timing,
-        transmitter: Transmitter,
-        acks: Acknowledging,
-        counters: StreamCounters,
-    ) -> None:
-        self._peers = peers
-        self._progress = progress
-        self._timing = timing
-        self._transmitter = transmitter
+    def __init__(self, shared: Shared, acks: Acknowledging) -> None:
+        self._peers = shared.peers
+        self._progress = shared.progress
+        self._timing = shared.timing
+        self._transmitter = shared.transmitter
         self._acks = acks
-        self._counters = counters
+        self._counters = shared.counters
         self.at = NEVER
         """When to poll."""
         self._doublings = 0

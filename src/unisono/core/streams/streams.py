@@ -22,6 +22,7 @@ The parts, each in a file of its own; a part knows only parts above it:
 | `Progress`      | the acknowledgement matrix: who has what, what all received                                   |
 | `Transmitter`   | the envelope of each transmission, its counter and its time                                   |
 | `Timing`        | round trips, timeouts, tries in vain                                                          |
+| `Shared`        | all of these, for the parts below                                                             |
 | `Acknowledging` | what is owed to be told, and by when                                                          |
 | `Outbound`      | own streams: queues, `Window`, retransmission timers                                          |
 | `Answering`     | bodies that peers asked for                                                                   |
@@ -44,7 +45,7 @@ body may be measured too, and Karn's rule is kept because no sample is ambiguous
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unisono.core.errors import Misuse
@@ -55,10 +56,11 @@ from unisono.core.streams.gaps import Gaps
 from unisono.core.streams.inbound import Inbound
 from unisono.core.streams.inflow import Inflow, Memory
 from unisono.core.streams.intake import Intake
-from unisono.core.streams.outbound import Outbound, Slowness
+from unisono.core.streams.outbound import Outbound
 from unisono.core.streams.outflow import Outflow
 from unisono.core.streams.progress import Progress
 from unisono.core.streams.settings import NEVER, StreamSettings
+from unisono.core.streams.shared import Shared
 from unisono.core.streams.stability import StabilityWatch
 from unisono.core.streams.timing import Timing
 from unisono.core.streams.transmitter import Datagrams, Transmitter
@@ -72,35 +74,6 @@ if TYPE_CHECKING:
 
 class Streams:
     """All streams of one member in one view. A turn is any number of inputs, `arrived`, and one `drain`."""
-
-    __slots__ = (
-        "_acks",
-        "_answering",
-        "_gaps",
-        "_inbound",
-        "_outbound",
-        "_peers",
-        "_progress",
-        "_rank",
-        "_timing",
-        "_transmitter",
-        "_watch",
-        "arrivals",
-        "arrived",
-        "broken",
-        "cast",
-        "counter",
-        "counters",
-        "deadline",
-        "memory",
-        "receive",
-        "relayed",
-        "received_by_all",
-        "take_all",
-        "taken_by_all",
-        "untaken",
-        "writable",
-    )
 
     def __init__(
         self,
@@ -138,15 +111,15 @@ class Streams:
         progress = Progress(rank, members, first)
         transmitter = Transmitter(tag, rank, first_counter, prefix, cast, sends, counters)
         timing = Timing(settings, random, transmitter, cast, sends)
-        acks = Acknowledging(
-            settings, peers, space // ROW.size, progress, timing, transmitter, casts, receives, counters
+        shared = Shared(
+            settings, rank, peers, space, cast, sends, casts, receives, progress, transmitter, timing, counters
         )
-        outbound = Outbound(
-            settings, rank, peers, space, cast, sends, now, progress, timing, transmitter, acks, counters
-        )
-        answering = Answering(settings, rank, outbound, casts, timing, transmitter, acks, counters)
-        gaps = Gaps(settings, peers, space, progress, timing, transmitter, acks, counters)
-        inbound = Inbound(settings, rank, casts, receives, progress, timing, acks, gaps, counters)
+        acks = Acknowledging(shared)
+        outbound = Outbound(shared, acks, now)
+        answering = Answering(shared, acks, outbound)
+        gaps = Gaps(shared, acks)
+        inbound = Inbound(shared, acks, gaps)
+        intake = Intake(shared, tag, replay, acks, outbound, answering, gaps, inbound)
         self._rank = rank
         self._peers = peers
         self.memory = memory
@@ -159,55 +132,35 @@ class Streams:
         self._answering = answering
         self._gaps = gaps
         self._inbound = inbound
-        self._watch = StabilityWatch(peers, progress, timing, transmitter, acks, counters)
-        intake = Intake(tag, rank, replay, progress, timing, acks, outbound, answering, gaps, inbound, counters)
+        self._watch = StabilityWatch(shared, acks)
         self.counters = counters
         self.deadline: int | None = None
         """Call `drain` by then; None: nothing is owed. Valid after each drain."""
         self.counter = first_counter
         """Of the next transmission, valid after each drain. The streams of the next view go on from here."""
 
-        # What is called for each packet, or looked at in each turn, is the part's own: no call in between.
-        self.cast: Callable[[bytes], None] = outbound.cast
-        self.receive: Callable[[Rank, bytes | memoryview, int], None] = intake.take
-        self.writable: Callable[[], bool] = outbound.writable
-        self.arrived: Callable[[], list[tuple[Rank, Octets]]] = inbound.arrived
+        # What only hands on is the part's own: no call in between.
+        self.cast = outbound.cast
+        self.cast_parts = outbound.cast_parts
+        self.send = outbound.send
+        self.urge = outbound.urge
+        self.writable = outbound.writable
+        self.slowest = outbound.slowest
+        self.announce = acks.announce
+        self.hurry = acks.hurry
+        self.set_free_room = transmitter.set_room
+        self.receive = intake.take
+        self.arrived = inbound.arrived
         self.arrivals = inbound.arrivals
+        self.waiting_for_halves = inbound.waiting_for_halves
         self.relayed = inbound.relayed
         self.broken = inbound.broken
+        self.gaps = gaps.all
+        self.behind = progress.behind
         self.received_by_all = progress.received_by_all
         self.taken_by_all = progress.taken_by_all
         self.take_all = progress.take_all
         self.untaken = progress.untaken
-
-    # Inputs.
-
-    def cast_parts(self, header: bytes, full: bytes, to: Collection[Rank]) -> None:
-        """One packet whose addressees get `full`, and everyone else gets `header`, at the same place of the cast stream."""
-        self._outbound.cast_parts(header, full, to)
-
-    def send(self, to: Rank, packet: bytes) -> None:
-        """One encoded packet for one member."""
-        self._outbound.send(to, packet)
-
-    def set_free_room(self, packets: int | None) -> None:
-        """How many packets of *each* origin the holdback and the application can still take; None: any number.
-
-        The others keep to it when they cast data. It is not enforced here: a packet that would free the holdback must get in.
-        """
-        self._transmitter.set_room(packets)
-
-    def announce(self) -> None:
-        """Tell all members everything with the next drain: a heartbeat."""
-        self._acks.announce()
-
-    def hurry(self) -> None:
-        """Peers wait for what this member has taken in: the next acknowledgement does not wait for company."""
-        self._acks.hurry()
-
-    def urge(self) -> None:
-        """Ask peers to acknowledge own casts without delay: a caller is waiting for stability."""
-        self._outbound.urge()
 
     # The end of a turn.
 
@@ -293,27 +246,13 @@ class Streams:
         """Bodies of an origin's cast stream that are kept for peers that may lack them."""
         return self._inbound.casts[origin].kept
 
-    def waiting_for_halves(self, origin: Rank) -> int:
-        """How many bytes of an origin's packets wait for the other half of a cast to some members only."""
-        return self._inbound.waiting_for_halves(origin)
-
     def timeout(self, peer: Rank) -> int:
         """How long to wait for a peer's acknowledgement, in ns, before anything is sent again."""
         return self._timing.timeout(peer, 0)
 
     def held(self) -> tuple[int, ...]:
         """By origin: how many packets of its cast stream have arrived without a gap; of one's own, how many were cast."""
-        held = self._progress.own_shown.copy()
-        held[self._rank] = self._outbound.packets_cast
-        return tuple(held)
-
-    def slowest(self) -> tuple[Rank, Slowness] | None:
-        """Which peer holds the cast stream up most, and why; None if none does. What the own rate holds back is no peer's fault."""
-        return self._outbound.slowest()
-
-    def behind(self, origin: Rank, count: int) -> list[Rank]:
-        """Peers that are not known to have taken in `count` packets of an origin's cast stream."""
-        return self._progress.behind(origin, count)
+        return self._progress.held(self._outbound.packets_cast)
 
     def acknowledged_by(self, peer: Rank) -> int:
         """How many bodies of my cast stream a peer has acknowledged."""
@@ -323,10 +262,6 @@ class Streams:
         """By peer: how many packets of my cast stream it has not yet acknowledged."""
         row = self._progress.shown[self._rank]
         return {peer: self._outbound.packets_cast - row[peer] for peer in self._peers}
-
-    def gaps(self) -> list[tuple[Rank, int, int]]:
-        """Where something is missing that was sent: origin, kind of stream, and the number that comes next there."""
-        return self._gaps.all()
 
     def silent_tries(self, rank: Rank) -> int:
         """How often something was sent again to a member, or it was polled, since anything authentic came from it."""

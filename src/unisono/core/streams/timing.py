@@ -51,20 +51,6 @@ class Rtt:
 class Timing:
     """What time tells of each peer: its round trip, and whether it answers at all."""
 
-    __slots__ = (
-        "_cast",
-        "_echoed",
-        "_newest",
-        "_random",
-        "_rtt",
-        "_sends",
-        "_settings",
-        "_transmitter",
-        "echo",
-        "echo_at",
-        "tries",
-    )
-
     def __init__(
         self,
         settings: StreamSettings,

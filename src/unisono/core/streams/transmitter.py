@@ -22,8 +22,6 @@ SENT_TIMES = 16_384
 class Transmitter:
     """Numbers each transmission, and tells in its head how far the sender's streams go and what it has room for."""
 
-    __slots__ = ("_cast", "_counters", "_prefix", "_rank", "_sends", "_times", "_view", "counter", "room")
-
     def __init__(
         self,
         view: int,
@@ -47,7 +45,10 @@ class Transmitter:
         """How many more packets of each origin can be taken in here."""
 
     def set_room(self, packets: int | None) -> None:
-        """None: any number of packets."""
+        """Tell the others how many more packets of *each* origin can be taken in; None: any number.
+
+        They keep to it when they cast data. It is not enforced here: a packet that would free the holdback must get in.
+        """
         self.room = NO_LIMIT if packets is None else max(0, min(packets, NO_LIMIT - 1))
 
     def transmit(

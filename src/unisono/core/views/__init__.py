@@ -13,23 +13,5 @@ from unisono.core.views.engine import ViewEngine as ViewEngine
 from unisono.core.views.own_casts import Doubt as Doubt
 from unisono.core.views.own_casts import OwnCasts as OwnCasts
 from unisono.core.views.own_casts import Span as Span
-from unisono.core.views.recipients import packet_for as packet_for
 from unisono.core.views.retained import Retained as Retained
-
-__all__ = [
-    "DeliveredLanes",
-    "Doubt",
-    "Lane",
-    "LaneMark",
-    "OwnCasts",
-    "Phase",
-    "Place",
-    "Contiguous",
-    "Retained",
-    "Span",
-    "TOTAL_LANE",
-    "ViewEngine",
-    "differing_lanes",
-    "first_difference",
-    "packet_for",
-]
+from unisono.core.views.retained import packet_for as packet_for

@@ -15,8 +15,6 @@ INDEX_MAX = 2**63 - 1
 class Admission:
     """Checks the packets of one view before the ordering gets them."""
 
-    __slots__ = ("_ends", "_numbered", "_rank", "faulty")
-
     def __init__(self, rank: Rank = -1, numbered: Iterable[type] = (), reach: Sequence[int] = ()) -> None:
         self._rank = rank
         self._numbered = frozenset(numbered)

@@ -17,21 +17,6 @@ from unisono.core.weight import MESSAGE_HEAD_BYTES, PACKET_HEAD_BYTES
 class Casting:
     """The queue of own messages. It outlives views: what is not submitted in one waits here for the next."""
 
-    __slots__ = (
-        "_batch_messages_max",
-        "_payload_bytes_max",
-        "_runs",
-        "_safe",
-        "_window",
-        "batch_bytes_max",
-        "bytes",
-        "bytes_max",
-        "copies_bytes_max",
-        "count",
-        "index",
-        "unfinished",
-    )
-
     def __init__(self, config: Config) -> None:
         self._runs: list[tuple[CastOptions, list[bytes]]] = []  # accepted, not yet submitted, by runs of like options
         self._window = config.window_messages

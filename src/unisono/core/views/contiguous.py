@@ -6,8 +6,6 @@ from __future__ import annotations
 class Contiguous:
     """Tracks a contiguous prefix 0..end plus out-of-order ranges beyond it. Each number is added at most once."""
 
-    __slots__ = ("beyond", "end")
-
     def __init__(self) -> None:
         self.end = 0
         """All numbers below it have been added."""

@@ -81,8 +81,6 @@ class LaneHash:
 class DeliveredLanes:
     """Adds up what is delivered in one view."""
 
-    __slots__ = ("_lanes", "_total")
-
     def __init__(self) -> None:
         self._total = LaneHash()
         self._lanes: dict[Lane, LaneHash] = {TOTAL_LANE: self._total}

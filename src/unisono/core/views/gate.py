@@ -13,8 +13,6 @@ class Gate:
     A safe message is delivered only after every member's ordering has processed everything that precedes it here.
     """
 
-    __slots__ = ("waiting",)
-
     def __init__(self) -> None:
         self.waiting: list[tuple[Batch, tuple[int, ...] | None]] = []
         """In their order, each with the packets of each origin that all must have processed; None until the turn ends."""

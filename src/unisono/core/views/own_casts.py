@@ -32,8 +32,6 @@ class OwnCasts:
     all that precedes it and what decided its place.
     """
 
-    __slots__ = ("_marks", "_settled")
-
     def __init__(self) -> None:
         self._marks: deque[tuple[Sequence[int], list[Span]]] = deque()  # packets that all must have taken in, for these
         self._settled = Contiguous()  # stable, or in doubt for good

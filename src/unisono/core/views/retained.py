@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from unisono.core.types import Packet, Rank, Slot
+from unisono.core.types import Batch, Packet, Rank, Slot
 
 
 class Retained:
     """Packets by origin and slot, until `trim` says that every member has taken them in."""
-
-    __slots__ = ("_trimmed", "numbered", "packets")
 
     def __init__(self, size: int = 0, numbered: Iterable[type] = ()) -> None:
         self.numbered = frozenset(numbered)
@@ -42,3 +40,11 @@ class Retained:
         if surplus > 0:
             del self.packets[origin][:surplus]
             self._trimmed[origin] = slots
+
+
+def packet_for(packet: Packet, rank: Rank) -> Packet:
+    """What one member gets of a cast: the packet, or with a placeholder for its batch if that member is not addressed."""
+    batch: Batch | None = getattr(packet, "batch", None)
+    if batch is None or batch.to is None or rank in batch.to or batch.payloads is None:
+        return packet
+    return packet._replace(batch=batch.placeholder())  # type: ignore[attr-defined,no-any-return]

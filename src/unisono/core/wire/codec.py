@@ -247,8 +247,6 @@ class Codec:
     What is not a packet of the table is dropped and counted in `refused`, by reason.
     """
 
-    __slots__ = ("_by_type", "_config", "_rows", "layouts", "refused")
-
     def __init__(self, layouts: Iterable[Layout], config: Config | None = None) -> None:
         self.layouts = tuple(layouts)
         self.refused = dict.fromkeys(Reason, 0)

@@ -349,8 +349,6 @@ class ControlCodec(Codec):
     They are of no view, so lists of members are limited by `members_max`.
     """
 
-    __slots__ = ("_members_max",)
-
     def __init__(self, config: Config) -> None:
         super().__init__((*CONTROL_WIRE, *CHUNKED_WIRE), config)
         self._members_max = config.members_max

@@ -280,33 +280,6 @@ class Many(Field):
         return ()
 
 
-class Text(Field):
-    """A string of at most 65,535 bytes in UTF-8, with its length before it."""
-
-    __slots__ = ()
-    _LENGTH = Struct("<H")
-
-    def __init__(self) -> None:
-        self.least = self._LENGTH.size
-
-    def size(self, value: str) -> int:
-        return self._LENGTH.size + len(value.encode())
-
-    def put(self, value: str, out: list[bytes], config: Config) -> None:
-        data = value.encode()
-        out.append(self._LENGTH.pack(len(data)))
-        out.append(data)
-
-    def take(self, reader: PacketReader) -> str:
-        (length,) = self._LENGTH.unpack_from(reader.data, reader.step(self._LENGTH.size))
-        at = reader.step(length)
-        try:
-            return bytes(reader.data[at : reader.at]).decode()
-        except UnicodeDecodeError:
-            reader.reason = Reason.VALUE
-            return ""
-
-
 class Blob(Field):
     """Bytes that mean nothing here, with their length before them."""
 
@@ -316,17 +289,37 @@ class Blob(Field):
     def __init__(self) -> None:
         self.least = self._LENGTH.size
 
-    def size(self, value: bytes) -> int:
+    def size(self, value: Any) -> int:
         return self._LENGTH.size + len(value)
 
-    def put(self, value: bytes, out: list[bytes], config: Config) -> None:
+    def put(self, value: Any, out: list[bytes], config: Config) -> None:
         out.append(self._LENGTH.pack(len(value)))
         out.append(value)
 
-    def take(self, reader: PacketReader) -> bytes:
+    def take(self, reader: PacketReader) -> Any:
         (length,) = self._LENGTH.unpack_from(reader.data, reader.step(self._LENGTH.size))
         at = reader.step(length)
         return bytes(reader.data[at : reader.at])
+
+
+class Text(Blob):
+    """A string of at most 65,535 bytes in UTF-8, with its length before it."""
+
+    __slots__ = ()
+    _LENGTH = Struct("<H")
+
+    def size(self, value: str) -> int:
+        return super().size(value.encode())
+
+    def put(self, value: str, out: list[bytes], config: Config) -> None:
+        super().put(value.encode(), out, config)
+
+    def take(self, reader: PacketReader) -> str:
+        try:
+            return str(super().take(reader), "utf-8")
+        except UnicodeDecodeError:
+            reader.reason = Reason.VALUE
+            return ""
 
 
 class Optional(Field):

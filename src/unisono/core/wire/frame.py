@@ -36,8 +36,6 @@ def group_tag(name: str) -> int:
 class Frames:
     """Makes and opens the frames of one member of one group; what is refused is counted by reason."""
 
-    __slots__ = ("_client", "_control", "_incarnation_max", "refused", "stream_head")
-
     def __init__(self, group: str, member: MemberId, incarnation_max: int = INCARNATION_MAX) -> None:
         """`incarnation_max`: what comes from a higher life is refused (`incarnation.highest_credible`)."""
         tag = group_tag(group)

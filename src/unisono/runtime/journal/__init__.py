@@ -29,29 +29,3 @@ from unisono.runtime.journal.reader import read as read
 from unisono.runtime.journal.reader import read_stretch as read_stretch
 from unisono.runtime.journal.records import Undecided as Undecided
 from unisono.runtime.journal.segments import segment_path as segment_path
-
-__all__ = [
-    "BEGINNING",
-    "Delivered",
-    "Ends",
-    "GapError",
-    "Journal",
-    "JournalMerge",
-    "JournalPiece",
-    "Limits",
-    "Locked",
-    "Missing",
-    "Place",
-    "Reader",
-    "Retention",
-    "Row",
-    "Stretch",
-    "Undecided",
-    "Viewed",
-    "end_now",
-    "ends_now",
-    "read",
-    "read_piece",
-    "read_stretch",
-    "segment_path",
-]

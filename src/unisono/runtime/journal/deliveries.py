@@ -29,10 +29,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import time_ns
 from typing import Final, NamedTuple
 
-from unisono.core.errors import Misuse
 from unisono.core.member import Entered, Happening
 from unisono.core.types import Batch, MemberId, ViewId
 from unisono.core.wire import Charter, Part
@@ -65,11 +63,9 @@ from unisono.runtime.journal.format import (
 from unisono.runtime.journal.segments import first_unread, segment_numbers, segment_path
 from unisono.trace.files import read_private
 
-SEGMENT_BYTES_MAX: Final = 64 << 20
 NOTE_BYTES: Final = 1_024
 PARTED_MAX: Final = 1_000
 """Members that are gone and may come back from elsewhere: of the latest ones it is known since when they are gone."""
-FSYNC: Final = ("always", "turn", "never")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +119,18 @@ class Deliveries:
         self,
         folder: Path,
         incarnation: int,
-        *,
-        retention: Retention | None = None,
-        fsync: str = "turn",
-        segment_bytes_max: int = SEGMENT_BYTES_MAX,
-        disk: Disk | None = None,
-        wall: Callable[[], int] = time_ns,
+        retention: Retention | None,
+        fsync: str,
+        segment_bytes_max: int,
+        disk: Disk,
+        wall: Callable[[], int],
     ) -> None:
-        if fsync not in FSYNC:
-            raise Misuse(f"there is no fsync {fsync!r}: choose {', '.join(FSYNC)}.")
         self._folder = folder
         self._incarnation = incarnation
         self._retention = retention
         self._fsync = fsync
         self._segment_bytes_max = segment_bytes_max
-        self._disk = disk or Disk()
+        self._disk = disk
         self._wall = wall
         self._file: int | None = None
         self._number = 0  # of the open segment

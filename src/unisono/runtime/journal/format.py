@@ -39,7 +39,7 @@ _BATCH = Struct("<BQqQBHI")
 _CONTEXT = Struct("<QQQH")
 _VIEW = Struct("<BQQQQHH")
 _MEMBER = Struct("<QH")
-_PART = Struct("<QQH")
+_NUMBER = Struct("<Q")
 _GAP = Struct("<BQqqH")
 _WATERMARK = Struct("<QQ")
 
@@ -225,14 +225,22 @@ def encode_view(position: int, view: View, incarnation: int, order: str, origins
         _VIEW.pack(VIEW, position, incarnation, view.id.number, proposer.incarnation, len(name), len(view.members)),
         name,
     ]
-    for member in (proposer, *view.members):
-        address = member.address.encode()
-        parts += [_MEMBER.pack(member.incarnation, len(address)), address]
+    parts += map(_encode_member, (proposer, *view.members))
     parts.append(_SHORT.pack(len(origins)))  # behind all that readers of an older version look at
-    for origin in origins:
-        address = origin.proposer.address.encode()
-        parts += [_PART.pack(origin.number, origin.proposer.incarnation, len(address)), address]
+    parts += [_NUMBER.pack(origin.number) + _encode_member(origin.proposer) for origin in origins]
     return b"".join(parts)
+
+
+def _encode_member(member: MemberId) -> bytes:
+    address = member.address.encode()
+    return _MEMBER.pack(member.incarnation, len(address)) + address
+
+
+def _decode_member(body: Bytes, at: int) -> tuple[MemberId, int]:
+    """A member, and where it ends."""
+    life, size = _MEMBER.unpack_from(body, at)
+    at += _MEMBER.size
+    return MemberId(bytes(body[at : at + size]).decode(), life), at + size
 
 
 def encode_gap(gap: Missing) -> bytes:
@@ -293,9 +301,8 @@ def _decode_view(body: Bytes) -> Viewed:
     order = bytes(body[_VIEW.size : at]).decode()
     found = []
     for _ in range(count + 1):
-        life, size = _MEMBER.unpack_from(body, at)
-        at += _MEMBER.size + size
-        found.append(MemberId(bytes(body[at - size : at]).decode(), life))
+        member, at = _decode_member(body, at)
+        found.append(member)
     return Viewed(position, ViewId(number, found[0]), tuple(found[1:]), incarnation, order, _decode_parts(body, at))
 
 
@@ -306,9 +313,9 @@ def _decode_parts(body: Bytes, at: int) -> tuple[ViewId, ...] | None:
     (count,) = _SHORT.unpack_from(body, at)
     at += _SHORT.size
     for _ in range(count):
-        number, life, size = _PART.unpack_from(body, at)
-        at += _PART.size + size
-        parts.append(ViewId(number, MemberId(bytes(body[at - size : at]).decode(), life)))
+        (number,) = _NUMBER.unpack_from(body, at)
+        proposer, at = _decode_member(body, at + _NUMBER.size)
+        parts.append(ViewId(number, proposer))
     return tuple(parts)
 
 

@@ -15,16 +15,20 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import time_ns
+from typing import Any, Final
 
 from unisono.core.errors import Misuse
 from unisono.core.member import Happening
 from unisono.core.outbox import VoteWatermark
 from unisono.core.types import Batch
 from unisono.runtime.errors import JournalError
-from unisono.runtime.journal.deliveries import FSYNC, SEGMENT_BYTES_MAX, Deliveries, Retention
+from unisono.runtime.journal.deliveries import Deliveries, Retention
 from unisono.runtime.journal.disk import Disk, Lock, why
 from unisono.runtime.journal.records import Records, Undecided
 from unisono.trace.files import make_private_folder
+
+SEGMENT_BYTES_MAX: Final = 64 << 20
+FSYNC: Final = ("always", "turn", "never")
 
 
 class Journal:
@@ -49,11 +53,13 @@ class Journal:
             raise Misuse(f"there is no fsync {fsync!r}: choose {', '.join(FSYNC)}.")
         self.path = Path(path)
         self._wants_deliveries = deliveries
-        self._retention = retention
-        self._fsync = fsync
-        self._segment_bytes_max = segment_bytes_max
-        self._disk = disk or Disk()
-        self._wall = wall
+        self._options: dict[str, Any] = {
+            "retention": retention,
+            "fsync": fsync,
+            "segment_bytes_max": segment_bytes_max,
+            "disk": disk or Disk(),
+            "wall": wall,
+        }
         self._deliveries: Deliveries | None = None
         self._is_closed = False
         try:
@@ -64,7 +70,7 @@ class Journal:
                 f"the journal {self.path} cannot be opened ({why(error)}): give a folder that this process may write to."
             ) from error
         try:
-            self._records = Records(self.path / "records", self._disk)
+            self._records = Records(self.path / "records", self._options["disk"])
         except BaseException:
             self._lock.release()
             raise
@@ -95,28 +101,12 @@ class Journal:
             raise Misuse(f"the journal {self.path} was closed with its member; create another `Journal` for this path.")
         incarnation = self._records.begin_life(wall_ns, group)
         if self._wants_deliveries:
-            self._deliveries = Deliveries(
-                self.path,
-                incarnation,
-                retention=self._retention,
-                fsync=self._fsync,
-                segment_bytes_max=self._segment_bytes_max,
-                disk=self._disk,
-                wall=self._wall,
-            )
+            self._deliveries = Deliveries(self.path, incarnation, **self._options)
         return incarnation
 
     def again(self) -> Journal:
         """Another journal with the same folder and settings, once this one is closed."""
-        return Journal(
-            self.path,
-            deliveries=self._wants_deliveries,
-            retention=self._retention,
-            fsync=self._fsync,
-            segment_bytes_max=self._segment_bytes_max,
-            disk=self._disk,
-            wall=self._wall,
-        )
+        return Journal(self.path, deliveries=self._wants_deliveries, **self._options)
 
     def keep(self, records: Sequence[bytes]) -> None:
         """Put records on stable storage. Raises `JournalError` if that is not certain; the member must then stop."""

@@ -239,12 +239,16 @@ class JournalMerge:
         self._views = {view: Chapter(**chapter) for view, chapter in known.get("views", {}).items()}
         self._marks = {path: Bookmark(**mark) for path, mark in known.get("journals", {}).items()}
         self._sources: dict[str, _Source] = {}
+        self._begin_plan(NO_LIMITS)
+        self._only: dict[str, dict[str, Spans]] | None = None
+
+    def _begin_plan(self, limits: Limits) -> None:
+        self._limits = limits
         self._pieces: list[JournalPiece] = []
-        self._limits = NO_LIMITS
         self._begin = self.position
         self._bytes = 0
         self._is_full = False
-        self._only: dict[str, dict[str, Spans]] | None = None
+        self._is_whole = False  # the last frame that was given was given to its end
 
     def state(self) -> dict[str, Any]:
         marks = self._marks | {path: source.mark for path, source in self._sources.items()}
@@ -260,7 +264,7 @@ class JournalMerge:
         """Return what follows, up to the current end."""
         self._look()
         self._forget()
-        self._pieces, self._begin, self._bytes, self._is_full, self._limits = [], self.position, 0, False, limits
+        self._begin_plan(limits)
         while True:
             held = self._go_on(ends)
             if self._is_full or not held:
@@ -464,9 +468,7 @@ class JournalMerge:
             and last.journal == source.path
             and not last.note
             and not skip
-            and last.stretch.segment == found.segment
-            and last.stretch.end == found.start
-            and last.stretch.end - last.stretch.first < self._piece_bytes
+            and last.stretch.takes(found, self._piece_bytes)
             and self._is_whole
         ):
             stretch = last.stretch._replace(end=found.end, rows=last.stretch.rows + rows)
@@ -480,8 +482,6 @@ class JournalMerge:
         self._bytes += size
         self._is_full = limits.rows is not None and self.position - self._begin >= limits.rows
         return rows
-
-    _is_whole = False  # the last frame that was given was given to its end
 
     # Gaps.
 
@@ -528,7 +528,7 @@ class JournalMerge:
         self._look()
         for path in without:
             self._sources.pop(path, None)
-        self._pieces, self._begin, self._bytes, self._is_full, self._limits = [], self.position, 0, False, NO_LIMITS
+        self._begin_plan(NO_LIMITS)
         for view in after:
             if view in self._views:
                 self._views[view].is_closed = True

@@ -74,6 +74,11 @@ class Stretch(NamedTuple):
     rows: int
     skip: int = 0
 
+    def takes(self, found: FoundFrame, bytes_max: int) -> bool:
+        """Whether a frame follows these, and they are not too long yet."""
+        is_next = (self.segment, self.end) == (found.segment, found.start)
+        return is_next and self.end - self.first < bytes_max
+
 
 class Limits(NamedTuple):
     """Limits for `Reader.stretches`. At least one frame is read, whatever its size."""
@@ -240,12 +245,7 @@ class Reader:
             if wanted <= 0:
                 self._restore(before)
                 break
-            if (
-                open_stretch is None
-                or found.segment != open_stretch.segment
-                or found.start != open_stretch.end
-                or open_stretch.end - open_stretch.first >= bytes_max
-            ):
+            if open_stretch is None or not open_stretch.takes(found, bytes_max):
                 if open_stretch is not None:
                     yield open_stretch
                 open_stretch = Stretch(found.segment, found.start, found.start, 0, found.skip)

@@ -10,5 +10,3 @@ from unisono.services.transfer.settings import MemberPort as MemberPort
 from unisono.services.transfer.settings import TransferSettings as TransferSettings
 from unisono.services.transfer.transfer import Status as Status
 from unisono.services.transfer.transfer import Transfer as Transfer
-
-__all__ = ["Application", "Decliner", "Ledger", "MemberPort", "Status", "Transfer", "TransferSettings"]

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from unisono.core.types import MemberId, ViewId
 from unisono.services.transfer.messages import Gone, StateChunk, StatePull
 from unisono.services.transfer.settings import TransferSettings
 
 
+@dataclass(slots=True)
 class Snapshot:
     """A snapshot that one asker pulls."""
 
-    __slots__ = ("asker", "data", "due_ns", "is_base", "next", "view")
-
-    def __init__(self, asker: MemberId, data: bytes, is_base: bool, due_ns: int) -> None:
-        self.asker = asker
-        self.data = data
-        self.is_base = is_base  # shared with the merge, so it costs no memory
-        self.due_ns = due_ns  # when it is dropped
-        self.view: ViewId | None = None  # in which it was pulled last …
-        self.next = 0  # … and up to where: in one view every byte is sent once
+    asker: MemberId
+    data: bytes
+    is_base: bool  # shared with the merge, so it costs no memory
+    due_ns: int  # when it is dropped
+    view: ViewId | None = None  # in which it was pulled last …
+    next: int = 0  # … and up to where: in one view every byte is sent once
 
 
 class Donor:

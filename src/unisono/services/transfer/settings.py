@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from unisono.core.config import MILLISECOND, SECOND
-from unisono.core.errors import ConfigError
+from unisono.core.config import MILLISECOND, NUMBER_MAX, SECOND, check_ranges, ranged
 from unisono.core.member import Happening
 from unisono.core.types import Batch, MemberId, ViewId
 from unisono.core.wire import HeldState
@@ -22,32 +21,27 @@ Values: TypeAlias = tuple[tuple[str, int, str], ...]
 class TransferSettings:
     """The settings of state transfer. Members may have different ones."""
 
-    chunk_bytes: int = 64 * 1024
+    chunk_bytes: int = ranged(64 * 1024, 1, 16 * MIB)
     """Size of the chunks in which a donor sends a snapshot."""
-    chunks_ahead: int = 8
+    chunks_ahead: int = ranged(8, 1, NUMBER_MAX)
     """Maximum number of chunks that an asker has requested and not yet received."""
-    snapshots_max: int = 4
+    snapshots_max: int = ranged(4, 1, NUMBER_MAX)
     """Maximum number of snapshots that a donor holds at once; beyond it, it declines."""
-    hold_ns: int = 10 * SECOND
+    hold_ns: int = ranged(10 * SECOND, 1, NUMBER_MAX)
     """How long a snapshot is kept after it was last pulled, and the bases after a merge."""
-    patience_ns: int = 3 * SECOND
+    patience_ns: int = ranged(3 * SECOND, 1, NUMBER_MAX)
     """An asker tries the next donor after this long without an answer."""
-    retry_ns: int = 50 * MILLISECOND
+    retry_ns: int = ranged(50 * MILLISECOND, 1, NUMBER_MAX)
     """How long an asker rests when all have declined."""
-    state_bytes_max: int = 256 * MIB
+    state_bytes_max: int = ranged(256 * MIB, 1, NUMBER_MAX)
     """Maximum size of a state that is accepted."""
-    buffer_bytes_max: int = 16 * MIB
+    buffer_bytes_max: int = ranged(16 * MIB, 1, NUMBER_MAX)
     """Maximum size of the messages held back. From half of it on, others are asked to send less; at the limit, nothing."""
-    buffer_messages_max: int = 262_144
+    buffer_messages_max: int = ranged(262_144, 1, NUMBER_MAX)
     """Maximum number of messages held back: the same limit as `buffer_bytes_max`, for small messages."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**63:
-                raise ConfigError(f"{name} = {value!r} is out of range: choose a whole number from 1.")
-        if self.chunk_bytes > 16 * MIB:
-            raise ConfigError(f"chunk_bytes = {self.chunk_bytes} is out of range: choose 1 to {16 * MIB}.")
+        check_ranges(self)
 
 
 class Application(Protocol):
