@@ -10,10 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Column, Table
 
 from unisono.cli import options as o
-from unisono.cli.show import VIOLATIONS_SHOWN, bar, err, out, print_json, tell
+from unisono.cli.show import VIOLATIONS_SHOWN, bar, err, make_table, out, print_json, tell
 from unisono.cli.watch import watch as watch_command
 from unisono.core.errors import Misuse
 from unisono.core.text import shorten
@@ -192,17 +191,16 @@ def tables(tables: Tables, json: o.Json = False) -> None:
     for name in table_names(tables):
         table = open_table(tables, name)
         files = table.files()
-        rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
-        found.append({"table": name, "rows": rows, "files": len(files), "bytes": size_bytes, "version": table.version})
+        count, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
+        found.append({"table": name, "rows": count, "files": len(files), "bytes": size_bytes, "version": table.version})
     if not found:
         raise PipelineError(f"there are no tables in {tables}: `unisono pipeline run --out` writes them.")
     if json:
         print_json(found)
         return
-    shown = Table("table", *(Column(name, justify="right") for name in ("rows", "files", "bytes", "version")), box=None)
-    for row in found:
-        shown.add_row(row["table"], *(f"{row[name]:,}" for name in ("rows", "files", "bytes", "version")))
-    out.print(shown)
+    columns = ("rows", "files", "bytes", "version")
+    rows = ([row["table"], *(f"{row[name]:,}" for name in columns)] for row in found)
+    out.print(make_table(("table", *(f">{name}" for name in columns)), rows, box=None))
 
 
 @app.command("compact")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table as RichTable
-from rich.text import Text
+from rich.table import Table
 
 from unisono.cli import options as o
 from unisono.cli.group_options import Long
-from unisono.cli.show import VIOLATIONS_SHOWN, bar, cell, out, print_json, tell
+from unisono.cli.show import VIOLATIONS_SHOWN, bar, make_table, out, print_json, tell
 from unisono.core.errors import Misuse
 from unisono.core.text import shorten
 from unisono.trace.checks.properties import CHECKERS
@@ -140,19 +138,14 @@ def measure(
         tell(f"all measures in {target}")
 
 
-def _table(name: str, rows: list[dict[str, Any]]) -> RichTable:
-    columns = [column for column in rows[0] if column not in ("group", "view")]
-    table = RichTable(title=name, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        justify: Literal["left", "right"] = "left" if isinstance(rows[0][column], str) else "right"
-        table.add_column(column.removesuffix("_ns"), justify=justify, overflow="fold", no_wrap=column == "run")
-    for row in rows[:RUNS_SHOWN]:
-        table.add_row(*(_cell(column, row[column]) for column in columns))
-    return table
-
-
-def _cell(column: str, value: Any) -> Text:
-    return cell(_written(column, value))
+def _table(name: str, rows: list[dict[str, Any]]) -> Table:
+    columns = {
+        column: ("" if isinstance(value, str) else ">") + column.removesuffix("_ns")
+        for column, value in rows[0].items()
+        if column not in ("group", "view")
+    }
+    cells = ([_written(column, row[column]) for column in columns] for row in rows[:RUNS_SHOWN])
+    return make_table(columns.values(), cells, no_wrap=("run",), title=name, pad_edge=False)
 
 
 def _written(column: str, value: Any) -> str:
