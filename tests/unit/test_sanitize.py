@@ -77,6 +77,7 @@ def test_a_diagram_hides_nothing_and_stays_xml() -> None:
     ElementTree.fromstring(svg)
 
 
+@pytest.mark.seconds  # it loads what draws reports
 def test_a_report_hides_nothing(tmp_path: Path) -> None:
     for package in ("jinja2", "matplotlib"):
         pytest.importorskip(package)
