@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,10 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from unisono.cli.streams import takes_all_letters
+from unisono.core.text import shorten
 from unisono.sim.measure import Measures, Spread
 from unisono.sim.run import Outcome
 from unisono.sim.world import World
 from unisono.trace.sanitize import json_text, sanitize, sanitize_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -28,6 +33,19 @@ MEASURES = ("order", ">mean", ">p50", ">p99", ">t1", ">t2", ">pkts", ">formula",
 def tell(text: str, style: str | None = None) -> None:
     """Write text in which words of others may be: nothing in it is markup, and nothing moves the cursor."""
     out.print(sanitize_lines(text), style=style, markup=False, soft_wrap=True)
+
+
+def tell_found(
+    violations: Iterable[str], counts: Mapping[str, int], unknown: Mapping[str, str], notes: Iterable[str], long: bool
+) -> None:
+    """What was found in one run, below the line with its verdict."""
+    lines = [f"  {violation}" for violation in islice(violations, VIOLATIONS_SHOWN)]
+    if (hidden := sum(counts.values()) - VIOLATIONS_SHOWN) > 0:
+        lines.append(f"  … and {hidden} more")
+    for line in (*lines, *(f"  unknown {member}: {why}" for member, why in unknown.items())):
+        tell(line if long else shorten(line))
+    for note in notes:
+        tell(f"  note: {note}", "yellow")
 
 
 def cell(text: str) -> Text:
@@ -78,6 +96,18 @@ def bar(text: str, total: int | None) -> Iterator[Callable[..., None]]:
             progress.update(task, completed=completed)
 
         yield update
+
+
+@contextmanager
+def on_spark(
+    doing: str, master: str | None, conf: list[str] | None
+) -> Iterator[tuple[SparkSession, Callable[..., None]]]:
+    """A session, and what updates the bar above. What fails inside is told in one sentence, as a failure of `doing`."""
+    from unisono.pipeline.session import open_session, parse_settings, plain_errors
+
+    settings = parse_settings(conf or ())
+    with bar("starting Spark", None) as update, plain_errors(doing):
+        yield open_session(master, settings=settings), update
 
 
 def run_progress(update: Callable[..., None]) -> Callable[[World], None]:
