@@ -316,7 +316,7 @@ def test_a_program_that_dies_is_a_fault_with_its_last_words() -> None:
 
 def test_a_program_that_says_something_else_is_a_fault(tmp_path: Path) -> None:
     async def talk() -> None:
-        program = await Program.start("odd", [sys.executable, "-c", "print('{\"odd\": 1}')"], tmp_path, {})
+        program = await Program.start("odd", [sys.executable, "-c", "print('{\"odd\": 1}')"], tmp_path)
         try:
             await program.hear("ready", 20.0)
         finally:
