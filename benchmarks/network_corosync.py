@@ -16,7 +16,7 @@ import subprocess
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from benchmarks.network_run import ROOT, Program, Servers
+from benchmarks.network_run import ROOT, Servers, start_server
 from benchmarks.peers.common import Plan
 
 LIBRARY = "libcpg.so.4"
@@ -104,9 +104,7 @@ async def start_corosync(plan: Plan, folder: Path, stack: AsyncExitStack) -> Ser
         config = own / "corosync.conf"
         config.write_text(config_of(plan.members, plan.ports[0], own), "ascii")
         command = isolated(f"bench{number + 1}", [program, "-f", "-c", str(config)])
-        daemon = await Program.start(f"corosync-{number}", command, folder, {}, quiet=True)
-        stack.push_async_callback(daemon.end_server)
-        daemons.append(daemon)
+        daemons.append(await start_server(f"corosync-{number}", command, folder, stack, quiet=True))
 
     def wrap(number: int, command: list[str]) -> list[str]:
         inside = ["nsenter", "--mount", "--uts", f"--target={daemons[number].process.pid}"]

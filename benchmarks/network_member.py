@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import unisono
 from benchmarks.peers.common import Line, Pace, Plan, Taken, make_payload, padding_of
+from benchmarks.peers.frames import take_part
 from unisono.core.member import Settings
 from unisono.runtime.loop import run as run_loop
 
@@ -37,17 +38,9 @@ async def run(plan: Plan, cast: Cast, take: Take) -> None:
         **wishes_of(plan),
     ) as group:
         rank = group.members.index(group.id)
-        line.say(ready=True, rank=rank)
-        start_ns = await asyncio.to_thread(line.wait_for_start)
-        taken = Taken(plan, rank, start_ns)
-        taking = asyncio.create_task(take(group, taken))
-        sent = await cast(group, plan, rank, start_ns) if plan.casts(rank) else 0
-        await asyncio.sleep(max(0, Pace(plan, rank, start_ns).stop_ns - monotonic_ns()) / 1e9)
-        line.say(sent=sent, rank=rank)
-        while not line.is_done(taken) and not taking.done():
-            await asyncio.sleep(0.01)
-        line.say(**taken.report(), rank=rank, why=group.explain()[:3])
-        await asyncio.to_thread(line.wait_for_end)
+        await take_part(
+            plan, rank, line, lambda start_ns: cast(group, plan, rank, start_ns), lambda taken: take(group, taken)
+        )
 
 
 def wishes_of(plan: Plan) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from json import dumps
 from pathlib import Path
 
 from benchmarks.network_corosync import find_obstacle, start_corosync
-from benchmarks.network_run import Failure, Program, Servers, System
+from benchmarks.network_run import Failure, Servers, System, start_server
 from benchmarks.peers.common import Plan
 
 LISTENING_S = 10.0
@@ -102,14 +102,6 @@ async def start_listening(name: str, options: list[str], port: int, folder: Path
     except TimeoutError:
         raise Failure(f"{name} did not listen within {LISTENING_S:g} s{server.last_words()}") from None
     return Servers([server])
-
-
-async def start_server(
-    name: str, command: list[str], folder: Path, stack: AsyncExitStack, quiet: bool = False
-) -> Program:
-    server = await Program.start(name, command, folder, {}, quiet)
-    stack.push_async_callback(server.end_server)
-    return server
 
 
 async def is_listening(port: int) -> bool:

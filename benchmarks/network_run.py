@@ -40,15 +40,13 @@ class Program:
         self._errors = errors
 
     @classmethod
-    async def start(
-        cls, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str], quiet: bool = False
-    ) -> Program:
+    async def start(cls, name: str, command: Sequence[str], folder: Path, quiet: bool = False) -> Program:
         """`quiet`: what it prints is no talk with the benchmark, and goes where its errors go."""
         errors = folder / f"{name}.err"
         with errors.open("wb") as sink:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.PIPE, stdout=sink if quiet else asyncio.subprocess.PIPE, stderr=sink,
-                cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0", **environment}, limit=1 << 24,
+                cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": "0"}, limit=1 << 24,
             )  # fmt: skip
         return cls(name, process, errors)
 
@@ -92,6 +90,14 @@ class Program:
             await asyncio.wait_for(self.process.wait(), SERVER_END_S)
         except TimeoutError:
             await self.end()
+
+
+async def start_server(
+    name: str, command: Sequence[str], folder: Path, stack: AsyncExitStack, quiet: bool = False
+) -> Program:
+    server = await Program.start(name, command, folder, quiet)
+    stack.push_async_callback(server.end_server)
+    return server
 
 
 @dataclass(frozen=True)
@@ -231,7 +237,7 @@ class Run:
         command = [self._system.interpreter, "-m", self._system.module, json.dumps(asdict(plan))]
         if servers.wrap is not None:
             command = servers.wrap(plan.number, command)
-        member = await Program.start(f"member-{plan.number}", command, folder, {})
+        member = await Program.start(f"member-{plan.number}", command, folder)
         stack.push_async_callback(member.end)
         return member
 

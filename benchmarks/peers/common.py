@@ -160,13 +160,16 @@ class Taken:
 
 
 class Line:
-    """The talk with the benchmark. A thread listens, so no loop has to."""
+    """The talk with the benchmark. A thread listens, so no loop has to.
+
+    A program ends when it is `over` for everyone: one that goes early would disturb the others.
+    """
 
     def __init__(self) -> None:
-        self._start = threading.Event()
+        self.started = threading.Event()
         self._start_ns = 0
         self._expected: dict[int, int] | None = None
-        self._over = threading.Event()
+        self.over = threading.Event()
         self._deadline = 0.0
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -178,32 +181,24 @@ class Line:
             heard = json.loads(line)
             if "start_ns" in heard:
                 self._start_ns = heard["start_ns"]
-                self._start.set()
+                self.started.set()
             elif "expect" in heard:
                 self._deadline = monotonic() + SETTLE_S
                 self._expected = {int(sender): count for sender, count in heard["expect"].items()}
-        self._over.set()
-        self._start.set()
-
-    @property
-    def is_started(self) -> bool:
-        return self._start.is_set()
-
-    @property
-    def is_over(self) -> bool:
-        return self._over.is_set()
+        self.over.set()
+        self.started.set()
 
     def wait_for_start(self) -> int:
         """When the casting begins. Call it where waiting is allowed."""
-        self._start.wait()
-        if self._over.is_set():
+        self.started.wait()
+        if self.over.is_set():
             sys.exit(1)
         return self._start_ns
 
     def is_done(self, taken: Taken) -> bool:
         """Whether everything expected was taken, or will not come any more."""
         expected = self._expected
-        if self._over.is_set():
+        if self.over.is_set():
             return True
         if expected is None:
             return False
@@ -212,10 +207,6 @@ class Line:
         else:
             arrived = taken.count >= sum(expected.values())
         return arrived or monotonic() > self._deadline
-
-    def wait_for_end(self) -> None:
-        """Until everyone is done: who goes early would disturb the others."""
-        self._over.wait()
 
 
 def make_payload(number: int, index: int, now_ns: int, padding: bytes) -> bytes:

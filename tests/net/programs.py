@@ -148,15 +148,17 @@ class Program:
 class Done:
     """A command that has ended. It ran in this process, which saves the second that a new one takes to start."""
 
-    def __init__(self, *arguments: str, folder: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, *arguments: str, folder: Path | None = None, environment: dict[str, str] | None = None) -> None:
         signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGPIPE)}
         before, here, words = dict(os.environ), os.getcwd(), sys.argv
         out, err = io.StringIO(), io.StringIO()
         try:
             for name in [name for name in os.environ if name.startswith("UNISONO")]:
                 del os.environ[name]
-            os.environ |= {"XDG_RUNTIME_DIR": str(folder)} | (environment or {})
-            os.chdir(folder)
+            os.environ |= {"COLUMNS": "100", "NO_COLOR": "1"} | (environment or {})
+            if folder is not None:
+                os.environ["XDG_RUNTIME_DIR"] = (environment or {}).get("XDG_RUNTIME_DIR", str(folder))
+                os.chdir(folder)
             sys.argv = ["unisono", *arguments]
             with redirect_stdout(out), redirect_stderr(err):
                 main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from heapq import heappop, heappush
 from random import Random
 
@@ -98,5 +99,5 @@ class Net:
 
 def colliding(count: int, pool: int = SETTINGS.pool, at: int = 0) -> list[str]:
     """Names that hash to one address."""
-    names = (f"n{number}" for number in range(10_000))
-    return [name for name in names if hash_into(name, pool) == at][:count]
+    names = (f"n{number}" for number in itertools.count())
+    return list(itertools.islice((name for name in names if hash_into(name, pool) == at), count))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.runtime.test_group import real
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
 from unisono.papers.directory.directory import DirectorySettings
@@ -50,29 +51,25 @@ async def claim(node: DirectoryNode, name: str) -> Any:
     return outcome
 
 
-def test_two_managers_never_both_have_a_name() -> None:
-    async def main() -> None:
-        async with Pair() as (a, b):
-            outcomes = await asyncio.gather(*(claim(node, "news") for node in (a, b)))
-            assert sum("refused" in outcome for outcome in outcomes) == 1
-
-    asyncio.run(main())
+@real
+async def test_two_managers_never_both_have_a_name() -> None:
+    async with Pair() as (a, b):
+        outcomes = await asyncio.gather(*(claim(node, "news") for node in (a, b)))
+        assert sum("refused" in outcome for outcome in outcomes) == 1
 
 
-def test_what_strangers_send_is_counted_and_does_no_harm() -> None:
-    async def main() -> None:
-        random = Random(1)
-        async with Pair() as (a, b):
-            probe = b.encode(_probe())
-            for _ in range(2_000):
-                bad = bytearray(probe)
-                bad[random.randrange(len(bad))] ^= 1 << random.randrange(8)
-                a.receive(bytes(bad[: random.randrange(len(bad))]))
-                a.receive(random.randbytes(random.randrange(64)))
-            assert a.refused > 2_000
-            assert "refused" not in await claim(a, "news")
-
-    asyncio.run(main())
+@real
+async def test_what_strangers_send_is_counted_and_does_no_harm() -> None:
+    random = Random(1)
+    async with Pair() as (a, b):
+        probe = b.encode(_probe())
+        for _ in range(2_000):
+            bad = bytearray(probe)
+            bad[random.randrange(len(bad))] ^= 1 << random.randrange(8)
+            a.receive(bytes(bad[: random.randrange(len(bad))]))
+            a.receive(random.randbytes(random.randrange(64)))
+        assert a.refused > 2_000
+        assert "refused" not in await claim(a, "news")
 
 
 def _probe() -> Any:
@@ -81,40 +78,36 @@ def _probe() -> Any:
     return Probe("nothing of ours", 1)
 
 
-def test_a_manager_with_another_key_is_not_heard() -> None:
-    async def main() -> None:
-        async with Pair((KEY, OTHER_KEY)) as (a, b):
-            assert "refused" not in await claim(a, "news")
-            assert "refused" not in await claim(b, "news")  # a world of its own
-            assert b.refused > 0
-        async with Pair((KEY, KEY)) as (a, b):
-            assert "refused" not in await claim(a, "news")
-            assert "refused" in await claim(b, "news")
-
-    asyncio.run(main())
+@real
+async def test_a_manager_with_another_key_is_not_heard() -> None:
+    async with Pair((KEY, OTHER_KEY)) as (a, b):
+        assert "refused" not in await claim(a, "news")
+        assert "refused" not in await claim(b, "news")  # a world of its own
+        assert b.refused > 0
+    async with Pair((KEY, KEY)) as (a, b):
+        assert "refused" not in await claim(a, "news")
+        assert "refused" in await claim(b, "news")
 
 
-def test_commands_are_answered() -> None:
-    async def main() -> None:
-        async with Pair() as (a, _):
-            assert (await claim(a, "board"))["address"] == "239.255.0.17"
-            assert a.answer({"ask": "permanent"})[0]["name"] == "board"
-            claimed = await claim(a, "news")
-            assert a.answer({"ask": "lookup", "name": "news"})["number"] == claimed["number"]
-            assert a.answer({"ask": "lookup", "name": "news"})["owner"] == str(a.directory.id)
-            assert a.answer({"ask": "lookup", "name": "board"})["owner"] is None  # nobody claims a permanent one
-            with pytest.raises(Misuse, match="'board' is a permanent group"):
-                a.answer({"ask": "release", "name": "board"})
-            with pytest.raises(Misuse, match="has claimed 'news' already"):
-                a.answer({"ask": "claim", "name": "news"})
-            with pytest.raises(Misuse, match="1 to 255 bytes"):
-                a.answer({"ask": "claim"})
-            with pytest.raises(Misuse, match="does not know the question"):
-                a.answer({"ask": "everything"})
-            a.answer({"ask": "release", "name": "news"})
-            assert a.answer({"ask": "list"}) == []
-
-    asyncio.run(main())
+@real
+async def test_commands_are_answered() -> None:
+    async with Pair() as (a, _):
+        assert (await claim(a, "board"))["address"] == "239.255.0.17"
+        assert a.answer({"ask": "permanent"})[0]["name"] == "board"
+        claimed = await claim(a, "news")
+        assert a.answer({"ask": "lookup", "name": "news"})["number"] == claimed["number"]
+        assert a.answer({"ask": "lookup", "name": "news"})["owner"] == str(a.directory.id)
+        assert a.answer({"ask": "lookup", "name": "board"})["owner"] is None  # nobody claims a permanent one
+        with pytest.raises(Misuse, match="'board' is a permanent group"):
+            a.answer({"ask": "release", "name": "board"})
+        with pytest.raises(Misuse, match="has claimed 'news' already"):
+            a.answer({"ask": "claim", "name": "news"})
+        with pytest.raises(Misuse, match="1 to 255 bytes"):
+            a.answer({"ask": "claim"})
+        with pytest.raises(Misuse, match="does not know the question"):
+            a.answer({"ask": "everything"})
+        a.answer({"ask": "release", "name": "news"})
+        assert a.answer({"ask": "list"}) == []
 
 
 def test_numbers_of_the_pool_are_addresses() -> None:
@@ -151,14 +144,12 @@ def test_a_manager_that_believes_strangers_is_found(monkeypatch: pytest.MonkeyPa
         test_a_stranger_cannot_object()
 
 
-def test_a_stranger_cannot_object() -> None:
-    async def main() -> None:
-        async with Pair() as (a, _):
-            from unisono.papers.directory.messages import Announce
+@real
+async def test_a_stranger_cannot_object() -> None:
+    async with Pair() as (a, _):
+        from unisono.papers.directory.messages import Announce
 
-            with socket.socket(type=socket.SOCK_DGRAM) as udp:
-                stranger = DirectoryNode(udp, MemberId("127.0.0.1:1", 1), [], None, {})
-                a.receive(stranger.encode(Announce("news", 5)))
-            assert "refused" not in await claim(a, "news")
-
-    asyncio.run(main())
+        with socket.socket(type=socket.SOCK_DGRAM) as udp:
+            stranger = DirectoryNode(udp, MemberId("127.0.0.1:1", 1), [], None, {})
+            a.receive(stranger.encode(Announce("news", 5)))
+        assert "refused" not in await claim(a, "news")

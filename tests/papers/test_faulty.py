@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+import unisono
 from unisono import Delivery, Group, JoinOptions, View
 from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.member.member import Member
@@ -89,100 +90,88 @@ def _no_tasks_left() -> None:
     party_tasks.clear()
 
 
-def test_a_delayed_acknowledgement_delays_nothing_else() -> None:
-    async def main(_: Network) -> None:
-        a, b = await gather(2, {"beta": Faults(ack_delay_ns=500 * MILLISECOND), "alpha": Faults(resends=50)})
-        began = a.group.running.now / 1e9
-        await a.group.cast(b"one")
-        await asyncio.sleep(3)
-        assert b.when("one", b.seen) - began < 0.1
-        assert a.when("ACK 0 received of beta") - began >= 0.5
-        assert b.when("ACK 0 to alpha delayed by 500000 µs") < b.when("ACK 0 sent to alpha") - 0.4
-        assert "resend 1 of 0 to beta" in a.texts()
-        began = a.group.running.now / 1e9
-        await b.group.cast(b"two")  # it does not wait for the acknowledgement that would ride on it
-        await a.group.cast(b"three")
-        await asyncio.sleep(3)
-        assert a.when("two", a.seen) - began < 0.1
-        assert sorted(text for _, text in a.seen if len(text) < 6) == ["one", "three", "two"]
-
-    in_virtual_time(main)
+@unisono.sim.test()
+async def test_a_delayed_acknowledgement_delays_nothing_else() -> None:
+    a, b = await gather(2, {"beta": Faults(ack_delay_ns=500 * MILLISECOND), "alpha": Faults(resends=50)})
+    began = a.group.running.now / 1e9
+    await a.group.cast(b"one")
+    await asyncio.sleep(3)
+    assert b.when("one", b.seen) - began < 0.1
+    assert a.when("ACK 0 received of beta") - began >= 0.5
+    assert b.when("ACK 0 to alpha delayed by 500000 µs") < b.when("ACK 0 sent to alpha") - 0.4
+    assert "resend 1 of 0 to beta" in a.texts()
+    began = a.group.running.now / 1e9
+    await b.group.cast(b"two")  # it does not wait for the acknowledgement that would ride on it
+    await a.group.cast(b"three")
+    await asyncio.sleep(3)
+    assert a.when("two", a.seen) - began < 0.1
+    assert sorted(text for _, text in a.seen if len(text) < 6) == ["one", "three", "two"]
 
 
-def test_the_last_member_gets_messages_late_and_in_causal_order() -> None:
-    async def main(_: Network) -> None:
-        a, b, c = await gather(3, {"alpha": Faults(resends=50, last_delay_ns=200 * MILLISECOND)})
-        await a.group.cast(b"cause")
-        while "cause" not in [text for _, text in b.seen]:
-            await asyncio.sleep(0.001)
-        await b.group.cast(b"effect")
-        await asyncio.sleep(2)
-        assert c.when("cause", c.seen) - b.when("cause", b.seen) > 0.15
-        assert [text for _, text in c.seen if "alpha" not in text] == ["cause", "effect"]
-
-    in_virtual_time(main)
+@unisono.sim.test()
+async def test_the_last_member_gets_messages_late_and_in_causal_order() -> None:
+    a, b, c = await gather(3, {"alpha": Faults(resends=50, last_delay_ns=200 * MILLISECOND)})
+    await a.group.cast(b"cause")
+    while "cause" not in [text for _, text in b.seen]:
+        await asyncio.sleep(0.001)
+    await b.group.cast(b"effect")
+    await asyncio.sleep(2)
+    assert c.when("cause", c.seen) - b.when("cause", b.seen) > 0.15
+    assert [text for _, text in c.seen if "alpha" not in text] == ["cause", "effect"]
 
 
-def test_after_the_resends_a_member_counts_as_failed_and_the_rest_go_on() -> None:
-    async def main(network: Network) -> None:
-        a, b, c = await gather(3, {"alpha": Faults(resends=3), "beta": Faults(resends=3)})
-        network.crash(c.group)
-        await a.group.cast(b"x")
-        await asyncio.sleep(8)
-        resends = [text for text in a.texts() if text.startswith("resend")]
-        assert resends == [f"resend {number} of 0 to gamma" for number in (1, 2, 3)]
-        assert "gamma did not acknowledge 0 after 4 sends: it counts as failed" in a.texts()
-        assert a.seen[-1][1] == "alpha beta"
-        assert "x" in [text for _, text in b.seen]
-        assert b.seen[-1][1] == "alpha beta"
-
-    in_virtual_time(main)
+@unisono.sim.test()
+async def test_after_the_resends_a_member_counts_as_failed_and_the_rest_go_on(network: Network) -> None:
+    a, b, c = await gather(3, {"alpha": Faults(resends=3), "beta": Faults(resends=3)})
+    network.crash(c.group)
+    await a.group.cast(b"x")
+    await asyncio.sleep(8)
+    resends = [text for text in a.texts() if text.startswith("resend")]
+    assert resends == [f"resend {number} of 0 to gamma" for number in (1, 2, 3)]
+    assert "gamma did not acknowledge 0 after 4 sends: it counts as failed" in a.texts()
+    assert a.seen[-1][1] == "alpha beta"
+    assert "x" in [text for _, text in b.seen]
+    assert b.seen[-1][1] == "alpha beta"
 
 
 @pytest.mark.parametrize("seq", [1, 7, 2**31])
-def test_an_altered_acknowledgement_deceives_nobody(seq: int) -> None:
+@unisono.sim.test()
+async def test_an_altered_acknowledgement_deceives_nobody(seq: int) -> None:
     """It acknowledges what was never cast: it is refused, and the message is sent again until the true one comes."""
-
-    async def main(_: Network) -> None:
-        a, b = await gather(2, {"alpha": Faults(resends=50)}, asks="beta")
-        await a.group.cast(b"one")
-        await asyncio.sleep(1)
-        assert b.asked == [Question("alpha", 0)]  # the resends wait for the same answer
-        assert "one" in [text for _, text in b.seen]
-        b.wrapper.decide(AckVerdict(seq=seq), b.group.running.now)
-        b.group.running.driver.wake()
-        await asyncio.sleep(5)
-        assert f"ACK 0 to alpha altered to {seq}" in b.texts()
-        acks = [text for text in a.texts() if text.startswith("ACK")]
-        assert acks == [f"ACK {seq} received of beta, which acknowledges nothing"]
-        assert len(b.asked) == 2  # the resend is asked about anew
-        b.wrapper.decide(AckVerdict(is_dropped=True), b.group.running.now)
-        await asyncio.sleep(5)
-        b.wrapper.decide(AckVerdict(), b.group.running.now)
-        b.group.running.driver.wake()
-        await asyncio.sleep(5)
-        assert "ACK 0 received of beta" in a.texts()
-        assert [text for _, text in b.seen].count("one") == 1
-        assert a.group.running.member.state.settled_index == 1
-
-    in_virtual_time(main)
+    a, b = await gather(2, {"alpha": Faults(resends=50)}, asks="beta")
+    await a.group.cast(b"one")
+    await asyncio.sleep(1)
+    assert b.asked == [Question("alpha", 0)]  # the resends wait for the same answer
+    assert "one" in [text for _, text in b.seen]
+    b.wrapper.decide(AckVerdict(seq=seq), b.group.running.now)
+    b.group.running.driver.wake()
+    await asyncio.sleep(5)
+    assert f"ACK 0 to alpha altered to {seq}" in b.texts()
+    acks = [text for text in a.texts() if text.startswith("ACK")]
+    assert acks == [f"ACK {seq} received of beta, which acknowledges nothing"]
+    assert len(b.asked) == 2  # the resend is asked about anew
+    b.wrapper.decide(AckVerdict(is_dropped=True), b.group.running.now)
+    await asyncio.sleep(5)
+    b.wrapper.decide(AckVerdict(), b.group.running.now)
+    b.group.running.driver.wake()
+    await asyncio.sleep(5)
+    assert "ACK 0 received of beta" in a.texts()
+    assert [text for _, text in b.seen].count("one") == 1
+    assert a.group.running.member.state.settled_index == 1
 
 
-def test_no_datagram_of_the_program_has_more_than_1500_bytes() -> None:
+@unisono.sim.test()
+async def test_no_datagram_of_the_program_has_more_than_1500_bytes(network: Network) -> None:
     """1.8: with 28 bytes of headers; a long message is cut and rebuilt, also where a view change hands it over."""
-
-    async def main(network: Network) -> None:
-        sizes: list[int] = []
-        network.drops = lambda source, target, data: bool(sizes.append(len(data)))  # type: ignore[func-returns-value]
-        a, b, c = await gather(3, {})
-        await a.group.cast(b"x" * 20_000)
-        await c.group.leave()
-        await a.group.cast(b"y" * 5_000)
-        await asyncio.sleep(3)
-        assert [len(text) for _, text in b.seen if text[0] in "xy"] == [20_000, 5_000]
-        assert 1_000 < max(sizes) <= 1_472
-
-    in_virtual_time(main)
+    sizes: list[int] = []
+    network.drops = lambda source, target, data: bool(sizes.append(len(data)))  # type: ignore[func-returns-value]
+    a, b, c = await gather(3, {})
+    await a.group.cast(b"x" * 20_000)
+    await c.group.leave()
+    await a.group.cast(b"y" * 5_000)
+    await asyncio.sleep(3)
+    assert [len(text) for _, text in b.seen if text[0] in "xy"] == [20_000, 5_000]
+    assert 1_000 < max(sizes) <= 1_472
 
 
 def test_without_faults_it_changes_nothing() -> None:

@@ -26,7 +26,7 @@ from unisono.experiments.cell import run_cell
 from unisono.experiments.grid import GridCell, make_grid, read_grid
 from unisono.experiments.model import deviation, index_histogram, periodic_latency, poisson_latency, pooled
 from unisono.experiments.pages import Row, page
-from unisono.experiments.runner import chunks, read_rows, run_grid
+from unisono.experiments.runner import first_chunk, read_rows, run_grid
 from unisono.experiments.speedup import fit_logarithm
 from unisono.pipeline.bronze import run_of
 from unisono.pipeline.session import open_session
@@ -153,12 +153,13 @@ def test_what_is_wrong_with_a_grid_is_said_in_a_sentence(tmp_path: Path, text: s
         read_grid(path)
 
 
-def test_chunks_hold_every_cell_once_and_are_of_even_cost() -> None:
+def test_a_chunk_holds_as_many_cells_as_its_cost_allows_and_at_least_one() -> None:
     cells = toto_tables.grid(quick=True).cells
-    parts = list(chunks(cells, 2.0))
-    assert [cell for part in parts for cell in part] == list(cells)
-    assert all(sum(cell.cost_s for cell in part) <= 2.0 for part in parts)
-    assert [len(part) for part in chunks(cells[:3], 0.0)] == [1, 1, 1]
+    chunk = first_chunk(cells, 2.0)
+    assert chunk == list(cells[: len(chunk)])
+    assert sum(cell.cost_s for cell in chunk) <= 2.0 < sum(cell.cost_s for cell in cells[: len(chunk) + 1])
+    assert first_chunk(cells, 0.0) == [cells[0]]
+    assert first_chunk(cells[:2], 1e9) == list(cells[:2])
 
 
 def test_a_cell_says_what_the_simulator_says(tmp_path: Path) -> None:

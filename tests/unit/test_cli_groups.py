@@ -17,52 +17,6 @@ from unisono.cli.show import print_json
 from unisono.core.errors import Misuse
 from unisono.sim.units import parse_size
 
-KEY_TEXT = "unisono-key-1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("node", "lab", "--listen", "nowhere"), "write host:port"),
-        (("node", "a\udcff", "--listen", "127.0.0.1:0"), "is not text"),
-        (("node", "lab", "--listen", "127.0.0.1:99999"), "the port must be 0 to 65535"),
-        (("node", "lab", "--listen", "198.51.100.7:7400", "--insecure"), "does not belong to this machine"),
-        (("node", "lab", "--listen", "no-such-host.invalid:7400"), "is not known here"),
-        (("node", "lab", "--listen", "127.0.0.1:0", "--peers", "a..b:7400"), "is not known here"),
-        (("node", "lab", "--peers", "127.0.0.1:7541,[::1]:7542"), "write all of them as IPv4"),
-        (("check-net", "--peers", "127.0.0.1:7541,[::1]:7542", "--local"), "write all of them as IPv4"),
-        (("directory", "run", "--managers", "[::1]:7541,127.0.0.1:7542"), "write all of them as IPv6"),
-        (("node", "lab", "--listen", "0.0.0.0:0", "--advertise", "198.51.100.7:0"), "no key"),
-        (("node", "lab", "--listen", "127.0.0.1:0", "--order", "nope"), "nope"),
-        (("node", "lab", "--listen", "127.0.0.1:0", "--log", "xml"), "text or json"),
-        (("node", "lab", "--listen", "127.0.0.1:0", "--timeout", "soon"), "not a duration"),
-        (("node", "lab", "--listen", "127.0.0.1:0", "--key", "missing.key"), "keygen"),
-        (("node", "lab", "--listen", "127.0.0.1:0", "--key", KEY_TEXT), "every user of this machine can read"),
-        (("chat", "lab", "-k", KEY_TEXT), "--key takes a file"),
-        (("check-net", "--peers", "127.0.0.1:7541,127.0.0.1:7542", "--key", KEY_TEXT), "unisono keygen FILE"),
-        (("directory", "run", "--key", KEY_TEXT), "treat this key as compromised"),
-        (("causal", "-S", "alpha", "--key", KEY_TEXT), "--key takes a file"),
-        (("ptp", "-H", "127.0.0.1", "-P", "7400", "-p", "0", "--key", KEY_TEXT), "--key takes a file"),
-        (("node", "lab", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1"), "write host:port"),
-        (("node", "lab", "--listen", "127.0.0.1:0", "--metrics", "a..b:1"), "cannot be listened on"),
-        (("explain", "nonsense", "--group", "lab"), "no member runs here"),
-        (("status", "--watch", "1ms"), "too often"),
-        (("check-net", "--peers", "127.0.0.1:7400"), "at least two addresses"),
-        (("directory", "claim", "x"), "directory run"),
-        (("bench", "--size", "3"), "too small"),
-        (("bench", "--size", "many"), "not a size"),
-        (("causal", "-S", "alpha"), "members.dat cannot be read"),
-        (("ptp", "-H", "198.51.100.7", "-P", "7400", "-p", "0"), "--key"),
-    ],
-)
-def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
-    answer = Done(*arguments, folder=tmp_path)
-    assert answer.code == 2
-    assert sentence in answer.err
-    assert answer.err.count("\n") == 1
-    assert "Traceback" not in answer.err
-    assert KEY_TEXT not in answer.err
-
 
 def test_a_key_file_that_every_user_can_open_is_one_sentence(tmp_path: Path) -> None:
     assert Done("keygen", "group.key", folder=tmp_path).code == 0

@@ -6,11 +6,11 @@ Commands are parsed and their scenarios built, but nothing is simulated: that ta
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from typer.main import get_command
 
 import unisono
 from unisono.cli.app import app
-from unisono.cli.options import scenario_from
+from unisono.cli.options import RunOptions
 from unisono.sim.explore.orders import Case, explore, replay
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,11 +134,10 @@ def _mistake_in_pip(words: tuple[str, ...]) -> str | None:
 
 def _build_scenarios(parameters: dict[str, Any]) -> None:
     """What options describe must make sense together: an order that exists, a delay that can be read, faults that fit."""
-    known = inspect.signature(scenario_from).parameters
-    given = {name: value for name, value in parameters.items() if name in known}
+    given = {field.name: parameters[field.name] for field in fields(RunOptions) if field.name in parameters}
     if {"members", "seed", "delay"} <= given.keys():
         for order in str(parameters.get("orders") or parameters["order"]).split(","):
-            scenario_from(**given | {"order": order})
+            RunOptions(**given | {"order": order}).scenario()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

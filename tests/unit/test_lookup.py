@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -64,92 +64,77 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
     return service
 
 
-def run(story: Callable[[asyncio.AbstractEventLoop], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(30):
-            await story(asyncio.get_running_loop())
-
-    asyncio.run(main())
+def look_up(peers: Any) -> Lookup:
+    return Lookup(asyncio.get_running_loop(), peers)
 
 
-def test_all_records_of_the_socket_s_family_are_found_in_threads(names: Names) -> None:
+@real
+async def test_all_records_of_the_socket_s_family_are_found_in_threads(names: Names) -> None:
     names.records = {"many": ["10.0.0.2", "10.0.0.3", "fd00::2", "fd00::3"], "six": ["fd00::4"]}
-
-    async def story(loop: asyncio.AbstractEventLoop) -> None:
-        for family, hosts in ((socket.AF_INET, ["10.0.0.2", "10.0.0.3"]), (socket.AF_INET6, ["fd00::2", "fd00::3"])):
-            lookup = Lookup(loop, ["many:7400", "six:7400", "none:7400"])
-            many, six, none = await lookup.find(family)
-            assert [one.host for one in many.endpoints] == hosts
-            assert none == Resolved("none:7400", (), "the name is not known")
-            if family == socket.AF_INET:
-                assert six == Resolved("six:7400", (), "it is not IPv4, as this member's address is")
-            lookup.close()
-        assert threading.main_thread().name not in names.threads
-
-    run(story)
-
-
-def test_without_listen_the_first_number_or_known_name_says_the_family(names: Names) -> None:
-    names.records = {"both": ["fd00::2", "10.0.0.2"]}
-
-    async def story(loop: asyncio.AbstractEventLoop) -> None:
-        for texts, hosts in (
-            (["none:1", "both:1"], ["fd00::2"]),
-            (["both:1", "10.0.0.9:2"], ["10.0.0.2", "10.0.0.9"]),
-        ):
-            lookup = Lookup(loop, texts)
-            assert [one.host for peer in await lookup.find() for one in peer.endpoints] == hosts
-            lookup.close()
-        lookup = Lookup(loop, ["10.0.0.9:2", "[fd00::1]:1"])
-        with pytest.raises(Misuse, match=r"\[fd00::1\]:1' is of another family .* write all of them as IPv4"):
-            await lookup.find()
-        lookup = Lookup(loop, ["a" * 70 + ".x:1"])
-        with pytest.raises(Misuse, match="is not known here"):
-            await lookup.find()
+    for family, hosts in ((socket.AF_INET, ["10.0.0.2", "10.0.0.3"]), (socket.AF_INET6, ["fd00::2", "fd00::3"])):
+        lookup = look_up(["many:7400", "six:7400", "none:7400"])
+        many, six, none = await lookup.find(family)
+        assert [one.host for one in many.endpoints] == hosts
+        assert none == Resolved("none:7400", (), "the name is not known")
+        if family == socket.AF_INET:
+            assert six == Resolved("six:7400", (), "it is not IPv4, as this member's address is")
         lookup.close()
+    assert threading.main_thread().name not in names.threads
 
-    run(story)
+
+@real
+async def test_without_listen_the_first_number_or_known_name_says_the_family(names: Names) -> None:
+    names.records = {"both": ["fd00::2", "10.0.0.2"]}
+    for texts, hosts in (
+        (["none:1", "both:1"], ["fd00::2"]),
+        (["both:1", "10.0.0.9:2"], ["10.0.0.2", "10.0.0.9"]),
+    ):
+        lookup = look_up(texts)
+        assert [one.host for peer in await lookup.find() for one in peer.endpoints] == hosts
+        lookup.close()
+    lookup = look_up(["10.0.0.9:2", "[fd00::1]:1"])
+    with pytest.raises(Misuse, match=r"\[fd00::1\]:1' is of another family .* write all of them as IPv4"):
+        await lookup.find()
+    lookup = look_up(["a" * 70 + ".x:1"])
+    with pytest.raises(Misuse, match="is not known here"):
+        await lookup.find()
+    lookup.close()
 
 
-def test_a_name_server_that_does_not_answer_holds_up_nothing(names: Names) -> None:
+@real
+async def test_a_name_server_that_does_not_answer_holds_up_nothing(names: Names) -> None:
     names.gate = threading.Event()
     names.records = {"slow": ["10.0.0.2"]}
-
-    async def story(loop: asyncio.AbstractEventLoop) -> None:
-        assert names.gate is not None
-        lookup = Lookup(loop, ["slow:1", "10.0.0.3:1"])
-        slow, number = await lookup.find(socket.AF_INET, wait_s=0.01)
-        assert slow == Resolved("slow:1", (), NOT_YET)
-        assert number.endpoints
-        await lookup.round(0.01)
-        assert names.asked == ["slow"], "it is asked once at a time"
-        names.gate.set()
-        slow, _ = await lookup.round()
-        assert slow.endpoints == (Endpoint("10.0.0.2", 1),)
-        lookup.close()
-
-    run(story)
+    assert names.gate is not None
+    lookup = look_up(["slow:1", "10.0.0.3:1"])
+    slow, number = await lookup.find(socket.AF_INET, wait_s=0.01)
+    assert slow == Resolved("slow:1", (), NOT_YET)
+    assert number.endpoints
+    await lookup.round(0.01)
+    assert names.asked == ["slow"], "it is asked once at a time"
+    names.gate.set()
+    slow, _ = await lookup.round()
+    assert slow.endpoints == (Endpoint("10.0.0.2", 1),)
+    lookup.close()
 
 
-def test_a_known_name_survives_a_bad_moment_of_the_name_server(names: Names) -> None:
+@real
+async def test_a_known_name_survives_a_bad_moment_of_the_name_server(names: Names) -> None:
     names.records = {"pod": ["10.0.0.2"]}
-
-    async def story(loop: asyncio.AbstractEventLoop) -> None:
-        lookup = Lookup(loop, ["pod:1"])
-        (first,) = await lookup.find(socket.AF_INET)
-        names.records = {}
-        for _ in range(FAILURES_MAX - 1):
-            assert await lookup.round() == [first]
-        assert await lookup.round() == [Resolved("pod:1", (), "the name is not known")]
-        names.records = {"pod": ["10.0.0.7"]}
-        (again,) = await lookup.round()
-        assert again.endpoints == (Endpoint("10.0.0.7", 1),)
-        lookup.close()
-
-    run(story)
+    lookup = look_up(["pod:1"])
+    (first,) = await lookup.find(socket.AF_INET)
+    names.records = {}
+    for _ in range(FAILURES_MAX - 1):
+        assert await lookup.round() == [first]
+    assert await lookup.round() == [Resolved("pod:1", (), "the name is not known")]
+    names.records = {"pod": ["10.0.0.7"]}
+    (again,) = await lookup.round()
+    assert again.endpoints == (Endpoint("10.0.0.7", 1),)
+    lookup.close()
 
 
-def test_a_function_is_called_again_and_its_failures_are_said(names: Names) -> None:
+@real
+async def test_a_function_is_called_again_and_its_failures_are_said(names: Names) -> None:
     returned: list[Any] = [["10.0.0.2:1"], ["10.0.0.3:1"], OSError("no route"), "10.0.0.2:1", [7], ["10.0.0.4:1"]]
 
     def peers() -> Any:
@@ -159,22 +144,20 @@ def test_a_function_is_called_again_and_its_failures_are_said(names: Names) -> N
             raise one
         return one
 
-    async def story(loop: asyncio.AbstractEventLoop) -> None:
-        lookup = Lookup(loop, peers)
-        assert [one.text for one in await lookup.find(socket.AF_INET)] == ["10.0.0.2:1"]
+    lookup = look_up(peers)
+    assert [one.text for one in await lookup.find(socket.AF_INET)] == ["10.0.0.2:1"]
+    assert [one.text for one in await lookup.round()] == ["10.0.0.3:1"]
+    for words in ("raised OSError: no route; it is called again", "must be a list of addresses", "is not text"):
         assert [one.text for one in await lookup.round()] == ["10.0.0.3:1"]
-        for words in ("raised OSError: no route; it is called again", "must be a list of addresses", "is not text"):
-            assert [one.text for one in await lookup.round()] == ["10.0.0.3:1"]
-            assert words in lookup.problem
-        assert [one.text for one in await lookup.round()] == ["10.0.0.4:1"]
-        assert lookup.problem == ""
-        with pytest.raises(Misuse, match="must be a list of addresses"):
-            await Lookup(loop, lambda: "10.0.0.2:1").find(socket.AF_INET)
-
-    run(story)
+        assert words in lookup.problem
+    assert [one.text for one in await lookup.round()] == ["10.0.0.4:1"]
+    assert lookup.problem == ""
+    with pytest.raises(Misuse, match="must be a list of addresses"):
+        await look_up(lambda: "10.0.0.2:1").find(socket.AF_INET)
 
 
-def test_a_function_may_return_an_awaitable_or_a_generator_that_fails(names: Names) -> None:
+@real
+async def test_a_function_may_return_an_awaitable_or_a_generator_that_fails(names: Names) -> None:
     async def fetched() -> list[str]:
         return ["10.0.0.2:1"]
 
@@ -184,38 +167,29 @@ def test_a_function_may_return_an_awaitable_or_a_generator_that_fails(names: Nam
         raise OSError("no route")
 
     returned: list[Callable[[], Any]] = [fetched, generated, lambda: iter(["10.0.0.4:1"])]
-
-    async def story(loop: asyncio.AbstractEventLoop) -> None:
-        lookup = Lookup(loop, lambda: returned.pop(0)())
-        assert [one.text for one in await lookup.find(socket.AF_INET)] == ["10.0.0.2:1"]
-        assert [one.text for one in await lookup.round()] == ["10.0.0.2:1"]
-        assert "raised OSError: no route; it is called again" in lookup.problem
-        assert [one.text for one in await lookup.round()] == ["10.0.0.4:1"]
-
-    run(story)
+    lookup = look_up(lambda: returned.pop(0)())
+    assert [one.text for one in await lookup.find(socket.AF_INET)] == ["10.0.0.2:1"]
+    assert [one.text for one in await lookup.round()] == ["10.0.0.2:1"]
+    assert "raised OSError: no route; it is called again" in lookup.problem
+    assert [one.text for one in await lookup.round()] == ["10.0.0.4:1"]
 
 
-def test_a_function_that_does_not_return_holds_up_nothing(names: Names) -> None:
+@real
+async def test_a_function_that_does_not_return_holds_up_nothing(names: Names) -> None:
     gate = threading.Event()
 
     def peers() -> list[str]:
         gate.wait(20)
         return ["10.0.0.2:1"]
 
-    async def story(loop: asyncio.AbstractEventLoop) -> None:
-        lookup = Lookup(loop, peers)
-        assert await lookup.find(socket.AF_INET, wait_s=0.01) == []
-        assert "has not returned yet" in lookup.problem
-        assert await lookup.round(0.01) == []
-        gate.set()
-        assert [one.text for one in await lookup.round()] == ["10.0.0.2:1"]
-        assert lookup.problem == ""
-        lookup.close()
-
-    try:
-        run(story)
-    finally:
-        gate.set()
+    lookup = look_up(peers)
+    assert await lookup.find(socket.AF_INET, wait_s=0.01) == []
+    assert "has not returned yet" in lookup.problem
+    assert await lookup.round(0.01) == []
+    gate.set()
+    assert [one.text for one in await lookup.round()] == ["10.0.0.2:1"]
+    assert lookup.problem == ""
+    lookup.close()
 
 
 HANGING = """

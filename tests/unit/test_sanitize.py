@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import json
 import logging
-import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from tests.net.programs import Done
 from unisono.cli import show
 from unisono.runtime import logs
 from unisono.trace import sanitize
@@ -77,6 +77,7 @@ def test_a_diagram_hides_nothing_and_stays_xml() -> None:
     ElementTree.fromstring(svg)
 
 
+@pytest.mark.seconds  # it loads what draws reports
 def test_a_report_hides_nothing(tmp_path: Path) -> None:
     for package in ("jinja2", "matplotlib"):
         pytest.importorskip(package)
@@ -101,10 +102,9 @@ def test_trace_check_prints_hostile_names_as_escapes(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     row = {"run": "r\u202e\x9b", "group": "g", "protocol": "fifo", "member": "a", "incarnation": 0, "local_index": 0}
     path.write_text(json.dumps(row | {"time_ns": 0, "clock": "real", "kind": "JOIN"}) + "\n", "utf-8")
-    command = [sys.executable, "-m", "unisono", "trace", "check", "--json", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
-    assert hides(done.stdout + done.stderr) == []
-    assert "r\u202e\x9b" in json.loads(done.stdout)
+    done = Done("trace", "check", "--json", str(path))
+    assert hides(done.out + done.err) == []
+    assert "r\u202e\x9b" in json.loads(done.out)
 
 
 # Planted faults.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_cli import Answer
+from tests.net.programs import Done
 from tests.unit.test_trace_files import kill, names, of, wait_for_the_thread
 from unisono.trace import reader, sinks
 from unisono.trace.checks import Result, Verdict, judge
@@ -98,7 +98,7 @@ def test_after_a_power_cut_nobody_knows_the_last_rows(tmp_path: Path) -> None:
     sink = sink_of(tmp_path, "a")
     sink.write(of(tell(STORY), "a")[:3])  # all that the disk had when the power went
     kill(sink)
-    assert Answer("trace", "close", str(tmp_path), "--power-cut").out == "story: a closed with CRASH\n"
+    assert Done("trace", "close", str(tmp_path), "--power-cut").out == "story: a closed with CRASH\n"
     assert verdict_on(tmp_path).result is Result.UNKNOWN
 
 
@@ -108,7 +108,7 @@ def test_a_member_that_is_alive_is_not_closed(tmp_path: Path) -> None:
     rows = of(tell(STORY + "a END"), "a")
     sink = sink_of(tmp_path, "a")
     sink.write(rows[:3])
-    said = Answer("trace", "close", str(tmp_path)).out
+    said = Done("trace", "close", str(tmp_path)).out
     assert said == "story: a is left as it is, because its process is alive: end it first.\n"
     sink.write(rows[3:])
     sink.close()

@@ -17,8 +17,8 @@ import typer
 
 from unisono.cli.show import bar, out, print_json
 from unisono.core.errors import Misuse
+from unisono.demo.stage import free_addresses
 from unisono.orders.registry import DEFAULT_ORDER, find_order
-from unisono.runtime.addresses import Endpoint, bind, bound_endpoint
 from unisono.runtime.errors import Closed, NotFlushed, TimedOut, Unavailable
 from unisono.runtime.events import View
 from unisono.runtime.group import Group
@@ -54,7 +54,7 @@ def bench(
     if rate is not None and rate <= 0:
         raise Misuse(f"--rate {rate:g} is impossible: choose more than 0.")
     context = mp.get_context("spawn")
-    peers = _free_addresses(members)
+    peers = free_addresses(members)
     workers, pipes = [], []
     try:
         for own in peers:
@@ -94,15 +94,6 @@ def end_all(workers: Sequence[BaseProcess]) -> None:
         worker.terminate()
     for worker in workers:
         worker.join(5)
-
-
-def _free_addresses(count: int) -> list[str]:
-    sockets = [bind(Endpoint("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [str(bound_endpoint(udp)) for udp in sockets]
-    finally:
-        for udp in sockets:
-            udp.close()
 
 
 def _result(pipe: Connection, seconds: float) -> dict[str, Any]:

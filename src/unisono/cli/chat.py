@@ -13,14 +13,14 @@ import typer
 
 from unisono.cli import group_options as o
 from unisono.cli.keyboard import Keyboard
-from unisono.cli.session import attend, line_of, places, tell_if_alone
+from unisono.cli.options import taking
+from unisono.cli.session import attend, line_of, tell_if_alone
 from unisono.cli.streams import to_bytes, to_text
 from unisono.core.departure import Origin
 from unisono.core.errors import UnisonoError
 from unisono.core.text import shorten
 from unisono.core.transition import Transition
 from unisono.core.types import MemberId
-from unisono.orders.registry import DEFAULT_ORDER
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
@@ -133,26 +133,18 @@ def _user() -> str:
         return f"user {os.getuid()}"
 
 
+@taking(o.MeetingOptions)
 def chat(
     group: o.Name,
+    asked: o.MeetingOptions,
     name: Annotated[str | None, typer.Option("--name", "-n", help="Your name in the chat.")] = None,
-    listen: o.Listen = None,
-    peers: o.Peers = None,
-    advertise: o.Advertise = None,
-    order: o.Order = DEFAULT_ORDER,
-    key: o.KeyFile = None,
-    insecure: o.Insecure = False,
-    pace: o.Pace = 1.0,
 ) -> None:
     """Chat: every line goes to all members, and all see the same lines in the same order.
 
     Without --listen and --peers, chats on this machine find each other on ports 7400 to 7407.
     """
     called = sanitize(name or _user())[:NAME_LETTERS_MAX]
-    where = places(listen, o.split_list(peers))
-    joining = join(
-        group, **where, order=order, advertise=advertise, key=key, insecure=insecure, pace=pace, control=True
-    )
+    joining = join(group, **asked.arguments(), control=True)
 
     async def main() -> None:
         with Keyboard(f"{called}> ") as keyboard:
@@ -163,7 +155,7 @@ def chat(
 
             def begin(joined: Group) -> None:
                 talk.begin(joined)
-                if peers:
+                if asked.peers:
                     tell_if_alone(joined, warn)
 
             await attend(joining, keyboard, talk.show, talk.take, begin=begin, warn=warn)

@@ -9,11 +9,10 @@ from time import monotonic_ns, time_ns
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from unisono.cli import group_options as o
-from unisono.cli.show import cell, err, out, print_json
+from unisono.cli.show import err, make_table, out, print_json
 from unisono.core.errors import Misuse
 from unisono.core.types import MemberId
 from unisono.runtime.addresses import Endpoint, NotLocal, PortTaken, bind, resolve, resolve_all, sockaddr_of
@@ -185,18 +184,16 @@ def _numbers(one: Pair) -> dict[str, object]:
 
 
 def _table(pairs: list[Pair]) -> Table:
-    table = Table(header_style="bold", box=SIMPLE_HEAD)
-    for name in ("from", "to", "loss", "largest", "round trip", "verdict"):
-        table.add_column(
-            name, justify="left" if name in ("from", "to", "verdict") else "right", no_wrap=name != "verdict"
-        )
-    for one in pairs:
-        table.add_row(
-            cell(one.source),
-            cell(one.target),
+    columns = ("from", "to", ">loss", ">largest", ">round trip", "verdict")
+    rows = (
+        (
+            one.source,
+            one.target,
             "–" if one.loss is None else f"{100 * one.loss:.1f} %",
             "–" if one.largest is None else f"{one.largest:,} B",
             "–" if one.rtt_ns is None else format_duration(one.rtt_ns),
-            cell(one.verdict),
+            one.verdict,
         )
-    return table
+        for one in pairs
+    )
+    return make_table(columns, rows, no_wrap=("from", "to", "loss", "largest", "round trip"))

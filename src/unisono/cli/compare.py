@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -19,25 +20,12 @@ CAPTION = (
 )
 
 
+@o.taking(o.RunOptions, but="order causal_share subset_share phi", members=5, rate=500.0, messages=2_000)
 def compare(
     orders: Annotated[
         str, typer.Argument(metavar="ORDER,ORDER,…", help="Orders to compare, with commas between them.")
     ],
-    members: o.Members = 5,
-    seed: o.Seed = 1,
-    source: o.SourceKind = "poisson",
-    rate: o.Rate = 500.0,
-    messages: o.Messages = 2_000,
-    size: o.Size = "64",
-    burst: o.Burst = 10,
-    depth: o.Depth = 8,
-    ack_delay: o.AckDelay = "5ms",
-    delay: o.Delay = "uniform:0.5ms:2ms",
-    loss: o.Loss = 0.0,
-    duplicate: o.Duplicate = 0.0,
-    reorder: o.Reorder = 0.0,
-    turn: o.Turn = "0ms",
-    faults: o.Faults = None,
+    asked: o.RunOptions,
     json: o.Json = False,
 ) -> None:
     """Compare orders on the same load and network: latency, its parts, cost beside the formula."""
@@ -46,37 +34,18 @@ def compare(
         raise Misuse("there is nothing to compare: name orders with commas between them, such as sequencer,toto.")
     for name in names:
         find_order(name)
-    scenarios = [
-        o.scenario_from(
-            order=name,
-            members=members,
-            seed=seed,
-            source=source,
-            rate=rate,
-            messages=messages,
-            size=size,
-            burst=burst,
-            depth=depth,
-            ack_delay=ack_delay,
-            delay=delay,
-            loss=loss,
-            duplicate=duplicate,
-            reorder=reorder,
-            turn=turn,
-            faults=faults,
-        )
-        for name in names
-    ]
+    scenarios = [replace(asked, order=name).scenario() for name in names]
     outcomes = []
-    with bar("simulating", messages * len(names)) as update:
+    each = asked.messages
+    with bar("simulating", each * len(names)) as update:
         for done, scenario in enumerate(scenarios):
-            update(done * messages, scenario.order)
-            outcomes.append(simulate(scenario, progress=run_progress(lambda n, d=done: update(d * messages + n))))
+            update(done * each, scenario.order)
+            outcomes.append(simulate(scenario, progress=run_progress(lambda n, d=done: update(d * each + n))))
     failed = [outcome for outcome in outcomes if outcome.verdict.result != "PASS"]
     if json:
         print_json(
             {
-                "seed": seed,
+                "seed": asked.seed,
                 "orders": {
                     outcome.measures.order: outcome.measures.to_json() | {"verdict": outcome.verdict.result}
                     for outcome in outcomes
@@ -84,8 +53,9 @@ def compare(
             }
         )
     else:
-        load = f"{members} members, {messages} messages, {describe(scenarios[0].source)}, delay {delay}, seed {seed}"
-        out.print(measures_table([outcome.measures for outcome in outcomes], load))
+        load = f"{asked.members} members, {each} messages, {describe(scenarios[0].source)}"
+        text = f"{load}, delay {asked.delay}, seed {asked.seed}"
+        out.print(measures_table([outcome.measures for outcome in outcomes], text))
         out.print(CAPTION, style="dim")
         for outcome in failed:
             for line in verdict_lines(outcome):

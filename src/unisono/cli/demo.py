@@ -16,11 +16,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from unisono.cli.options import refuse_other_storage
-from unisono.cli.show import bar, out
+from unisono.cli.show import on_spark, out
 from unisono.core.errors import Misuse, UnisonoError
 from unisono.demo.stage import DemoStage, staged
 from unisono.orders.registry import DEFAULT_ORDER
-from unisono.pipeline.session import plain_errors
 from unisono.sim.files import write_whole
 from unisono.trace.checks.judge import judge
 from unisono.trace.diagram import render
@@ -66,8 +65,7 @@ def demo(
         )
         spark = False
     if spark:
-        with plain_errors("judging on Spark"):
-            verdict = _judge_on_spark(folder, traces)
+        verdict = _judge_on_spark(folder, traces)
     else:
         verdict = str(judge(events, promises(DEFAULT_ORDER) | OF_VIEWS).result)
         out.print(f"[bold]Verdict of the plain checkers: {verdict}[/]")
@@ -179,12 +177,10 @@ def _fresh(folder: Path) -> Path:
 
 def _judge_on_spark(folder: Path, traces: Path) -> str:
     from unisono.cli.trace_spark import write_report
-    from unisono.pipeline.session import open_session
     from unisono.pipeline.verify import verify
 
     out.print("\nSpark now reads, judges and measures the traces.")
-    with bar("starting Spark", None) as update:
-        session = open_session()
+    with on_spark("judging on Spark", None, None) as (session, update):
         judgement = verify(session, [traces], lambda text: update(0, text), also=OF_VIEWS)
         update(0, "measuring and drawing")
         page = write_report(session, [traces], judgement, folder / "report", "unisono demo: five processes, one order")

@@ -6,11 +6,9 @@ from collections import Counter
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table as RichTable
 
 from unisono.cli import options as o
-from unisono.cli.show import bar, err, out, print_json, tell
+from unisono.cli.show import bar, err, make_table, out, print_json, tell
 from unisono.experiments.catalogue import EXPERIMENTS, find_experiment
 from unisono.experiments.pages import PaperTable, page
 from unisono.trace.sanitize import json_text
@@ -89,12 +87,7 @@ def list_experiments(json: o.Json = False) -> None:
 
 
 def _show(table: PaperTable) -> None:
-    shown = RichTable(title=table.title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
-    shown.padding = (0, 1, 0, 0)
-    for name, form in table.columns:
-        shown.add_column(name, justify="right" if form else "left")
-    for cells in table.cells():
-        shown.add_row(*cells)
-    out.print(shown)
+    columns = [f">{name}" if form else name for name, form in table.columns]
+    out.print(make_table(columns, table.cells(), title=table.title, padding=(0, 1, 0, 0)))
     if table.note:
         out.print(table.note, style="dim", markup=False)

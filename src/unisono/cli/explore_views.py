@@ -2,86 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import monotonic
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from unisono.cli import options as o
 from unisono.cli.show import bar, out, print_json
 from unisono.core.errors import Misuse
-from unisono.orders.registry import find_order
 from unisono.sim.explore.search import SearchProgress
 from unisono.sim.explore.views import Scope
 from unisono.sim.explore.views import explore_views as search
 
-_OFTEN = "How often, at any point: "
+
+def _often(what: str) -> Any:
+    return Annotated[int, typer.Option(help=f"How often, at any point: {what}")]
 
 
+OPTIONS = {
+    "order": o.Order,
+    "members": o.Members,
+    "casts": _often("a member casts a message."),
+    "crashes": _often("a member crashes."),
+    "joins": _often("another member joins."),
+    "suspicions": _often("a member suspects a live one."),
+    "ticks": _often("time passes for a member while messages are under way."),
+    "detours": _often("a control message overtakes another on its link."),
+    "losses": _often("a control message is lost."),
+    "repeats": _often("a control message arrives twice."),
+    "blackout": Annotated[bool, typer.Option("--blackout", help="In every state, also lose everything under way.")],
+    "cuts": _often("a member is cut off from all others."),
+    "cut_off": Annotated[str, typer.Option(help="Members that may be cut off, as in ab. Default: any.")],
+    "greetings": _often("a member greets the others, so that a cut can heal."),
+    "restarts": _often("a process crashes and restarts with its record."),
+    "leaves": _often("a member leaves."),
+    "switches": _often("a member asks for another order."),
+    "switch_to": Annotated[str, typer.Option(help="The order that --switches asks for.")],
+    "safe": Annotated[bool, typer.Option("--safe", help="Cast messages as safe.")],
+    "primary": Annotated[bool, typer.Option("--primary", help="Use the primary policy.")],
+    "has_state": Annotated[bool, typer.Option("--state", help="Give applications a state; needs --primary.")],
+}
+"""Those that are fields of a scope, which has their defaults."""
+
+
+@o.taking(Scope, options=OPTIONS)
 def explore_views(
-    order: o.Order = "fifo",
-    members: o.Members = 3,
-    casts: Annotated[int, typer.Option(help=_OFTEN + "a member casts a message.")] = 1,
-    crashes: Annotated[int, typer.Option(help=_OFTEN + "a member crashes.")] = 1,
-    joins: Annotated[int, typer.Option(help=_OFTEN + "another member joins.")] = 1,
-    suspicions: Annotated[int, typer.Option(help=_OFTEN + "a member suspects a live one.")] = 0,
-    ticks: Annotated[int, typer.Option(help=_OFTEN + "time passes for a member while messages are under way.")] = 1,
-    detours: Annotated[int, typer.Option(help=_OFTEN + "a control message overtakes another on its link.")] = 0,
-    losses: Annotated[int, typer.Option(help=_OFTEN + "a control message is lost.")] = 0,
-    repeats: Annotated[int, typer.Option(help=_OFTEN + "a control message arrives twice.")] = 0,
-    blackout: Annotated[
-        bool, typer.Option("--blackout", help="In every state, also lose everything under way.")
-    ] = False,
-    cuts: Annotated[int, typer.Option(help=_OFTEN + "a member is cut off from all others.")] = 0,
-    cut_off: Annotated[str, typer.Option(help="Members that may be cut off, as in ab. Default: any.")] = "",
+    scope: Scope,
     late_heal: Annotated[
-        bool,
-        typer.Option("--late-heal", help="End a cut only at the end of a run, not at any point."),
+        bool, typer.Option("--late-heal", help="End a cut only at the end of a run, not at any point.")
     ] = False,
-    greetings: Annotated[int, typer.Option(help=_OFTEN + "a member greets the others, so that a cut can heal.")] = 0,
-    restarts: Annotated[int, typer.Option(help=_OFTEN + "a process crashes and restarts with its record.")] = 0,
-    leaves: Annotated[int, typer.Option(help=_OFTEN + "a member leaves.")] = 0,
-    switches: Annotated[int, typer.Option(help=_OFTEN + "a member asks for another order.")] = 0,
-    switch_to: Annotated[str, typer.Option(help="The order that --switches asks for.")] = "sequencer",
-    safe: Annotated[bool, typer.Option("--safe", help="Cast messages as safe.")] = False,
-    primary: Annotated[bool, typer.Option("--primary", help="Use the primary policy.")] = False,
-    state: Annotated[bool, typer.Option("--state", help="Give applications a state; needs --primary.")] = False,
     states: Annotated[int | None, typer.Option(help="Maximum number of states.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Time limit in seconds.")] = None,
     json: o.Json = False,
 ) -> None:
     """Explore every way in which a small group can change its view, with the real membership and order."""
-    find_order(order)
-    find_order(switch_to)
-    scope = Scope(
-        order,
-        members,
-        casts,
-        crashes,
-        joins,
-        suspicions,
-        ticks,
-        detours,
-        losses,
-        blackout,
-        repeats,
-        cuts,
-        restarts,
-        greetings,
-        leaves,
-        switches,
-        switch_to,
-        cut_off,
-        heals=not late_heal,
-        safe=safe,
-        primary=primary,
-        has_state=state,
-    )
+    scope = replace(scope, heals=not late_heal)
     begun = monotonic()
     with bar("exploring views", None) as update:
 
         def show(progress: SearchProgress) -> None:
-            update(progress.states, f"{order}, {progress.depth} steps deep")
+            update(progress.states, f"{scope.order}, {progress.depth} steps deep")
 
         report = search(scope, states, seconds, show)
     spent = monotonic() - begun
@@ -89,7 +70,7 @@ def explore_views(
     if json:
         print_json(
             {
-                "order": order,
+                "order": scope.order,
                 "states": report.states,
                 "transitions": report.transitions,
                 "local_states": report.local_states,

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Annotated
+
 import typer
 
 from unisono.cli import group_options as o
 from unisono.cli.keyboard import Keyboard
-from unisono.cli.session import attend, line_of, places, row_of, tell_if_alone
+from unisono.cli.options import taking
+from unisono.cli.session import attend, line_of, row_of, tell_if_alone
 from unisono.cli.show import json_line
 from unisono.cli.streams import to_bytes
-from unisono.orders.registry import DEFAULT_ORDER
+from unisono.core.errors import Misuse
+from unisono.runtime import logs
 from unisono.runtime.events import Event
 from unisono.runtime.group import Group
 from unisono.runtime.join import join
 from unisono.runtime.loop import run
-from unisono.sim.units import parse_duration
 
 
+@taking(o.MemberOptions)
 def node(
     name: o.Name,
-    listen: o.Listen = None,
-    peers: o.Peers = None,
-    advertise: o.Advertise = None,
-    order: o.Order = DEFAULT_ORDER,
-    min_members: o.MinMembers = 1,
-    policy: o.Policy = "partitionable",
-    bootstrap: o.Bootstrap = False,
-    safe: o.Safe = False,
-    slow: o.Slow = "block",
-    pace: o.Pace = 1.0,
-    timeout: o.Timeout = None,
-    key: o.KeyFile = None,
-    insecure: o.Insecure = False,
-    journal: o.Journal = None,
-    trace: o.Trace = None,
-    metrics: o.Metrics = None,
-    log: o.Log = None,
-    watchdog: o.Watchdog = None,
-    stay: o.Stay = False,
+    asked: o.MemberOptions,
+    log: Annotated[
+        str | None, typer.Option(help="Write a log to standard error: `text` or `json`.", rich_help_panel=o.LOOK)
+    ] = None,
+    stay: Annotated[
+        bool,
+        typer.Option(
+            "--stay", help="Stay in the group at the end of the input, until a signal.", rich_help_panel=o.GROUP
+        ),
+    ] = False,
     long: o.Long = False,
     json: o.Json = False,
 ) -> None:
@@ -47,28 +43,11 @@ def node(
     the end of the input (unless --stay is given) and at SIGINT or SIGTERM. While it runs, it answers `unisono status`. It is
     an observer: it keeps no state, so it can join any group.
     """
-    o.start_log(log)
-    joining = join(
-        name,
-        **places(listen, o.split_list(peers)),
-        order=order,
-        min_members=min_members,
-        advertise=advertise,
-        policy=policy,
-        bootstrap=bootstrap,
-        safe=safe,
-        slow=slow,
-        watchdog=None if watchdog is None else parse_duration(watchdog) / 1e9,
-        key=key,
-        insecure=insecure,
-        journal=journal,
-        trace=trace,
-        pace=pace,
-        timeout=None if timeout is None else parse_duration(timeout) / 1e9,
-        metrics=metrics,
-        control=True,
-        role="observer",
-    )
+    if log not in (None, "text", "json"):
+        raise Misuse(f"there is no log {log!r}: choose text or json.")
+    if log is not None:
+        logs.configure(logging.INFO, as_json=log == "json")
+    joining = join(name, **asked.arguments(), control=True, role="observer")
 
     async def take(group: Group, line: str) -> bool:
         await group.cast(to_bytes(line))
@@ -83,7 +62,7 @@ def node(
                 else:
                     keyboard.say(line_of(event, long))
 
-            begin = tell_if_alone if peers else lambda _: None
+            begin = tell_if_alone if asked.peers else lambda _: None
             return await attend(joining, keyboard, show, take, begin=begin, stay=stay, long=long)
 
     if run(main()):

@@ -3,18 +3,60 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from unisono.core.errors import Misuse
+from unisono.orders.registry import DEFAULT_ORDER
 from unisono.sim.scenario import FAULTS, Fault, Scenario, Source
 from unisono.sim.units import parse_duration
 from unisono.sim.world import name_of
 
 _LOAD, _NETWORK, _ORDER = "Load", "Network and faults", "Order"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def taking(
+    model: type, but: str = "", options: Mapping[str, Any] | None = None, **defaults: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let the fields of `model` be options of a command, which gets them as one object: its parameter of that type.
+
+    The command has all fields as options but those named in `but`, or those in `options` (their `Annotated` types by name, for a
+    model that has none). `defaults` are its own.
+    """
+    usual = {field.name: field.default for field in fields(model)} | defaults
+    shown = dict(options or get_type_hints(model, include_extras=True))
+    for name in but.split():
+        del shown[name]
+
+    def dress(command: Callable[..., None]) -> Callable[..., None]:
+        own = signature(command, eval_str=True)
+        taker = next(one.name for one in own.parameters.values() if one.annotation is model)
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            asked = model(**defaults | {name: values.pop(name) for name in shown})
+            command(**values, **{taker: asked})
+
+        parameters: list[Parameter] = []
+        for one in own.parameters.values():
+            if one.name == taker:
+                parameters += (
+                    Parameter(name, Parameter.KEYWORD_ONLY, default=usual[name], annotation=kind)
+                    for name, kind in shown.items()
+                )
+            else:
+                parameters.append(one.replace(kind=Parameter.KEYWORD_ONLY))
+        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return run
+
+    return dress
 
 
 def refuse_other_storage(path: Path | None) -> Path | None:
@@ -27,6 +69,7 @@ def refuse_other_storage(path: Path | None) -> Path | None:
     return path
 
 
+Out = Annotated[Path, typer.Option("--out", help="File to write.", callback=refuse_other_storage)]
 Order = Annotated[
     str, typer.Option("--order", "-o", help="The order; `unisono sim orders` lists them.", rich_help_panel=_ORDER)
 ]
@@ -44,110 +87,96 @@ From = Annotated[
     str | None, typer.Option("--from", help="Start of the window, counted from the beginning of the run, as in 5ms.")
 ]
 To = Annotated[str | None, typer.Option("--to", help="End of the window.")]
-SourceKind = Annotated[
-    str, typer.Option("--source", help="periodic, poisson, bursts or saturating.", rich_help_panel=_LOAD)
-]
-Rate = Annotated[float, typer.Option(help="Messages per second of the whole group.", rich_help_panel=_LOAD)]
-Messages = Annotated[
-    int, typer.Option("--messages", "-m", help="Number of messages that the group casts.", rich_help_panel=_LOAD)
-]
-Size = Annotated[str, typer.Option(help="Bytes of a payload: 64, or from-to as in 10-1000.", rich_help_panel=_LOAD)]
-Burst = Annotated[int, typer.Option(help="Messages in a burst.", rich_help_panel=_LOAD)]
-Depth = Annotated[
-    int, typer.Option(help="With --source saturating: messages under way per member.", rich_help_panel=_LOAD)
-]
-CausalShare = Annotated[
-    float, typer.Option(help="Share of causal messages (toto and all-ack carry both).", rich_help_panel=_LOAD)
-]
-SubsetShare = Annotated[float, typer.Option(help="Share of messages addressed to a subset.", rich_help_panel=_LOAD)]
 Phi = Annotated[float | None, typer.Option(help="ToTo's threshold, n/2 <= phi < n.", rich_help_panel=_ORDER)]
-AckDelay = Annotated[
-    str,
-    typer.Option(
-        help="Delay after which an idle member acknowledges explicitly; `none`: never.", rich_help_panel=_ORDER
-    ),
-]
-Delay = Annotated[
-    str,
-    typer.Option(
-        help="One-way delay: constant:1ms, uniform:0.5ms:2ms, exponential:1ms, lognormal:1ms:0.5, bimodal:1ms:20ms:0.1, "
-        "wan, wan:3, file:PATH.",
-        rich_help_panel=_NETWORK,
-    ),
-]
-Loss = Annotated[float, typer.Option(help="Share of packets lost (and retransmitted later).", rich_help_panel=_NETWORK)]
-Duplicate = Annotated[float, typer.Option(help="Share of packets duplicated.", rich_help_panel=_NETWORK)]
-Reorder = Annotated[float, typer.Option(help="Share of packets that are reordered.", rich_help_panel=_NETWORK)]
-Turn = Annotated[str, typer.Option(help="Time that a member spends on one turn.", rich_help_panel=_NETWORK)]
-Faults = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fault",
-        help="KIND:WHO@WHEN[+DURATION][=AMOUNT], may be repeated: crash:b@30ms, pause:c@10ms+50ms, partition:a,b@5ms+40ms, "
-        "clog:a,c@0ms+9ms, slow:a,b@0ms+1s=10, lossy:a,b@0ms+1s=0.5, drift:a@0ms=0.1.",
-        rich_help_panel=_NETWORK,
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 _FAULT = re.compile(r"([a-z]+):([a-z0-9,]+)@([^+=]+)(?:\+([^=]+))?(?:=(.+))?")
 _SIZE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
-def scenario_from(
-    *,
-    order: str,
-    members: int,
-    seed: int,
-    source: str = "poisson",
-    rate: float = 100.0,
-    messages: int = 1_000,
-    size: str = "64",
-    burst: int = 10,
-    depth: int = 8,
-    causal_share: float = 0.0,
-    subset_share: float = 0.0,
-    phi: float | None = None,
-    ack_delay: str = "5ms",
-    delay: str = "uniform:0.5ms:2ms",
-    loss: float = 0.0,
-    duplicate: float = 0.0,
-    reorder: float = 0.0,
-    turn: str = "0ms",
-    faults: list[str] | None = None,
-) -> Scenario:
-    """Build the scenario that the options describe; what does not fit is said by the scenario itself."""
-    sizes = _SIZE.fullmatch(size)
-    if sizes is None:
-        raise Misuse(f"{size!r} is not a size: write bytes as 64, or a range as 10-1000.")
-    config: dict[str, Any] = {"ack_delay_ns": None if ack_delay == "none" else parse_duration(ack_delay)}
-    if phi is not None:
-        config["phi"] = phi
-    if members < 1:
-        raise Misuse(f"a group of {members} members is none: choose at least 1.")
-    return Scenario(
-        order=order,
-        members=members,
-        seed=seed,
-        source=Source(
-            kind=source,
-            rate=rate,
-            messages=messages,
-            burst=burst,
-            depth=depth,
-            size_bytes_min=int(sizes[1]),
-            size_bytes_max=int(sizes[2] or sizes[1]),
-            causal_share=causal_share,
-            subset_share=subset_share,
+def _load(*names: str, help: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=_LOAD)
+
+
+def _network(*names: str, help: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=_NETWORK)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options that describe one simulated run of an order."""
+
+    order: Order = DEFAULT_ORDER
+    members: Members = 3
+    seed: Seed = 1
+    source: Annotated[str, _load(help="periodic, poisson, bursts or saturating.")] = "poisson"
+    rate: Annotated[float, _load(help="Messages per second of the whole group.")] = 100.0
+    messages: Annotated[int, _load("--messages", "-m", help="Number of messages that the group casts.")] = 1_000
+    size: Annotated[str, _load(help="Bytes of a payload: 64, or from-to as in 10-1000.")] = "64"
+    burst: Annotated[int, _load(help="Messages in a burst.")] = 10
+    depth: Annotated[int, _load(help="With --source saturating: messages under way per member.")] = 8
+    causal_share: Annotated[float, _load(help="Share of causal messages (toto and all-ack carry both).")] = 0.0
+    subset_share: Annotated[float, _load(help="Share of messages addressed to a subset.")] = 0.0
+    phi: Phi = None
+    ack_delay: Annotated[
+        str,
+        typer.Option(
+            help="Delay after which an idle member acknowledges explicitly; `none`: never.", rich_help_panel=_ORDER
         ),
-        delay=delay,
-        loss=loss,
-        duplicate=duplicate,
-        reorder=reorder,
-        turn_ns=parse_duration(turn),
-        faults=tuple(parse_fault(text, members) for text in faults or ()),
-        config=config,
-    )
+    ] = "5ms"
+    delay: Annotated[
+        str,
+        _network(
+            help="One-way delay: constant:1ms, uniform:0.5ms:2ms, exponential:1ms, lognormal:1ms:0.5, "
+            "bimodal:1ms:20ms:0.1, wan, wan:3, file:PATH.",
+        ),
+    ] = "uniform:0.5ms:2ms"
+    loss: Annotated[float, _network(help="Share of packets lost (and retransmitted later).")] = 0.0
+    duplicate: Annotated[float, _network(help="Share of packets duplicated.")] = 0.0
+    reorder: Annotated[float, _network(help="Share of packets that are reordered.")] = 0.0
+    turn: Annotated[str, _network(help="Time that a member spends on one turn.")] = "0ms"
+    faults: Annotated[
+        list[str] | None,
+        _network(
+            "--fault",
+            help="KIND:WHO@WHEN[+DURATION][=AMOUNT], may be repeated: crash:b@30ms, pause:c@10ms+50ms, "
+            "partition:a,b@5ms+40ms, clog:a,c@0ms+9ms, slow:a,b@0ms+1s=10, lossy:a,b@0ms+1s=0.5, drift:a@0ms=0.1.",
+        ),
+    ] = None
+
+    def scenario(self) -> Scenario:
+        """Build the scenario that the options describe; what does not fit is said by the scenario itself."""
+        sizes = _SIZE.fullmatch(self.size)
+        if sizes is None:
+            raise Misuse(f"{self.size!r} is not a size: write bytes as 64, or a range as 10-1000.")
+        config: dict[str, Any] = {"ack_delay_ns": None if self.ack_delay == "none" else parse_duration(self.ack_delay)}
+        if self.phi is not None:
+            config["phi"] = self.phi
+        if self.members < 1:
+            raise Misuse(f"a group of {self.members} members is none: choose at least 1.")
+        return Scenario(
+            order=self.order,
+            members=self.members,
+            seed=self.seed,
+            source=Source(
+                kind=self.source,
+                rate=self.rate,
+                messages=self.messages,
+                burst=self.burst,
+                depth=self.depth,
+                size_bytes_min=int(sizes[1]),
+                size_bytes_max=int(sizes[2] or sizes[1]),
+                causal_share=self.causal_share,
+                subset_share=self.subset_share,
+            ),
+            delay=self.delay,
+            loss=self.loss,
+            duplicate=self.duplicate,
+            reorder=self.reorder,
+            turn_ns=parse_duration(self.turn),
+            faults=tuple(parse_fault(text, self.members) for text in self.faults or ()),
+            config=config,
+        )
 
 
 def parse_fault(text: str, members: int) -> Fault:

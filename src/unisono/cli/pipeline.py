@@ -10,10 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Column, Table
 
 from unisono.cli import options as o
-from unisono.cli.show import VIOLATIONS_SHOWN, bar, err, out, print_json, tell
+from unisono.cli.show import VIOLATIONS_SHOWN, err, make_table, on_spark, out, print_json, tell
 from unisono.cli.watch import watch as watch_command
 from unisono.core.errors import Misuse
 from unisono.core.text import shorten
@@ -104,7 +103,7 @@ def run(
     May be killed at any moment and started again. Exit code 0: all judged runs pass; runs may still be open. 1: a violation, in
     an open run too. 2: a verdict cannot be given, a file cannot be read, or there is nothing to read.
     """
-    from unisono.pipeline.session import open_session, parse_settings, plain_errors, require_pyspark
+    from unisono.pipeline.session import require_pyspark
 
     require_pyspark()
     from unisono.pipeline.lake import require_folder_of_tables
@@ -116,14 +115,13 @@ def run(
 
     require_apart(place(watch), place(tables))  # bad input is told before Spark starts
     require_folder_of_tables(place(tables))
-    settings = parse_settings(conf or ())
     wants_views = views if views is not None else not (once or final) or on_fail is not None
     watching = WatchOptions(limit_s, forget_s, on_fail=on_fail, metrics=metrics, checkpoint=checkpoint)
     if wants_views:
         watching.require_sound(place(tables))
-    with bar("starting Spark", None) as update, plain_errors("the pipeline"):
+    with on_spark("the pipeline", master, conf) as (spark, update):
         status = run_pipeline(
-            open_session(master, settings=settings),
+            spark,
             watch,
             tables,
             once=once,
@@ -192,17 +190,16 @@ def tables(tables: Tables, json: o.Json = False) -> None:
     for name in table_names(tables):
         table = open_table(tables, name)
         files = table.files()
-        rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
-        found.append({"table": name, "rows": rows, "files": len(files), "bytes": size_bytes, "version": table.version})
+        count, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
+        found.append({"table": name, "rows": count, "files": len(files), "bytes": size_bytes, "version": table.version})
     if not found:
         raise PipelineError(f"there are no tables in {tables}: `unisono pipeline run --out` writes them.")
     if json:
         print_json(found)
         return
-    shown = Table("table", *(Column(name, justify="right") for name in ("rows", "files", "bytes", "version")), box=None)
-    for row in found:
-        shown.add_row(row["table"], *(f"{row[name]:,}" for name in ("rows", "files", "bytes", "version")))
-    out.print(shown)
+    columns = ("rows", "files", "bytes", "version")
+    rows = ([row["table"], *(f"{row[name]:,}" for name in columns)] for row in found)
+    out.print(make_table(("table", *(f">{name}" for name in columns)), rows, box=None))
 
 
 @app.command("compact")
@@ -286,7 +283,7 @@ def remove(
 @contextmanager
 def _upkeep(tables: str, master: str | None, conf: list[str] | None) -> Iterator[tuple[SparkSession, Lake]]:
     """A session and tables that are there."""
-    from unisono.pipeline.session import open_session, parse_settings, plain_errors, require_pyspark
+    from unisono.pipeline.session import require_pyspark
 
     require_pyspark()
     from unisono.pipeline.gold import Gold
@@ -294,9 +291,8 @@ def _upkeep(tables: str, master: str | None, conf: list[str] | None) -> Iterator
     from unisono.pipeline.storage import place
 
     open_table(tables, "segments")  # bad input is told before Spark starts
-    settings = parse_settings(conf or ())
-    with bar("starting Spark", None), plain_errors(f"upkeep of {tables}"):
-        spark, lake = open_session(master, settings=settings), Lake(place(tables))
+    with on_spark(f"upkeep of {tables}", master, conf) as (spark, _):
+        lake = Lake(place(tables))
         Gold(spark, lake.out)  # commits what a crash has left undone; its files are not waste
         yield spark, lake
 

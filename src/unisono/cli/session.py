@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from unisono.cli.keyboard import Keyboard, ending_signals
 from unisono.cli.show import err
 from unisono.cli.streams import to_text
 from unisono.core.errors import UnisonoError
-from unisono.core.member import Diverged, Replaced, Stalled
-from unisono.core.membership import Evicted, Refused
 from unisono.core.text import shorten
-from unisono.core.transition import Transition
 from unisono.runtime.errors import TimedOut
 from unisono.runtime.events import Delivery, Event, View
 from unisono.runtime.group import Group
 from unisono.runtime.join import Joining
 from unisono.runtime.named_peers import Trouble
 from unisono.trace.sanitize import sanitize
-
-LOCAL_PEERS = tuple(f"127.0.0.1:{port}" for port in range(7400, 7408))
-"""Default peers: eight addresses on this machine."""
 
 WAIT_TOLD_S = 2.0
 """How long a member waits for its group before the reasons are printed; the wait doubles each time."""
@@ -34,11 +28,6 @@ VIEW_WAIT_S = 2.0
 """How long a member whose input has ended with nothing to cast waits for its first view …"""
 LINES_WAIT_S = 20.0
 """… and how long if lines wait to be cast."""
-
-
-def places(listen: str | None, peers: list[str]) -> dict[str, Any]:
-    """The `listen` and `peers` arguments for `join`."""
-    return {"listen": listen, "peers": peers or (() if listen else LOCAL_PEERS)}
 
 
 async def attend(
@@ -172,52 +161,24 @@ def line_of(event: Event, long: bool = False) -> str:
 
 
 def row_of(event: Event) -> dict[str, Any]:
-    """Format an event for programs. A payload that is not UTF-8 is encoded in base64."""
+    """The fields of an event, for programs. A payload that is not UTF-8 is encoded in base64."""
+    row = event._asdict()
     if isinstance(event, Delivery):
-        return {"event": "delivery", "sender": str(event.sender), "index": event.index} | _payload(event.payload)
+        row |= _payload(row.pop("payload"))
     if isinstance(event, View):
-        return {
-            "event": "view",
-            "view": str(event.id),
-            "members": [str(member) for member in event.members],
-            "joined": {str(member): str(why) for member, why in event.joined.items()},
-            "left": {str(member): str(why) for member, why in event.left.items()},
-            "order": event.order,
-            "primary": event.is_primary,
-            "together": [str(member) for member in event.together],
-        }
-    if isinstance(event, Transition):
-        together = [str(member) for member in event.together]
-        return {
-            "event": "transition",
-            "view": str(event.view),
-            "together": together,
-            "primary": event.is_primary,
-        }
-    if isinstance(event, Replaced):
-        return {
-            "event": "replaced",
-            "lost": str(event.lost),
-            "lost_members": [str(member) for member in event.lost_members],
-            "kept": str(event.kept),
-            "kept_members": [str(member) for member in event.kept_members],
-        }
-    if isinstance(event, Refused):
-        return {"event": "refused", "by": str(event.by), "reason": event.reason}
-    if isinstance(event, Evicted):
-        return {"event": "evicted", "by": str(event.by), "lasted_ns": event.lasted_ns, "rest_ns": event.rest_ns}
-    if isinstance(event, Stalled):
-        return {"event": "stalled", "sentences": list(event.sentences)}
-    if isinstance(event, Diverged):
-        return {
-            "event": "diverged",
-            "view": str(event.view),
-            "parts": [[str(member) for member in part] for part in event.parts],
-            "origin": None if event.origin is None else str(event.origin),
-            "alike": event.alike,
-            "differs_by": event.differs_by,
-        }
-    return {"event": "resumed", "lasted_ns": event.lasted_ns}
+        row = {"view": row.pop("id")} | row
+        del row["number"]  # is in its id
+    if "is_primary" in row:
+        row["primary"] = row.pop("is_primary")
+    return {"event": type(event).__name__.lower(), **{name: _plain(value) for name, value in row.items()}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(member): str(why) for member, why in value.items()}
+    if type(value) is tuple:  # identifiers are tuples too
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, int | str) else str(value)
 
 
 def _payload(payload: bytes) -> dict[str, str]:

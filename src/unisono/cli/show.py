@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,14 +15,19 @@ from rich.table import Table
 from rich.text import Text
 
 from unisono.cli.streams import takes_all_letters
+from unisono.core.text import shorten
 from unisono.sim.measure import Measures, Spread
 from unisono.sim.run import Outcome
 from unisono.sim.world import World
 from unisono.trace.sanitize import json_text, sanitize, sanitize_lines
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 VIOLATIONS_SHOWN = 10
+MEASURES = ("order", ">mean", ">p50", ">p99", ">t1", ">t2", ">pkts", ">formula", ">bytes", ">index")
 
 
 def tell(text: str, style: str | None = None) -> None:
@@ -29,9 +35,37 @@ def tell(text: str, style: str | None = None) -> None:
     out.print(sanitize_lines(text), style=style, markup=False, soft_wrap=True)
 
 
+def tell_found(
+    violations: Iterable[str], counts: Mapping[str, int], unknown: Mapping[str, str], notes: Iterable[str], long: bool
+) -> None:
+    """What was found in one run, below the line with its verdict."""
+    lines = [f"  {violation}" for violation in islice(violations, VIOLATIONS_SHOWN)]
+    if (hidden := sum(counts.values()) - VIOLATIONS_SHOWN) > 0:
+        lines.append(f"  … and {hidden} more")
+    for line in (*lines, *(f"  unknown {member}: {why}" for member, why in unknown.items())):
+        tell(line if long else shorten(line))
+    for note in notes:
+        tell(f"  note: {note}", "yellow")
+
+
 def cell(text: str) -> Text:
     """The same for a cell of a table."""
     return Text(sanitize(text))
+
+
+def make_table(
+    columns: Iterable[str], rows: Iterable[Sequence[Any]], no_wrap: Collection[str] = (), **looks: Any
+) -> Table:
+    """A table of what others may have written. A column is at the right if its name begins with `>`."""
+    usual: dict[str, Any] = {"header_style": "bold", "box": SIMPLE_HEAD, "title_justify": "left"}
+    table = Table(**usual | looks)
+    for column in columns:
+        name = column.removeprefix(">")
+        justify: Literal["left", "right"] = "left" if name == column else "right"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=name in no_wrap)
+    for row in rows:
+        table.add_row(*(one if isinstance(one, Text) else cell(str(one)) for one in row))
+    return table
 
 
 def print_json(value: Any) -> None:
@@ -64,6 +98,18 @@ def bar(text: str, total: int | None) -> Iterator[Callable[..., None]]:
         yield update
 
 
+@contextmanager
+def on_spark(
+    doing: str, master: str | None, conf: list[str] | None
+) -> Iterator[tuple[SparkSession, Callable[..., None]]]:
+    """A session, and what updates the bar above. What fails inside is told in one sentence, as a failure of `doing`."""
+    from unisono.pipeline.session import open_session, parse_settings, plain_errors
+
+    settings = parse_settings(conf or ())
+    with bar("starting Spark", None) as update, plain_errors(doing):
+        yield open_session(master, settings=settings), update
+
+
 def run_progress(update: Callable[..., None]) -> Callable[[World], None]:
     """Progress of one run, in messages cast."""
     return lambda world: update(world.casts)
@@ -86,15 +132,8 @@ def verdict_lines(outcome: Outcome) -> Iterator[str]:
 
 def measures_table(rows: list[Measures], title: str = "") -> Table:
     """The comparison that people come for: latency, its parts, and the cost beside the formula. Times are in ms."""
-    table = Table(
-        title=Text(title, "table.title") if title else None, title_justify="left", header_style="bold", box=SIMPLE_HEAD
-    )
-    table.padding = (0, 1, 0, 0)  # fits 80 columns
-    table.add_column("order", no_wrap=True)
-    for name in ("mean", "p50", "p99", "t1", "t2", "pkts", "formula", "bytes", "index"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
+    cells = (
+        (
             row.order,
             *(_ms(row.latency, value) for value in (row.latency.mean, row.latency.p50, row.latency.p99)),
             _ms(row.t1, row.t1.mean),
@@ -104,7 +143,10 @@ def measures_table(rows: list[Measures], title: str = "") -> Table:
             f"{row.bytes_per_message:.0f}",
             "–" if row.index_of_latency is None else f"{row.index_of_latency:.2f}",
         )
-    return table
+        for row in rows
+    )
+    named = Text(title, "table.title") if title else None
+    return make_table(MEASURES, cells, padding=(0, 1, 0, 0), title=named)  # fits 80 columns
 
 
 def _ms(spread: Spread, ns: float) -> str:

@@ -18,7 +18,7 @@ from unisono.cli.show import bar, err, measures_table, out, print_json, run_prog
 from unisono.cli.swarm import swarm as swarm_of_groups
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
-from unisono.orders.registry import DEFAULT_ORDER, LAYOUTS, ORDERS, find_order, make_codec
+from unisono.orders.registry import LAYOUTS, ORDERS, find_order, make_codec
 from unisono.sim.explore.orders import Case, distributions
 from unisono.sim.explore.orders import explore as search
 from unisono.sim.explore.orders import replay as replay_schedule
@@ -42,8 +42,6 @@ from unisono.trace.sinks import MemorySink
 
 app = typer.Typer(help="Simulate, explore and attack the protocols in virtual time.", no_args_is_help=True)
 
-Out = Annotated[Path, typer.Option("--out", help="File to write.", callback=o.refuse_other_storage)]
-
 
 @app.command("orders")
 def orders(json: o.Json = False) -> None:
@@ -58,54 +56,17 @@ def orders(json: o.Json = False) -> None:
 
 
 @app.command("run")
+@o.taking(o.RunOptions)
 def run(
-    order: o.Order = DEFAULT_ORDER,
-    members: o.Members = 3,
-    seed: o.Seed = 1,
-    source: o.SourceKind = "poisson",
-    rate: o.Rate = 100.0,
-    messages: o.Messages = 1_000,
-    size: o.Size = "64",
-    burst: o.Burst = 10,
-    depth: o.Depth = 8,
-    causal_share: o.CausalShare = 0.0,
-    subset_share: o.SubsetShare = 0.0,
-    phi: o.Phi = None,
-    ack_delay: o.AckDelay = "5ms",
-    delay: o.Delay = "uniform:0.5ms:2ms",
-    loss: o.Loss = 0.0,
-    duplicate: o.Duplicate = 0.0,
-    reorder: o.Reorder = 0.0,
-    turn: o.Turn = "0ms",
-    faults: o.Faults = None,
+    asked: o.RunOptions,
     trace: Annotated[
         Path | None, typer.Option(help="Write the trace into this folder.", callback=o.refuse_other_storage)
     ] = None,
     json: o.Json = False,
 ) -> None:
     """Run one simulated group, and judge whether its order keeps its guarantees."""
-    scenario = o.scenario_from(
-        order=order,
-        members=members,
-        seed=seed,
-        source=source,
-        rate=rate,
-        messages=messages,
-        size=size,
-        burst=burst,
-        depth=depth,
-        causal_share=causal_share,
-        subset_share=subset_share,
-        phi=phi,
-        ack_delay=ack_delay,
-        delay=delay,
-        loss=loss,
-        duplicate=duplicate,
-        reorder=reorder,
-        turn=turn,
-        faults=faults,
-    )
-    with bar("simulating", messages) as update:
+    scenario = asked.scenario()
+    with bar("simulating", asked.messages) as update:
         outcome = simulate(scenario, folder=trace, progress=run_progress(update))
     _report(scenario, outcome, json)
     if trace is not None and not json:
@@ -137,26 +98,19 @@ def replay(
 
 
 @app.command("diagram")
+@o.taking(
+    o.RunOptions,
+    but="size burst depth duplicate reorder turn",
+    members=4, rate=400.0, messages=10, delay="uniform:0.5ms:4ms",
+)  # fmt: skip
 def diagram(
+    asked: o.RunOptions,
     replay: Annotated[
         Path | None, typer.Argument(help="Draw this replay file; then only --from, --to and --out count.")
     ] = None,
-    order: o.Order = DEFAULT_ORDER,
-    members: o.Members = 4,
-    seed: o.Seed = 1,
-    source: o.SourceKind = "poisson",
-    rate: o.Rate = 400.0,
-    messages: o.Messages = 10,
-    causal_share: o.CausalShare = 0.0,
-    subset_share: o.SubsetShare = 0.0,
-    phi: o.Phi = None,
-    ack_delay: o.AckDelay = "5ms",
-    delay: o.Delay = "uniform:0.5ms:4ms",
-    loss: o.Loss = 0.0,
-    faults: o.Faults = None,
     start: o.From = None,
     until: o.To = None,
-    file: Out = Path("diagram.svg"),
+    file: o.Out = Path("diagram.svg"),
 ) -> None:
     """Draw a run as a space-time diagram (SVG)."""
 
@@ -172,21 +126,7 @@ def diagram(
         draw(memory.events, f"{scenario.order}, seed {scenario.seed}", group.sentence or "no violation")
         _exit_group(group)
         return
-    scenario = scenario or o.scenario_from(
-        order=order,
-        members=members,
-        seed=seed,
-        source=source,
-        rate=rate,
-        messages=messages,
-        causal_share=causal_share,
-        subset_share=subset_share,
-        phi=phi,
-        ack_delay=ack_delay,
-        delay=delay,
-        loss=loss,
-        faults=faults,
-    )
+    scenario = scenario or asked.scenario()
     outcome = simulate(scenario, keep=True)
     told = f"{outcome.measures.casts} messages, {outcome.measures.deliveries} deliveries"
     draw(outcome.events, f"{scenario.order}, {scenario.members} members, seed {scenario.seed}", told)
@@ -204,7 +144,7 @@ def explore(
     crash: Annotated[bool, typer.Option("--crash", help="Also crash each member at every point.")] = False,
     states: Annotated[int, typer.Option(help="Maximum number of states per case.")] = 5_000_000,
     phi: o.Phi = None,
-    file: Out = Path("violation.replay.json"),
+    file: o.Out = Path("violation.replay.json"),
     json: o.Json = False,
 ) -> None:
     """Explore every interleaving of a small case with the real ordering objects."""

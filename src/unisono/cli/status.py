@@ -6,12 +6,11 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from unisono.cli.show import cell, out, print_json, tell
+from unisono.cli.show import cell, make_table, out, print_json, tell
 from unisono.core.errors import Misuse
 from unisono.core.text import shorten
 from unisono.runtime.control_socket import Found, ask, choose, find_members
@@ -123,15 +122,16 @@ def members(group: Group = None, member: Member = None, long: Long = False, json
     if json:
         print_json(rows)
         return
-    table = Table(header_style="bold", box=SIMPLE_HEAD)
-    for name in ("rank", "member", "unacknowledged", ""):
-        table.add_column(name, justify="right" if name in ("rank", "unacknowledged") else "left")
-    for row in rows:
-        note = "this one" if row["self"] else "suspected" if row["suspected"] else ""
-        table.add_row(
-            str(row["rank"]), cell(row["member"] if long else shorten(row["member"])), str(row["unacknowledged"]), note
+    cells = (
+        (
+            row["rank"],
+            row["member"] if long else shorten(row["member"]),
+            row["unacknowledged"],
+            "this one" if row["self"] else "suspected" if row["suspected"] else "",
         )
-    out.print(table)
+        for row in rows
+    )
+    out.print(make_table((">rank", "member", ">unacknowledged", ""), cells))
 
 
 def explain(

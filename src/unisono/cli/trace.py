@@ -13,9 +13,8 @@ import typer
 from unisono.cli import options as o
 from unisono.cli import trace_spark
 from unisono.cli.group_options import Long
-from unisono.cli.show import VIOLATIONS_SHOWN, print_json, tell
+from unisono.cli.show import print_json, tell, tell_found
 from unisono.core.errors import Misuse
-from unisono.core.text import shorten
 from unisono.sim.files import write_whole
 from unisono.sim.units import parse_duration
 from unisono.trace.checks.judge import Result, Verdict, judge_all
@@ -69,15 +68,7 @@ def check(paths: Paths, long: Long = False, json: o.Json = False) -> None:
             tell(f"{verdict.result:8}{names[whose]}")
             for line in extents[whose].lines(verdict, len(trace.files.get(whose[0], ()))):
                 tell(f"        {line}")
-            for violation in verdict.violations[:VIOLATIONS_SHOWN]:
-                tell(f"  {violation if long else shorten(str(violation))}")
-            if (hidden := sum(verdict.counts.values()) - VIOLATIONS_SHOWN) > 0:
-                tell(f"  … and {hidden} more")
-            for member, why in verdict.unknown.items():
-                unknown = f"  unknown {member}: {why}"
-                tell(unknown if long else shorten(unknown))
-            for note in verdict.notes:
-                tell(f"  note: {note}", "yellow")
+            tell_found(map(str, verdict.violations), verdict.counts, verdict.unknown, verdict.notes, long)
         if len(verdicts) > 1:
             many = Counter(verdict.result.value for verdict in verdicts.values())
             tell(f"{len(verdicts)} runs: {', '.join(f'{number} {result}' for result, number in sorted(many.items()))}")

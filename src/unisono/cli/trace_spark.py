@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table as RichTable
-from rich.text import Text
+from rich.table import Table
 
 from unisono.cli import options as o
 from unisono.cli.group_options import Long
-from unisono.cli.show import VIOLATIONS_SHOWN, bar, cell, out, print_json, tell
+from unisono.cli.show import VIOLATIONS_SHOWN, make_table, on_spark, out, print_json, tell, tell_found
 from unisono.core.errors import Misuse
-from unisono.core.text import shorten
 from unisono.trace.checks.properties import CHECKERS
 
 if TYPE_CHECKING:
@@ -43,7 +40,7 @@ def verify(
 
     Exit code 0: all pass. 1: a violation. 2: a verdict cannot be given, or bad input.
     """
-    from unisono.pipeline.session import open_session, parse_settings, plain_errors, require_pyspark
+    from unisono.pipeline.session import require_pyspark
 
     require_pyspark()
     from unisono.pipeline.storage import place, require
@@ -53,13 +50,11 @@ def verify(
     for one in places:  # bad input is told before Spark starts
         require(one)
     page_folder = None if report is None else place(report).local_path
-    settings = parse_settings(conf or ())
     asked = frozenset(filter(None, also.split(",")))
     if strange := sorted(asked - CHECKERS.keys()):
         raise Misuse(f"there is no property {strange[0]!r}: choose among {', '.join(CHECKERS)}.")
     page = None
-    with bar("starting Spark", None) as update, plain_errors("judging"):
-        spark = open_session(master, settings=settings)
+    with on_spark("judging", master, conf) as (spark, update):
         judgement = judge(spark, places, lambda text: update(0, text), also=asked)
         if page_folder is not None:
             update(0, "measuring")
@@ -105,7 +100,7 @@ def measure(
     json: o.Json = False,
 ) -> None:
     """Measure recorded runs on Spark: latency and its parts, index of latency, throughput, gaps, cost."""
-    from unisono.pipeline.session import open_session, parse_settings, plain_errors, require_pyspark
+    from unisono.pipeline.session import require_pyspark
 
     require_pyspark()
     from unisono.pipeline.measures import fitting_accuracy, measure_all
@@ -116,9 +111,8 @@ def measure(
     for one in places:
         require(one)
     target = None if tables is None else place(tables)
-    settings = parse_settings(conf or ())
-    with bar("starting Spark", None) as update, plain_errors("measuring"):
-        loaded = load(open_session(master, settings=settings), places)
+    with on_spark("measuring", master, conf) as (spark, update):
+        loaded = load(spark, places)
         accuracy = fitting_accuracy(loaded)
         measures = measure_all(loaded, accuracy)
         rows = {}
@@ -140,19 +134,14 @@ def measure(
         tell(f"all measures in {target}")
 
 
-def _table(name: str, rows: list[dict[str, Any]]) -> RichTable:
-    columns = [column for column in rows[0] if column not in ("group", "view")]
-    table = RichTable(title=name, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        justify: Literal["left", "right"] = "left" if isinstance(rows[0][column], str) else "right"
-        table.add_column(column.removesuffix("_ns"), justify=justify, overflow="fold", no_wrap=column == "run")
-    for row in rows[:RUNS_SHOWN]:
-        table.add_row(*(_cell(column, row[column]) for column in columns))
-    return table
-
-
-def _cell(column: str, value: Any) -> Text:
-    return cell(_written(column, value))
+def _table(name: str, rows: list[dict[str, Any]]) -> Table:
+    columns = {
+        column: ("" if isinstance(value, str) else ">") + column.removesuffix("_ns")
+        for column, value in rows[0].items()
+        if column not in ("group", "view")
+    }
+    cells = ([_written(column, row[column]) for column in columns] for row in rows[:RUNS_SHOWN])
+    return make_table(columns.values(), cells, no_wrap=("run",), title=name, pad_edge=False)
 
 
 def _written(column: str, value: Any) -> str:
@@ -164,18 +153,11 @@ def _written(column: str, value: Any) -> str:
 
 
 def _show(judgement: JudgedRuns, long: bool = False) -> None:
-    written = str if long else shorten
     shown = [run for run in judgement.runs if run.result != "PASS"] or list(judgement.runs)
     for run in shown[:RUNS_SHOWN]:
         tell(f"{run.result:8}{run.run}  {run.protocol}, {len(run.owed)} properties, by {run.by}")
-        for violation in run.violations[:VIOLATIONS_SHOWN]:
-            tell(written(f"  {violation.property} {violation.explain()}"))
-        if (hidden := sum(run.counts.values()) - VIOLATIONS_SHOWN) > 0:
-            tell(f"  … and {hidden} more")
-        for member, why in run.unknown.items():
-            tell(written(f"  unknown {member}: {why}"))
-        for note in run.notes:
-            tell(f"  note: {note}", "yellow")
+        explained = (f"{violation.property} {violation.explain()}" for violation in run.violations)
+        tell_found(explained, run.counts, run.unknown, run.notes, long)
     for note in judgement.notes:
         tell(f"note: {note}", "yellow")
     for problem in judgement.problems[:VIOLATIONS_SHOWN]:

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from unisono.cli import options as o
-from unisono.cli.show import cell, out, print_json, tell
+from unisono.cli.show import cell, make_table, out, print_json, tell
 from unisono.core.errors import Misuse
 
 if TYPE_CHECKING:
@@ -153,13 +151,12 @@ def _as_json(run: str, group: str, state: Any) -> dict[str, Any]:
 def _page(states: Mapping[tuple[str, str], Any]) -> RenderableType:
     if not states:
         return Text("no view has been judged yet")
-    table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("run", "group", "order", "so far", "open"):
-        table.add_column(title, overflow="fold")
     worst_first = sorted(states.items(), key=lambda item: (item[1].result not in COLOURS, item[0]))
-    for (run, group), state in worst_first[:GROUPS_SHOWN]:
-        said = Text(str(state), style=COLOURS.get(state.result, "green"))
-        table.add_row(cell(run), cell(group), cell(state.order), said, cell(", ".join(state.open_views)))
+    rows = (
+        (run, group, state.order, Text(str(state), COLOURS.get(state.result, "green")), ", ".join(state.open_views))
+        for (run, group), state in worst_first[:GROUPS_SHOWN]
+    )
+    table = make_table(("run", "group", "order", "so far", "open"), rows, pad_edge=False)
     lines: list[RenderableType] = [table]
     failures = [failure for _, state in worst_first for failure in state.failures.values()]
     for failure in failures[:FAILURES_SHOWN]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from unisono.experiments.figures import Drawing, curves
 from unisono.experiments.grid import Grid, make_grid
-from unisono.experiments.pages import Experiment, PaperTable, Row, grouped, mean_ms, sound
+from unisono.experiments.pages import Experiment, PaperTable, Row, curves_of_orders, mean_ms, sound, table_of_orders
 
 ORDERS = ("sequencer", "abcast", "tomp", "all-ack", "toto", "rmp")
 LOSSES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
@@ -29,26 +30,17 @@ def grid(quick: bool = False) -> Grid:
 
 
 def summarise(rows: Sequence[Row]) -> list[PaperTable]:
-    groups = grouped(sound(rows), "loss", "order")
-    orders = [order for order in ORDERS if any(name == order for _, name in groups)]
-    tables = []
-    for title, column in (("Mean latency (ms)", "latency_mean"), ("99th percentile of latency (ms)", "latency_p99")):
-        lines = []
-        for loss in sorted({loss for loss, _ in groups}):
-            lines.append(
-                (loss, *(mean_ms(groups[loss, o], column) if (loss, o) in groups else None for o in orders))
-            )  # fmt: skip
-        tables.append(PaperTable(title, (("loss", ".0%"), *((order, ".2f") for order in orders)), tuple(lines)))
-    return tables
+    return [
+        table_of_orders(sound(rows), "loss", ("loss", ".0%"), ORDERS, title, ".2f", partial(mean_ms, column=column))
+        for title, column in (
+            ("Mean latency (ms)", "latency_mean"),
+            ("99th percentile of latency (ms)", "latency_p99"),
+        )
+    ]
 
 
 def draw(rows: Sequence[Row]) -> list[Drawing]:
-    groups = grouped(sound(rows), "order", "loss")
-    points = {}
-    for order in ORDERS:
-        places = [place for name, place in groups if name == order]
-        if places:
-            points[order] = (places, [mean_ms(groups[order, place], "latency_mean") for place in places])
+    points = curves_of_orders(sound(rows), "loss", ORDERS, "latency_mean")
     alt = "Mean latency of each order by the share of packets lost"
     return [curves("latency", alt, "share of packets lost", "mean latency (ms)", points)] if points else []
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unisono.experiments.figures import Drawing
+from unisono.experiments.figures import Curves, Drawing
 from unisono.experiments.grid import Grid
 
 Row = dict[str, Any]
@@ -85,6 +85,29 @@ def grouped(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]
     for row in sorted(rows, key=lambda row: (tuple(row[key] for key in keys), row["seed"])):
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     return groups
+
+
+def table_of_orders(
+    rows: Sequence[Row], axis: str, shown: tuple[str, str], orders: Sequence[str], title: str, form: str, figure: Any
+) -> PaperTable:
+    """A figure of several orders along an axis, whose column is `shown` so."""
+    groups = grouped(rows, axis, "order")
+    found = [order for order in orders if any(order == other for _, other in groups)]
+    lines = [
+        (at, *(figure(groups[at, order]) if (at, order) in groups else None for order in found))
+        for at in dict.fromkeys(at for at, _ in groups)
+    ]
+    return PaperTable(title, (shown, *((order, form) for order in found)), tuple(lines))
+
+
+def curves_of_orders(rows: Sequence[Row], axis: str, orders: Sequence[str], column: str) -> Curves:
+    """The same of the mean of a duration, to be drawn: in ms."""
+    groups = {order: grouped([row for row in rows if row["order"] == order], axis) for order in orders}
+    return {
+        order: ([at for (at,) in found], [mean_ms(runs, column) for runs in found.values()])
+        for order, found in groups.items()
+        if found
+    }
 
 
 def mean(values: Sequence[float]) -> float:

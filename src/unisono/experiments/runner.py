@@ -12,8 +12,9 @@ wherever it runs, so two drivers in one folder waste work, and write the same.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from unisono.core.errors import Misuse
@@ -63,7 +64,7 @@ def run_grid(
         if progress is not None:
             progress(already + done)
         cores = spark.sparkContext.defaultParallelism  # executors may have come or gone since the last chunk
-        chunk = next(chunks(todo[done : done + CHUNK_CELLS_MAX], chunk_s * cores))
+        chunk = first_chunk(todo[done:], chunk_s * cores)
         _write(folder / "measures", _run_chunk(spark, chunk, cores, (folder / "traces").uri if traces else None))
         done += len(chunk)
     if progress is not None:
@@ -84,18 +85,10 @@ def _require_traces(folder: Location, ids: Sequence[str]) -> None:
         )
 
 
-def chunks(cells: Sequence[GridCell], cost_s: float) -> Iterator[list[GridCell]]:
-    """Cut the cells into runs of about this cost; a cell that costs more is a chunk of its own."""
-    chunk: list[GridCell] = []
-    spent = 0.0
-    for cell in cells:
-        if chunk and (spent + cell.cost_s > cost_s or len(chunk) >= CHUNK_CELLS_MAX):
-            yield chunk
-            chunk, spent = [], 0.0
-        chunk.append(cell)
-        spent += cell.cost_s
-    if chunk:
-        yield chunk
+def first_chunk(cells: Sequence[GridCell], cost_s: float) -> list[GridCell]:
+    """The first cells, of at most this cost together; a cell that costs more is a chunk of its own."""
+    costs = accumulate(cell.cost_s for cell in cells[:CHUNK_CELLS_MAX])
+    return list(cells[: max(1, sum(cost <= cost_s for cost in costs))])
 
 
 def read_rows(folder: str | os.PathLike[str] | Location) -> list[Row]:

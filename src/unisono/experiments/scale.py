@@ -7,7 +7,16 @@ from typing import Any
 
 from unisono.experiments.figures import Drawing, curves
 from unisono.experiments.grid import Grid, make_grid
-from unisono.experiments.pages import Experiment, PaperTable, Row, grouped, mean_ms, mean_of, sound
+from unisono.experiments.pages import (
+    Experiment,
+    PaperTable,
+    Row,
+    curves_of_orders,
+    mean_ms,
+    mean_of,
+    sound,
+    table_of_orders,
+)
 
 SIZES = (2, 4, 8, 16, 32, 64, 128)
 GRAPH_SIZES = tuple(n for n in SIZES if n <= 32)
@@ -32,32 +41,18 @@ def grid(quick: bool = False) -> Grid:
 
 
 def summarise(rows: Sequence[Row]) -> list[PaperTable]:
-    measured = sound(rows)
-    return [
-        _by_size(measured, "Latency at all members (ms)", ".3f", lambda runs: mean_ms(runs, "latency_mean")),
-        _by_size(measured, "99th percentile of latency (ms)", ".3f", lambda runs: mean_ms(runs, "latency_p99")),
-        _by_size(measured, "Packets a message", ".1f", lambda runs: mean_of(runs, "packets_per_message")),
-        _by_size(measured, "Packets a message by the formula", ".0f", lambda runs: runs[0]["packets_theory"]),
-        _by_size(measured, "Bytes a message", ".0f", lambda runs: mean_of(runs, "bytes_per_message")),
-    ]
-
-
-def _by_size(rows: Sequence[Row], title: str, form: str, figure: Any) -> PaperTable:
-    groups = grouped(rows, "members", "order")
-    orders = [order for order in ORDERS if any(name == order for _, name in groups)]
-    lines = []
-    for n in sorted({n for n, _ in groups}):
-        lines.append((n, *(figure(groups[n, order]) if (n, order) in groups else None for order in orders)))
-    return PaperTable(title, (("n", "d"), *((order, form) for order in orders)), tuple(lines))
+    figures: tuple[tuple[str, str, Any], ...] = (
+        ("Latency at all members (ms)", ".3f", lambda runs: mean_ms(runs, "latency_mean")),
+        ("99th percentile of latency (ms)", ".3f", lambda runs: mean_ms(runs, "latency_p99")),
+        ("Packets a message", ".1f", lambda runs: mean_of(runs, "packets_per_message")),
+        ("Packets a message by the formula", ".0f", lambda runs: runs[0]["packets_theory"]),
+        ("Bytes a message", ".0f", lambda runs: mean_of(runs, "bytes_per_message")),
+    )
+    return [table_of_orders(sound(rows), "members", ("n", "d"), ORDERS, *figure) for figure in figures]
 
 
 def draw(rows: Sequence[Row]) -> list[Drawing]:
-    groups = grouped(sound(rows), "order", "members")
-    points = {}
-    for order in ORDERS:
-        places = [place for name, place in groups if name == order]
-        if places:
-            points[order] = (places, [mean_ms(groups[order, place], "latency_mean") for place in places])
+    points = curves_of_orders(sound(rows), "members", ORDERS, "latency_mean")
     alt = "Mean latency of each order by the number of members, on logarithmic scales"
     return [curves("latency", alt, "members", "mean latency (ms)", points, log=True)] if points else []
 

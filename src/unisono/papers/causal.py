@@ -84,18 +84,24 @@ def causal(
     own = find_member(listed, local, str(members))
     people = People(listed)
     found = find_key(key)
-    joining = CausalJoining(
-        group, people, own, causal_settings(people.address_of(own), found, parse_duration(keep_alive)), found, insecure
+    address = people.address_of(own)
+    options = JoinOptions(
+        group,
+        listen=address,
+        peers=people.addresses,
+        order="causal",
+        settings=causal_settings(address, found, parse_duration(keep_alive)),
+        key=found,
+        insecure=insecure,
+        control=True,
     )
     faults = Faults(resends, ack_delay * 1_000, last_delay * 1_000)
 
     async def main() -> None:
         with Keyboard(f"{own.name}> ") as keyboard:
             program = Program(keyboard, people, faults, alter, debug_ptp, debug_causal)
-            joining.prepare = program.prepare
-            await attend(
-                joining.joining, keyboard, program.show, program.take, begin=program.begin, finish=program.finish
-            )
+            joining = Joining(options, prepare=program.prepare)
+            await attend(joining, keyboard, program.show, program.take, begin=program.begin, finish=program.finish)
 
     run(main())
 
@@ -160,26 +166,6 @@ class People:
         raise Misuse(
             f"{name!r} is not in the group now: {', '.join(map(self.name_of, sorted(members, key=self.place_of)))} are."
         )
-
-
-class CausalJoining:
-    """A join that lets the program put itself between the member and its network."""
-
-    def __init__(
-        self, group: str, people: People, own: Listed, settings: Settings, key: bytes | None, insecure: bool
-    ) -> None:
-        self.prepare: Any = None
-        options = JoinOptions(
-            group,
-            listen=people.address_of(own),
-            peers=people.addresses,
-            order="causal",
-            settings=settings,
-            key=key,
-            insecure=insecure,
-            control=True,
-        )
-        self.joining = Joining(options, prepare=lambda running: self.prepare(running))
 
 
 class Program:

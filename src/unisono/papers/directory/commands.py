@@ -9,12 +9,10 @@ from time import time_ns
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from unisono.cli import group_options as o
 from unisono.cli.keyboard import ending_signals
-from unisono.cli.show import cell, out, print_json, tell
+from unisono.cli.show import make_table, out, print_json, tell
 from unisono.core.errors import Misuse
 from unisono.core.text import shorten
 from unisono.core.types import MemberId
@@ -159,12 +157,8 @@ def _show(rows: list[dict[str, Any]], json: bool) -> None:
     if json:
         print_json(rows)
         return
-    table = Table(header_style="bold", box=SIMPLE_HEAD)
-    for title in ("name", "address", "manager"):
-        table.add_column(title)
-    for row in rows:
-        table.add_row(cell(row["name"]), row["address"], cell(shorten(row["owner"] or "permanent")))
-    out.print(table if rows else "no names")
+    cells = ((row["name"], row["address"], shorten(row["owner"] or "permanent")) for row in rows)
+    out.print(make_table(("name", "address", "manager"), cells) if rows else "no names")
 
 
 def _ask(path: Path, question: dict[str, str]) -> Any:

@@ -1,6 +1,6 @@
-"""A manager of the directory of names on UDP: `services.directory` is the protocol, this gives it a socket, a clock and a voice.
+"""A manager of the directory of names on UDP: `directory` is the protocol, this gives it a socket, a clock and a voice.
 
-    datagram   5 u8 · 0x30 u8 · incarnation u64 · length u8 · address · a message (`directory_messages`)
+    datagram   5 u8 · 0x30 u8 · incarnation u64 · length u8 · address · a message (`messages`)
 
 Addresses of the pool are numbers; as multicast addresses they are 239.255.0.0 and up.
 """
