@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tests.pipeline import traces
 from tests.pipeline.damage import Trace
 from tests.pipeline.test_properties import leaves_open
-from unisono.pipeline.explain import sentence
+from tests.pipeline.traces import sentence
 from unisono.pipeline.properties import consistent_cuts, p01_no_creation, p08_causal, p09b_acyclic
 from unisono.pipeline.tables import TraceTables, tables_of
 from unisono.sim.run import simulate
@@ -77,7 +77,7 @@ def test_large_runs_are_judged_as_small_ones_are(spark: SparkSession, small_wind
         differ = {run for run in {row["run"] for row in rows} ^ by_oracle if name not in leaves_open(every[run])}
         assert not differ, name
         for row in rows:
-            assert sentence(name, row["members"], row["view"], row["witness"]).endswith(".")
+            assert sentence(row).endswith(".")
 
 
 def test_a_window_holds_few_steps_of_each_stream(spark: SparkSession, small_windows: None) -> None:

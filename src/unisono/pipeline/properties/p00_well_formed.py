@@ -44,16 +44,16 @@ def violations(tables: TraceTables) -> DataFrame:
         .withColumn("expected", F.coalesce(F.lag("ordinal").over(stay) + 1, F.lit(0)))
     )
     found = rows.select(
-        "run", "group", "who", "view", "local_index", "kind", "service", "ordinal", "expected", "installed", "order",
+        "run", "group", "who", "view", "local_index", "previous", "kind", "service", "ordinal", "expected", "installed", "order",
         "protocol", "protocol_before", "first", "cast_end", F.col("end.kind").alias("ending"),
         F.explode(F.array_compact(F.array(*_faults()))).alias("what"),
     )  # fmt: skip
     names = (
-        "what", "local_index", "kind", "service", "ordinal", "expected", "installed", "ending", "order", "protocol",
-        "protocol_before", "first", "cast_end",
+        "what", "kind", "service", "ordinal", "expected", "installed", "ending", "order", "protocol", "protocol_before", "first",
+        "cast_end",
     )  # fmt: skip
     witness: dict[str, Column | str] = {name: name for name in names}
-    return violation(found, PROPERTY, F.array("who"), witness)
+    return violation(found, PROPERTY, F.array("who"), {**witness, "local": "local_index", "after": "previous"})
 
 
 def _faults() -> list[Column]:

@@ -72,7 +72,7 @@ def violations(tables: TraceTables) -> DataFrame:
         F.array("who"),
         {
             "message": F.concat("origin_who", F.lit(":"), "later.first"),
-            "local_index": "later.local_index",
+            "local": "later.local_index",
             "missing": F.concat("origin_who", F.lit(":"), "index"),
         },
     )

@@ -221,7 +221,7 @@ def _violations(tables: TraceTables, missed: DataFrame, casts: DataFrame) -> Dat
     )
     witness: dict[str, Column | str] = {
         "message": F.concat_ws(":", "origin_who", "first"),
-        "local_index": "local_index",
+        "local": "local_index",
         "past": F.concat_ws(":", "past_caster", "past_index"),
         "past_caster": "past_caster",
         "past_local": "past_local",

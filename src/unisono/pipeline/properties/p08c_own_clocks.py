@@ -68,7 +68,7 @@ def violations(tables: TraceTables) -> DataFrame:
         F.array("origin_who"),
         {
             "message": batch_name(),
-            "local_index": "cast_local",
+            "local": "cast_local",
             "vector": "vector",
             "frontier": F.concat(F.lit("["), F.array_join("frontier", ","), F.lit("]")),
         },

@@ -39,7 +39,7 @@ def violations(tables: TraceTables) -> DataFrame:
         {
             "number": "at.place",
             "message": message_name("at.one.message"),
-            "local_index": "at.one.local_index",
+            "local": "at.one.local_index",
             "other": message_name("at.other.message"),
             "other_local": "at.other.local_index",
         },

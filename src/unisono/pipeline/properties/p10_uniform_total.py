@@ -64,7 +64,7 @@ def violations(tables: TraceTables) -> DataFrame:
         {
             "number": "at.place",
             "message": message_name("at.one.message"),
-            "local_index": "at.one.local_index",
+            "local": "at.one.local_index",
             "ended": "at.one.ended",
             "other": F.when(differs, message_name("at.other.message")),
             "other_local": F.when(differs, F.col("at.other.local_index")),

@@ -60,7 +60,7 @@ def violations(tables: TraceTables) -> DataFrame:
         F.array_compact(F.array("who", "fault.other")),
         {
             "what": "fault.what",
-            "local_index": "local_index",
+            "local": "local_index",
             "ordinal": "ordinal",
             "service": "service",
             "value": "value",
@@ -203,7 +203,7 @@ def _values(tables: TraceTables, snapshots: DataFrame) -> DataFrame:
     }
     asked = (
         points.join(numbered.select(*LIFE, "view", "stay_number"), ["run", "group", "view"], "inner")
-        .withColumns({"who": who, "kind": F.lit("POINT"), "local_index": F.lit(-1).cast("bigint"), **nothing})
+        .withColumns({"who": who, "kind": F.lit("POINT"), "local": F.lit(-1).cast("bigint"), **nothing})
         .withColumn("value", F.lit(None).cast("string"))
     )
     taken = snapshots.where((F.col("kind") == "SNAPSHOT_IN") & F.col("stay_number").isNotNull()).withColumns(nothing)

@@ -57,7 +57,7 @@ def violations(tables: TraceTables) -> DataFrame:
         found,
         PROPERTY,
         F.array("who"),
-        {"what": F.lit("differs"), "twin": "twin", "label": "label", "local_index": "local_index"},
+        {"what": F.lit("differs"), "twin": "twin", "label": "label", "local": "local_index"},
     )
 
 

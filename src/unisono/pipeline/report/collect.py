@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from unisono.pipeline.explain import as_reported
 from unisono.pipeline.report import rows as from_rows
 from unisono.pipeline.report.glance import RUNS_MAX
 from unisono.pipeline.report.model import (
@@ -124,10 +123,7 @@ class _Reading:
 def _run(verdict: RunVerdict, sizes: Sizes, reading: _Reading) -> RunReport:
     size = sizes.of(verdict.run, verdict.group)
     events = reading.events(verdict.run, verdict.group) if size is None or verdict.result != PASS else []
-    told = [
-        Violation(v.property, v.members, as_reported(v.property, v.witness), v.explain(), v.view)
-        for v in verdict.violations
-    ]
+    told = [Violation(v.property, v.members, v.witness, v.explain(), v.view) for v in verdict.violations]
     run = _outline(verdict)
     return replace(run, members=size or size_of(events), findings=findings(told, run.broken, events, reading.may_draw))
 
