@@ -1,9 +1,4 @@
-"""P0 well-formed: local_index = 0..k; ordinals contiguous; begins with JOIN or VIEW; nothing after CRASH, LEAVE or END.
-
-Besides, a CAST, DELIVER or PLACE row names the view that its member installed last, and a service that the view's order carries;
-`protocol` is the same in all rows of a life, which joins once, at its beginning; and the indices of its casts rise. A hole in the
-local indices is no violation: it makes the verdict UNKNOWN. An index that comes twice is one. Behind a hole ordinals may have moved
-on, but not back.
+"""P0 on Spark: each row is looked at beside those before it in its life.
 
 The order of a table's rows says nothing, so rows that lie in a file out of order are sorted here and not held against anyone.
 """
@@ -24,8 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from unisono.pipeline.tables import TraceTables
-
-PROPERTY = "P0"
 
 
 def violations(tables: TraceTables) -> DataFrame:
@@ -53,7 +46,7 @@ def violations(tables: TraceTables) -> DataFrame:
         "cast_end",
     )  # fmt: skip
     witness: dict[str, Column | str] = {name: name for name in names}
-    return violation(found, PROPERTY, F.array("who"), {**witness, "local": "local_index", "after": "previous"})
+    return violation(found, "P0", F.array("who"), {**witness, "local": "local_index", "after": "previous"})
 
 
 def _faults() -> list[Column]:

@@ -1,4 +1,4 @@
-"""P1 no creation: a delivery is held against its CAST by the plain checker.
+"""P1 on Spark: a delivery is held against its CAST by the plain checker.
 
 A CAST comes first: what is in a circle of casts and deliveries that no order of events explains is looked for between consistent
 cuts, because any row of a run may be part of one.
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from unisono.pipeline.properties.base import COLUMNS, VIOLATION_DDL, violation
+from unisono.pipeline.properties.base import VIOLATION_DDL, violation
+from unisono.pipeline.properties.consistent_cuts import divide
 from unisono.pipeline.properties.few_rows import few_rows
 from unisono.pipeline.properties.relations import RelationStep, batch_name, causal_order
 from unisono.pipeline.properties.row_picks import wrong_deliveries
+from unisono.pipeline.properties.scanning import found_table
 from unisono.pipeline.tables import LIFE
 
 if TYPE_CHECKING:
@@ -22,17 +24,13 @@ if TYPE_CHECKING:
 
     from unisono.pipeline.tables import TraceTables
 
-PROPERTY = "P1"
-
 
 def violations(tables: TraceTables) -> DataFrame:
-    return few_rows("P1", more=wrong_deliveries)(tables).unionByName(_too_early(tables)).select(*COLUMNS)
+    return few_rows("P1", more=wrong_deliveries)(tables).unionByName(_too_early(tables))
 
 
 def _too_early(tables: TraceTables) -> DataFrame:
     """Delivered before the CAST can have been: in a circle of casts and deliveries, looked for between consistent cuts."""
-    from unisono.pipeline.properties.consistent_cuts import divide
-
     casters = tables.casts.groupBy(*LIFE).agg(F.max("local_index").alias("last_cast"))
     batch = ("run", "group", "who", "local_index", "kind", "view", "origin_who", "first", "count", "cast_first")
     deliveries = (
@@ -61,12 +59,10 @@ def _too_early(tables: TraceTables) -> DataFrame:
         "kind": "kind",
         "cast_local": "cast_local",
     }
-    return found.unionByName(violation(divided.proofs, PROPERTY, F.array("who", "origin_who"), witness))
+    return found.unionByName(violation(divided.proofs, "P1", F.array("who", "origin_who"), witness))
 
 
 def _scan(table: pyarrow.Table) -> pyarrow.Table:
-    from unisono.pipeline.properties.scanning import found_table
-
     rows = table.sort_by([("who", "ascending"), ("local_index", "ascending"), ("first", "ascending")]).to_pylist()
     lives: dict[str, list[RelationStep]] = {}
     for number, row in enumerate(rows):
@@ -91,5 +87,5 @@ def _scan(table: pyarrow.Table) -> pyarrow.Table:
                 "kind": row["kind"],
                 "cast_local": row["cast_local"],
             }
-            found.append((row["run"], row["group"], PROPERTY, [row["who"], row["origin_who"]], row["view"], witness))
+            found.append((row["run"], row["group"], "P1", [row["who"], row["origin_who"]], row["view"], witness))
     return found_table(found)

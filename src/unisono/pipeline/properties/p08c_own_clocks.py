@@ -1,12 +1,4 @@
-"""P8c own clocks: the vector that `causal` stamped equals the frontier computed from the trace.
-
-The vector (`attributes.vector` on CAST, DELIVER and PLACE rows) counts, by rank and in messages of this view, what the
-caster had delivered or placed when it cast; its own entry counts what it had cast before this batch. Not asked where
-rows of the caster's stay are missing. In a view with safe messages the order counts what still waits to become safe, too: an entry
-other than its caster's own is at least the frontier, and at most what its origin cast in the view, if that origin's trace is whole.
-
-One scan a stay gives the frontier of every CAST; vectors are compared with it by a join.
-"""
+"""P8c on Spark: one scan a stay gives the frontier of every CAST; vectors are compared with it by a join."""
 
 from __future__ import annotations
 
@@ -24,7 +16,6 @@ if TYPE_CHECKING:
 
     from unisono.pipeline.tables import TraceTables
 
-PROPERTY = "P8c"
 FRONTIER_DDL = (
     "run string, `group` string, origin string, origin_incarnation bigint, first bigint, count bigint, cast_local bigint, "
     "cast_view string, frontier array<bigint>, members array<string>"
@@ -64,7 +55,7 @@ def violations(tables: TraceTables) -> DataFrame:
     )
     return violation(
         found,
-        PROPERTY,
+        "P8c",
         F.array("origin_who"),
         {
             "message": batch_name(),

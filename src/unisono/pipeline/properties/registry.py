@@ -12,20 +12,17 @@ from unisono.pipeline.properties import (
     p07_gap_free_fifo,
     p08_causal,
     p08c_own_clocks,
-    p09a_pairwise,
-    p09b_acyclic,
-    p09c_same_sequence,
-    p10_uniform_total,
-    p19_state_transfer,
     p24_determinism,
-    p25_together,
     row_picks,
+    total_order,
 )
 from unisono.pipeline.properties.base import COLUMNS
 from unisono.pipeline.properties.few_rows import few_rows
+from unisono.pipeline.properties.p19_state_transfer import STATES
+from unisono.pipeline.properties.p25_together import TOTALS, differing_deliveries
 from unisono.pipeline.session import PipelineError
 from unisono.trace.checks.model import KEPT
-from unisono.trace.schema import BLOCK, COUNTERS, HEAL, JOIN, PAUSE, UNBLOCK
+from unisono.trace.schema import BLOCK, COUNTERS, HEAL, JOIN, PAUSE, SHOW, SNAPSHOT_IN, SNAPSHOT_OUT, UNBLOCK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,10 +41,10 @@ PROPERTIES: dict[str, Callable[[TraceTables], DataFrame]] = {
     "P7": p07_gap_free_fifo.violations,
     "P8": p08_causal.violations,
     "P8c": p08c_own_clocks.violations,
-    "P9a": p09a_pairwise.violations,
-    "P9b": p09b_acyclic.violations,
-    "P9c": p09c_same_sequence.violations,
-    "P10": p10_uniform_total.violations,
+    "P9a": total_order.pairwise_violations,
+    "P9b": total_order.acyclic_violations,
+    "P9c": total_order.sequence_violations,
+    "P10": total_order.uniform_violations,
     "P11": few_rows("P11"),
     "P12": few_rows("P12"),
     "P13": few_rows("P13", more=row_picks.deliveries_of_other_views),
@@ -56,13 +53,13 @@ PROPERTIES: dict[str, Callable[[TraceTables], DataFrame]] = {
     "P16": few_rows("P16", more=row_picks.rows_of_old_views),
     "P17": few_rows("P17", BLOCK, UNBLOCK, more=row_picks.unheld_safe_messages),
     "P18": few_rows("P18", BLOCK, more=row_picks.rows_of_transactions),
-    "P19": p19_state_transfer.violations,
+    "P19": few_rows("P19", SNAPSHOT_IN, SNAPSHOT_OUT, SHOW, facts=STATES),
     "P20": few_rows("P20"),
     "P21": few_rows("P21", COUNTERS, more=row_picks.suspicious_packets),
     "P22": few_rows("P22", HEAL, PAUSE, JOIN, BLOCK, UNBLOCK, more=row_picks.late_messages),
     "P23": few_rows("P23", COUNTERS),
     "P24": p24_determinism.violations,
-    "P25": p25_together.violations,
+    "P25": few_rows("P25", *KEPT, more=differing_deliveries, facts=TOTALS),
     "P26": few_rows("P26", *KEPT, more=row_picks.stable_messages),
     "P27": few_rows("P27", *KEPT, more=row_picks.safe_messages),
     "P28": few_rows("P28", *KEPT, more=row_picks.receipted_messages),
