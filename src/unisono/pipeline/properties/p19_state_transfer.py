@@ -23,7 +23,7 @@ from unisono.trace.checks.p19_state_transfer import (
     state_at,
     value_in,
 )
-from unisono.trace.schema import DELIVER, PLACE, SNAPSHOT_IN, SNAPSHOT_OUT, TOTAL, VIEW, member_name
+from unisono.trace.schema import DELIVER, NAMES, PLACE, SNAPSHOT_IN, SNAPSHOT_OUT, TOTAL, VIEW, Event, member_name
 
 if TYPE_CHECKING:
     import pyarrow
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from unisono.pipeline.tables import TraceTables
 
+POINT = "POINT"
+"""The kind of a row that asks for a state."""
 STATE_DDL = "run string, `group` string, who string, service string, stay bigint, ordinal bigint, reached_at bigint, value string"
 
 
@@ -39,17 +41,20 @@ def _states(tables: TraceTables) -> DataFrame:
     given = tables.outline.where(F.col("kind") == SNAPSHOT_OUT)
     points = given.select(*WHOSE, "view", service.alias("service"), ordinal.alias("ordinal")).distinct()
     asked = F.broadcast(points).join(tables.lives.select(*LIFE), list(WHOSE), "inner")
+    before_all = F.lit(-1).cast("bigint")
+    asked = asked.withColumns({"kind": F.lit(POINT), "local_index": before_all, "time_ns": before_all})
     told = tables.events.where(F.col("kind").isin(VIEW, SNAPSHOT_IN, DELIVER, PLACE))
-    rows = told.join(F.broadcast(points.select(*WHOSE).distinct()), list(WHOSE), "left_semi")
-    return rows.groupBy(*LIFE).cogroup(asked.groupBy(*LIFE)).applyInArrow(_scan, STATE_DDL)
+    rows = told.join(F.broadcast(points.select(*WHOSE).distinct()), list(WHOSE), "left_semi").select(*NAMES)
+    return rows.unionByName(asked, allowMissingColumns=True).groupBy(*LIFE).applyInArrow(_scan, STATE_DDL)
 
 
-def _scan(rows: pyarrow.Table, asked: pyarrow.Table) -> pyarrow.Table:
+def _scan(rows: pyarrow.Table) -> pyarrow.Table:
     """The states of one life at the points that are asked for, in views that it installed."""
     stays = 0
     numbers: dict[str | None, int] = {}  # by view: the number of the stay in which it was installed first
     deliveries: defaultdict[str, list[Delivered]] = defaultdict(list)
     taken: defaultdict[str, list[Taken]] = defaultdict(list)
+    asked: list[Event] = []
     for event in events_in(rows):
         service = event.service or TOTAL
         if event.kind == VIEW:
@@ -57,15 +62,18 @@ def _scan(rows: pyarrow.Table, asked: pyarrow.Table) -> pyarrow.Table:
             numbers.setdefault(event.view, stays)
         elif event.kind in (DELIVER, PLACE):
             deliveries[service].append(delivered(event, stays))
+        elif event.kind == POINT:
+            asked.append(event)
         elif event.view in numbers:
             taken[service].append(Taken((numbers[event.view], event.ordinal or 0), event.local_index, value_in(event)))
     states = []
-    for one in asked.to_pylist():
-        number, service, ordinal = numbers.get(one["view"]), one["service"], one["ordinal"]
+    for one in asked:
+        number, service, ordinal = numbers.get(one.view), one.service or TOTAL, one.ordinal or 0
         if number is not None:
             state = state_at(service, (number, ordinal), deliveries[service], taken[service])
-            who = member_name(one["member"], one["incarnation"])
-            states.append((one["run"], one["group"], who, service, number, ordinal, *state))
+            states.append(
+                (one.run, one.group, member_name(one.member, one.incarnation), service, number, ordinal, *state)
+            )
     return as_table(states, STATE_DDL)
 
 
