@@ -122,13 +122,7 @@ def _totals(told: Shown) -> dict[str, str]:
 
 
 def shown(text: str, run: str = "story", service: str = "total") -> Trace:
-    story = ShownTeller(run, "causal-total", service)
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if words and not words[0].startswith("-"):
-            for name in story.who(words[0]):
-                story.event(name, words[1], words[2:], f"line {number}")
-    return story.events
+    return ShownTeller(run, "causal-total", service).tell(text)
 
 
 # Made up.
