@@ -29,9 +29,9 @@ from typing import NamedTuple, TypeAlias
 from unisono.trace.checks.attributes import is_true, value_of, whole
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DATAGRAM as OF_DATAGRAM
-from unisono.trace.checks.model import PLACED, Life
+from unisono.trace.checks.model import PLACED, Life, named
 from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
-from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker, SpansOf, named, names_in
+from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker, SpansOf, names_in
 from unisono.trace.schema import (
     BLOCK,
     DATAGRAM,
