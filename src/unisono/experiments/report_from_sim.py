@@ -51,11 +51,9 @@ def _run(number: int, outcome: Outcome) -> RunReport:
         result=str(verdict.result),
         members=measures.members,
         owed=owed,
-        checked=owed,
         findings=findings(verdict.violations, verdict.counts, outcome.events),
         broken=dict(sorted(verdict.counts.items(), key=lambda pair: place_of(pair[0]))),
         unknown=dict(verdict.unknown),
-        judged_by="rows",
     )
 
 
