@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
 from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.deliveries import Ordered, aligned, are_prefixes, distinct, first_places, ordered
 from unisono.trace.checks.model import Span, ViewPassage, message_name
 from unisono.trace.checks.property import Each, Example, Kind, PropertyRecord, RowOf
-from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, first_places, ordered
 from unisono.trace.schema import DELIVER, PLACE
 
 Unit = TypeVar("Unit", bound=tuple[object, ...])
