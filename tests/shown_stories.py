@@ -14,11 +14,11 @@ Beyond the words of `view_stories`:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.view_damage import COMMON, Damage, add, change_attribute, change_view, lose, swap
+from tests.view_damage import Damage, add, change_attribute, change_view, damaged, lose, swap
 from tests.view_stories import Histories, Teller, Trace
 from unisono.trace.schema import (
     BLOCK,
@@ -122,13 +122,7 @@ def _totals(told: Shown) -> dict[str, str]:
 
 
 def shown(text: str, run: str = "story", service: str = "total") -> Trace:
-    story = ShownTeller(run, "causal-total", service)
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if words and not words[0].startswith("-"):
-            for name in story.who(words[0]):
-                story.event(name, words[1], words[2:], f"line {number}")
-    return story.events
+    return ShownTeller(run, "causal-total", service).tell(text)
 
 
 # Made up.
@@ -251,14 +245,7 @@ SHOWN_FOCUS: dict[str, tuple[tuple[str, ...], tuple[Damage, ...]]] = {
 
 
 def shown_histories(focus: str, count: int) -> Iterator[tuple[str, Trace]]:
-    """So many traces, one in eight of them as it was recorded."""
-    favourites, damages = SHOWN_FOCUS[focus]
-    for seed in range(count):
-        random = Random(f"{focus}/{seed}")
-        service = random.choice(("total", "causal"))
-        run = f"{focus}-{seed:04}"
-        events = shown(ShownHistories(random, service, favourites).story(), run, service)
-        for _ in range(random.choice((1, 2, 2, 3)) if seed % 8 else 0):
-            chosen: Callable[[Trace, Random], Trace] = random.choice((*damages * 4, *COMMON))
-            events = chosen(list(events), random) or events
-        yield run, events
+    def tell(random: Random, service: str, favourites: tuple[str, ...], run: str) -> Trace:
+        return shown(ShownHistories(random, service, favourites).story(), run, service)
+
+    return damaged(focus, count, SHOWN_FOCUS[focus], tell)

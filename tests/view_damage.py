@@ -224,14 +224,23 @@ FOCUS: dict[str, tuple[tuple[str, ...], tuple[Damage, ...]]] = {
 """By property: steps that a history has more often, and damage that is done to it."""
 
 
-def histories(focus: str, count: int) -> Iterator[tuple[str, Trace]]:
+def damaged(
+    focus: str, count: int, choice: tuple[tuple[str, ...], tuple[Damage, ...]], tell: Callable[..., Trace]
+) -> Iterator[tuple[str, Trace]]:
     """So many traces, one in eight of them as it was recorded."""
-    favourites, damages = FOCUS[focus]
+    favourites, damages = choice
     for seed in range(count):
         random = Random(f"{focus}/{seed}")
         service = random.choice(("total", "causal"))
         run = f"{focus}-{seed:04}"
-        events = told(Histories(random, service, favourites).story(), run, service)
+        events = tell(random, service, favourites, run)
         for _ in range(random.choice((1, 2, 2, 3)) if seed % 8 else 0):
             events = random.choice((*damages * 4, *COMMON))(list(events), random) or events
         yield run, events
+
+
+def histories(focus: str, count: int) -> Iterator[tuple[str, Trace]]:
+    def tell(random: Random, service: str, favourites: tuple[str, ...], run: str) -> Trace:
+        return told(Histories(random, service, favourites).story(), run, service)
+
+    return damaged(focus, count, FOCUS[focus], tell)

@@ -13,14 +13,14 @@ from random import Random
 
 from unisono.trace.checks.p19_state_transfer import START, chained, summed
 from unisono.trace.schema import CRASH, LEAVE, NAMES, STABLE, Event
-from unisono.trace.story import _Story
+from unisono.trace.story import Story
 
 Trace = list[Event]
 LISTS, NUMBERS = ("members", "transitional", "parts", "destinations"), ("ordinal", "time_ns", "incarnation")
 OF_MESSAGES = ("RECEIVE", "ORDERED", "DELIVER", "PLACE", "STABLE")
 
 
-class Teller(_Story):
+class Teller(Story):
     clock = 0
 
     def event(self, name: str, kind: str, words: list[str], where: str) -> None:
@@ -29,7 +29,7 @@ class Teller(_Story):
         super().event(name, kind, words, where)
         event = self.events[-1]
         if kind == STABLE:
-            self._message(self.tellers[name], event, words, where)
+            self.message(self.tellers[name], event, words, where)
             event.reason = None
         if kind in OF_MESSAGES:
             event.transaction = self.casts[words[0].partition("[")[0]].transaction
@@ -46,13 +46,7 @@ class Teller(_Story):
 
 
 def told(text: str, run: str = "story", service: str = "total") -> Trace:
-    story = Teller(run, "causal-total", service)
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if words and not words[0].startswith("-"):
-            for name in story.who(words[0]):
-                story.event(name, words[1], words[2:], f"line {number}")
-    return story.events
+    return Teller(run, "causal-total", service).tell(text)
 
 
 # Made up.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from random import Random
 
 from unisono.trace.schema import CAST, CRASH, DELIVER, END, ENDINGS, LEAVE, PLACE, VIEW, Event
@@ -18,9 +19,18 @@ Damage = Callable[[Trace, Random], Trace | None]
 """Takes a trace that it may change; None where there is nothing to damage."""
 
 
-def _pick(events: Trace, random: Random, *kinds: str) -> int | None:
-    rows = [at for at, event in enumerate(events) if event.kind in kinds]
-    return random.choice(rows) if rows else None
+def at_row(*kinds: str) -> Callable[[Callable[[Trace, Random, int], Trace | None]], Damage]:
+    """Damage that begins at a row of one of these kinds."""
+
+    def made(change: Callable[[Trace, Random, int], Trace | None]) -> Damage:
+        @wraps(change)
+        def damage(events: Trace, random: Random) -> Trace | None:
+            rows = [at for at, event in enumerate(events) if event.kind in kinds]
+            return change(events, random, random.choice(rows)) if rows else None
+
+        return damage
+
+    return made
 
 
 def _later(events: Trace, at: int, *kinds: str) -> list[int]:
@@ -34,18 +44,14 @@ def _later(events: Trace, at: int, *kinds: str) -> list[int]:
     ]
 
 
-def drop(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, DELIVER, PLACE)
-    if at is None:
-        return None
+@at_row(DELIVER, PLACE)
+def drop(events: Trace, random: Random, at: int) -> Trace | None:
     del events[at]
     return renumber(events)
 
 
-def duplicate(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, DELIVER)
-    if at is None:
-        return None
+@at_row(DELIVER)
+def duplicate(events: Trace, random: Random, at: int) -> Trace | None:
     places = [at, *_later(events, at, DELIVER)]
     to = random.choice(places)
     events.insert(to + 1, replace(events[at], view=events[to].view))
@@ -57,38 +63,34 @@ def _swap(events: Trace, one: int, other: int) -> None:
     events[one], events[other] = replace(second, view=first.view), replace(first, view=second.view)
 
 
-def swap_one_origin(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, DELIVER)
-    same = [] if at is None else [o for o in _later(events, at, DELIVER) if events[o].origin == events[at].origin]
-    if at is None or not same:
-        return None
-    _swap(events, at, same[0])
+def _swapped(events: Trace, one: int, other: int) -> Trace:
+    _swap(events, one, other)
     return renumber(events)
 
 
-def swap_neighbours(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, DELIVER, PLACE)
-    later = [] if at is None else _later(events, at, DELIVER, PLACE)
-    if at is None or not later:
-        return None
-    _swap(events, at, later[0])
-    return renumber(events)
+@at_row(DELIVER)
+def swap_one_origin(events: Trace, random: Random, at: int) -> Trace | None:
+    same = [o for o in _later(events, at, DELIVER) if events[o].origin == events[at].origin]
+    return _swapped(events, at, same[0]) if same else None
 
 
-def swap_far(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, DELIVER, PLACE)
-    later = [] if at is None else _later(events, at, DELIVER, PLACE)
-    if at is None or not later:
-        return None
-    _swap(events, at, random.choice(later))
-    return renumber(events)
+@at_row(DELIVER, PLACE)
+def swap_neighbours(events: Trace, random: Random, at: int) -> Trace | None:
+    later = _later(events, at, DELIVER, PLACE)
+    return _swapped(events, at, later[0]) if later else None
 
 
-def swap_everywhere(events: Trace, random: Random) -> Trace | None:
+@at_row(DELIVER, PLACE)
+def swap_far(events: Trace, random: Random, at: int) -> Trace | None:
+    later = _later(events, at, DELIVER, PLACE)
+    return _swapped(events, at, random.choice(later)) if later else None
+
+
+@at_row(DELIVER)
+def swap_everywhere(events: Trace, random: Random, at: int) -> Trace | None:
     """Two messages change places at every member: the sequences stay equal."""
-    at = _pick(events, random, DELIVER)
-    later = [] if at is None else [o for o in _later(events, at, DELIVER) if events[o].view == events[at].view]
-    if at is None or not later:
+    later = [o for o in _later(events, at, DELIVER) if events[o].view == events[at].view]
+    if not later:
         return None
     x, y = ((events[o].origin, events[o].first, events[o].count, events[o].view) for o in (at, later[0]))
     for member in {event.member for event in events}:
@@ -104,48 +106,42 @@ def swap_everywhere(events: Trace, random: Random) -> Trace | None:
     return renumber(events)
 
 
-def move_across_view(events: Trace, random: Random) -> Trace | None:
+@at_row(DELIVER)
+def move_across_view(events: Trace, random: Random, at: int) -> Trace | None:
     """Delivered in the next view, as a faulty protocol would do it."""
-    at = _pick(events, random, DELIVER)
-    views = [] if at is None else _later(events, at, VIEW)
-    if at is None or not views:
+    views = _later(events, at, VIEW)
+    if not views:
         return None
     row = events.pop(at)
     events.insert(views[0], replace(row, view=events[views[0] - 1].view))
     return renumber(events)
 
 
-def move_in_file(events: Trace, random: Random) -> Trace | None:
+@at_row(DELIVER, CAST)
+def move_in_file(events: Trace, random: Random, at: int) -> Trace | None:
     """The row still names its old view."""
-    at = _pick(events, random, DELIVER, CAST)
-    views = [] if at is None else _later(events, at, VIEW)
-    if at is None or not views:
+    views = _later(events, at, VIEW)
+    if not views:
         return None
     row = events.pop(at)
     events.insert(views[0], row)
     return renumber(events)
 
 
-def alter_digest(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, DELIVER, CAST)
-    if at is None:
-        return None
+@at_row(DELIVER, CAST)
+def alter_digest(events: Trace, random: Random, at: int) -> Trace | None:
     events[at] = replace(events[at], digest=4711)
     return events
 
 
-def remove_cast(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, CAST)
-    if at is None:
-        return None
+@at_row(CAST)
+def remove_cast(events: Trace, random: Random, at: int) -> Trace | None:
     del events[at]
     return renumber(events)
 
 
-def change_members(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, VIEW)
-    if at is None:
-        return None
+@at_row(VIEW)
+def change_members(events: Trace, random: Random, at: int) -> Trace | None:
     members = list(events[at].members or ())
     what = random.choice(("leave out", "order", "stranger", "twin"))
     if what == "leave out":
@@ -160,19 +156,19 @@ def change_members(events: Trace, random: Random) -> Trace | None:
     return events
 
 
-def change_view(events: Trace, random: Random) -> Trace | None:
+@at_row(VIEW)
+def change_view(events: Trace, random: Random, at: int) -> Trace | None:
     """A later view gets a number that is not higher."""
-    at = _pick(events, random, VIEW)
-    later = [] if at is None else _later(events, at, VIEW)
-    if at is None or not later:
+    later = _later(events, at, VIEW)
+    if not later:
         return None
     old, new = events[later[0]].view, f"{(events[at].view or '').partition('@')[0]}@other"
     return [replace(event, view=new) if event.view == old else event for event in events]
 
 
-def change_transitional(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, VIEW)
-    if at is None or not events[at].transitional:
+@at_row(VIEW)
+def change_transitional(events: Trace, random: Random, at: int) -> Trace | None:
+    if not events[at].transitional:
         return None
     events[at] = replace(events[at], transitional=(events[at].transitional or ())[1:])
     return events
@@ -195,26 +191,22 @@ def drop_life(events: Trace, random: Random) -> Trace | None:
     return [event for event in events if event.member != member] or None
 
 
-def shift_ordinal(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, DELIVER, PLACE)
-    if at is None:
-        return None
+@at_row(DELIVER, PLACE)
+def shift_ordinal(events: Trace, random: Random, at: int) -> Trace | None:
     events[at] = replace(events[at], ordinal=(events[at].ordinal or 0) + random.choice((1, 2)))
     return events
 
 
-def same_index_twice(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, END, CRASH, LEAVE)
-    if at is None or events[at].local_index == 0:
+@at_row(END, CRASH, LEAVE)
+def same_index_twice(events: Trace, random: Random, at: int) -> Trace | None:
+    if events[at].local_index == 0:
         return None
     events[at] = replace(events[at], local_index=events[at].local_index - 1)
     return events
 
 
-def go_on_after_end(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, *ENDINGS)
-    if at is None:
-        return None
+@at_row(*ENDINGS)
+def go_on_after_end(events: Trace, random: Random, at: int) -> Trace | None:
     last = events[at]
     events.append(replace(last, kind=random.choice(("SUSPECT", "END", "CRASH")), local_index=last.local_index + 1))
     return events
@@ -226,20 +218,16 @@ def begin_otherwise(events: Trace, random: Random) -> Trace | None:
     return renumber([replace(first, kind="SUSPECT", view=None, members=None), *events])
 
 
-def change_ending(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, *ENDINGS)
-    if at is None:
-        return None
+@at_row(*ENDINGS)
+def change_ending(events: Trace, random: Random, at: int) -> Trace | None:
     kind, reason = random.choice(((CRASH, None), (LEAVE, None), (END, "cut"), (END, None)))
     events[at] = replace(events[at], kind=kind, reason=reason)
     return events
 
 
-def address_others(events: Trace, random: Random) -> Trace | None:
+@at_row(CAST)
+def address_others(events: Trace, random: Random, at: int) -> Trace | None:
     """Somebody delivers what is not addressed to it; or, the whole batch is addressed to one, wherever it is told."""
-    at = _pick(events, random, CAST)
-    if at is None:
-        return None
     cast = events[at]
     to = (random.choice(events).member,)
     everywhere = random.random() < 0.6
@@ -257,11 +245,9 @@ def _overlap(one: Event, other: Event) -> bool:
     return one.first < other.first + (other.count or 1) and other.first < one.first + (one.count or 1)
 
 
-def make_void(events: Trace, random: Random) -> Trace | None:
+@at_row(DELIVER)
+def make_void(events: Trace, random: Random, at: int) -> Trace | None:
     """One addressee places what others deliver; sometimes everyone does."""
-    at = _pick(events, random, DELIVER)
-    if at is None:
-        return None
     one = events[at]
     to = tuple(sorted({event.member for event in events}))
     void = random.random() < 0.7
@@ -289,10 +275,10 @@ def alter_vector(events: Trace, random: Random) -> Trace | None:
     return events
 
 
-def deliver_before_cast(events: Trace, random: Random) -> Trace | None:
-    at = _pick(events, random, CAST)
-    own = [] if at is None else [o for o in _later(events, at, DELIVER) if events[o].origin == events[at].origin]
-    if at is None or not own or events[own[0]].view != events[at].view:
+@at_row(CAST)
+def deliver_before_cast(events: Trace, random: Random, at: int) -> Trace | None:
+    own = [o for o in _later(events, at, DELIVER) if events[o].origin == events[at].origin]
+    if not own or events[own[0]].view != events[at].view:
         return None
     events.insert(at, events.pop(own[0]))
     return renumber(events)
@@ -315,11 +301,9 @@ def split_batch(events: Trace, random: Random) -> Trace | None:
     return renumber(events)
 
 
-def another_service(events: Trace, random: Random) -> Trace | None:
+@at_row(CAST)
+def another_service(events: Trace, random: Random, at: int) -> Trace | None:
     """A message, or everything of one origin, is of the other service."""
-    at = _pick(events, random, CAST)
-    if at is None:
-        return None
     one, all_of_it = events[at], random.random() < 0.5
     service = "causal" if one.service == "total" else "total"
     for other, event in enumerate(events):

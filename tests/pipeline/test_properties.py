@@ -14,8 +14,10 @@ import pytest
 
 from tests.pipeline import traces
 from tests.pipeline.damage import Trace
+from tests.pipeline.traces import sentence
 from unisono.trace.checks import judge
 from unisono.trace.checks.properties import IMPLIES
+from unisono.trace.checks.properties import PROPERTIES as RECORDS
 from unisono.trace.promises import promises
 from unisono.trace.schema import CAST
 from unisono.trace.story import tell
@@ -23,7 +25,6 @@ from unisono.trace.story import tell
 pytest.importorskip("pyspark")
 from tests.unit.test_checks_safe import STORIES as SAFE_STORIES
 from tests.unit.test_checks_safe import told as told_safely
-from unisono.pipeline.explain import sentence
 from unisono.pipeline.properties.base import COLUMNS
 from unisono.pipeline.properties.registry import PROPERTIES, check
 from unisono.pipeline.session import PipelineError
@@ -157,7 +158,7 @@ def test_every_violation_is_told_in_a_sentence_of_its_run(
         events = judged[run]
         names = {name for event in events for name in (event.member, event.origin, *(event.members or ()))}
         for row in rows:
-            text = sentence(row["property"], row["members"], row["view"], row["witness"])
+            text = sentence(row)
             assert row["property"] == property_id
             assert text.endswith(".")
             assert "None" not in text
@@ -197,9 +198,9 @@ def test_agreement_on_safe_messages_is_uniform(spark: SparkSession) -> None:
     tables = tables_of(spark.createDataFrame(traces.as_arrow(stories)))
     rows = PROPERTIES["P5"](tables).select(*COLUMNS).collect()
     assert {row["run"] for row in rows} == {name for name, (_, is_broken) in SAFE_STORIES.items() if is_broken}
-    said = {sentence("P5", row["members"], row["view"], row["witness"]) for row in rows}
+    said = {sentence(row) for row in rows}
     assert (
-        "a delivered the safe a:0 (local 2) in view 1@a; b, c, to whom it is addressed and who went on to 2@b, did not."
+        "a delivered the safe a:0 (local 2) in view 1@a; b, to whom it is addressed and who went on to 2@b, did not."
         in said
     )
 
@@ -228,15 +229,15 @@ def test_a_weaker_property_is_broken_only_with_the_stronger(found: Found, tables
 def test_sentences_read_as_prose() -> None:
     """As a person would say it, for one property of each kind."""
     swap = {"x": "a:0", "y": "b:0", "x_local": "2", "y_local": "3", "other_x_local": "3", "other_y_local": "2"}
-    assert sentence("P9a", ["a", "b"], "1@a", swap) == (
+    assert RECORDS["P9a"].tell(["a", "b"], "1@a", swap) == (
         "a delivered a:0 (local 2) before b:0 (local 3), b delivered b:0 (local 2) before a:0 (local 3), in view 1@a."
     )
     circle = {"circle": '[["a","a:0","b:0",2,3],["b","b:0","a:0",2,3]]'}
-    assert sentence("P9b", ["a", "b"], "1@a", circle) == (
+    assert RECORDS["P9b"].tell(["a", "b"], "1@a", circle) == (
         "In view 1@a the orders go in a circle: a delivered a:0 (local 2) before b:0 (local 3), "
         "b delivered b:0 (local 2) before a:0 (local 3)."
     )
-    lack = {"message": "a:0", "holder": "a", "local_index": "2", "lacking": "b, c", "next_view": None}
-    assert sentence("P5", ["a", "b", "c"], "1@a", lack) == (  # type: ignore[arg-type]  # Spark's maps hold nulls
+    lack = {"message": "a:0", "holder": "a", "what": "lacking", "local": "2", "lacking": "b, c"}
+    assert RECORDS["P5"].tell(["a", "b", "c"], "1@a", lack) == (
         "a delivered a:0 (local 2) in view 1@a; b, c, to whom it is addressed and who also stayed to the end, did not."
     )

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.pipeline.test_verify import write
-from tests.pipeline.traces import as_arrow
+from tests.pipeline.traces import as_arrow, sentence
 from tests.shown_stories import SHOWN_FOCUS, shown, shown_histories
 from tests.unit.test_checks_shown import PLANTED, STORIES
 from tests.view_stories import Trace
-from unisono.pipeline.explain import sentence
 from unisono.pipeline.properties.registry import PROPERTIES, check
 from unisono.pipeline.tables import keeping, tables_of
 from unisono.pipeline.verify import verify
@@ -71,7 +70,7 @@ def test_spark_says_what_plain_python_says(property: str, tables: TraceTables, t
     assert len({run for run, *_ in expected}) > 8, "too few of the traces break the property"
     found: Found = Counter()
     for row in check(tables, [property]).collect():
-        told = sentence(property, row["members"], row["view"], row["witness"])
+        told = sentence(row)
         found[row["run"], tuple(row["members"]), row["witness"]["what"], told] += 1
     assert found == expected, f"only Spark: {found - expected}; only plain Python: {expected - found}"
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from tests.pipeline.traces import as_arrow, named
+from tests.pipeline.traces import as_arrow, named, sentence
 from tests.unit.test_checks_views import PLANTED, STORIES, TWINS
 from tests.view_damage import COMMON, FOCUS, histories
 from tests.view_stories import Trace, told
-from unisono.pipeline.explain import sentence
 from unisono.pipeline.properties import row_picks
 from unisono.pipeline.properties.registry import check
 from unisono.pipeline.tables import keeping, tables_of
@@ -62,7 +61,7 @@ def by_oracle(property: str, traces: dict[str, Trace]) -> Found:
 def by_spark(property: str, tables: TraceTables) -> tuple[Found, list[Row]]:
     rows = check(tables, [property]).collect()
     for row in rows:
-        assert sentence(property, row["members"], row["view"], row["witness"]).endswith(".")
+        assert sentence(row).endswith(".")
     return Counter((row["run"], tuple(row["members"]), row["witness"]["what"]) for row in rows), rows
 
 
@@ -115,6 +114,6 @@ def test_spark_finds_the_twins_that_plain_python_finds(spark: SparkSession) -> N
     assert len({run for run, _, _ in expected}) > 30
     found, rows = by_spark("P24", tables_of(spark.createDataFrame(as_arrow(traces))))
     assert found == expected
-    assert {(row["run"], *row["members"], int(row["witness"]["local_index"])) for row in rows} == {
+    assert {(row["run"], *row["members"], int(row["witness"]["local"])) for row in rows} == {
         (one.witness["run"], *one.members, one.witness["local"]) for one in violations
     }

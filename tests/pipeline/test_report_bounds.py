@@ -138,9 +138,13 @@ def test_neither_the_page_nor_what_is_fetched_grows_with_the_runs(few: Judged, m
     sizes = [one.page.stat().st_size for one in (few, many)]
     assert abs(sizes[1] - sizes[0]) < 0.05 * sizes[0]  # figures of more digits, and plots with other numbers
 
-    def fetched(one: Judged) -> dict[str, int]:
-        shown = [(run.name, run.group, 0) for run in one.data.runs]
-        return {name: len(rows) for name, rows in measured(one.tables, shown, 3)[0].items()}
+    def fetched(one: Judged) -> list[int]:
+        found = measured(one.tables, [(run.name, run.group, 0) for run in one.data.runs], 3)
+        stays = [line.stays for line in found.timelines]
+        return [
+            *map(len, (found.latency, found.waits, found.tau, found.cost, found.sizes, stays)),
+            sum(map(len, stays)),
+        ]
 
     assert fetched(few) == fetched(many)
 
@@ -159,7 +163,7 @@ def test_rare_protocols_share_a_line(many: Judged) -> None:
 
 
 def test_a_measure_with_more_cohorts_than_there_is_room_for_says_so(many: Judged) -> None:
-    rows, notes = measured(many.tables, [], 3, cohorts_max=1)
-    assert len(rows["latency"]) == 1
-    assert "there are more" in notes[0]
-    assert measured(many.tables, [], 3)[1] == ()
+    found = measured(many.tables, [], 3, cohorts_max=1)
+    assert len(found.latency) == 1
+    assert "there are more" in found.notes[0]
+    assert measured(many.tables, [], 3).notes == ()

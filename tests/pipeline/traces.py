@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.pipeline.damage import DAMAGES, Trace
 from tests.unit.test_checks_planted import STORY, TABLE
@@ -16,9 +16,13 @@ from tests.unit.test_checks_random import Generator
 from unisono.orders.registry import ORDERS
 from unisono.sim.run import simulate
 from unisono.sim.swarm import scenario_of
-from unisono.trace.parquet import arrow_schema
-from unisono.trace.schema import CAST, DELIVER, NAMES, Event
+from unisono.trace.checks.properties import PROPERTIES
+from unisono.trace.parquet import arrow_table
+from unisono.trace.schema import CAST, DELIVER, Event
 from unisono.trace.story import renumber, tell
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
 
 MEMBERS_MAX, MESSAGES_MAX = 5, 30
 
@@ -29,17 +33,12 @@ def named(run: str, events: Iterable[Event]) -> Trace:
 
 def as_arrow(traces: Mapping[str, Trace]) -> Any:
     """All events as one Arrow table."""
-    import pyarrow
+    return arrow_table([event for trace in traces.values() for event in trace])
 
-    schema = arrow_schema()
-    events = [event for trace in traces.values() for event in trace]
-    arrays = []
-    for name in NAMES:
-        column = [getattr(event, name) for event in events]
-        if name == "attributes":
-            column = [None if value is None else list(value.items()) for value in column]
-        arrays.append(pyarrow.array(column, schema.field(name).type))
-    return pyarrow.Table.from_arrays(arrays, schema=schema)
+
+def sentence(row: Row) -> str:
+    """What a violation in a table says."""
+    return PROPERTIES[row["property"]].tell(row["members"], row["view"], row["witness"])
 
 
 def simulated(an_order: int, first_seed: int = 0) -> Iterator[tuple[str, Trace]]:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
-from unisono.trace.checks import CHECKERS, Violation
+from unisono.trace.checks import CHECKERS, Violation, judge
+from unisono.trace.schema import Event
 from unisono.trace.story import renumber, tell
 
 
 def found(property_id: str, story: str, service: str = "total") -> list[Violation]:
     """What one checker alone says of a story."""
-    checker = CHECKERS[property_id]()
-    for event in tell(story, service=service, protocol=CARRIES[service]):
-        checker.observe(event)
-    return checker.finish()
+    return judge(tell(story, service=service, protocol=CARRIES[service]), [property_id]).violations
 
 
 CARRIES = {"total": "causal-total", "causal": "causal", "fifo": "fifo"}
 """An order that carries a service."""
+
+
+def told(property_id: str, events: Iterable[Event]) -> list[str]:
+    return [violation.sentence for violation in judge(events, [property_id]).violations]
 
 
 def said(property_id: str, story: str, service: str = "total") -> list[str]:
@@ -80,39 +83,23 @@ class TestP0WellFormed:
     def test_an_index_that_comes_twice(self) -> None:
         events = tell("a JOIN\na PAUSE\na END")
         events[2] = replace(events[2], local_index=1)
-        checker = CHECKERS["P0"]()
-        for event in events:
-            checker.observe(event)
-        assert [violation.sentence for violation in checker.finish()] == ["a: its row 1 comes after its row 1."]
+        assert told("P0", events) == ["a: its row 1 comes after its row 1."]
 
     def test_an_ordinal_that_is_left_out(self) -> None:
         events = tell("a VIEW 1@a a\na CAST x\na DELIVER x\na END")
         events[2] = replace(events[2], ordinal=3)
-        checker = CHECKERS["P0"]()
-        for event in events:
-            checker.observe(event)
-        assert [violation.sentence for violation in checker.finish()] == [
-            "a: its DELIVER (local 2) has ordinal 3 of service total in view 1@a, not 0."
-        ]
+        assert told("P0", events) == ["a: its DELIVER (local 2) has ordinal 3 of service total in view 1@a, not 0."]
 
     def test_a_row_of_a_view_that_was_never_installed(self) -> None:
         events = tell("a JOIN\na CAST x\na END")
         events[1] = replace(events[1], view="7@b")
-        checker = CHECKERS["P0"]()
-        for event in events:
-            checker.observe(event)
-        assert [violation.sentence for violation in checker.finish()] == [
-            "a: its CAST (local 1) names view 7@b, but it has installed none."
-        ]
+        assert told("P0", events) == ["a: its CAST (local 1) names view 7@b, but it has installed none."]
 
 
 class TestP1NoCreation:
     def test_delivered_but_never_cast(self) -> None:
         events = tell("a,b VIEW 1@a a b\na CAST x\na,b DELIVER x\nall END")
-        checker = CHECKERS["P1"]()
-        for event in renumber(event for event in events if event.kind != "CAST"):
-            checker.observe(event)
-        assert [violation.sentence for violation in checker.finish()] == [
+        assert told("P1", renumber(event for event in events if event.kind != "CAST")) == [
             "a delivered a:0 (local 1), but a never cast it.",
             "b delivered a:0 (local 1), but a never cast it.",
         ]
@@ -123,10 +110,7 @@ class TestP1NoCreation:
 
     def test_the_caster_delivers_before_it_casts(self) -> None:
         events = tell("a VIEW 1@a a\na CAST x\na DELIVER x\na END")
-        checker = CHECKERS["P1"]()
-        for event in renumber([events[0], events[2], events[1], events[3]]):
-            checker.observe(event)
-        assert [violation.sentence for violation in checker.finish()] == [
+        assert told("P1", renumber([events[0], events[2], events[1], events[3]])) == [
             "a delivered a:0 (local 1), before a can have cast it (local 2)."
         ]
 
@@ -137,10 +121,7 @@ class TestP1NoCreation:
         views, ends = events[:2], events[-2:]
         circle = [by_title["a", "DELIVER", "b"], by_title["a", "CAST", "a"]]
         circle += [by_title["b", "DELIVER", "a"], by_title["b", "CAST", "b"]]
-        checker = CHECKERS["P1"]()
-        for event in renumber([*views, *circle, *ends]):
-            checker.observe(event)
-        assert len(checker.finish()) == 1
+        assert len(told("P1", renumber([*views, *circle, *ends]))) == 1
 
 
 class TestP2NoDuplication:

@@ -83,8 +83,8 @@ def judged(name: str, story: str, protocol: str = "causal-total") -> tuple[RunRe
     owed = tuple(sorted(verdict.owed, key=place_of))
     broken = dict(sorted(verdict.counts.items(), key=lambda pair: place_of(pair[0])))
     run = RunReport(
-        name, "g", protocol, str(verdict.result), size_of(events), owed, owed,
-        findings(verdict.violations, broken, events), broken, verdict.unknown, "rows",
+        name, "g", protocol, str(verdict.result), size_of(events), owed,
+        findings(verdict.violations, broken, events), broken, verdict.unknown,
     )  # fmt: skip
     return run, events
 
@@ -137,9 +137,7 @@ def hostile() -> ReportData:
     runs = []
     for text in HOSTILE:
         finding = ReportedViolation("P1", f"{text} delivered {text}:0 (local 1).", (text,))
-        runs.append(
-            RunReport(text, text, text, "FAIL", 3, ("P1",), ("P1",), (finding,), {"P1": 1}, {text: text}, "rows")
-        )
+        runs.append(RunReport(text, text, text, "FAIL", 3, ("P1",), (finding,), {"P1": 1}, {text: text}))
     events = [event for text in HOSTILE for event in _hostile_events(text)]
     return ReportData(
         "FAIL",
@@ -181,11 +179,8 @@ def many(runs: int = 500) -> ReportData:
                 one.result,
                 3,
                 one.owed,
-                one.owed,
                 told,
                 one.broken,
-                {},
-                "digests",
             )
         )
     return ReportData(overall(run.result for run in made), tuple(made), "A long night")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow
 
 from unisono.pipeline.data_files import Chosen, DataFile, write_frame
-from unisono.pipeline.explain import sentence
 from unisono.pipeline.lake import SCHEMAS, LakeTable, Series, TableChange, table_folder, table_names
 from unisono.pipeline.rewriting import Drop
 from unisono.pipeline.session import plain_errors
 from unisono.pipeline.storage import Location
 from unisono.pipeline.upkeep import joined, rewrite
+from unisono.trace.checks.properties import PROPERTIES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,7 +110,8 @@ def explained(violations: DataFrame) -> DataFrame:
         for batch in batches:
             columns = {name: batch.column(name) for name in batch.schema.names if name != "told"}
             told = [
-                row["told"] or sentence(row["property"], row["members"] or (), row["view"], dict(row["witness"] or ()))
+                row["told"]
+                or PROPERTIES[row["property"]].tell(row["members"] or (), row["view"], dict(row["witness"] or ()))
                 for row in batch.to_pylist()
             ]
             arrays = [*columns.values(), pyarrow.array(told, pyarrow.string())]

@@ -34,7 +34,6 @@ from pyspark.sql.window import Window
 
 from unisono.pipeline.bronze import Where
 from unisono.pipeline.doubts import doubtful
-from unisono.pipeline.explain import sentence
 from unisono.pipeline.judge_in_task import BYTES_MAX, NOTHING_USABLE, ROWS_MAX, RUN_SAID_DDL, judge_in_tasks
 from unisono.pipeline.owed import is_list, owed_by_order, owed_only, untold
 from unisono.pipeline.parallelism import fit_shuffles, tasks_for
@@ -46,7 +45,7 @@ from unisono.pipeline.session import PipelineError
 from unisono.pipeline.tables import WHOSE, Keep, keeping, load_paths, name_of, tables_of
 from unisono.trace.checks.checker import VIOLATIONS_MAX
 from unisono.trace.checks.history import alone_note, clock_note, cut_note
-from unisono.trace.checks.properties import place_of
+from unisono.trace.checks.properties import PROPERTIES, place_of
 from unisono.trace.promises import SHOWN, UNIFORM
 from unisono.trace.schema import CRASH, CUT, END, LEAVE, NOT_KNOWN, TOTAL
 
@@ -80,7 +79,7 @@ class RunViolation:
 
     def explain(self) -> str:
         """The violation as a sentence that a person can check by hand."""
-        return self.told or sentence(self.property, self.members, self.view, self.witness)
+        return self.told or PROPERTIES[self.property].tell(self.members, self.view, self.witness)
 
 
 @dataclass(frozen=True)

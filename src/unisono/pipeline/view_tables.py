@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from unisono.pipeline.explain import as_reported
 from unisono.pipeline.owed import untold
 from unisono.pipeline.parallelism import fit_shuffles
 from unisono.pipeline.properties.registry import check
@@ -72,10 +71,8 @@ def judge_views(excerpts: Excerpts, told: int) -> list[Excerpt]:
     found: dict[str, list[Violation]] = {}
     for asked in sorted({one for _, _, said in looks for one in said.asked}):
         for row in _first_ones(check(tables, {asked}), looks, told).collect():
-            witness = as_reported(asked, dict(row["witness"] or {}))
-            found.setdefault(row["run"], []).append(
-                PROPERTIES[asked].violation(row["members"] or (), row["view"], witness)
-            )
+            violation = PROPERTIES[asked].violation(row["members"], row["view"], row["witness"])
+            found.setdefault(row["run"], []).append(violation)
     doubts: dict[str, dict[str, str]] = {}
     for row in untold(tables).collect():
         doubts.setdefault(row["run"], {})[row["who"]] = row["unknown"]

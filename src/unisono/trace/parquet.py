@@ -54,10 +54,9 @@ def arrow_schema() -> Any:
     return pyarrow.schema(columns, metadata={_VERSION: str(SCHEMA_VERSION)})
 
 
-def write_parquet(target: Path | BinaryIO, rows: Sequence[Event]) -> None:
-    """Write events as one Parquet file."""
+def arrow_table(rows: Sequence[Event]) -> Any:
+    """Events as a pyarrow table."""
     import pyarrow
-    import pyarrow.parquet
 
     schema = arrow_schema()
     arrays = []
@@ -66,7 +65,14 @@ def write_parquet(target: Path | BinaryIO, rows: Sequence[Event]) -> None:
         if name == "attributes":
             column = [None if value is None else list(value.items()) for value in column]
         arrays.append(pyarrow.array(column, schema.field(name).type))
-    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), target, compression="zstd")
+    return pyarrow.Table.from_arrays(arrays, schema=schema)
+
+
+def write_parquet(target: Path | BinaryIO, rows: Sequence[Event]) -> None:
+    """Write events as one Parquet file."""
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(arrow_table(rows), target, compression="zstd")
 
 
 def read_parquet(path: Path) -> Iterator[Event | BadRow]:

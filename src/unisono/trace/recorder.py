@@ -273,41 +273,15 @@ class Recorder:
             frontier = tuple(self._frontier)
         elif kind == schema.ORDERED:
             self._ordered[rank, first] = (position, attributes)
-        index = self._local_index
-        self._local_index = index + 1
-        address, incarnation = self.member
-        origin, origin_incarnation = self._members[rank]
-        names, digest = self._names, batch.digest
-        return Event(
-            self.run,
-            self.group,
-            self.protocol,
-            address,
-            incarnation,
-            index,
-            now_ns,
-            self.clock,
-            kind,
-            self._view,
-            None,
-            None,
-            None,
-            None,
-            origin,
-            origin_incarnation,
-            first,
-            count,
-            service,
-            None if to is None else tuple([names[one] for one in to]),
-            ordinal,
-            position,
-            _signed(digest),
-            frontier,
-            self._transaction(batch) if service in self._committed and kind != schema.ORDERED else None,
-            None,
-            None,
-            attributes,
-        )
+        event = self._event(now_ns, kind, attributes=attributes)
+        event.origin, event.origin_incarnation = self._members[rank]
+        event.first, event.count, event.service = first, count, service
+        event.destinations = None if to is None else tuple([self._names[one] for one in to])
+        event.ordinal, event.position, event.digest = ordinal, position, _signed(batch.digest)
+        event.frontier = frontier
+        if service in self._committed and kind != schema.ORDERED:
+            event.transaction = self._transaction(batch)
+        return event
 
     def _write(self, events: list[Event]) -> None:
         if not events:

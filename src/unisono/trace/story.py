@@ -31,16 +31,7 @@ from unisono.trace.schema import Event, TraceError, member_name
 
 def tell(text: str, *, protocol: str = "causal-total", service: str = "total", run: str = "story") -> list[Event]:
     """The events of a story, in the order of its lines."""
-    story = _Story(run, protocol, service)
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if not words or words[0].startswith("-"):
-            continue
-        if len(words) < 2 or words[1] not in schema.KINDS:
-            raise TraceError(f"line {number} of the story: {line.strip()!r} does not say who did what.")
-        for name in story.who(words[0]):
-            story.event(name, words[1], words[2:], f"line {number} of the story")
-    return story.events
+    return Story(run, protocol, service).tell(text)
 
 
 def renumber(events: Iterable[Event]) -> list[Event]:
@@ -73,12 +64,25 @@ class _Teller:
     ended: bool = False
 
 
-class _Story:
+class Story:
+    """Makes events of lines. A subclass may know more words."""
+
     def __init__(self, run: str, protocol: str, service: str) -> None:
         self.run, self.protocol, self.service = run, protocol, service
         self.events: list[Event] = []
         self.tellers: dict[str, _Teller] = {}
         self.casts: dict[str, Event] = {}
+
+    def tell(self, text: str) -> list[Event]:
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.split()
+            if not words or words[0].startswith("-"):
+                continue
+            if len(words) < 2 or words[1] not in schema.KINDS:
+                raise TraceError(f"line {number} of the story: {line.strip()!r} does not say who did what.")
+            for name in self.who(words[0]):
+                self.event(name, words[1], words[2:], f"line {number} of the story")
+        return self.events
 
     def who(self, names: str) -> list[str]:
         if names == "all":
@@ -97,7 +101,7 @@ class _Story:
         elif kind == schema.CAST:
             self._cast(teller, event, words)
         elif kind in (schema.RECEIVE, schema.ORDERED, schema.DELIVER, schema.PLACE):
-            self._message(teller, event, words, where)
+            self.message(teller, event, words, where)
         elif words:
             event.reason = " ".join(words)
         teller.ended = teller.ended or kind in schema.ENDINGS
@@ -133,7 +137,7 @@ class _Story:
         teller.casts += event.count
         self.casts[title] = event
 
-    def _message(self, teller: _Teller, event: Event, words: list[str], where: str) -> None:
+    def message(self, teller: _Teller, event: Event, words: list[str], where: str) -> None:
         found = re.fullmatch(r"(\w+)(?:\[(\d+):(\d+)\])?", words[0])
         cast = self.casts.get(found[1]) if found else None
         if found is None or cast is None:

@@ -16,15 +16,16 @@ COLUMNS = ("run", "group", "property", "members", "view", "witness")
 
 
 def violation(found: DataFrame, property: str, members: Column, witness: dict[str, Column | str]) -> DataFrame:
-    """Bring what a property found into the common form. A witness holds what `explain` needs to write its sentence."""
+    """Bring what a property found into the common form. The witness has the keys of the plain checker's."""
     pairs = [part for name, value in witness.items() for part in (F.lit(name), _text(value))]
+    known = F.map_filter(F.create_map(*pairs), lambda name, text: text.isNotNull())
     return found.select(
         "run",
         "group",
         F.lit(property).alias("property"),
         members.cast("array<string>").alias("members"),
         (F.col("view") if "view" in found.columns else F.lit(None).cast("string")).alias("view"),
-        F.create_map(*pairs).alias("witness"),
+        known.alias("witness"),
     )
 
 

@@ -49,18 +49,36 @@ class GivenRow(NamedTuple):
     expected: int
 
 
-def few_rows(property: str, *kinds: str, more: More | None = None) -> Callable[[TraceTables], DataFrame]:
-    """The Spark form of a property whose checker looks at all rows of these kinds (of `tables.FEW`), and at `more`."""
+class Facts(NamedTuple):
+    """What Spark computes from rows that are too many for a checker, run by run."""
 
-    def judge(table: pyarrow.Table) -> pyarrow.Table:
-        history = History(excerpt_in(table))
-        checker = CHECKERS[property](history)
-        run, group = observe_rows(history, table)
-        checker.finish()
-        return found_table([(run, group, property, one.members, one.view, witness) for one, witness in _told(checker)])
+    table: Callable[[TraceTables], DataFrame]
+    checker: Callable[[History, list[dict[str, Any]]], Checker]
+    """Makes the checker from the rows of that table about a run."""
+
+
+def few_rows(
+    property: str, *kinds: str, more: More | None = None, facts: Facts | None = None
+) -> Callable[[TraceTables], DataFrame]:
+    """The Spark form of a property whose checker looks at all rows of these kinds (of `tables.FEW`), at `more`, and at `facts`."""
+
+    def judge(rows: pyarrow.Table, told: pyarrow.Table | None) -> pyarrow.Table:
+        if not len(rows):
+            return found_table([])
+        history = History(excerpt_in(rows))
+        made = (
+            CHECKERS[property](history) if facts is None or told is None else facts.checker(history, told.to_pylist())
+        )
+        run, group = observe_rows(history, rows)
+        made.finish()
+        return found_table([(run, group, property, one.members, one.view, witness) for one, witness in _told(made)])
 
     def violations(tables: TraceTables) -> DataFrame:
-        return given_rows(tables, kinds, more).groupBy(*WHOSE, "share").applyInArrow(judge, VIOLATION_DDL)
+        rows = given_rows(tables, kinds, more)
+        if facts is None:
+            return rows.groupBy(*WHOSE, "share").applyInArrow(lambda rows: judge(rows, None), VIOLATION_DDL)
+        told = facts.table(tables).groupBy(*WHOSE)
+        return rows.groupBy(*WHOSE).cogroup(told).applyInArrow(lambda rows, told: judge(rows, told), VIOLATION_DDL)
 
     return violations
 
@@ -113,9 +131,16 @@ def observe_rows(history: History, table: pyarrow.Table) -> tuple[str, str]:
 
 def _rows_in(table: pyarrow.Table) -> list[GivenRow]:
     """Life by life, each in the order of its indices."""
-    columns = [_values(table, *column[:2]) for column in COLUMNS]
-    rows = map(GivenRow, map(Event, *columns), table.column("expected").to_pylist())
-    return sorted(rows, key=_turn)
+    return sorted(map(GivenRow, _events(table), table.column("expected").to_pylist()), key=lambda row: _turn(row.event))
+
+
+def events_in(table: pyarrow.Table) -> list[Event]:
+    """Likewise, all rows of some lives."""
+    return sorted(_events(table), key=_turn)
+
+
+def _events(table: pyarrow.Table) -> Iterator[Event]:
+    return map(Event, *(_values(table, *column[:2]) for column in COLUMNS))
 
 
 def _values(table: pyarrow.Table, name: str, kind: str) -> list[Any]:
@@ -124,8 +149,7 @@ def _values(table: pyarrow.Table, name: str, kind: str) -> list[Any]:
     return values if collection is None else [None if value is None else collection(value) for value in values]
 
 
-def _turn(row: GivenRow) -> tuple[str, int, int, bool, int]:
-    event = row.event
+def _turn(event: Event) -> tuple[str, int, int, bool, int]:
     return event.member, event.incarnation, event.local_index, event.kind != MARK, event.time_ns
 
 

@@ -1,9 +1,4 @@
-"""P0 well-formed: local_index = 0..k; ordinals contiguous; begins with JOIN or VIEW; nothing after CRASH, LEAVE or END.
-
-Besides, a CAST, DELIVER or PLACE row names the view that its member installed last, and a service that the view's order carries;
-`protocol` is the same in all rows of a life, which joins once, at its beginning; and the indices of its casts rise. A hole in the
-local indices is no violation: it makes the verdict UNKNOWN. An index that comes twice is one. Behind a hole ordinals may have moved
-on, but not back.
+"""P0 on Spark: each row is looked at beside those before it in its life.
 
 The order of a table's rows says nothing, so rows that lie in a file out of order are sorted here and not held against anyone.
 """
@@ -25,8 +20,6 @@ if TYPE_CHECKING:
 
     from unisono.pipeline.tables import TraceTables
 
-PROPERTY = "P0"
-
 
 def violations(tables: TraceTables) -> DataFrame:
     life = Window.partitionBy(*LIFE).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -44,16 +37,16 @@ def violations(tables: TraceTables) -> DataFrame:
         .withColumn("expected", F.coalesce(F.lag("ordinal").over(stay) + 1, F.lit(0)))
     )
     found = rows.select(
-        "run", "group", "who", "view", "local_index", "kind", "service", "ordinal", "expected", "installed", "order",
+        "run", "group", "who", "view", "local_index", "previous", "kind", "service", "ordinal", "expected", "installed", "order",
         "protocol", "protocol_before", "first", "cast_end", F.col("end.kind").alias("ending"),
         F.explode(F.array_compact(F.array(*_faults()))).alias("what"),
     )  # fmt: skip
     names = (
-        "what", "local_index", "kind", "service", "ordinal", "expected", "installed", "ending", "order", "protocol",
-        "protocol_before", "first", "cast_end",
+        "what", "kind", "service", "ordinal", "expected", "installed", "ending", "order", "protocol", "protocol_before", "first",
+        "cast_end",
     )  # fmt: skip
     witness: dict[str, Column | str] = {name: name for name in names}
-    return violation(found, PROPERTY, F.array("who"), witness)
+    return violation(found, "P0", F.array("who"), {**witness, "local": "local_index", "after": "previous"})
 
 
 def _faults() -> list[Column]:

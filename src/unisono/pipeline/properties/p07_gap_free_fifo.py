@@ -1,8 +1,4 @@
-"""P7 gap-free FIFO: before a message, everything that its origin cast earlier in this view is delivered or placed, its
-first message of the view included.
-
-A void payload is exempt: its placeholder may come anywhere. So is a datagram: no message waits for it. A message that is not
-`total` need not wait for a `total` one. Nothing is asked behind a hole in the rows of the stay.
+"""P7 on Spark.
 
 For each stay and origin, every index from the first of the view on is asked: where was it delivered here, and where the
 earliest message with a higher index? The latter is a running minimum along falling indices.
@@ -24,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from unisono.pipeline.tables import TraceTables
-
-PROPERTY = "P7"
 
 
 def violations(tables: TraceTables) -> DataFrame:
@@ -68,11 +62,11 @@ def violations(tables: TraceTables) -> DataFrame:
     )
     return violation(
         found,
-        PROPERTY,
+        "P7",
         F.array("who"),
         {
             "message": F.concat("origin_who", F.lit(":"), "later.first"),
-            "local_index": "later.local_index",
+            "local": "later.local_index",
             "missing": F.concat("origin_who", F.lit(":"), "index"),
         },
     )

@@ -1,15 +1,8 @@
-"""P8 causal: if m → m' and both are addressed to p, p delivers m first.
+"""P8 on Spark: pasts are computed in rounds.
 
-past(m) is the union of the pasts of everything that m's caster had cast or delivered before, in this view, and of those
-messages themselves; a placeholder counts as delivered there, so that the past is transitive through messages not
-addressed to p. A message that is not `total` need not wait for a `total` one of its past. A void payload is exempt.
-
-The past is computed from the trace, never from the protocol's own clocks. It is a **frontier**, one number an origin:
-how many of the messages that the origin cast in this view are in it. That loses nothing, because what an origin cast
-earlier is in the past of what it cast later.
-
-In a large view, no process sees more than one member's rows, and those as a stream: it keeps a few numbers an origin.
-Pasts are computed in rounds.
+A past is a **frontier**, one number an origin: how many of the messages that the origin cast in this view are in it. That loses
+nothing, because what an origin cast earlier is in the past of what it cast later. In a large view, no process sees more than one
+member's rows, and those as a stream: it keeps a few numbers an origin.
 
 - Round 0 takes for the past of a CAST what its caster had cast and delivered itself. That is a lower bound.
 - Each further round gives every delivery the past that its message had in the round before. The member knows that too
@@ -46,7 +39,6 @@ if TYPE_CHECKING:
 
     from unisono.pipeline.tables import TraceTables
 
-PROPERTY = "P8"
 ROWS_MAX = 200_000
 """Maximum number of rows of a view whose rounds are made in one task: for little data, planning costs more than scanning."""
 ROWS_A_BATCH = 10_000
@@ -221,12 +213,12 @@ def _violations(tables: TraceTables, missed: DataFrame, casts: DataFrame) -> Dat
     )
     witness: dict[str, Column | str] = {
         "message": F.concat_ws(":", "origin_who", "first"),
-        "local_index": "local_index",
+        "local": "local_index",
         "past": F.concat_ws(":", "past_caster", "past_index"),
         "past_caster": "past_caster",
         "past_local": "past_local",
     }
-    return violation(found, PROPERTY, F.array("who"), witness)
+    return violation(found, "P8", F.array("who"), witness)
 
 
 # On the workers.

@@ -1,12 +1,4 @@
-"""P8c own clocks: the vector that `causal` stamped equals the frontier computed from the trace.
-
-The vector (`attributes.vector` on CAST, DELIVER and PLACE rows) counts, by rank and in messages of this view, what the
-caster had delivered or placed when it cast; its own entry counts what it had cast before this batch. Not asked where
-rows of the caster's stay are missing. In a view with safe messages the order counts what still waits to become safe, too: an entry
-other than its caster's own is at least the frontier, and at most what its origin cast in the view, if that origin's trace is whole.
-
-One scan a stay gives the frontier of every CAST; vectors are compared with it by a join.
-"""
+"""P8c on Spark: one scan a stay gives the frontier of every CAST; vectors are compared with it by a join."""
 
 from __future__ import annotations
 
@@ -14,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.attributed_rows import ORIGIN
 from unisono.pipeline.properties.base import violation
 from unisono.pipeline.properties.relations import STAY, batch_name
+from unisono.pipeline.tables import LIFE
 
 if TYPE_CHECKING:
     import pyarrow
@@ -24,7 +18,6 @@ if TYPE_CHECKING:
 
     from unisono.pipeline.tables import TraceTables
 
-PROPERTY = "P8c"
 FRONTIER_DDL = (
     "run string, `group` string, origin string, origin_incarnation bigint, first bigint, count bigint, cast_local bigint, "
     "cast_view string, frontier array<bigint>, members array<string>"
@@ -64,11 +57,11 @@ def violations(tables: TraceTables) -> DataFrame:
     )
     return violation(
         found,
-        PROPERTY,
+        "P8c",
         F.array("origin_who"),
         {
             "message": batch_name(),
-            "local_index": "cast_local",
+            "local": "cast_local",
             "vector": "vector",
             "frontier": F.concat(F.lit("["), F.array_join("frontier", ","), F.lit("]")),
         },
@@ -107,8 +100,6 @@ def _may_wait() -> Column:
 
 def _scan(table: pyarrow.Table) -> pyarrow.Table:
     """The frontiers of the casts of one stay."""
-    import pyarrow
-
     rows: list[dict[str, Any]] = table.sort_by([("local_index", "ascending"), ("first", "ascending")]).to_pylist()
     members: list[str] = rows[0]["members"]
     rank = {name: number for number, name in enumerate(members)}
@@ -124,23 +115,6 @@ def _scan(table: pyarrow.Table) -> pyarrow.Table:
         if row["who"] in rank:
             frontier[rank[row["who"]]] = row["first"] - start
         if not row["holed"]:
-            frontiers.append((row, frontier))
-    columns: dict[str, list[Any]] = {
-        name: [row[source] for row, _ in frontiers]
-        for name, source in (
-            ("run", "run"),
-            ("group", "group"),
-            ("origin", "member"),
-            ("origin_incarnation", "incarnation"),
-            ("first", "first"),
-            ("count", "count"),
-            ("cast_local", "local_index"),
-            ("cast_view", "view"),
-        )
-    }
-    text, whole = pyarrow.string(), pyarrow.int64()
-    types = [text, text, text, whole, whole, whole, whole, text]
-    arrays = [pyarrow.array(column, kind) for column, kind in zip(columns.values(), types, strict=True)]
-    arrays.append(pyarrow.array([frontier for _, frontier in frontiers], pyarrow.list_(whole)))
-    arrays.append(pyarrow.array([members] * len(frontiers), pyarrow.list_(text)))
-    return pyarrow.Table.from_arrays(arrays, names=[*columns, "frontier", "members"])
+            cast = [row[name] for name in (*LIFE, "first", "count", "local_index", "view")]
+            frontiers.append((*cast, frontier, members))
+    return as_table(frontiers, FRONTIER_DDL)

@@ -1,8 +1,4 @@
-"""P24 determinism: same seed, same code ⇒ same digest of the trace.
-
-Runs of one group whose lives' first rows have the same label in `attributes.twin` are twins: all their columns but `run` are equal,
-row by row, life by life. Each is compared with the twin that is least in the order of names. Lives that are not whole in both
-are left out; so is a life that one run lacks although a view of that run lists it.
+"""P24 on Spark: each run is compared with the twin that is least in the order of names.
 
 Lives are compared by count, xor and sum of their rows' hashes; the rows of those that differ, one by one.
 """
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
 
     from unisono.pipeline.tables import TraceTables
 
-PROPERTY = "P24"
 PAIR = ("group", "run", "twin", "label")
 
 
@@ -55,9 +50,9 @@ def violations(tables: TraceTables) -> DataFrame:
     )
     return violation(
         found,
-        PROPERTY,
+        "P24",
         F.array("who"),
-        {"what": F.lit("differs"), "twin": "twin", "label": "label", "local_index": "local_index"},
+        {"what": F.lit("differs"), "twin": "twin", "label": "label", "local": "local_index"},
     )
 
 

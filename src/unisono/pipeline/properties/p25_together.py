@@ -1,60 +1,37 @@
-"""P25 together means the same: members that go from one view to the next together were shown the same messages.
-
-The statement is in `trace.checks.p25_together`, whose function decides. Here Spark adds up what each life delivered in each view,
-and picks the deliveries of views about which members that showed the next one differ, so that a violation can name messages.
+"""What Spark does for P25: it adds up what each life delivered in each view, and picks the deliveries of views about which
+members that showed the next one differ, so that a violation can name messages.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from unisono.pipeline.properties.base import VIOLATION_DDL
-from unisono.pipeline.properties.few_rows import given_rows, observe_rows, picked
-from unisono.pipeline.properties.scanning import found_table
+from unisono.pipeline.properties.few_rows import Facts, picked
 from unisono.pipeline.tables import LIFE, WHOSE
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import KEPT
-from unisono.trace.checks.p25_together import Batches, DeliveredInView, decide
-from unisono.trace.checks.property import texts_of
-from unisono.trace.checks.shown_rows import delivered_in, lives_of
+from unisono.trace.checks.p25_together import DeliveredInView, Together
 from unisono.trace.schema import DATAGRAM, SHOW, SHOWN, TOTAL
 from unisono.trace.shown import Shown
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import Column, DataFrame
 
     from unisono.pipeline.tables import TraceTables
 
-PROPERTY = "P25"
 
-
-def violations(tables: TraceTables) -> DataFrame:
-    rows, totals = given_rows(tables, KEPT, _differing), _totals(tables)
-    return rows.groupBy(*WHOSE).cogroup(totals.groupBy(*WHOSE)).applyInArrow(_judge, VIOLATION_DDL)
-
-
-def _judge(rows: pyarrow.Table, totals: pyarrow.Table) -> pyarrow.Table:
-    if not len(rows):
-        return found_table([])
-    history = History()
-    whose = observe_rows(history, rows)
-    history.finish()
-    delivered = {
-        (row["who"], row["view"]): DeliveredInView(Shown(row["shown"], row["digest"], row["chain"]), row["ordinary"])
-        for row in totals.to_pylist()
-    }
-
-    def batches(name: str, view: str) -> Batches:
-        stay = history.by_name[name].stays.get(view)
-        mine = [] if stay is None else delivered_in(stay, lambda number: history.numbered[number].name)
-        return [(one.origin, one.first, one.end) for one in mine]
-
-    found = decide(lives_of(history), delivered, batches)
-    return found_table([(*whose, PROPERTY, one.members, one.view, texts_of(one.witness)) for one in found])
+def _checker(history: History, totals: list[dict[str, Any]]) -> Together:
+    return Together(
+        history,
+        {
+            (row["who"], row["view"]): DeliveredInView(
+                Shown(row["shown"], row["digest"], row["chain"]), row["ordinary"]
+            )
+            for row in totals
+        },
+    )
 
 
 def _recorded(tables: TraceTables) -> DataFrame:
@@ -132,7 +109,7 @@ def _hex(total: str) -> Column:
     return F.lpad(F.lower(F.conv(rest.cast("decimal(20,0)").cast("string"), 10, 16)), 16, "0")
 
 
-def _differing(tables: TraceTables) -> DataFrame:
+def differing_deliveries(tables: TraceTables) -> DataFrame:
     """The deliveries in views about which SHOW rows of the next view differ."""
     told = F.struct(*(F.col("attributes")[name] for name in ("shown", "digest", "chain")))
     apart = (
@@ -144,3 +121,6 @@ def _differing(tables: TraceTables) -> DataFrame:
         .distinct()
     )
     return picked(tables, _to_everyone(tables).join(apart, [*WHOSE, "view"], "left_semi").select(*LIFE, "local_index"))
+
+
+TOTALS = Facts(_totals, _checker)

@@ -9,40 +9,20 @@ from typing import TYPE_CHECKING
 from unisono.pipeline.properties import (
     p00_well_formed,
     p01_no_creation,
-    p02_no_duplication,
-    p03_in_view,
-    p04_validity,
-    p05_agreement,
-    p06_fifo,
     p07_gap_free_fifo,
     p08_causal,
     p08c_own_clocks,
-    p09a_pairwise,
-    p09b_acyclic,
-    p09c_same_sequence,
-    p10_uniform_total,
-    p13_sending_view,
-    p14_virtual_synchrony,
-    p17_safe,
-    p19_state_transfer,
     p24_determinism,
-    p25_together,
+    row_picks,
+    total_order,
 )
 from unisono.pipeline.properties.base import COLUMNS
 from unisono.pipeline.properties.few_rows import few_rows
-from unisono.pipeline.properties.row_picks import (
-    late_messages,
-    receipted_messages,
-    rows_of_old_views,
-    rows_of_transactions,
-    safe_messages,
-    stable_messages,
-    suspicious_packets,
-)
+from unisono.pipeline.properties.p19_state_transfer import STATES
+from unisono.pipeline.properties.p25_together import TOTALS, differing_deliveries
 from unisono.pipeline.session import PipelineError
 from unisono.trace.checks.model import KEPT
-from unisono.trace.checks.properties import place_of
-from unisono.trace.schema import BLOCK, COUNTERS, HEAL, JOIN, PAUSE, UNBLOCK
+from unisono.trace.schema import BLOCK, COUNTERS, HEAL, JOIN, PAUSE, SHOW, SNAPSHOT_IN, SNAPSHOT_OUT, UNBLOCK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,49 +30,41 @@ if TYPE_CHECKING:
     from unisono.pipeline.tables import TraceTables
 
 
-_FORMULATED = {
-    module.PROPERTY: module.violations
-    for module in (
-        p00_well_formed,
-        p01_no_creation,
-        p02_no_duplication,
-        p03_in_view,
-        p04_validity,
-        p05_agreement,
-        p06_fifo,
-        p07_gap_free_fifo,
-        p08_causal,
-        p08c_own_clocks,
-        p09a_pairwise,
-        p09b_acyclic,
-        p09c_same_sequence,
-        p10_uniform_total,
-        p13_sending_view,
-        p14_virtual_synchrony,
-        p17_safe,
-        p19_state_transfer,
-        p24_determinism,
-        p25_together,
-    )
-}
-_FILTERED = {
+PROPERTIES: dict[str, Callable[[TraceTables], DataFrame]] = {
+    "P0": p00_well_formed.violations,
+    "P1": p01_no_creation.violations,
+    "P2": few_rows("P2", more=row_picks.overlapping_deliveries),
+    "P3": few_rows("P3", more=row_picks.deliveries_of_strangers),
+    "P4": few_rows("P4", more=row_picks.undelivered_casts),
+    "P5": few_rows("P5", BLOCK, more=row_picks.unshared_messages),
+    "P6": few_rows("P6", more=row_picks.disordered_deliveries),
+    "P7": p07_gap_free_fifo.violations,
+    "P8": p08_causal.violations,
+    "P8c": p08c_own_clocks.violations,
+    "P9a": total_order.pairwise_violations,
+    "P9b": total_order.acyclic_violations,
+    "P9c": total_order.sequence_violations,
+    "P10": total_order.uniform_violations,
     "P11": few_rows("P11"),
     "P12": few_rows("P12"),
+    "P13": few_rows("P13", more=row_picks.deliveries_of_other_views),
+    "P14": few_rows("P14", more=row_picks.unshared_messages),
     "P15": few_rows("P15"),
-    "P16": few_rows("P16", more=rows_of_old_views),
-    "P18": few_rows("P18", BLOCK, more=rows_of_transactions),
+    "P16": few_rows("P16", more=row_picks.rows_of_old_views),
+    "P17": few_rows("P17", BLOCK, UNBLOCK, more=row_picks.unheld_safe_messages),
+    "P18": few_rows("P18", BLOCK, more=row_picks.rows_of_transactions),
+    "P19": few_rows("P19", SNAPSHOT_IN, SNAPSHOT_OUT, SHOW, facts=STATES),
     "P20": few_rows("P20"),
-    "P21": few_rows("P21", COUNTERS, more=suspicious_packets),
-    "P22": few_rows("P22", HEAL, PAUSE, JOIN, BLOCK, UNBLOCK, more=late_messages),
+    "P21": few_rows("P21", COUNTERS, more=row_picks.suspicious_packets),
+    "P22": few_rows("P22", HEAL, PAUSE, JOIN, BLOCK, UNBLOCK, more=row_picks.late_messages),
     "P23": few_rows("P23", COUNTERS),
-    "P26": few_rows("P26", *KEPT, more=stable_messages),
-    "P27": few_rows("P27", *KEPT, more=safe_messages),
-    "P28": few_rows("P28", *KEPT, more=receipted_messages),
+    "P24": p24_determinism.violations,
+    "P25": few_rows("P25", *KEPT, more=differing_deliveries, facts=TOTALS),
+    "P26": few_rows("P26", *KEPT, more=row_picks.stable_messages),
+    "P27": few_rows("P27", *KEPT, more=row_picks.safe_messages),
+    "P28": few_rows("P28", *KEPT, more=row_picks.receipted_messages),
     "P29": few_rows("P29", *KEPT),
 }
-PROPERTIES: dict[str, Callable[[TraceTables], DataFrame]] = dict(
-    sorted((_FORMULATED | _FILTERED).items(), key=lambda item: place_of(item[0]))
-)
 """By property id, in the order in which a report lists them."""
 
 

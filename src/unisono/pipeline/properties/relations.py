@@ -1,4 +1,4 @@
-"""What several properties need: who went on together, the sequences of a view, an order in which casts come first."""
+"""What several properties need: who went on together, and an order in which casts come first."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from unisono.pipeline.attributed_rows import each_index
 from unisono.pipeline.tables import LIFE
-from unisono.trace.schema import TOTAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -51,59 +49,10 @@ def judged_stays(tables: TraceTables) -> DataFrame:
     return tables.stays.where(whole).withColumnRenamed("from_index", "stay")
 
 
-def sequences(tables: TraceTables) -> DataFrame:
-    """The messages of the service `total` that each stay delivered or placed, numbered by `place` from 0."""
-    order = Window.partitionBy(*STAY).orderBy("local_index", "index")
-    return (
-        deliveries(tables)
-        .where((F.col("service") == TOTAL) & F.col("stay").isNotNull())
-        .select(*STAY, "local_index", "origin_who", each_index().alias("index"))
-        .select(
-            *STAY,
-            "local_index",
-            F.struct("origin_who", "index").alias("message"),
-            (F.row_number().over(order) - 1).alias("place"),
-        )
-    )
-
-
-def first_places(tables: TraceTables) -> DataFrame:
-    """For each (V→V') the sequences that differ, one member standing for all with the same; where each message comes first."""
-    firsts = (
-        sequences(tables)
-        .groupBy(*STAY, "message")
-        .agg(F.min(F.struct("place", "local_index")).alias("at"))
-        .select(*STAY, "message", F.col("at.place").alias("place"), F.col("at.local_index").alias("local_index"))
-    )
-    prints = firsts.groupBy(*STAY).agg(
-        F.count("*").alias("messages"),
-        F.bit_xor(F.xxhash64("place", "message")).alias("xor"),
-        F.sum(F.xxhash64("message", F.lit("sum"), "place").cast("decimal(38,0)")).alias("sum"),
-    )
-    alike = Window.partitionBy(*WAY, "messages", "xor", "sum").orderBy("who")
-    every = Window.partitionBy(*WAY).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    speakers = (
-        transitions(tables)
-        .join(prints, list(STAY), "inner")
-        .withColumn("alike", F.row_number().over(alike))
-        .where(F.col("alike") == 1)
-        .withColumn("speakers", F.count("*").over(every))
-        .where(F.col("speakers") > 1)
-    )
-    return firsts.join(speakers.select(*STAY, "who", "way"), list(STAY), "inner").select(
-        *WAY, "who", "message", "place", "local_index"
-    )
-
-
 def batch_name(origin: str = "origin_who", first: str = "first", count: str = "count") -> Column:
     """``a:5``, or ``a:5-7`` for several."""
     last = F.when(F.col(count) > 1, F.concat(F.lit("-"), F.col(first) + F.col(count) - 1)).otherwise("")
     return F.concat(F.col(origin), F.lit(":"), F.col(first), last)
-
-
-def message_name(message: str = "message") -> Column:
-    """``a:5`` of a struct (origin_who, index)."""
-    return F.concat(F.col(f"{message}.origin_who"), F.lit(":"), F.col(f"{message}.index"))
 
 
 # Plain Python, for sequential scans on the workers.

@@ -9,30 +9,219 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+from pyspark.sql.window import Window
 
 from unisono.pipeline.attributed_rows import ORIGIN, each_index, marked
 from unisono.pipeline.properties.attributes import is_true, whole
 from unisono.pipeline.properties.few_rows import picked
+from unisono.pipeline.properties.relations import STAY, WAY, transitions
 from unisono.pipeline.tables import FEW, LIFE, WHOSE, name_of
 from unisono.trace.checks.p16_merge import TRAFFIC
 from unisono.trace.evidence import EVIDENCE
-from unisono.trace.schema import CAST, DECIDE, DELIVER, DROP, END, HEAL, OK, RECEIPT, RECEIVE, VOTE
+from unisono.trace.schema import (
+    CAST,
+    DATAGRAM,
+    DECIDE,
+    DELIVER,
+    DROP,
+    END,
+    HEAL,
+    LEAVE,
+    NAMES,
+    OK,
+    PLACE,
+    RECEIPT,
+    RECEIVE,
+    STABLE,
+    TOTAL,
+    VOTE,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, WindowSpec
 
     from unisono.pipeline.tables import TraceTables
 
 ROW = (*LIFE, "local_index")
+MESSAGE = (*WHOSE, "origin_who", "index")
 SHARE_ROWS = 200_000
 """About how many rows of transactions one task judges."""
 
 
+def wrong_deliveries(tables: TraceTables) -> DataFrame:
+    """For P1: deliveries that differ from their CAST, beside it; and those without one, if what is missing cannot hide it."""
+    is_delivered = F.col("kind") == DELIVER
+    is_alike = (F.col("cast_first") == F.col("row_first")) & (F.col("cast_count") == F.col("row_count"))
+    addressed = F.coalesce(F.array_contains("cast_destinations", F.col("who")), F.lit(True))
+    here, there = F.array_sort("destinations"), F.array_sort("cast_destinations")
+    differs = (
+        (is_delivered & (~addressed | (is_alike & (F.col("digest") != F.col("cast_digest")))))
+        | (~is_delivered & addressed & ~F.col("void"))
+        | (F.col("service") != F.col("cast_service"))
+        | ~here.eqNullSafe(there)
+    )
+    wrong = tables.parts.where(F.col("cast_local").isNotNull() & differs)
+    origins = tables.lives.select(
+        *WHOSE,
+        F.col("who").alias("origin_who"),
+        F.lit(True).alias("traced"),
+        F.col("unknown").isNotNull().alias("unknown"),
+    )
+    listed = tables.views.select(*WHOSE, F.explode("members").alias("origin_who")).distinct()
+    hidden = F.when(F.col("traced"), F.col("unknown")).otherwise(F.col("listed").isNotNull() | F.col("stay_holed"))
+    uncast = (
+        tables.parts.where(F.col("cast_local").isNull())
+        .join(origins, [*WHOSE, "origin_who"], "left")
+        .join(listed.withColumn("listed", F.lit(True)), [*WHOSE, "origin_who"], "left")
+        .where(~hidden)
+    )
+    return picked(tables, _all(wrong.select(*ROW), _casts_of(wrong), uncast.select(*ROW)))
+
+
+def overlapping_deliveries(tables: TraceTables) -> DataFrame:
+    """For P2: batches of one origin that overlap. Sorted by their first index, each begins before the highest end so far."""
+    lower = _before("first", "local_index")
+    batch = F.struct((F.col("first") + F.col("count")).alias("end"), "local_index")
+    rows = tables.deliveries.where(F.col("kind") == DELIVER).withColumn("other", F.max(batch).over(lower))
+    return picked(tables, _both(rows.where(F.col("other.end") > F.col("first"))))
+
+
+def deliveries_of_strangers(tables: TraceTables) -> DataFrame:
+    """For P3: deliveries in a view of which the member or the origin is none."""
+    is_member, is_origin_member = (F.array_contains("members", F.col(name)) for name in ("who", "origin_who"))
+    return picked(
+        tables, tables.attributed.where((F.col("kind") != CAST) & ~(is_member & is_origin_member)).select(*ROW)
+    )
+
+
+def undelivered_casts(tables: TraceTables) -> DataFrame:
+    """For P4: the casts of which their own member, if it did not crash, did not deliver everything; and what it delivered."""
+    correct = tables.lives.where(F.col("ending").isin(END, LEAVE) & ~F.col("holed"))
+    is_own = F.col("who") == F.col("origin_who")
+    is_placed_for_others = F.coalesce(~F.array_contains("cast_destinations", F.col("who")), F.lit(False))
+    counts = is_own & ((F.col("kind") == DELIVER) | is_placed_for_others)
+    delivered = tables.parts.where(counts).select(*LIFE, each_index().alias("index"))
+    casts = tables.casts.join(correct, list(LIFE), "left_semi").withColumn("index", each_index())
+    return _messages(tables, casts.join(delivered, [*LIFE, "index"], "left_anti"), is_own)
+
+
+def unshared_messages(tables: TraceTables) -> DataFrame:
+    """For P5 and P14: messages that not all who left a view together have, or safe ones that all have who left it in one way.
+
+    And those that are void at an addressee. Each row is cut down to such a message: what else is in its batch is not picked
+    elsewhere, and would seem to be lacking there.
+    """
+    through = transitions(tables).where(~F.col("cut")).select(*STAY, "way", F.size("together").alias("asked"))
+    ways = through.groupBy(*WHOSE, "view").agg(F.count_distinct("way").alias("ways"))
+    is_void = (F.col("kind") == PLACE) & F.coalesce(F.array_contains("destinations", F.col("who")), F.lit(True))
+    message = ("origin_who", "index")
+    safe = tables.casts.where(is_true("safe")).select(*WHOSE, "origin_who", each_index().alias("index")).distinct()
+    held = (
+        tables.attributed.where((F.col("kind") != CAST) & ~F.col("service").eqNullSafe(DATAGRAM))
+        .select(*STAY, "who", "origin_who", each_index().alias("index"), is_void.alias("void"))
+        .join(through, list(STAY), "left")
+        .groupBy(*WAY, *message)
+        .agg(F.count_distinct("who").alias("having"), F.max("asked").alias("asked"), F.max("void").alias("void"))
+    )
+    lacked = held.where(F.col("way").isNotNull() & ((F.col("having") < F.col("asked")) | F.col("void")))
+    unsafe = (
+        held.join(safe, list(MESSAGE), "left_semi")
+        .groupBy(*WHOSE, "view", *message)
+        .agg(F.count("way").alias("having"))
+        .join(ways, [*WHOSE, "view"], "inner")
+        .where(F.col("having") < F.col("ways"))
+    )
+    asked = _all(lacked.select(*MESSAGE), unsafe.select(*MESSAGE)).distinct()
+    return _rows_of(tables, asked, CAST, DELIVER, PLACE).unionByName(_words_before_views(tables))
+
+
+def _words_before_views(tables: TraceTables) -> DataFrame:
+    """Rows that name a view which their life installs later; as datagrams, so that they are not taken for deliveries in it."""
+    installed = tables.stays.groupBy(*LIFE, "view").agg(F.min("from_index").alias("installed_at"))
+    words = tables.attributed.join(installed, [*LIFE, "view"], "inner").where(
+        F.col("local_index") < F.col("installed_at")
+    )
+    return picked(tables, words.select(*ROW)).withColumn("service", F.lit(DATAGRAM))
+
+
+def _rows_of(tables: TraceTables, messages: DataFrame, *kinds: str) -> DataFrame:
+    """The rows of these kinds about these messages (`MESSAGE`), each cut down to one of them."""
+    origin = name_of(F.col("origin"), F.col("origin_incarnation"))
+    each = tables.events.where(F.col("kind").isin(*kinds)).select(
+        "*", origin.alias("origin_who"), each_index().alias("index")
+    )
+    one = F.lit(1).cast("bigint")
+    return (
+        each.join(messages, list(MESSAGE), "left_semi")
+        .withColumns({"first": F.col("index"), "count": one})
+        .select(*NAMES)
+    )
+
+
+def disordered_deliveries(tables: TraceTables) -> DataFrame:
+    """For P6: deliveries behind a later one of the same origin, and that. Messages that are `total` wait for one another only."""
+    before = _before("local_index")
+    highest = F.struct((F.col("first") + F.col("count")).alias("end"), "local_index")
+    is_total = F.col("service") == TOTAL
+    after = F.when(is_total, F.max(F.when(is_total, highest)).over(before)).otherwise(F.max(highest).over(before))
+    return picked(
+        tables, _both(tables.deliveries.withColumn("other", after).where(F.col("other.end") > F.col("first")))
+    )
+
+
+def _before(*order: str) -> WindowSpec:
+    """What a life delivered of one origin, up to a row."""
+    origin = Window.partitionBy(*LIFE, "origin", "origin_incarnation")
+    return origin.orderBy(*order).rowsBetween(Window.unboundedPreceding, -1)
+
+
+def _both(found: DataFrame) -> DataFrame:
+    return found.select(*LIFE, F.explode(F.array("local_index", "other.local_index")).alias("local_index"))
+
+
+def deliveries_of_other_views(tables: TraceTables) -> DataFrame:
+    """For P13: deliveries of what was cast in another view, beside the CAST."""
+    across = tables.parts.where(F.col("cast_view") != F.col("view"))
+    return picked(tables, _all(across.select(*ROW), _casts_of(across)))
+
+
 def rows_of_old_views(tables: TraceTables) -> DataFrame:
-    """For P16: rows that name another view than the one installed, and deliveries of what was cast in one, beside the CAST."""
+    """For P16: likewise, and rows that name another view than the one installed."""
     late = marked(tables.events).where(F.col("kind").isin(*sorted(TRAFFIC)) & (F.col("view") != F.col("installed")))
     across = tables.parts.where(F.col("cast_view") != F.col("view"))
     return picked(tables, _all(late.select(*ROW), across.select(*ROW), _casts_of(across)))
+
+
+def unheld_safe_messages(tables: TraceTables) -> DataFrame:
+    """For P17: safe messages delivered before a STABLE for them, or unreceived here, or by some member of the view.
+
+    A member that is not whole may have received what its rows do not show.
+    """
+    who = name_of(F.col("member"), F.col("incarnation"))
+    origin = name_of(F.col("origin"), F.col("origin_incarnation"))
+    marks = tables.events.where(F.col("kind").isin(RECEIVE, CAST, STABLE)).select(
+        *WHOSE, who.alias("who"), origin.alias("origin_who"), "local_index", "kind", each_index().alias("index")
+    )
+    at = F.min(F.when(F.col("kind") != STABLE, F.col("local_index")))
+    known = marks.groupBy(*MESSAGE, "who").agg(
+        at.alias("held_at"), F.min(F.when(F.col("kind") == STABLE, F.col("local_index"))).alias("stable_at")
+    )
+    holders = known.where(F.col("held_at").isNotNull()).groupBy(*MESSAGE).agg(F.collect_set("who").alias("holders"))
+    whole = tables.lives.where(F.col("unknown").isNull()).groupBy(*WHOSE).agg(F.collect_set("who").alias("whole"))
+    safe = tables.casts.where(is_true("safe")).select(*WHOSE, "origin_who", each_index().alias("index")).distinct()
+    nobody = F.array().cast("array<string>")
+    lacking = F.array_except(F.array_intersect("members", F.coalesce("whole", nobody)), F.coalesce("holders", nobody))
+    is_known = (F.col("stable_at") < F.col("local_index")) & (F.col("held_at") < F.col("local_index"))
+    delivered = (
+        tables.attributed.where((F.col("kind") == DELIVER) & F.col("stay").isNotNull())
+        .select(*WHOSE, "who", "local_index", "members", "origin_who", each_index().alias("index"))
+        .join(safe, list(MESSAGE), "left_semi")
+        .join(known, [*MESSAGE, "who"], "left")
+        .join(holders, list(MESSAGE), "left")
+        .join(whole, list(WHOSE), "left")
+        .where(~F.coalesce(is_known, F.lit(False)) | (F.size(lacking) > 0))
+    )
+    return _rows_of(tables, delivered.select(*MESSAGE).distinct(), CAST, RECEIVE, STABLE, DELIVER)
 
 
 def _casts_of(parts: DataFrame, *more: str) -> DataFrame:

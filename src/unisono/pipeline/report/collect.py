@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from unisono.pipeline.explain import as_reported
-from unisono.pipeline.report import rows as from_rows
 from unisono.pipeline.report.glance import RUNS_MAX
+from unisono.pipeline.report.lanes import timelines
 from unisono.pipeline.report.model import (
     PASS,
     WORST_FIRST,
+    Measured,
     ProtocolTally,
     ReportData,
     ReportedViolation,
@@ -22,7 +22,6 @@ from unisono.pipeline.report.model import (
     weaker_broken,
 )
 from unisono.pipeline.report.neighbourhood import Neighbourhoods
-from unisono.pipeline.report.rows import Measured, Sizes
 from unisono.pipeline.report.wording import shortened
 from unisono.trace.checks.properties import PROPERTIES, place_of
 from unisono.trace.checks.property import Violation
@@ -44,44 +43,39 @@ EventsOfRun = Callable[[str], Iterable[Event]]
 
 def collect(
     judgement: JudgedRuns,
-    tables: TraceTables | Measured | None,
+    tables: TraceTables | None,
     events_of_run: EventsOfRun | None = None,
     title: str = "",
     runs_max: int = RUNS_MAX,
 ) -> ReportData:
     """Bring verdicts and measures together: totals of all runs, and the first `runs_max` runs, the worst first.
 
-    `tables` are Spark's tables, from which the measures are made here; or rows of measures that were made already (see
-    `rows`); or nothing, for a report of verdicts alone. `events_of_run` gives the rows of one run: it is asked only for the
-    runs that get pictures, the worst first.
+    `tables` are Spark's tables, from which the measures are made; None: a report of verdicts alone. `events_of_run` gives the
+    rows of one run: it is asked only for the runs that get pictures, the worst first.
     """
     shown = sorted(judgement.runs, key=lambda run: (_rank(run.result), run.run, run.group))[:runs_max]
-    found, notes = _measured(tables, shown)
-    sizes = Sizes(found)
+    found = _measured(tables, shown)
     reading = _Reading(events_of_run)
-    runs = [_run(verdict, sizes, reading) for verdict in shown]
-    lines = from_rows.timelines(found["stays"]) if found.get("stays") else tuple(reading.timelines)
+    runs = [_run(verdict, found.sizes, reading) for verdict in shown]
     return ReportData(
         result=judgement.result,
         runs=tuple(runs),
         title=title or "unisono report",
-        latency=from_rows.latencies(found, sizes),
-        waits=from_rows.waits(found, sizes),
-        tau=from_rows.taus(found, sizes),
-        cost=from_rows.costs(found, sizes),
-        timelines=choose(lines, runs),
+        latency=found.latency,
+        waits=found.waits,
+        tau=found.tau,
+        cost=found.cost,
+        timelines=choose(found.timelines or reading.timelines, runs),
         quarantined=judgement.quarantined,
         problems=tuple(judgement.problems),
-        notes=(*notes, *reading.notes),
+        notes=(*found.notes, *reading.notes),
         tallies=_tallies(judgement),
     )
 
 
-def _measured(tables: TraceTables | Measured | None, shown: Iterable[RunVerdict]) -> tuple[Measured, tuple[str, ...]]:
+def _measured(tables: TraceTables | None, shown: Iterable[RunVerdict]) -> Measured:
     if tables is None:
-        return {}, ()
-    if isinstance(tables, Mapping):
-        return tables, ()
+        return Measured()
     from unisono.pipeline.report.from_tables import measured
 
     return measured(tables, [(run.run, run.group, _rank(run.result)) for run in shown], TIMELINES_MAX)
@@ -121,13 +115,10 @@ class _Reading:
         return self._drawn <= PICTURES_MAX
 
 
-def _run(verdict: RunVerdict, sizes: Sizes, reading: _Reading) -> RunReport:
-    size = sizes.of(verdict.run, verdict.group)
+def _run(verdict: RunVerdict, sizes: Mapping[tuple[str, str], int], reading: _Reading) -> RunReport:
+    size = sizes.get((verdict.run, verdict.group))
     events = reading.events(verdict.run, verdict.group) if size is None or verdict.result != PASS else []
-    told = [
-        Violation(v.property, v.members, as_reported(v.property, v.witness), v.explain(), v.view)
-        for v in verdict.violations
-    ]
+    told = [Violation(v.property, v.members, v.witness, v.explain(), v.view) for v in verdict.violations]
     run = _outline(verdict)
     return replace(run, members=size or size_of(events), findings=findings(told, run.broken, events, reading.may_draw))
 
@@ -142,11 +133,9 @@ def _outline(verdict: RunVerdict) -> RunReport:
         protocol=verdict.protocol,
         result=verdict.result,
         owed=owed,
-        checked=owed,
         broken=dict(sorted(counts.items(), key=lambda pair: place_of(pair[0]))),
         unknown=dict(verdict.unknown)
         or ({"?": "it is not known which run these rows are of"} if verdict.run == "?" else {}),
-        judged_by=verdict.by,
     )
 
 
@@ -203,7 +192,7 @@ def timelines_of(events: Iterable[Event]) -> tuple[Timeline, ...]:
                     "ended": None if after else ended,
                 }
             )
-    return from_rows.timelines(stays)
+    return timelines(stays)
 
 
 def size_of(events: Iterable[Event]) -> int | None:

@@ -1,10 +1,6 @@
 """The measures of a report from Spark's tables, aggregated there: what is fetched does not grow with runs or rows.
 
-Every measure has one row a cohort (protocol and size of group). Besides the measures there are
-
-- `latency_quantiles`: the whole curve of a cohort instead of three figures;
-- `sizes`: how many members each run had that the page lists;
-- `stays`: one row a member and view of a few eventful runs, with the times at which it began and ended.
+Every measure has one row a cohort (protocol and size of group).
 """
 
 from __future__ import annotations
@@ -17,8 +13,8 @@ from pyspark.sql import functions as F
 
 from unisono.pipeline.measures import cost, joint_distribution
 from unisono.pipeline.measures.journeys import journeys_of
-from unisono.pipeline.report.lanes import BOXES_MAX
-from unisono.pipeline.report.model import WORST_FIRST
+from unisono.pipeline.report.lanes import BOXES_MAX, timelines
+from unisono.pipeline.report.model import WORST_FIRST, Latency, Measured, MessageCost, Tau, Waits, cohort_key
 from unisono.pipeline.tables import LIFE, WHOSE, keeping
 
 if TYPE_CHECKING:
@@ -40,8 +36,7 @@ Ranked = tuple[str, str, int]
 
 def measured(
     tables: TraceTables, shown: Sequence[Ranked], timelines_max: int, cohorts_max: int = COHORTS_MAX
-) -> tuple[dict[str, Rows], tuple[str, ...]]:
-    """Everything that a report shows besides verdicts, as plain rows, and what was left out, a sentence each."""
+) -> Measured:
     with keeping() as keep:
         kept = tables.cached(keep)
         sizes = keep(_sizes(kept))
@@ -59,17 +54,47 @@ def measured(
                 f"Each measure is shown for the {cohorts_max} combinations of protocol and number of members"
                 " with the most messages; there are more.",
             )
-        found = {name: rows[:cohorts_max] for name, rows in fetched.items()}
-        return {
-            "latency": found["latency"],
-            "latency_quantiles": found["latency"],
-            "t1": [row | {"mean_ns": row["t1_ns"]} for row in found["waits"]],
-            "t2": [row | {"mean_ns": row["t2_ns"]} for row in found["waits"]],
-            "joint_distribution": [row | pair for row in found["tau"] for pair in row["taus"]],
-            "cost": found["cost"],
-            "sizes": _fetch(_only(sizes, _listed(tables, shown))) if shown else [],
-            "stays": _stays(kept, shown, timelines_max),
-        }, notes
+        found = {name: sorted(rows[:cohorts_max], key=_cohort) for name, rows in fetched.items()}
+        sizes_told = _fetch(_only(sizes, _listed(tables, shown))) if shown else []
+        return Measured(
+            latency=tuple(
+                Latency(
+                    *_cohort_of(row), row["scope"], row["messages"], row["mean_ns"], _curve(row), float(row["max_ns"])
+                )
+                for row in found["latency"]
+            ),
+            waits=tuple(Waits(*_cohort_of(row), row["messages"], row["t1_ns"], row["t2_ns"]) for row in found["waits"]),
+            tau=tuple(
+                Tau(*_cohort_of(row), "", tuple(sorted((pair["tau"], pair["messages"]) for pair in row["taus"])))
+                for row in found["tau"]
+            ),
+            cost=tuple(
+                MessageCost(
+                    *_cohort_of(row),
+                    row["messages"],
+                    row["packets_per_message"],
+                    row["packets_theory"],
+                    row["bytes_per_message"],
+                    bool(row["acknowledgements_on_top"]),
+                )
+                for row in found["cost"]
+            ),
+            sizes={(row["run"], row["group"]): row["members"] for row in sizes_told if row["members"]},
+            timelines=timelines(_stays(kept, shown, timelines_max)),
+            notes=notes,
+        )
+
+
+def _cohort_of(row: dict[str, Any]) -> tuple[str, int | None]:
+    return row["protocol"], row["members"]
+
+
+def _cohort(row: dict[str, Any]) -> tuple[int, str, int]:
+    return cohort_key(*_cohort_of(row))
+
+
+def _curve(row: dict[str, Any]) -> tuple[tuple[float, float], ...]:
+    return tuple((float(share), float(ns)) for share, ns in row["quantiles"])
 
 
 def _fetch(frame: DataFrame) -> Rows:

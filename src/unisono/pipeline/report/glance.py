@@ -123,7 +123,7 @@ class Glance:
         cells = []
         for property in self.columns:
             states = Counter(tally.states.get(property, {}))
-            state = next((s for s in ("fail", "unknown", "skipped", "pass") if states[s]), "none")
+            state = next((s for s in ("fail", "unknown", "pass") if states[s]), "none")
             runs = states[state] if state != "none" else tally.runs
             number = grouped(runs) if state in ("fail", "unknown") and tally.runs > 1 else ""
             of = f" in {grouped(runs)} of {counted(tally.runs, 'run')}" if tally.runs > 1 else ""
@@ -134,12 +134,11 @@ class Glance:
         return GridRow(name, note, worst(r for r, number in tally.results.items() if number), "", cells)
 
 
-SIGNS = {"pass": "✓", "fail": "✗", "unknown": "?", "skipped": "–", "none": "·"}
+SIGNS = {"pass": "✓", "fail": "✗", "unknown": "?", "none": "·"}
 TOLD = {
     "pass": "kept",
     "fail": "broken",
     "unknown": "cannot be judged",
-    "skipped": "promised, but not checked",
     "none": "not promised",
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from unisono.pipeline.report.model import TimedStay, Timeline
 from unisono.pipeline.report.wording import counted, duration
@@ -35,6 +36,29 @@ class Lanes(NamedTuple):
     lanes: list[Lane]
     ticks: list[tuple[str, str]]
     left_out: int
+
+
+def timelines(rows: Iterable[Mapping[str, Any]]) -> tuple[Timeline, ...]:
+    """One for each run and group of these stays; `views` and `lives` tell how many there are in all."""
+    stays: dict[tuple[str, str], list[TimedStay]] = {}
+    real: set[tuple[str, str]] = set()
+    totals: dict[tuple[str, str], tuple[int, int]] = {}
+    for row in rows:
+        key = row["run"], row["group"]
+        totals[key] = row.get("views", 0), row.get("lives", 0)
+        members = tuple(row.get("members") or ())
+        stays.setdefault(key, []).append(
+            TimedStay(row["who"], row["view"], members, row["start_ns"], row.get("end_ns"), row.get("ended"))
+        )
+        if row.get("clock") != "simulated":
+            real.add(key)
+    found = []
+    for key, some in sorted(stays.items()):
+        views, lives = totals[key]
+        more = max(0, views - len({stay.view for stay in some})), max(0, lives - len({stay.who for stay in some}))
+        ranked = tuple(sorted(some, key=lambda stay: (stay.start_ns, stay.who)))
+        found.append(Timeline(*key, key not in real, ranked, *more))
+    return tuple(found)
 
 
 def lanes_of(timeline: Timeline, name_group: bool = False) -> Lanes:

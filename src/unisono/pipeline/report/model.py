@@ -1,4 +1,4 @@
-"""What a report shows, as plain data: no Spark, no HTML, nothing that JSON cannot hold.
+"""What a report shows, as plain data: no Spark, no HTML.
 
 `collect`, or an adapter of the simulator, fills these in; `page.build` draws them. Durations are
 in ns. Measures are kept per **cohort**: the runs of one protocol with the same number of members.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from unisono.trace.checks.properties import IMPLIES
 from unisono.trace.promises import PROMISES
@@ -41,13 +41,11 @@ class RunReport:
     result: str
     members: int | None = None
     owed: tuple[str, ...] = ()
-    checked: tuple[str, ...] = ()
     findings: tuple[ReportedViolation, ...] = ()
     """The first violations; `broken` counts all of them."""
     broken: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Members whose trace is not whole, and why."""
-    judged_by: str = ""
 
     @property
     def weakest(self) -> tuple[str, ...]:
@@ -71,8 +69,6 @@ def state_of(run: RunReport, property: str) -> str:
         return "fail"
     if property not in run.owed:
         return "none"
-    if property not in run.checked:
-        return "skipped"
     return "unknown" if run.unknown or run.result == UNKNOWN else "pass"
 
 
@@ -219,6 +215,21 @@ class Timeline:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What a report shows besides verdicts."""
+
+    latency: tuple[Latency, ...] = ()
+    waits: tuple[Waits, ...] = ()
+    tau: tuple[Tau, ...] = ()
+    cost: tuple[MessageCost, ...] = ()
+    sizes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By run and group that is listed: its members."""
+    timelines: tuple[Timeline, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What was left out, a sentence each."""
+
+
+@dataclass(frozen=True)
 class ReportData:
     """Everything that a report shows."""
 
@@ -250,9 +261,6 @@ class ReportData:
     @property
     def measures(self) -> tuple[Measure, ...]:
         return (*self.latency, *self.waits, *self.tau, *self.cost)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def cohort_key(protocol: str, members: int | None) -> tuple[int, str, int]:

@@ -281,4 +281,8 @@ class ViewPassage(NamedTuple):
 
 def message_name(origin: Life, first: int, end: int) -> str:
     """``a:5``, or ``a:5-7`` for several."""
-    return f"{origin.name}:{first}" if end == first + 1 else f"{origin.name}:{first}-{end - 1}"
+    return named(origin.name, first, end)
+
+
+def named(origin: str, first: int, end: int) -> str:
+    return f"{origin}:{first}" if end == first + 1 else f"{origin}:{first}-{end - 1}"

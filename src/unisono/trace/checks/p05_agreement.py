@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from unisono.trace.checks.attributes import is_true
 from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.deliveries import delivered_sets, same_sets
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DATAGRAM, PLACED, Cast, DeliveredPart, Span, Stay, ViewPassage, message_name
 from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
-from unisono.trace.checks.sets import delivered_sets, same_sets
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import BLOCK, CAST, DELIVER, PLACE, Event
 

@@ -7,16 +7,20 @@ them disagree. Judges the service `total`; placeholders count.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import TypeAlias, TypeVar
 
 from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.deliveries import Ordered, aligned, are_prefixes, distinct, first_places, ordered
 from unisono.trace.checks.model import Span, ViewPassage, message_name
 from unisono.trace.checks.property import Each, Example, Kind, PropertyRecord, RowOf
-from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, first_places, ordered
 from unisono.trace.schema import DELIVER, PLACE
 
-Edges = dict[Span, dict[Span, Ordered]]
-"""By unit: the units that come right after it, each with a sequence that says so."""
+Unit = TypeVar("Unit", bound=tuple[object, ...])
+Speaker = TypeVar("Speaker")
+Edges: TypeAlias = Mapping[Unit, Mapping[Unit, Speaker]]
+"""By unit: the units that come right after it, each with who says so."""
 
 
 class TotalAcyclic(Checker):
@@ -55,38 +59,42 @@ class TotalAcyclic(Checker):
                 self._judge(transition, distinct(aligned(sequences)))
 
     def _judge(self, transition: ViewPassage, sequences: list[Ordered]) -> None:
-        edges: Edges = {}
+        edges: dict[Span, dict[Span, Ordered]] = {}
         for sequence in sequences:
             units = list(first_places(sequence.units))
             for one, other in pairwise(units):
                 edges.setdefault(one, {}).setdefault(other, sequence)
-        rest = _without_sources(edges)
-        if rest:
-            self._report(transition, _shortest_cycle(edges, rest), edges)
-
-    def _report(self, transition: ViewPassage, cycle: list[Span], edges: Edges) -> None:
-        """Join consecutive edges of one member, then tell the cycle edge by edge."""
-        steps: list[tuple[Ordered, Span, Span]] = []
-        for one, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
-            said_by = edges[one][other]
-            if steps and steps[-1][0] is said_by:
-                steps[-1] = (said_by, steps[-1][1], other)
-            else:
-                steps.append((said_by, one, other))
-        if len(steps) > 1 and steps[0][0] is steps[-1][0]:
-            steps[0] = (steps[0][0], steps.pop()[1], steps[0][2])
         lives = self.history.numbered
         circle = []
-        for said_by, one, other in steps:
+        for said_by, one, other in circle_in(edges):
             places = first_places(said_by.units)
             x, y = (message_name(lives[unit[0]], *unit[1:]) for unit in (one, other))
             circle.append((said_by.name, x, y, said_by.locals[places[one]], said_by.locals[places[other]]))
-        self.report(dict.fromkeys(said_by.name for said_by, _, _ in steps), transition.view, circle=circle)
+        if circle:
+            self.report(dict.fromkeys(who for who, *_ in circle), transition.view, circle=circle)
 
 
-def _without_sources(edges: Edges) -> set[Span]:
+def circle_in(edges: Edges[Unit, Speaker]) -> list[tuple[Speaker, Unit, Unit]]:
+    """A circle, if there is one: who says that one unit comes before another, consecutive edges of one speaker joined."""
+    rest = _without_sources(edges)
+    if not rest:
+        return []
+    cycle = _shortest_cycle(edges, rest)
+    steps: list[tuple[Speaker, Unit, Unit]] = []
+    for one, other in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
+        said_by = edges[one][other]
+        if steps and steps[-1][0] == said_by:
+            steps[-1] = (said_by, steps[-1][1], other)
+        else:
+            steps.append((said_by, one, other))
+    if len(steps) > 1 and steps[0][0] == steps[-1][0]:
+        steps[0] = (steps[0][0], steps.pop()[1], steps[0][2])
+    return steps
+
+
+def _without_sources(edges: Edges[Unit, Speaker]) -> set[Unit]:
     """What is left when units without a predecessor are taken away, again and again: empty if there is no cycle."""
-    before: dict[Span, int] = dict.fromkeys(edges, 0)
+    before: dict[Unit, int] = dict.fromkeys(edges, 0)
     for following in edges.values():
         for unit in following:
             before[unit] = before.get(unit, 0) + 1
@@ -101,10 +109,10 @@ def _without_sources(edges: Edges) -> set[Span]:
     return set(before)
 
 
-def _shortest_cycle(edges: Edges, rest: set[Span]) -> list[Span]:
+def _shortest_cycle(edges: Edges[Unit, Speaker], rest: set[Unit]) -> list[Unit]:
     """A shortest cycle through the first unit that is on one (a unit of `rest` may also just follow a cycle)."""
     for start in sorted(rest):
-        came_from: dict[Span, Span] = {}
+        came_from: dict[Unit, Unit] = {}
         queue = deque([start])
         while queue:
             unit = queue.popleft()

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 
 from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.deliveries import Ordered, aligned, are_prefixes, distinct, ordered
 from unisono.trace.checks.model import ViewPassage, message_name
 from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
-from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, distinct, ordered
 from unisono.trace.schema import DELIVER, PLACE
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.deliveries import Ordered, aligned, are_prefixes, is_prefix, ordered
 from unisono.trace.checks.model import Span, Stay, message_name
 from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
-from unisono.trace.checks.sequences import Ordered, aligned, are_prefixes, is_prefix, ordered
 from unisono.trace.schema import BLOCK, DELIVER, PLACE
 
 

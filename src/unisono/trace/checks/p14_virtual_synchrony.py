@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 
 from unisono.trace.checks.checker import Checker
+from unisono.trace.checks.deliveries import delivered_sets, same_sets
 from unisono.trace.checks.model import Stay, ViewPassage, message_name
 from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
-from unisono.trace.checks.sets import delivered_sets, same_sets
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import DELIVER, PLACE
 

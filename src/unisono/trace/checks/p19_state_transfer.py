@@ -21,8 +21,9 @@ alone where a member of the view is not whole.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from unisono.trace.checks.attributes import value_of
 from unisono.trace.checks.checker import Checker
@@ -51,12 +52,63 @@ def is_value(text: str | None) -> bool:
     return text is not None and len(text) == 16 and not set(text) - set("0123456789abcdef")
 
 
-class _Row(NamedTuple):
-    """A delivery. A point is (number of the stay in this life, ordinal)."""
+Point: TypeAlias = tuple[int, int]
+"""Of a life: the number of its stay, from 1 on, and an ordinal."""
 
-    point: tuple[int, int]
+
+class Delivered(NamedTuple):
+    """A delivery."""
+
+    point: Point
     local: int
     messages: tuple[str, ...]
+
+
+class Taken(NamedTuple):
+    """A snapshot that a life took over."""
+
+    point: Point
+    local: int
+    value: str | None
+
+
+class StateAt(NamedTuple):
+    """How far a life's rows give its state at a point."""
+
+    reached_at: int | None
+    """The local index of the delivery that brings it there; -1: it begins there; None: it was never there."""
+    value: str | None
+    """None: it goes on from a snapshot that cannot be read."""
+
+
+def state_at(service: str, point: Point, deliveries: Iterable[Delivered], taken: Iterable[Taken]) -> StateAt:
+    """What the rows of one life about one service give for a point."""
+    last = (point[0], point[1] - 1)
+    reached_at = min((row.local for row in deliveries if row.point == last), default=None) if point[1] else -1
+    before = [one for one in taken if one.point <= point]
+    base, _, value = max(before, key=lambda one: (one.point, one.local)) if before else Taken((0, 0), 0, START)
+    if value is None or not is_value(value):
+        return StateAt(reached_at, None)
+    step = chained if service == TOTAL else summed
+    for row in deliveries:
+        if base <= row.point < point:
+            for message in row.messages:
+                value = step(value, message)
+    return StateAt(reached_at, value)
+
+
+def delivered(event: Event, stay: int) -> Delivered:
+    """What a DELIVER or PLACE row adds in the stay of this number."""
+    assert event.first is not None
+    assert event.count is not None
+    origin = member_name(event.origin or "", event.origin_incarnation or 0)
+    messages = tuple(f"{origin}:{index}" for index in range(event.first, event.first + event.count))
+    return Delivered((stay, event.ordinal or 0), event.local_index, messages)
+
+
+def value_in(event: Event) -> str | None:
+    """The value of a snapshot."""
+    return value_of(event, "chain" if (event.service or TOTAL) == TOTAL else "digest")
 
 
 class _Snapshot(NamedTuple):
@@ -112,11 +164,15 @@ class StateTransfer(Checker):
         ),
     )  # fmt: skip
 
-    def __init__(self, history: History | None = None) -> None:
+    def __init__(
+        self, history: History | None = None, states: Mapping[tuple[str, str, Point], StateAt] | None = None
+    ) -> None:
+        """`states`: what was computed elsewhere of deliveries that are not given, by life, service and point."""
         super().__init__(history)
+        self._states = states
         self._views: defaultdict[Life, int] = defaultdict(int)
         self._entries: dict[tuple[Life, str | None], _StateEntry] = {}
-        self._rows: defaultdict[tuple[Life, str], list[_Row]] = defaultdict(list)
+        self._rows: defaultdict[tuple[Life, str], list[Delivered]] = defaultdict(list)
         self._ins: list[_Snapshot] = []
         self._outs: list[_Snapshot] = []
         self._shown: set[tuple[Life, str | None]] = set()  # which application was shown which view
@@ -131,20 +187,14 @@ class StateTransfer(Checker):
         if kind == VIEW:
             self._views[life] += 1
         elif kind in (DELIVER, PLACE):
-            assert event.first is not None
-            assert event.count is not None
-            origin = member_name(event.origin or "", event.origin_incarnation or 0)
-            messages = tuple(f"{origin}:{index}" for index in range(event.first, event.first + event.count))
-            row = _Row((self._views[life], event.ordinal or 0), event.local_index, messages)
-            self._rows[life, event.service or TOTAL].append(row)
+            self._rows[life, event.service or TOTAL].append(delivered(event, self._views[life]))
         elif kind == SHOW:
             self._shown.add((life, event.view))
         elif kind in (SNAPSHOT_IN, SNAPSHOT_OUT):
-            service = event.service or TOTAL
             entry = self._entries.get((life, event.view))
-            value = value_of(event, "chain" if service == TOTAL else "digest")
             stay = None if entry is None else entry.number
-            one = _Snapshot(life, event.view, service, event.ordinal or 0, value, event.local_index, stay)
+            place = (event.view, event.service or TOTAL, event.ordinal or 0)
+            one = _Snapshot(life, *place, value_in(event), event.local_index, stay)
             (self._ins if kind == SNAPSHOT_IN else self._outs).append(one)
 
     def conclude(self) -> None:
@@ -173,11 +223,10 @@ class StateTransfer(Checker):
             self._report("joiner", one, given=sorted({value for value in given if value is not None}))
 
     def _judge_donor(self, one: _Snapshot, stay: int, ways: dict[Stay, int]) -> None:
-        point = (stay, one.ordinal)
-        if not self._reached(one.life, one.service, point, one.local):
+        reached_at, value = self._state(one.life, one.service, (stay, one.ordinal))
+        if reached_at is None or reached_at >= one.local:
             self._report("not reached", one)
             return
-        value = self._value(one.life, one.service, point)
         if value is None:
             return
         if value != one.value:
@@ -189,44 +238,32 @@ class StateTransfer(Checker):
             if view != one.view or life is one.life or life.hole is not None:
                 continue
             way = ways.get(entry.stay)
-            if way is not None and way == ways.get(mine.stay) and self._holds_state(one, mine, life, entry):
-                theirs = self._value(life, one.service, (entry.number, one.ordinal))
-                if theirs is not None and theirs != value:
+            if way is not None and way == ways.get(mine.stay):
+                reached_at, theirs = self._state(life, one.service, (entry.number, one.ordinal))
+                is_held = reached_at is not None and self._holds_state(one, mine, life, entry)
+                if is_held and theirs is not None and theirs != value:
                     self._report("other", one, life.name, computed=value, theirs=theirs)
 
     def _holds_state(self, one: _Snapshot, mine: _StateEntry, life: Life, entry: _StateEntry) -> bool:
-        point = (entry.number, one.ordinal)
-        if not self._reached(life, one.service, point, None) or (self._shown and (life, one.view) not in self._shown):
+        if self._shown and (life, one.view) not in self._shown:
             return False
-        taken = [
-            (s.stay, s.ordinal) for s in self._ins if s.life is life and s.service == one.service and s.stay is not None
-        ]
-        if any(other > point for other in taken):
+        taken = [other.point for other in self._taken(life, one.service)]
+        if any(other > (entry.number, one.ordinal) for other in taken):
             return False
         came_along = entry.previous == mine.previous and (mine.previous is None or life.name in mine.along)
-        return came_along or any(other[0] == entry.number for other in taken)
+        return came_along or any(number == entry.number for number, _ in taken)
 
-    def _reached(self, life: Life, service: str, point: tuple[int, int], before: int | None) -> bool:
-        last = (point[0], point[1] - 1)
-        rows = self._rows[life, service]
-        return point[1] == 0 or any(row.point == last and (before is None or row.local < before) for row in rows)
+    def _taken(self, life: Life, service: str) -> list[Taken]:
+        return [
+            Taken((one.stay, one.ordinal), one.local, one.value)
+            for one in self._ins
+            if one.life is life and one.service == service and one.stay is not None
+        ]
 
-    def _value(self, life: Life, service: str, point: tuple[int, int]) -> str | None:
-        """What this life's rows give for that point; None if it goes on from a snapshot that cannot be read."""
-        step = chained if service == TOTAL else summed
-        base, value = (0, 0), START
-        taken = [s for s in self._ins if s.life is life and s.service == service and s.stay is not None]
-        before = [s for s in taken if (s.stay, s.ordinal) <= point]
-        if before:
-            last = max(before, key=lambda s: (s.stay, s.ordinal, s.local))
-            if last.value is None or not is_value(last.value):
-                return None
-            base, value = (last.stay or 0, last.ordinal), last.value
-        for row in self._rows[life, service]:
-            if base <= row.point < point:
-                for message in row.messages:
-                    value = step(value, message)
-        return value
+    def _state(self, life: Life, service: str, point: Point) -> StateAt:
+        if self._states is not None:
+            return self._states[life.name, service, point]
+        return state_at(service, point, self._rows[life, service], self._taken(life, service))
 
     def _is_whole(self, name: str) -> bool:
         life = self.history.by_name.get(name)

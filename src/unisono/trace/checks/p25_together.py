@@ -29,9 +29,9 @@ from typing import NamedTuple, TypeAlias
 from unisono.trace.checks.attributes import is_true, value_of, whole
 from unisono.trace.checks.history import History
 from unisono.trace.checks.model import DATAGRAM as OF_DATAGRAM
-from unisono.trace.checks.model import PLACED, Life
+from unisono.trace.checks.model import PLACED, Life, named
 from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
-from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker, SpansOf, named, names_in
+from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, ShownChecker, SpansOf, names_in
 from unisono.trace.schema import (
     BLOCK,
     DATAGRAM,
@@ -410,8 +410,12 @@ class Together(ShownChecker):
         ),
     )  # fmt: skip
 
-    def __init__(self, history: History | None = None) -> None:
+    def __init__(
+        self, history: History | None = None, delivered: Mapping[tuple[str, str], DeliveredInView] | None = None
+    ) -> None:
+        """`delivered`: what was computed elsewhere of rows that are not given, by life and view."""
         super().__init__(history)
+        self._delivered = delivered
         self._totals: defaultdict[tuple[str, str], ShownTotals] = defaultdict(ShownTotals)
         self._ordinary: dict[tuple[str, str], int] = {}
 
@@ -429,10 +433,8 @@ class Together(ShownChecker):
             self._ordinary.setdefault(key, self._totals[key].shown)
 
     def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
-        delivered = {
-            key: DeliveredInView(totals.told(), self._ordinary.get(key)) for key, totals in self._totals.items()
-        }
-        return decide(lives, delivered, self._batches_of)
+        added = {key: DeliveredInView(totals.told(), self._ordinary.get(key)) for key, totals in self._totals.items()}
+        return decide(lives, added if self._delivered is None else self._delivered, self._batches_of)
 
     def _batches_of(self, name: str, view: str) -> Batches:
         """What a life delivered in a view, to everyone."""

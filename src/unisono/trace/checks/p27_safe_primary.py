@@ -15,23 +15,21 @@ Nothing is asked of a run whose applications were not recorded, and nothing is c
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from unisono.trace.checks.attributes import is_true, value_of
 from unisono.trace.checks.history import History
-from unisono.trace.checks.model import Cast
+from unisono.trace.checks.model import Cast, named
 from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
 from unisono.trace.checks.shown_rows import (
     Breach,
-    CastRange,
     DeliveredRange,
     LifeRows,
     Lives,
     Range,
     ShownChecker,
     SpansOf,
-    delivered_in,
-    named,
 )
 from unisono.trace.checks.spans import Spans
 from unisono.trace.schema import BLOCK, CAST, DELIVER, SHOW, SNAPSHOT_IN, STATE, VIEW, Event, view_number
@@ -63,24 +61,14 @@ def state_named(view: dict[str, Event]) -> str | None:
     return next((state for name in sorted(view) if (state := value_of(view[name], "state")) is not None), None)
 
 
-def decide(lives: Lives, safe: Iterable[CastRange], delivered: Iterable[DeliveredRange]) -> Iterator[Breach]:
-    """`delivered` are the deliveries of these safe messages."""
-    if not any(life.is_shown for life in lives.values()):
-        return
-    chain = primaries(lives)
-    has, early = SpansOf(), SpansOf()
-    for one in delivered:
-        has.add((one.who, one.view, one.origin), one.first, one.end)
-        if one.early:
-            early.add((one.view, one.origin), one.first, one.end)
-    for message in sorted(safe, key=_place):
-        if message.view in chain:
-            certain = early.spans.get((message.view, message.origin), Spans()).inside(message.first, message.end)
-            for part in certain:
-                known = message._replace(first=part[0], end=part[1])
-                yield from _judge_members(lives, chain, known, has)
-                if message.destinations is None:
-                    yield from _Lineage(lives, chain, known, has).judge()
+class CastRange(NamedTuple):
+    """(A part of) a safe batch as it was cast."""
+
+    origin: str
+    first: int
+    end: int
+    view: str
+    destinations: tuple[str, ...] | None
 
 
 def _place(message: CastRange) -> tuple[object, ...]:
@@ -234,15 +222,28 @@ class SafePrimary(ShownChecker):
             self._safe.append(cast)
 
     def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
+        if not any(life.is_shown for life in lives.values()):
+            return
         chain = primaries(lives)
         safe = [
             CastRange(cast.origin.name, cast.first, cast.end, cast.view, cast.destinations)
             for cast in self._safe
             if cast.view in chain
         ]
-        return decide(lives, safe, self._delivered({message.view for message in safe}))
+        has, early = SpansOf(), SpansOf()
+        for one in self._delivered_in({message.view for message in safe}):
+            has.add((one.who, one.view, one.origin), one.first, one.end)
+            if one.early:
+                early.add((one.view, one.origin), one.first, one.end)
+        for message in sorted(safe, key=_place):
+            certain = early.spans.get((message.view, message.origin), Spans()).inside(message.first, message.end)
+            for first, end in certain:
+                known = message._replace(first=first, end=end)
+                yield from _judge_members(lives, chain, known, has)
+                if message.destinations is None:
+                    yield from _Lineage(lives, chain, known, has).judge()
 
-    def _delivered(self, views: set[str]) -> Iterator[DeliveredRange]:
+    def _delivered_in(self, views: set[str]) -> Iterator[DeliveredRange]:
         for life in self.history.numbered:
             for view in views & life.stays.keys():
-                yield from delivered_in(life.stays[view], lambda number: self.history.numbered[number].name)
+                yield from self.delivered(life.stays[view])

@@ -12,65 +12,15 @@ A life with missing rows is not asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterator
 
 from unisono.trace.checks.attributes import value_of
+from unisono.trace.checks.model import named
 from unisono.trace.checks.property import Example, Kind, PropertyRecord, RowOf
-from unisono.trace.checks.shown_rows import Breach, LifeRows, Lives, Range, ShownChecker, SpansOf, delivered_in, named
+from unisono.trace.checks.shown_rows import Breach, DeliveredRange, LifeRows, Range, ShownChecker, SpansOf
 from unisono.trace.schema import CAST, DELIVER, OK, PLACE, RECEIPT, STAGES, UNCERTAIN, Event, member_name
 
 DELIVERED, APPLIED, _ = STAGES
-
-
-Before: TypeAlias = Callable[[str, Range, int], list[Range]]
-
-
-def decide(lives: Lives, missing: Before, uncast: Before) -> Iterator[Breach]:
-    """Which of its own messages a life had not delivered or placed before a row, or not cast."""
-    for name in sorted(lives):
-        if not lives[name].is_holed:
-            yield from _judge(lives[name], missing, uncast)
-
-
-def _judge(life: LifeRows, missing: Before, uncast: Before) -> Iterator[Breach]:
-    said = SpansOf()  # by stage and outcome
-    for row in life.rows:
-        stage, outcome = value_of(row, "stage"), value_of(row, "outcome")
-        if row.kind != RECEIPT:
-            continue
-        assert row.first is not None
-        assert row.count is not None
-        span = (row.first, row.first + row.count)
-        origin = member_name(row.origin or "", row.origin_incarnation or 0)
-        if origin != life.name or (parts := uncast(life.name, span, row.local_index)):
-            title = named(origin, *(span if origin != life.name else parts[0]))
-            yield Breach("not cast", (life.name,), row.view, row.local_index, {"message": title})
-            continue
-        if stage not in STAGES:
-            continue
-        if outcome == UNCERTAIN:
-            said.add((stage, UNCERTAIN), *span)
-        if outcome != OK:
-            continue
-        if stage in (DELIVERED, APPLIED) and (parts := missing(life.name, span, row.local_index)):
-            yield _finding("too early", life, row, parts[0], stage=stage)
-        if stage == DELIVERED and (parts := _inside(said, (APPLIED, OK), span)):
-            yield _finding("order", life, row, parts[0])
-        for earlier in STAGES[: STAGES.index(stage) + 1]:
-            if parts := _inside(said, (earlier, UNCERTAIN), span):
-                yield _finding("after a doubt", life, row, parts[0], stage=stage, earlier=earlier)
-                break
-        said.add((stage, OK), *span)
-
-
-def _inside(said: SpansOf, key: tuple[object, ...], span: Range) -> list[Range]:
-    spans = said.spans.get(key)
-    return [] if spans is None else spans.inside(*span)
-
-
-def _finding(what: str, life: LifeRows, row: Event, part: Range, **more: object) -> Breach:
-    return Breach(what, (life.name,), row.view, row.local_index, {"message": named(life.name, *part), **more})
 
 
 class KeptReceipts(ShownChecker):
@@ -94,30 +44,66 @@ class KeptReceipts(ShownChecker):
     )  # fmt: skip
 
     def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
-        self._own: dict[str, list[tuple[int, int, int]]] = {}  # by life: local, first, end
-        return decide(lives, self._missing, self._uncast)
+        for name in sorted(lives):
+            if not lives[name].is_holed:
+                yield from self._judge(lives[name])
+
+    def _judge(self, life: LifeRows) -> Iterator[Breach]:
+        said = SpansOf()  # by stage and outcome
+        own: list[DeliveredRange] | None = None
+        for row in life.rows:
+            stage, outcome = value_of(row, "stage"), value_of(row, "outcome")
+            if row.kind != RECEIPT:
+                continue
+            assert row.first is not None
+            assert row.count is not None
+            span = (row.first, row.first + row.count)
+            origin = member_name(row.origin or "", row.origin_incarnation or 0)
+            if origin != life.name or (parts := self._uncast(life.name, span, row.local_index)):
+                title = named(origin, *(span if origin != life.name else parts[0]))
+                yield Breach("not cast", (life.name,), row.view, row.local_index, {"message": title})
+                continue
+            if stage not in STAGES:
+                continue
+            if outcome == UNCERTAIN:
+                said.add((stage, UNCERTAIN), *span)
+            if outcome != OK:
+                continue
+            if stage in (DELIVERED, APPLIED):
+                own = self._own(life.name) if own is None else own
+                if parts := _not_before(own, span, row.local_index):
+                    yield _finding("too early", life, row, parts[0], stage=stage)
+            if stage == DELIVERED and (parts := _inside(said, (APPLIED, OK), span)):
+                yield _finding("order", life, row, parts[0])
+            for earlier in STAGES[: STAGES.index(stage) + 1]:
+                if parts := _inside(said, (earlier, UNCERTAIN), span):
+                    yield _finding("after a doubt", life, row, parts[0], stage=stage, earlier=earlier)
+                    break
+            said.add((stage, OK), *span)
 
     def _uncast(self, name: str, span: Range, before: int) -> list[Range]:
         parts = self.history.by_name[name].cast_of(*span)
         return [(first, end) for first, end, cast in parts if cast is None or cast.local_index > before]
 
-    def _missing(self, name: str, span: Range, before: int) -> list[Range]:
-        own = self._own.get(name)
-        if own is None:
-            life = self.history.by_name[name]
-            own = self._own[name] = [
-                (one.local, one.first, one.end)
-                for stay in life.stays.values()
-                for one in delivered_in(stay, lambda number: self.history.numbered[number].name, placed=True)
-                if one.origin == name
-            ]
-        return missing_of(own, span, before)
+    def _own(self, name: str) -> list[DeliveredRange]:
+        """Its own messages that a life delivered or placed."""
+        stays = self.history.by_name[name].stays.values()
+        return [one for stay in stays for one in self.delivered(stay, placed=True) if one.origin == name]
 
 
-def missing_of(own: list[tuple[int, int, int]], span: Range, before: int) -> list[Range]:
-    """What of a range is not among the deliveries (local index, first, end) before a row."""
+def _not_before(own: list[DeliveredRange], span: Range, before: int) -> list[Range]:
+    """What of a range is not among the deliveries before a row."""
     spans = SpansOf()
-    for local, first, end in own:
-        if local < before and first < span[1] and end > span[0]:
-            spans.add((), first, end)
+    for one in own:
+        if one.local < before and one.first < span[1] and one.end > span[0]:
+            spans.add((), one.first, one.end)
     return spans.outside((), *span)
+
+
+def _inside(said: SpansOf, key: tuple[object, ...], span: Range) -> list[Range]:
+    spans = said.spans.get(key)
+    return [] if spans is None else spans.inside(*span)
+
+
+def _finding(what: str, life: LifeRows, row: Event, part: Range, **more: object) -> Breach:
+    return Breach(what, (life.name,), row.view, row.local_index, {"message": named(life.name, *part), **more})

@@ -1,12 +1,8 @@
-"""What the checkers of P25–P29 have in common: each decides on a few rows of every life, and on some of its deliveries.
-
-Those rows are few however long a run is, so a property is one function of them. The plain checkers take them from the history,
-Spark filters them out of the events and calls the same functions, run by run.
-"""
+"""What the checkers of P25–P29 have in common: each decides in the end, on a few rows of every life and some of its deliveries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -68,18 +64,6 @@ class LifeRows:
 Lives: TypeAlias = Mapping[str, LifeRows]
 
 
-class CastRange(NamedTuple):
-    """(A part of) a batch as it was cast."""
-
-    origin: str
-    first: int
-    end: int
-    view: str
-    destinations: tuple[str, ...] | None
-    local: int = -1
-    """Of its CAST."""
-
-
 class DeliveredRange(NamedTuple):
     """(A part of) a batch as one life delivered it. `early`: before the life blocked for a view change."""
 
@@ -130,11 +114,6 @@ def names_in(event: Event, attribute: str) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
-def named(origin: str, first: int, end: int) -> str:
-    """``a:5``, or ``a:5-7`` for several."""
-    return f"{origin}:{first}" if end == first + 1 else f"{origin}:{first}-{end - 1}"
-
-
 class ShownChecker(Checker):
     """A plain checker whose property is a function of the lives' rows."""
 
@@ -145,6 +124,14 @@ class ShownChecker(Checker):
     def decide(self, lives: dict[str, LifeRows]) -> Iterator[Breach]:
         raise NotImplementedError
 
+    def delivered(self, stay: Stay, *, placed: bool = False) -> Iterator[DeliveredRange]:
+        """What one stay delivered, and placed if that is asked."""
+        block = len(stay.spans) if stay.block is None else stay.block
+        for at, ((number, first, end), mark) in enumerate(zip(stay.spans, stay.marks, strict=True)):
+            if placed or not mark & PLACED:
+                origin = self.history.numbered[number].name
+                yield DeliveredRange(stay.life.name, stay.id, origin, first, end, stay.locals[at], at < block)
+
 
 def lives_of(history: History) -> dict[str, LifeRows]:
     return {life.name: rows_of(life) for life in history.numbered if life.rows}
@@ -153,11 +140,3 @@ def lives_of(history: History) -> dict[str, LifeRows]:
 def rows_of(life: Life) -> LifeRows:
     is_holed = life.hole is not None
     return LifeRows(life.name, life.kept, is_holed, life.unknown is None, life.ending, life.ending_reason)
-
-
-def delivered_in(stay: Stay, name_of: Callable[[int], str], *, placed: bool = False) -> Iterator[DeliveredRange]:
-    """What one stay delivered, and placed if that is asked."""
-    block = len(stay.spans) if stay.block is None else stay.block
-    for at, ((number, first, end), mark) in enumerate(zip(stay.spans, stay.marks, strict=True)):
-        if placed or not mark & PLACED:
-            yield DeliveredRange(stay.life.name, stay.id, name_of(number), first, end, stay.locals[at], at < block)

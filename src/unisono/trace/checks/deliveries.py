@@ -1,4 +1,4 @@
-"""The ordered deliveries of a stay, as a sequence: for the properties of total order (service `total` alone).
+"""What a stay delivered: as sets, where nothing is asked about the order, and as the sequence of the service `total`.
 
 Sequences are compared batch by batch. Two members may have cut the same messages into different batches; then all
 sequences are cut at the same places, so that two units are either the same messages or have none in common.
@@ -11,7 +11,35 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from unisono.trace.checks.model import TOTAL, Span, Stay
+from unisono.trace.checks.model import DATAGRAM, PLACED, TOTAL, Span, Stay
+from unisono.trace.checks.spans import Spans
+
+
+def delivered_sets(stay: Stay, *, placed: bool) -> dict[int, Spans]:
+    """By the origin's number: the indices that were delivered in this stay, and those placed if that is asked; no datagrams."""
+    sets: dict[int, Spans] = {}
+    for (number, first, end), mark in zip(stay.spans, stay.marks, strict=True):
+        if not mark & DATAGRAM and (placed or not mark & PLACED):
+            spans = sets.get(number)
+            if spans is None:
+                spans = sets[number] = Spans()
+            spans.add(first, end)
+    return sets
+
+
+def same_sets(stays: Sequence[Stay]) -> bool:
+    """Whether all delivered or placed the same messages, read off the counters that the history keeps.
+
+    Where the counters do not tell the whole story (`strange`), the answer is no, and one has to look closer.
+    """
+    one = stays[0]
+    return all(
+        stay.view is one.view
+        and stay.next == one.next
+        and stay.early_ranges() == one.early_ranges()
+        and not stay.strange
+        for stay in stays
+    )
 
 
 class Ordered(NamedTuple):
