@@ -160,7 +160,7 @@ def _said(whose: Whose, verdict: Verdict) -> Iterator[tuple[Any, ...]]:
             list(violation.members),
             violation.view,
             list(texts_of(violation.witness).items()),
-            violation.sentence,
+            None,
         )
     for name, count in verdict.counts.items():
         yield (*whose, "count", name, None, None, None, str(count))

@@ -8,7 +8,7 @@ properties hold, and rows need not be moved at all.
 Sound, not complete: every doubt (a gap, a placeholder, an unusual batch) is a suspicion, and then rows decide.
 
 A life that would keep one core busy long after the others are idle is scanned in **pieces**, each a run of its segments. A piece
-assumes what it must know of the rows before it, and says so in `edge` facts; `piece_seams` compares these with what the pieces
+assumes what it must know of the rows before it, and says so in `edge` facts; `view_judge` compares these with what the pieces
 before it have reached.
 
 A life that still grows is scanned in **parts** as its rows come (`scan_part`), each without a look at those before it. A part is
@@ -223,7 +223,7 @@ class LifeScan:
 
     def _fact(self, what: str, view: str | None = None, **values: Any) -> Fact:
         assert self.identity is not None
-        return Fact(*self.identity, what, view, **values)
+        return Fact(*self.identity, what, view, piece=None if self._is_whole else self._piece, **values)
 
     def _digest(self, what: str, known: list[int], **values: Any) -> None:
         """Tell the digest of a block, of an origin, or of what was cast: messages, xor, sum, and rows if they were counted."""
@@ -235,7 +235,7 @@ class LifeScan:
 
     def _assume(self, name: str, value: int, relation: str) -> None:
         """The rows before this piece must have reached this value: exactly, at least (>=) or at most (<=)."""
-        self.facts.append(self._fact("edge", self._view, edge=name, piece=self._piece, value=value, relation=relation))
+        self.facts.append(self._fact("edge", self._view, edge=name, value=value, relation=relation))
 
     def _reach(self) -> None:
         """What the rows of this piece have reached, for the pieces after it."""
@@ -252,7 +252,7 @@ class LifeScan:
         self._tell_reached("view", view, len(self._members or ()))
 
     def _tell_reached(self, name: str, view: str | None, value: int) -> None:
-        self.facts.append(self._fact("edge", view, edge=name, piece=self._piece, value=value, relation="reached"))
+        self.facts.append(self._fact("edge", view, edge=name, value=value, relation="reached"))
 
     def _identify(self, columns: Columns) -> None:
         """Take the names from the first row; all rows are of one life (`by_life`), and name one protocol."""
