@@ -49,7 +49,7 @@ def write(folder: Path, runs: Iterable[tuple[str, Iterable[Event]]], rows_max: i
 def runs_in_doubt(spark: SparkSession, folder: Path) -> set[str]:
     """By digests, with every segment a piece."""
     with keeping() as keep:
-        facts = keep(scan_segments(segments_below(spark, [folder], keep), piece_bytes=1))
+        facts = keep(scan_segments(segments_below(spark, [folder], keep, piece_bytes=1)))
         return {row["run"] for row in accounts(facts).where("needs_rows").collect()}
 
 
