@@ -31,10 +31,10 @@ from unisono.pipeline.lake import SCHEMAS, LakeTable, TableChange, open_table
 from unisono.pipeline.looks import ROWS_ON_SPARK_MAX, look_at_rows
 from unisono.pipeline.storage import place
 from unisono.pipeline.view_judge import Said
+from unisono.pipeline.views_table import GroupState, group_states
 from unisono.pipeline.watch import VIEWS, Tell, start_watch
 from unisono.pipeline.watch_hooks import Hook, ViewMetrics
 from unisono.pipeline.watch_service import tell_violations_of_runs
-from unisono.pipeline.watch_state import GroupState, group_states
 from unisono.trace.story import tell
 
 if TYPE_CHECKING:

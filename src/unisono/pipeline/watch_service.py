@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.lake import TAKE_IN, open_table
-from unisono.pipeline.run_violations import run_violations
 from unisono.pipeline.session import PipelineError, plain_errors
 from unisono.pipeline.storage import Location, place
+from unisono.pipeline.views_table import run_violations
 from unisono.pipeline.watch import LIMIT_S, LOOK_EVERY_S, Dropping, Tell, await_batch, has_seen, start_watch
 from unisono.pipeline.watch_hooks import Hook, HookMarks, Log, ViewMetrics, address_of, command_of
 
