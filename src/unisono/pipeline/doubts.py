@@ -6,8 +6,9 @@ views (`view_judge`): a run is free of doubt if all of its views are closed and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from unisono.pipeline.arrow_rows import as_table
@@ -71,7 +72,7 @@ def account_of(facts: list[Fact], also: frozenset[str] = frozenset(), ask_digest
         *facts[0][:2],
         ", ".join(orders),
         sorted(owed),
-        sum(fact.rows or 0 for fact in facts if fact.what in ("life", "suspect")),
+        _rows(facts),
         list(_notes(facts, owed)),
         needs_rows or is_doubtful(facts),
     )
@@ -85,6 +86,17 @@ def is_doubtful(facts: list[Fact]) -> bool:
     judge = GroupJudge(limit_ms=0)
     said = judge.take(((str(fact.piece), fact) for fact in facts), 0)
     return not judge.is_complete or any(one.status not in ("open", "PASS") for one in said)
+
+
+def _rows(facts: Iterable[Fact]) -> int:
+    """How many rows its lives have, as far as they tell, and how many could not be read."""
+    unread, lives = 0, Counter[str]()
+    for fact in facts:
+        if fact.what == "suspect":
+            unread += fact.rows or 0
+        elif fact.what == "life" or (fact.edge, fact.relation) == ("local", "reached"):
+            lives[fact.who or ""] = max(lives[fact.who or ""], fact.rows or fact.value or 0)
+    return unread + lives.total()
 
 
 def _owed(orders: Iterable[str], is_shown: bool) -> frozenset[str]:
@@ -113,20 +125,33 @@ def _is_unordered(orders: Iterable[str], owed: frozenset[str], services: set[str
 
 def _notes(facts: Iterable[Fact], owed: frozenset[str]) -> Iterator[str]:
     """As `trace.checks.history` tells them of rows."""
-    behind, cut, ended, alone = set(), set(), set(), set()
+    cut, ended, alone = set(), set(), set()
+    shared = {fact.view for fact in facts if fact.what == "order" and "," in (fact.members or "")}
     for fact in facts:
         who = fact.who or ""
-        if fact.what == "backwards":
-            behind.add((who, fact.local_index or 0))
-        elif fact.what == "life" and fact.ending in (LEAVE, CRASH):
+        if fact.what == "life" and fact.ending in (LEAVE, CRASH):
             ended.add(who)
         elif fact.what == "life" and fact.ending == END and fact.reason == CUT:
             cut.add(who)
-        elif fact.what == "stay" and "," in (fact.members or "") and (fact.way or f"|{who}").rpartition("|")[2] == who:
+        elif fact.what == "stay" and (fact.way or f"|{who}").rpartition("|")[2] == who and fact.view in shared:
             alone.add((who, fact.view or "", fact.way is None))
-    yield from (clock_note(who, local) for who, local in sorted(behind))
+    yield from (clock_note(who, local) for who, local in sorted(_backwards(facts).items()))
     stays = [f"{who} in {view}" for who, view, has_no_way in sorted(alone) if not has_no_way or who in ended]
     if stays and "P10" not in owed:
         yield alone_note(stays)
     if cut:
         yield cut_note(cut)
+
+
+def _backwards(facts: Iterable[Fact]) -> dict[str, int]:
+    """By life whose clock runs backwards: the first row that is behind."""
+    behind = [(fact.who or "", fact.local_index or 0) for fact in facts if fact.what == "backwards"]
+    clocks = sorted(
+        (fact.who or "", fact.piece or 0, fact.edge or "", fact.value or 0, fact.local_index or 0)
+        for fact in facts
+        if fact.what == "clock"
+    )
+    for (who, _, _, reached, _), (other, _, edge, begins, local) in pairwise(clocks):
+        if who == other and edge == "begins" and begins < reached:
+            behind.append((who, local))
+    return dict(sorted(behind, reverse=True))

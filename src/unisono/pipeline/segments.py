@@ -48,9 +48,7 @@ class PieceRow(NamedTuple):
 
     paths: list[str]
     sizes: list[int]
-    before: list[str]
-    number: int
-    is_last: bool
+    is_whole: bool
     size_bytes: int
     life: str | None
     """None: a file with a name of its own."""
@@ -61,8 +59,8 @@ class PieceRow(NamedTuple):
 
 
 PIECE_DDL = (
-    "paths array<string>, sizes array<bigint>, before array<string>, number int, is_last boolean, size_bytes bigint, "
-    "life string, may_be_copied boolean, trouble string, notes array<string>"
+    "paths array<string>, sizes array<bigint>, is_whole boolean, size_bytes bigint, life string, may_be_copied boolean, "
+    "trouble string, notes array<string>"
 )
 
 
@@ -182,7 +180,7 @@ def _pieces(files: Sequence[_File], piece_bytes: int) -> Iterator[PieceRow]:
 
 
 def _cut(files: Sequence[_File], piece_bytes: int) -> Iterator[PieceRow]:
-    """The segments of one life as pieces of about this size, each with the paths of those before it."""
+    """The segments of one life as pieces of about this size."""
     life = life_of(place(files[0].path))
     sizes = [file.size_bytes for file in files if file.size_bytes]
     may_be_copied = bool(sizes) and (life is None or len(set(sizes)) < len(sizes))
@@ -193,9 +191,7 @@ def _cut(files: Sequence[_File], piece_bytes: int) -> Iterator[PieceRow]:
         yield PieceRow(
             [file.path for file in piece],
             [file.size_bytes for file in piece],
-            [file.path for file, its in zip(files, numbers, strict=True) if its < number],
-            number,
-            number == numbers[-1],
+            not numbers[-1],
             sum(file.size_bytes for file in piece),
             life,
             may_be_copied,

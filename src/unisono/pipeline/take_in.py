@@ -315,7 +315,7 @@ class _Segment:
             first = int(index[0])
             before = self._reached.get(key)
             is_next = before is not None and before.next_index == first
-            self._scans[key] = LifeScan(first, None, before.inherited if before is not None and is_next else NOTHING)
+            self._scans[key] = LifeScan(first, before.inherited if before is not None and is_next else NOTHING)
             life = self._lives[key] = Reached(*key, first, first)
         try:
             self._scans[key].take(rows)

@@ -15,8 +15,8 @@ of a closed one for everything that a view decides.
   until the rest comes.
 
 The facts of a life are taken strictly in the order of its rows; parts that come too early wait.
-What a part assumed of the rows before it is held against what those have reached. The pieces of a life that
-was recorded whole are such parts, too: `doubts` asks this judge about whole runs.
+What a part assumed of the rows before it is held against what those have reached. `doubts` asks this judge about
+whole runs, too.
 
 The state is bounded for views that stay open for weeks: blocks of ordered deliveries that every
 member has completed are compared and forgotten, blocks that wait for a slow member become longer
@@ -35,7 +35,7 @@ from typing import Any
 
 from unisono.pipeline.scan import BLOCK, DECIDED_BY_DIGESTS, Fact
 from unisono.trace.checks.properties import PROPERTIES
-from unisono.trace.promises import PROMISES, SHOWN, owed_by_all, services_of, unknown_in
+from unisono.trace.promises import PROMISES, SHOWN, owed_by_all, services_of, unknown_in, unordered_in
 from unisono.trace.schema import CUT, END, TOTAL, view_number
 
 BY_THE_RUN = SHOWN | {"P18"}
@@ -532,6 +532,8 @@ class GroupJudge:
         services = {key.split(" ")[0] for some in view.origins.values() for key in some}
         services |= {service for some in view.casts.values() for service in some}
         for one in view.orders:
+            if any(unordered_in(one, service) for service in services):
+                view.suspect("order", f"there are messages of a service of which the order {one} is not judged")
             carried = services_of([one])
             if carried is not None and not services <= carried:
                 view.suspect("P0", f"{min(services - carried)} messages, which the order {one} does not carry")
