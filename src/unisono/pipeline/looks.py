@@ -14,9 +14,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
-import pyarrow.compute as pc
 
-from unisono.pipeline.data_files import Chosen, read_data_file
+from unisono.pipeline.bronze import read_runs
+from unisono.pipeline.data_files import Chosen
+from unisono.pipeline.judge_in_task import rows_in
 from unisono.pipeline.lake import LakeTable, open_table
 from unisono.pipeline.lake_source import read_files
 from unisono.pipeline.storage import Location, place
@@ -25,8 +26,7 @@ from unisono.pipeline.view_rows import Excerpt, judge_view
 from unisono.pipeline.view_tables import Look, excerpts_of, judge_views
 from unisono.pipeline.views_table import ViewVerdict
 from unisono.trace.checks.property import Violation, texts_of
-from unisono.trace.parquet import arrow_schema
-from unisono.trace.schema import NAMES, TraceError, from_row, member_name
+from unisono.trace.schema import Event, member_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -164,20 +164,14 @@ def _look(folder: Location, run: str, group: str, said: Said, of_run: list[str])
 
 def _read(
     folder: Location, paths: Iterable[str], run: str, group: str, spans: Mapping[str, tuple[int, int]]
-) -> Iterator[Any]:
+) -> Iterator[Event]:
+    """The rows that can be used. Others are missing, and missed."""
     for path in paths:
-        for table in read_data_file(folder / path, arrow_schema(), Chosen(runs=frozenset({run}))):
-            table = table.filter(pc.equal(table.column("group"), group))
-            for row in table.to_pylist():
-                start, end = spans.get(member_name(row["member"], row["incarnation"]), (1, 0))
-                if row["local_index"] < start or (0 <= end < row["local_index"]):
-                    continue
-                if row["attributes"] is not None:
-                    row["attributes"] = dict(row["attributes"])
-                try:
-                    yield from_row({name: row[name] for name in NAMES}, path)
-                except TraceError:
-                    continue  # it is missing, and missed
+        for row in rows_in(read_runs(folder / path, frozenset({run})), path):
+            if isinstance(row, Event) and row.group == group:
+                start, end = spans.get(member_name(row.member, row.incarnation), (1, 0))
+                if start <= row.local_index and (end < 0 or row.local_index <= end):
+                    yield row
 
 
 def said_from(text: str) -> Said:
