@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
@@ -277,12 +277,13 @@ def run_pipeline(
     pipeline = Pipeline(spark, watched, out, measure=measure, progress=progress, ages=ages)
     if once or final:
         status = pipeline.look(final, last=True)
-        with _beside(spark, pipeline.out, views, log, once=True) as judged:
+        with _beside(spark, pipeline.out, views, log) as judged:
             if judged is not None:
                 judged.tell_runs(pipeline.take_failed())
+                judged.finish()
             return status
     log_s = None if ages is None else ages.log_s
-    with _beside(spark, pipeline.out, views, log, log_s=log_s) as judged:
+    with _beside(spark, pipeline.out, views, log, log_s) as judged:
         while True:
             status = pipeline.look()
             retired = pipeline.clean_up()
@@ -294,22 +295,14 @@ def run_pipeline(
             time.sleep(LOOK_EVERY_S)
 
 
-@contextmanager
 def _beside(
-    spark: SparkSession,
-    out: Location,
-    views: WatchOptions | None,
-    log: Progress,
-    once: bool = False,
-    log_s: float | None = None,
-) -> Iterator[JudgedViews | None]:
+    spark: SparkSession, out: Location, views: WatchOptions | None, log: Progress, log_s: float | None = None
+) -> AbstractContextManager[JudgedViews | None]:
     if views is None:
-        yield None
-        return
+        return nullcontext()
     from unisono.pipeline.watch_service import views_judged
 
-    with views_judged(spark, out, views, log, once, log_s) as judged:
-        yield judged
+    return views_judged(spark, out, views, log, log_s)
 
 
 def require_apart(watched: Location, out: Location) -> None:
