@@ -15,7 +15,7 @@ the life if it holds an ending.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
@@ -491,17 +491,6 @@ class LifeScan:
             known[0] += count
             known[1] ^= xor
             known[2] = (known[2] + total) & WORD_MASK
-
-
-def scan_part(tables: Iterable[pyarrow.Table]) -> Iterator[Fact]:
-    """The facts of consecutive rows of a life that may go on, without a look at the rows before them."""
-    scan: LifeScan | None = None
-    for table in tables:
-        if len(table):
-            scan = scan or LifeScan(int(table.column("local_index")[0].as_py()))
-            scan.take(table)
-    if scan is not None:
-        yield from scan.finish()
 
 
 def _add(known: list[int], batches: Batches, rows: Rows) -> None:
