@@ -33,7 +33,7 @@ from unisono.orders.registry import ORDERS
 from unisono.pipeline.lake import open_table
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.view_judge import BY_THE_RUN
-from unisono.pipeline.watch_state import GroupState, group_states
+from unisono.pipeline.views_table import GroupState, group_states
 from unisono.sim.run import simulate
 from unisono.sim.swarm import scenario_of
 from unisono.trace.checks.judge import judge_all

@@ -70,9 +70,7 @@ def write_lives(folder: Path, name: str, events: Iterable[Event]) -> list[Path]:
 
 
 def suspicions(path: Path) -> set[str]:
-    return {
-        fact.suspicion for fact in scan_piece(LifePiece([str(path)], [0], [], 0, True)) if fact.suspicion is not None
-    }
+    return {fact.suspicion for fact in scan_piece(LifePiece([str(path)], [0], True)) if fact.suspicion is not None}
 
 
 def results(judgement: JudgedRuns) -> dict[str, str]:
@@ -179,7 +177,7 @@ def test_rows_that_could_not_be_scanned_count_for_the_size_of_a_run(tmp_path: Pa
     rows = [replace(event, origin="") for event in told(SOUND, "r1")]
     write_parquet(paths[1], rows)
     paths[0].write_bytes(b"damaged")
-    facts = list(scan_piece(LifePiece([str(path) for path in paths], [0, 0], [], 0, True)))
+    facts = list(scan_piece(LifePiece([str(path) for path in paths], [0, 0], True)))
     assert sum(fact.rows or 0 for fact in facts if fact.what in ("life", "suspect")) >= len(rows)
 
 

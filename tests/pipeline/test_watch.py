@@ -31,10 +31,10 @@ from unisono.pipeline.lake import SCHEMAS, LakeTable, TableChange, open_table
 from unisono.pipeline.looks import ROWS_ON_SPARK_MAX, look_at_rows
 from unisono.pipeline.storage import place
 from unisono.pipeline.view_judge import Said
+from unisono.pipeline.views_table import GroupState, group_states
 from unisono.pipeline.watch import VIEWS, Tell, start_watch
 from unisono.pipeline.watch_hooks import Hook, ViewMetrics
-from unisono.pipeline.watch_service import tell_violations_of_runs
-from unisono.pipeline.watch_state import GroupState, group_states
+from unisono.pipeline.watch_service import Teller
 from unisono.trace.story import tell
 
 if TYPE_CHECKING:
@@ -251,8 +251,9 @@ def test_what_only_the_verdict_on_the_run_tells_calls_the_hook_once_too(tmp_path
     hook = f"{sys.executable} -c \"import sys; open({str(tmp_path / 'said')!r}, 'a').write(sys.stdin.read())\""
     for failed in (frozenset({"r"}), frozenset[str]()):  # and a restart
         marked = Hook(hook, out, log.append)
-        tell_violations_of_runs(out, failed, is_first=True, hook=marked, tell=telling(marked), told={})
-        marked.close()
+        teller = Teller(out, lambda text: None, marked)
+        teller.tell_runs(failed, is_first=True)
+        teller.close()
     calls = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines()]
     assert [(call["property"], call["view"], call["sentence"]) for call in calls] == [("P18", "", "undecided")]
     assert not log
@@ -263,15 +264,14 @@ def test_what_only_the_verdict_on_the_run_tells_calls_the_hook_once_too(tmp_path
 
 
 def test_a_run_that_is_judged_again_is_not_told_again(tmp_path: Path) -> None:
-    out, told = place(tmp_path), dict[str, set[str]]()
+    out = place(tmp_path)
     of_run = {"run": "r", "group": "g", "view": "1@a", "property": "P18", "members": ["a"], "sentence": "undecided"}
     write_rows(LakeTable.made(out / "violations", SCHEMAS["violations"]), [of_run])
-    said: list[tuple[str, bool]] = []
+    said: list[str] = []
+    teller = Teller(out, said.append)
     for _ in range(2):
-        tell_violations_of_runs(
-            out, frozenset({"r"}), False, None, lambda rows, is_new: said.append((rows[0]["property"], is_new)), told
-        )
-    assert said == [("P18", True)]
+        teller.tell_runs(frozenset({"r"}), is_first=False)
+    assert said == ["FAIL r/g, view 1@a: P18: undecided"]
 
 
 def telling(hook: Hook) -> Tell:

@@ -15,7 +15,7 @@ from tests.pipeline.traces import as_arrow
 from unisono.pipeline.data_files import write_data_file
 from unisono.pipeline.lake import SCHEMAS, Lake, TableChange
 from unisono.pipeline.looks import VIOLATIONS_TOLD, verdicts_of
-from unisono.pipeline.scan import NEEDED, Fact, scan_part
+from unisono.pipeline.scan import Fact, LifeScan
 from unisono.pipeline.storage import place
 from unisono.pipeline.view_judge import GroupJudge, Said
 from unisono.pipeline.view_rows import Excerpt, judge_view
@@ -52,8 +52,13 @@ def parts_of(trace: Trace, random: Random) -> list[tuple[str, Trace]]:
 
 
 def facts_of(name: str, rows: Trace) -> list[tuple[str, Fact]]:
-    table = as_arrow({"": rows}).select(list(NEEDED))
-    return [(name, fact) for fact in scan_part([table])]
+    return [(name, fact) for fact in scan_part(rows)]
+
+
+def scan_part(rows: Trace) -> list[Fact]:
+    scan = LifeScan(rows[0].local_index)
+    scan.take(as_arrow({"": rows}))
+    return list(scan.finish())
 
 
 def said_of(steps: Iterable[list[tuple[str, Fact]]], limit_ms: int = LIMIT_MS) -> list[Said]:
@@ -133,8 +138,7 @@ class Lakeside:
         file = write_data_file(place(self.out / "events"), number, [events], SCHEMAS["events"])
         facts = []
         for name, rows in parts:
-            table = as_arrow({name: rows})
-            told = list(scan_part([table.select(list(NEEDED))]))
+            told = scan_part(rows)
             told.append(Fact(*told[0][:4], "file", path=file.path, rows=len(rows), size_bytes=0))
             facts += [dict(zip(SCHEMAS["facts"].names, (*fact, name, number), strict=True)) for fact in told]
         table = pyarrow.Table.from_pylist(facts, schema=SCHEMAS["facts"])

@@ -17,7 +17,7 @@ from unisono.core.errors import Misuse
 
 if TYPE_CHECKING:
     from unisono.pipeline.lake import LakeTable
-    from unisono.pipeline.watch_state import GroupState
+    from unisono.pipeline.views_table import GroupState
 
 FAILURES_SHOWN = 10
 GROUPS_SHOWN = 30
@@ -81,9 +81,8 @@ def _views(tables: str) -> LakeTable | None:
 
 def _states(tables: str, table: LakeTable) -> dict[tuple[str, str], GroupState]:
     """How every group stands, by its views and by the verdict on its run."""
-    from unisono.pipeline.run_violations import run_violations
     from unisono.pipeline.storage import place
-    from unisono.pipeline.watch_state import group_states
+    from unisono.pipeline.views_table import group_states, run_violations
 
     of_runs = (row for row, is_in_views in run_violations(place(tables)) if not is_in_views)
     return group_states(table.read().to_pylist(), of_runs)

@@ -14,6 +14,8 @@ _TYPES = {
     "boolean": pyarrow.bool_(),
     "array<string>": pyarrow.list_(pyarrow.string()),
     "array<bigint>": pyarrow.list_(pyarrow.int64()),
+    "binary": pyarrow.binary(),
+    "map<string,bigint>": pyarrow.map_(pyarrow.string(), pyarrow.int64()),
     "map<string,string>": pyarrow.map_(pyarrow.string(), pyarrow.string()),
 }
 

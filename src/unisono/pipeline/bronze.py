@@ -91,7 +91,7 @@ def read_file(path: Location, runs: Iterable[str] | None = None) -> Iterator[pya
     `runs`: only rows of these, and those that cannot be used.
     """
     try:
-        yield from read_now(path) if runs is None else _of_runs(path, frozenset(runs))
+        yield from read_now(path) if runs is None else read_runs(path, frozenset(runs))
     except OSError as error:
         yield _problem(path, f"{path}: {error.strerror or error}")
 
@@ -108,7 +108,8 @@ def read_now(path: Location) -> Iterator[pyarrow.RecordBatch]:
         yield _problem(path, f"{path}: {str(error).strip() or type(error).__name__}")
 
 
-def _of_runs(path: Location, runs: frozenset[str]) -> Iterator[pyarrow.RecordBatch]:
+def read_runs(path: Location, runs: frozenset[str]) -> Iterator[pyarrow.RecordBatch]:
+    """As `read_now`, but only rows of these runs, and those that cannot be used."""
     import pyarrow
     import pyarrow.compute as pc
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import uuid
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -117,7 +118,6 @@ class DataFileWriter:
         self._sink = pyarrow.BufferOutputStream()
         self._writer = pyarrow.parquet.ParquetWriter(self._sink, schema, compression="zstd")
         self._pending: list[pyarrow.Table] = []
-        self._bounds = _Bounds(schema)
 
     @property
     def size_bytes(self) -> int:
@@ -127,16 +127,18 @@ class DataFileWriter:
     def take(self, table: pyarrow.Table) -> None:
         """Add rows. A row group ends with the rows of one call, if it is large enough."""
         self._pending.append(table.select(self._schema.names).cast(self._schema))
-        self._bounds.take(self._pending[-1])
         if sum(map(len, self._pending)) >= ROWS_A_GROUP:
             self._flush()
 
     def close(self) -> DataFile:
+        import pyarrow.parquet
+
         self._flush()
         self._writer.close()
         data = self._sink.getvalue()
+        metadata = pyarrow.parquet.read_metadata(pyarrow.BufferReader(data))
         (self._folder / self.name).write_bytes(data.to_pybytes())
-        return DataFile(self.name, data.size, self._bounds.rows, self._bounds.stats())
+        return DataFile(self.name, data.size, metadata.num_rows, _stats(metadata))
 
     def _flush(self) -> None:
         import pyarrow
@@ -154,30 +156,25 @@ def write_data_file(folder: Location, batch: int, tables: Iterable[pyarrow.Table
     return writer.close()
 
 
-class _Bounds:
-    """The least and greatest values of what was written."""
-
-    def __init__(self, schema: pyarrow.Schema) -> None:
-        self.rows = 0
-        self._low: dict[str, Any] = {}
-        self._high: dict[str, Any] = {}
-        self._nulls = {name: 0 for name in BOUNDED if name in schema.names}
-
-    def take(self, table: pyarrow.Table) -> None:
-        import pyarrow.compute as pc
-
-        self.rows += len(table)
-        for name in self._nulls:
-            column = table.column(name)
-            self._nulls[name] += column.null_count
-            found = pc.min_max(column).as_py()
-            if found["min"] is not None:
-                self._low[name] = min(found["min"], self._low.get(name, found["min"]))
-                self._high[name] = max(found["max"], self._high.get(name, found["max"]))
-
-    def stats(self) -> str:
-        said = {"numRecords": self.rows, "minValues": self._low, "maxValues": self._high, "nullCount": self._nulls}
-        return json.dumps(said, separators=(",", ":"))
+def _stats(metadata: Any) -> str:
+    """The number of rows and the bounds of a Parquet file, as its own metadata tells of its row groups."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: Counter[str] = Counter()
+    unbounded = set()
+    for number in range(metadata.num_row_groups):
+        for name, column in _bounded_columns(metadata.row_group(number)):
+            told = column.statistics if column.is_stats_set else None
+            nulls[name] += told.null_count if told is not None else 0
+            if told is not None and told.has_min_max:
+                low[name], high[name] = min(told.min, low.get(name, told.min)), max(told.max, high.get(name, told.max))
+            elif told is None or told.null_count < column.num_values:
+                unbounded.add(name)
+    for name in unbounded:  # of words that are too long
+        low.pop(name, None)
+        high.pop(name, None)
+    said = {"numRecords": metadata.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+    return json.dumps(said, separators=(",", ":"))
 
 
 def read_data_file(file: Location, schema: pyarrow.Schema, chosen: Chosen = ALL) -> Iterator[pyarrow.Table]:
@@ -209,14 +206,15 @@ def with_columns(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
 
 
 def _group_bounds(file: Any, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    group = file.metadata.row_group(number)
-    low, high = {}, {}
-    for place_ in range(group.num_columns):
-        column = group.column(place_)
-        if column.path_in_schema in BOUNDED and column.is_stats_set and column.statistics.has_min_max:
-            low[column.path_in_schema] = column.statistics.min
-            high[column.path_in_schema] = column.statistics.max
-    return low, high
+    columns = dict(_bounded_columns(file.metadata.row_group(number)))
+    told = {name: column.statistics for name, column in columns.items() if column.is_stats_set}
+    told = {name: one for name, one in told.items() if one.has_min_max}
+    return {name: one.min for name, one in told.items()}, {name: one.max for name, one in told.items()}
+
+
+def _bounded_columns(group: Any) -> Iterator[tuple[str, Any]]:
+    columns = map(group.column, range(group.num_columns))
+    return ((one.path_in_schema, one) for one in columns if one.path_in_schema in BOUNDED)
 
 
 # With Spark.

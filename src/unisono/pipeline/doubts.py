@@ -1,150 +1,157 @@
-"""Which runs digests leave in doubt: the facts of all lives, compared by Spark.
+"""What the facts of one run say without its rows: what it owes, and whether they leave a doubt.
 
-A run without a doubt keeps every property that digests decide; why, is told in `verify`.
+A run without a doubt keeps every property that digests decide; why, is told in `verify`. The digests are compared by the judge of
+views (`view_judge`): a run is free of doubt if all of its views are closed and pass.
 """
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.sql import functions as F
-
-from unisono.pipeline.owed import carried_by
-from unisono.pipeline.piece_seams import misfits
-from unisono.pipeline.properties.scanning import computed_once
+from unisono.pipeline.arrow_rows import as_table
+from unisono.pipeline.scan import DECIDED_BY_DIGESTS, Fact
 from unisono.pipeline.tables import WHOSE
+from unisono.pipeline.view_judge import GroupJudge
+from unisono.trace.checks.history import alone_note, clock_note, cut_note
+from unisono.trace.promises import SHOWN, UNIFORM, owed_by_all, properties_listed
+from unisono.trace.schema import CRASH, CUT, END, LEAVE, TOTAL
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    import pyarrow
+    from pyspark.sql import DataFrame
+
+    Batches = Iterator[pyarrow.RecordBatch]
+
+RUN_DDL = "run string, `group` string, protocol string, owed array<string>, rows bigint, notes array<string>, needs_rows boolean"
 
 
-def doubtful(facts: DataFrame, in_pieces: bool = True) -> DataFrame:
-    """The (run, group)s about which digests leave a doubt, each once. `in_pieces`: some lives were scanned in pieces."""
-    seams = [misfits(facts.where(F.col("what") == "edge"))] if in_pieces else []
-    facts = computed_once(_joined(facts)) if in_pieces else facts
-    suspects = facts.where(F.col("what") == "suspect").select(*WHOSE)
-    stays = facts.where(F.col("what") == "stay").select(*WHOSE, "who", "view", "way", "members")
-    labels = (  # the pieces of a life name one protocol (P0)
-        facts.groupBy(*WHOSE, "who")
-        .agg(F.min("protocol").alias("one"), F.max("protocol").alias("other"))
-        .where(F.col("one") != F.col("other"))
-        .select(*WHOSE)
+class RunAccount(NamedTuple):
+    """What the facts of a run of a group say: a row of `RUN_DDL`."""
+
+    run: str
+    group: str
+    protocol: str
+    owed: list[str]
+    rows: int
+    notes: list[str]
+    needs_rows: bool
+    """Whether its rows must be looked at."""
+
+
+def accounts(facts: DataFrame, also: Iterable[str] = (), ask_digests: bool = True) -> DataFrame:
+    """One row a run of a group. `also`: what is asked of every run. Without `ask_digests` the rows of all runs are needed."""
+    told = facts.select(*Fact._fields).where("what != 'file'").repartition(*WHOSE).sortWithinPartitions(*WHOSE)
+    return told.mapInArrow(_accountant(frozenset(also), ask_digests), RUN_DDL)
+
+
+def _accountant(also: frozenset[str], ask_digests: bool) -> Callable[[Batches], Batches]:
+    def take_account(batches: Batches) -> Batches:
+        facts = (Fact(*row) for batch in batches for row in zip(*map(_values, batch.columns), strict=True))
+        by_run = (list(some) for _, some in groupby(facts, key=lambda fact: fact[:2]))
+        yield from as_table((account_of(some, also, ask_digests) for some in by_run), RUN_DDL).to_batches()
+
+    return take_account
+
+
+def _values(column: pyarrow.Array) -> list[object]:
+    values: list[object] = column.to_pylist()
+    return values
+
+
+def account_of(facts: list[Fact], also: frozenset[str] = frozenset(), ask_digests: bool = True) -> RunAccount:
+    """What all facts of one run of a group say."""
+    orders = sorted({fact.order for fact in facts if fact.order is not None})
+    orders = orders or sorted({fact.protocol for fact in facts if fact.protocol is not None})
+    owed = _owed(orders, is_shown=any(fact.what == "shown" for fact in facts)) | also
+    services = {fact.service or "" for fact in facts if fact.what in ("origin", "cast")}
+    needs_rows = not ask_digests or bool(_undecided(owed, services)) or _is_unordered(orders, owed, services)
+    return RunAccount(
+        *facts[0][:2],
+        ", ".join(orders),
+        sorted(owed),
+        _rows(facts),
+        list(_notes(facts, owed)),
+        needs_rows or is_doubtful(facts),
     )
-    parts = (suspects, *seams, labels, *_views(facts, stays), _sequences(facts, stays), _sets(facts, stays))
-    # Each is small. Spark plans one query of all of them anew after each of its stages, which takes longer than to run them.
-    found = reduce(lambda one, other: one.unionByName(other), map(computed_once, parts)).distinct()
-    return found.select(
-        *(F.col(name).alias(name) for name in WHOSE)
-    )  # columns of their own, to be joined with those of facts
 
 
-def _views(facts: DataFrame, stays: DataFrame) -> tuple[DataFrame, ...]:
-    """One member list and one order a view (P11), one life for every member that it lists, and parties as told (P15)."""
-    orders = facts.where(F.col("what") == "order").select(*WHOSE, "view", "what", F.col("order").alias("said"))
-    lists = facts.where(F.col("what") == "stay").select(*WHOSE, "view", "what", F.col("members").alias("said"))
-    apart = (
-        orders.unionByName(lists)
-        .groupBy(*WHOSE, "view", "what")
-        .agg(F.min("said").alias("one"), F.max("said").alias("other"))
-        .where(F.col("one") != F.col("other"))
-        .select(*WHOSE)
-    )
-    listed = stays.select(*WHOSE, F.explode(F.split("members", ",")).alias("who")).distinct()
-    lives = facts.where(F.col("what") == "life").select(*WHOSE, "who")
-    strangers = listed.join(lives, [*WHOSE, "who"], "left_anti").select(*WHOSE)
-    twice = lives.groupBy(*WHOSE, "who").count().where(F.col("count") > 1).select(*WHOSE)
-    # Members that go one way are exactly those that their VIEW rows name, and no others go to the same view (P15).
-    parties = (
-        stays.where(F.col("way").contains("|"))
-        .groupBy(*WHOSE, "view", "way")
-        .agg(F.concat_ws(",", F.array_sort(F.collect_set("who"))).alias("came"))
-        .withColumn("next_view", F.substring_index("way", "|", 1))
-        .withColumn("along", F.col("way").substr(F.length("next_view") + 2, F.length("way")))
-        .withColumn("is_told", F.col("came") == F.col("along"))
-        .groupBy(*WHOSE, "view", "next_view")
-        .agg(F.min("is_told").alias("is_told"), F.count("*").alias("ways"))
-        .where(~F.col("is_told") | (F.col("ways") > 1))
-        .select(*WHOSE)
-    )
-    # Services that the order of their view carries (P0); a part of a life may not know that order.
-    used = facts.where(F.col("what").isin("cast", "origin")).select(*WHOSE, "view", "service").distinct()
-    named = facts.where(F.col("what") == "order").select(*WHOSE, "view", "order").distinct()
-    foreign = (
-        used.join(named, [*WHOSE, "view"], "inner")
-        .where(~F.array_contains(carried_by(F.col("order")), F.col("service")))
-        .select(*WHOSE)
-    )
-    return apart, foreign, strangers, twice, parties
+def is_doubtful(facts: list[Fact]) -> bool:
+    """Whether the digests of a run of a group leave a doubt."""
+    lives = [fact.who for fact in facts if fact.what == "life"]
+    if len(set(lives)) < len(lives) or any(fact.what == "suspect" for fact in facts):
+        return True
+    judge = GroupJudge(limit_ms=0)
+    said = judge.take(((str(fact.piece), fact) for fact in facts), 0)
+    return not judge.is_complete or any(one.status not in ("open", "PASS") for one in said)
 
 
-def _sequences(facts: DataFrame, stays: DataFrame) -> DataFrame:
-    """The sequence of each stay as one digest of its blocks; all stays of a view must agree.
+def _rows(facts: Iterable[Fact]) -> int:
+    """How many rows its lives have, as far as they tell, and how many could not be read."""
+    unread, lives = 0, Counter[str]()
+    for fact in facts:
+        if fact.what == "suspect":
+            unread += fact.rows or 0
+        elif fact.what == "life" or (fact.edge, fact.relation) == ("local", "reached"):
+            lives[fact.who or ""] = max(lives[fact.who or ""], fact.rows or fact.value or 0)
+    return unread + lives.total()
 
-    Those of one way owe each other the same sequence (P9). That causes come first (P8, P1) is shown by one sequence of all:
-    a member that left or crashed may have cast after it delivered what others deliver later.
+
+def _owed(orders: Iterable[str], is_shown: bool) -> frozenset[str]:
+    """What is owed in any of its views, as far as something is recorded of it, or a list names it.
+
+    A violation counts if the order of its view owes it (`owed.owed_only`).
     """
-    blocks = (
-        facts.where(F.col("what") == "block")
-        .groupBy(*WHOSE, "who", "view")
-        .agg(
-            F.sum("messages").alias("deliveries"),
-            F.expr("bit_xor(xxhash64(service, block, messages, xor, sum))").alias("digest"),
-        )
-    )
-    return (
-        stays.join(blocks, [*WHOSE, "who", "view"], "left")
-        .na.fill(0, ["deliveries", "digest"])
-        .groupBy(*WHOSE, "view")
-        .agg(
-            F.min(F.struct("deliveries", "digest")).alias("one"), F.max(F.struct("deliveries", "digest")).alias("other")
-        )
-        .where(F.col("one") != F.col("other"))
-        .select(*WHOSE)
-    )
+    owed = owed_by_all(orders)
+    listed = owed_by_all(order for order in orders if properties_listed(order) is not None)
+    return owed if is_shown else owed - (SHOWN - listed)
 
 
-def _sets(facts: DataFrame, stays: DataFrame) -> DataFrame:
-    """What each stay delivered of each origin is what that origin cast in that view (P1, P4, P5, P13, P14)."""
-    cast = facts.where(F.col("what") == "cast").select(
-        *WHOSE, "view", F.col("who").alias("origin"), "service", _digest().alias("cast")
-    )
-    origin = facts.where(F.col("what") == "origin").select(
-        *WHOSE,
-        "who",
-        "view",
-        "origin",
-        "service",
-        _digest().alias("delivered"),
-    )
-    return (
-        stays.select(*WHOSE, "who", "view")
-        .join(cast, [*WHOSE, "view"], "inner")
-        .join(origin, [*WHOSE, "who", "view", "origin", "service"], "full")
-        .where(~F.col("cast").eqNullSafe(F.col("delivered")))
-        .select(*WHOSE)
-    )
+def _undecided(owed: frozenset[str], services: set[str]) -> frozenset[str]:
+    """The owed properties that equal digests do not decide.
+
+    Where not every message was totally ordered, they do not decide P8, nor whether casts and deliveries form a circle (P1).
+    """
+    return owed - (DECIDED_BY_DIGESTS | {"P8"} if services <= {TOTAL} else DECIDED_BY_DIGESTS - {"P1"})
 
 
-def _joined(facts: DataFrame) -> DataFrame:
-    """The digests of pieces added up, so that they are those of whole lives."""
-    partial = F.col("what").isin("block", "origin", "cast")
-    identity = (*WHOSE, "protocol", "who", "what", "view", "service", "origin", "block")
-    whole = F.lit(str(2**64)).cast("decimal(38,0)")  # sums wrap at 64 bits, and are written as signed numbers
-    total = F.pmod(F.sum(F.col("sum").cast("decimal(38,0)")), whole)
-    signed = F.when(total >= whole / 2, total - whole).otherwise(total).cast("bigint")
-    added = (
-        facts.where(partial)
-        .groupBy(*identity)
-        .agg(
-            F.sum("rows").alias("rows"),
-            F.sum("messages").alias("messages"),
-            F.bit_xor("xor").alias("xor"),
-            signed.alias("sum"),
-        )
+def _is_unordered(orders: Iterable[str], owed: frozenset[str], services: set[str]) -> bool:
+    """Whether a run lists a total order among what it owes, and carries messages, but none that is totally ordered."""
+    lists_one = any(properties_listed(order) is not None for order in orders) and not owed.isdisjoint(UNIFORM)
+    return lists_one and bool(services) and TOTAL not in services
+
+
+def _notes(facts: Iterable[Fact], owed: frozenset[str]) -> Iterator[str]:
+    """As `trace.checks.history` tells them of rows."""
+    cut, ended, alone = set(), set(), set()
+    shared = {fact.view for fact in facts if fact.what == "order" and "," in (fact.members or "")}
+    for fact in facts:
+        who = fact.who or ""
+        if fact.what == "life" and fact.ending in (LEAVE, CRASH):
+            ended.add(who)
+        elif fact.what == "life" and fact.ending == END and fact.reason == CUT:
+            cut.add(who)
+        elif fact.what == "stay" and (fact.way or f"|{who}").rpartition("|")[2] == who and fact.view in shared:
+            alone.add((who, fact.view or "", fact.way is None))
+    yield from (clock_note(who, local) for who, local in sorted(_backwards(facts).items()))
+    stays = [f"{who} in {view}" for who, view, has_no_way in sorted(alone) if not has_no_way or who in ended]
+    if stays and "P10" not in owed:
+        yield alone_note(stays)
+    if cut:
+        yield cut_note(cut)
+
+
+def _backwards(facts: Iterable[Fact]) -> dict[str, int]:
+    """By life whose clock runs backwards: the first row that is behind."""
+    behind = [(fact.who or "", fact.local_index or 0) for fact in facts if fact.what == "backwards"]
+    clocks = sorted(
+        (fact.who or "", fact.piece or 0, fact.edge or "", fact.value or 0, fact.local_index or 0)
+        for fact in facts
+        if fact.what == "clock"
     )
-    return facts.where(~partial).unionByName(added, allowMissingColumns=True)
-
-
-def _digest() -> Column:
-    return F.struct("rows", "messages", "xor", "sum")
+    for (who, _, _, reached, _), (other, _, edge, begins, local) in pairwise(clocks):
+        if who == other and edge == "begins" and begins < reached:
+            behind.append((who, local))
+    return dict(sorted(behind, reverse=True))

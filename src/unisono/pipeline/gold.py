@@ -108,14 +108,11 @@ def explained(violations: DataFrame) -> DataFrame:
 
     def explain(batches: Batches) -> Batches:
         for batch in batches:
-            columns = {name: batch.column(name) for name in batch.schema.names if name != "told"}
             told = [
-                row["told"]
-                or PROPERTIES[row["property"]].tell(row["members"] or (), row["view"], dict(row["witness"] or ()))
+                PROPERTIES[row["property"]].tell(row["members"] or (), row["view"], dict(row["witness"] or ()))
                 for row in batch.to_pylist()
             ]
-            arrays = [*columns.values(), pyarrow.array(told, pyarrow.string())]
-            yield pyarrow.RecordBatch.from_arrays(arrays, names=[*columns, "sentence"])
+            yield batch.append_column("sentence", pyarrow.array(told, pyarrow.string()))
 
     return violations.mapInArrow(explain, _EXPLAINED_DDL)
 

@@ -104,7 +104,7 @@ def _judge_bundle(
     troubled: dict[str | None, dict[str, str]] = {}  # by run and member: the first of its problems
     wanted = {run for run, _ in runs}
     for file in files:
-        for row in _read(file, wanted):
+        for row in rows_in(read_file(file, wanted), str(file)):
             if isinstance(row, Event):
                 if (row.run, row.group) in lives:
                     lives[row.run, row.group].setdefault((row.member, row.incarnation), []).append(row)
@@ -125,7 +125,7 @@ def events_of_run(files: Iterable[Location], run: str) -> Iterator[Event]:
     """The rows of a run that can be used, life after life, each in the order of its indices."""
     lives: dict[tuple[str, int], list[Event]] = {}
     for file in files:
-        for row in _read(file, {run}):
+        for row in rows_in(read_file(file, {run}), str(file)):
             if isinstance(row, Event):
                 lives.setdefault((row.member, row.incarnation), []).append(row)
     for life in sorted(lives):
@@ -136,15 +136,15 @@ def _turn(event: Event) -> tuple[int, int]:
     return event.local_index, event.time_ns
 
 
-def _read(file: Location, runs: set[str]) -> Iterator[Event | dict[str, Any]]:
-    """Yield the rows of these runs as events, and the unusable rows of all runs as they are, with their `problem`."""
-    for batch in read_file(file, runs):
+def rows_in(batches: Iterable[pyarrow.RecordBatch], where: str) -> Iterator[Event | dict[str, Any]]:
+    """Rows as they were read: those that can be used as events, the others as they are, with their `problem`."""
+    for batch in batches:
         for row in batch.to_pylist():
             if row["problem"] is None:
                 if row["attributes"] is not None:
                     row["attributes"] = dict(row["attributes"])
                 try:
-                    yield from_row({name: row[name] for name in NAMES}, str(file))
+                    yield from_row({name: row[name] for name in NAMES}, where)
                     continue
                 except TraceError as error:
                     row["problem"] = str(error)
@@ -160,7 +160,7 @@ def _said(whose: Whose, verdict: Verdict) -> Iterator[tuple[Any, ...]]:
             list(violation.members),
             violation.view,
             list(texts_of(violation.witness).items()),
-            violation.sentence,
+            None,
         )
     for name, count in verdict.counts.items():
         yield (*whose, "count", name, None, None, None, str(count))

@@ -8,6 +8,7 @@
 | ``facts``          | what a scan says of a life (`scan`), with segment and batch                        |
 | ``verdicts``       | the verdict on one run of one group                                                |
 | ``violations``     | a violation with its witness                                                       |
+| ``views``          | what was said of a view of a running group at one moment (`views_table`)           |
 | ``measures/<name>``| a row of a measure                                                                 |
 
 Workers write data files into the folders of the tables, where no reader sees them; the driver
@@ -58,84 +59,41 @@ _SETTINGS = {"delta.checkpointInterval": "20", _LOG_KEPT: "interval 6 hours"}
 _COMMITS_BACK = 100
 """How far back the decisive commit of the last batch can lie: others behind it are upkeep alone."""
 
-_text, _long = pyarrow.string(), pyarrow.int64()
-_LIFE = pyarrow.struct(
-    [
-        ("run", _text),
-        ("group", _text),
-        ("member", _text),
-        ("incarnation", _long),
-        ("first_index", _long),
-        ("next_index", _long),
-        ("rows", _long),
-        ("view", _text),
-        ("members", pyarrow.list_(_text)),
-        ("order", _text),
-        ("time_ns", _long),
-        ("ended", _text),
-        ("listed", pyarrow.list_(_text)),
-    ]
-)
-
-
 FORMER_COLUMNS = frozenset({"note"})
 """Columns of facts before they were typed. What they hold would be read as nothing."""
+_LIFE_DDL = (
+    "run string, `group` string, member string, incarnation bigint, first_index bigint, next_index bigint, rows bigint, "
+    "view string, members array<string>, `order` string, time_ns bigint, ended string, listed array<string>"
+)
+_SEGMENTS_DDL = (
+    "batch bigint, key string, act string, path string, size_bytes bigint, modified_ns bigint, rows bigint, "
+    "runs array<string>, problems array<string>"
+)
+_lives = pyarrow.field("lives", pyarrow.list_(pyarrow.struct(schema_of(_LIFE_DDL))))
 SCHEMAS: dict[str, pyarrow.Schema] = {
-    "segments": pyarrow.schema(
-        [
-            ("batch", _long),
-            ("key", _text),
-            ("act", _text),
-            ("path", _text),
-            ("size_bytes", _long),
-            ("modified_ns", _long),
-            ("rows", _long),
-            ("runs", pyarrow.list_(_text)),
-            ("problems", pyarrow.list_(_text)),
-            ("lives", pyarrow.list_(_LIFE)),
-            ("taken_in", pyarrow.timestamp("us", "UTC")),
-        ]
-    ),
+    "segments": schema_of(_SEGMENTS_DDL)
+    .append(_lives)
+    .append(pyarrow.field("taken_in", pyarrow.timestamp("us", "UTC"))),
     "events": arrow_schema()
-    .append(pyarrow.field("segment", _text))
+    .append(pyarrow.field("segment", pyarrow.string()))
     .with_metadata({**arrow_schema().metadata, TAKEN_IN: b"1"}),
-    "quarantine": pyarrow.schema(
-        [
-            ("run", _text),
-            ("group", _text),
-            ("member", _text),
-            ("incarnation", _long),
-            ("local_index", _long),
-            ("file", _text),
-            ("problem", _text),
-            ("segment", _text),
-        ]
+    "quarantine": schema_of(
+        "run string, `group` string, member string, incarnation bigint, local_index bigint, file string, problem string, "
+        "segment string"
     ),
-    "facts": pyarrow.schema([*schema_of(SCAN_DDL), ("segment", _text), ("batch", _long)]),
-    "verdicts": pyarrow.schema(
-        [
-            ("run", _text),
-            ("group", _text),
-            ("protocol", _text),
-            ("result", _text),
-            ("by", _text),
-            ("owed", pyarrow.list_(_text)),
-            ("unknown", pyarrow.map_(_text, _text)),
-            ("segments", _long),
-            ("counts", pyarrow.map_(_text, _long)),
-            ("batch", _long),
-        ]
+    "facts": schema_of(f"{SCAN_DDL}, segment string, batch bigint"),
+    "verdicts": schema_of(
+        "run string, `group` string, protocol string, result string, by string, owed array<string>, "
+        "unknown map<string,string>, segments bigint, counts map<string,bigint>, batch bigint"
     ),
-    "violations": pyarrow.schema(
-        [
-            ("run", _text),
-            ("group", _text),
-            ("property", _text),
-            ("members", pyarrow.list_(_text)),
-            ("view", _text),
-            ("witness", pyarrow.map_(_text, _text)),
-            ("sentence", _text),
-        ]
+    "violations": schema_of(
+        "run string, `group` string, property string, members array<string>, view string, witness map<string,string>, "
+        "sentence string"
+    ),
+    "views": schema_of(
+        "run string, `group` string, view string, number bigint, `order` string, result string, by string, why string, "
+        "asked array<string>, property string, members array<string>, witness map<string,string>, sentence string, "
+        "id string, batch bigint, said_ms bigint"
     ),
 }
 SILVER = ("events", "quarantine", "facts")

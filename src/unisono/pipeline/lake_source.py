@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
@@ -50,7 +50,7 @@ def _reader(schema: pyarrow.Schema, chosen: Chosen) -> Callable[[Batches], Batch
 class FilePartition(InputPartition):
     """What one task reads: a data file, and which batches in it."""
 
-    def __init__(self, path: str, after: int, until: int | None) -> None:
+    def __init__(self, path: str, after: int, until: int) -> None:
         super().__init__((path, after, until))
 
 
@@ -64,15 +64,12 @@ class BatchesSource(DataSource):
     def schema(self) -> StructType:
         return from_arrow_schema(_table(self.options).schema)
 
-    def reader(self, schema: StructType) -> BatchesReader:
-        return BatchesReader(self.options)
-
     def streamReader(self, schema: StructType) -> BatchesStream:
         return BatchesStream(self.options)
 
 
-class _Files:
-    """The data files of the table, and how a task reads one."""
+class BatchesStream(DataSourceStreamReader):
+    """Batch after batch. What was committed is all that exists: there is nothing to remember."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
@@ -83,12 +80,36 @@ class _Files:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_known": None}  # workers read files
 
-    def last_batch(self) -> int:
+    def initialOffset(self) -> dict[str, int]:
+        return {"batch": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(ROWS_A_TURN)
+
+    def latestOffset(self, start: Mapping[str, int] | None = None, limit: ReadLimit | None = None) -> dict[str, int]:
+        """The last batch of the next turn. A stream that only wants what is there now gets all of it at once."""
         from unisono.pipeline.lake import TAKE_IN
 
-        return int(self._table().transaction(TAKE_IN))
+        first, last = 0 if start is None else start["batch"], int(self._table().transaction(TAKE_IN))
+        if first >= last or limit is None or isinstance(limit, ReadAllAvailable):
+            return {"batch": max(first, last)}
+        return {"batch": self._turn(first, last)}
 
-    def turn(self, after: int, last: int) -> int:
+    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[FilePartition]:
+        """One for each file that holds rows of these batches. After compaction, a file holds those of many."""
+        after, until = start["batch"], end["batch"]
+        files = self._table().files(Chosen(after=after, until=until)) if after < until else ()
+        return [FilePartition(file.path, after, until) for file in files]
+
+    def read(self, partition: InputPartition) -> Batches:
+        path, after, until = partition.value
+        for table in read_data_file(place(self._folder) / path, self._schema, Chosen(after=after, until=until)):
+            yield from table.to_batches()
+
+    def commit(self, end: Mapping[str, int]) -> None:
+        """The table keeps its rows."""
+
+    def _turn(self, after: int, last: int) -> int:
         """The last batch of a turn: as many as have about `ROWS_A_TURN` rows, and at least one."""
         rows, until = 0, after
         files = self._table().files(Chosen(after=after, until=last))
@@ -99,11 +120,6 @@ class _Files:
             until = end
         return last
 
-    def parts(self, after: int, until: int | None) -> list[FilePartition]:
-        """One for each file that holds rows of these batches. After compaction, a file holds those of many."""
-        chosen = Chosen(after=after, until=until)
-        return [FilePartition(file.path, after, until) for file in self._table().files(chosen)]
-
     def _table(self) -> Any:
         """The table as it is now. Only commits that are new are read: a stream asks every second."""
         if self._known is None:
@@ -111,54 +127,6 @@ class _Files:
         else:
             self._known.refresh()
         return self._known
-
-    def rows(self, partition: InputPartition) -> Batches:
-        path, after, until = partition.value
-        for table in read_data_file(place(self._folder) / path, self._schema, Chosen(after=after, until=until)):
-            yield from table.to_batches()
-
-
-class BatchesReader(DataSourceReader):
-    """All rows that are there now."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._files = _Files(options)
-
-    def partitions(self) -> Sequence[FilePartition]:
-        return self._files.parts(0, None)
-
-    def read(self, partition: InputPartition) -> Batches:
-        return self._files.rows(partition)
-
-
-class BatchesStream(DataSourceStreamReader):
-    """Batch after batch. What was committed is all that exists: there is nothing to remember."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = dict(options)
-        self._files = _Files(options)
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"batch": 0}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(ROWS_A_TURN)
-
-    def latestOffset(self, start: Mapping[str, int] | None = None, limit: ReadLimit | None = None) -> dict[str, int]:
-        """The last batch of the next turn. A stream that only wants what is there now gets all of it at once."""
-        first, last = 0 if start is None else start["batch"], self._files.last_batch()
-        if first >= last or limit is None or isinstance(limit, ReadAllAvailable):
-            return {"batch": max(first, last)}
-        return {"batch": self._files.turn(first, last)}
-
-    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[FilePartition]:
-        return self._files.parts(start["batch"], end["batch"]) if start["batch"] < end["batch"] else []
-
-    def read(self, partition: InputPartition) -> Batches:
-        return self._files.rows(partition)
-
-    def commit(self, end: Mapping[str, int]) -> None:
-        """The table keeps its rows."""
 
 
 def _table(options: Mapping[str, str]) -> Any:

@@ -35,20 +35,7 @@ def fields_of(row: Row) -> Fields:
 
 def record_batches(rows: Iterator[Fields]) -> Iterator[pyarrow.RecordBatch]:
     """Rows in the form that Spark takes them in fastest."""
-    import pyarrow
+    from unisono.pipeline.arrow_rows import as_table
 
-    schema = arrow_schema()
     while some := list(islice(rows, ARROW_ROWS)):
-        columns = [
-            pyarrow.array(column, field.type) for column, field in zip(zip(*some, strict=True), schema, strict=True)
-        ]
-        yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def arrow_schema() -> pyarrow.Schema:
-    import pyarrow
-
-    text, number = pyarrow.string(), pyarrow.int64()
-    types = [text, number, text, number, text, number, number, pyarrow.binary(), pyarrow.list_(text), text]
-    names = [column.split()[0] for column in SCHEMA.split(", ")]
-    return pyarrow.schema(list(zip(names, types, strict=True)))
+        yield from as_table(some, SCHEMA).to_batches()

@@ -9,23 +9,24 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
-import pyarrow.compute as pc
 
-from unisono.pipeline.data_files import Chosen, read_data_file
+from unisono.pipeline.bronze import read_runs
+from unisono.pipeline.data_files import Chosen
+from unisono.pipeline.judge_in_task import rows_in
 from unisono.pipeline.lake import LakeTable, open_table
 from unisono.pipeline.lake_source import read_files
 from unisono.pipeline.storage import Location, place
 from unisono.pipeline.view_judge import ROWS_MAX, Said
 from unisono.pipeline.view_rows import Excerpt, judge_view
 from unisono.pipeline.view_tables import Look, excerpts_of, judge_views
+from unisono.pipeline.views_table import ViewVerdict
 from unisono.trace.checks.property import Violation, texts_of
-from unisono.trace.parquet import arrow_schema
-from unisono.trace.schema import NAMES, TraceError, from_row, member_name
+from unisono.trace.schema import Event, member_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,24 +36,6 @@ ROWS_ON_SPARK_MAX = 10_000_000
 VIOLATIONS_TOLD = 5
 """Maximum number of reported violations of one property in one view: each calls a hook."""
 GROUP_SAID_DDL = "run string, `group` string, said string"
-
-
-@dataclass(frozen=True)
-class ViewVerdict:
-    """What is said of one view: a row of the table `views`."""
-
-    run: str
-    group: str
-    view: str
-    order: str
-    result: str
-    by: str
-    why: str = ""
-    asked: tuple[str, ...] = ()
-    property: str | None = None
-    members: tuple[str, ...] = ()
-    witness: Mapping[str, str] | None = None
-    sentence: str | None = None
 
 
 def look_at_rows(
@@ -86,11 +69,7 @@ def _in_tasks(spark: SparkSession, events: LakeTable, looks: Sequence[Look]) -> 
     frame = spark.createDataFrame(
         spark.sparkContext.parallelize(rows, slices), f"{GROUP_SAID_DDL}, files array<string>"
     ).mapInArrow(lambda batches: _look_batches(folder, batches), "verdict string")
-    found = []
-    for row in frame.collect():
-        verdict = json.loads(row["verdict"])
-        found.append(ViewVerdict(**{**verdict, "asked": tuple(verdict["asked"]), "members": tuple(verdict["members"])}))
-    return found
+    return [ViewVerdict(*json.loads(row["verdict"])) for row in frame.collect()]
 
 
 def _on_spark(spark: SparkSession, events: LakeTable, looks: Sequence[Look]) -> list[ViewVerdict]:
@@ -166,7 +145,7 @@ def _look_batches(folder: str, batches: Iterable[pyarrow.RecordBatch]) -> Iterat
     for batch in batches:
         for row in batch.to_pylist():
             found = _look(place(folder), row["run"], row["group"], said_from(row["said"]), row["files"])
-            texts = [json.dumps(asdict(verdict)) for verdict in found]
+            texts = list(map(json.dumps, found))
             yield pyarrow.RecordBatch.from_arrays([pyarrow.array(texts, pyarrow.string())], names=["verdict"])
 
 
@@ -185,20 +164,14 @@ def _look(folder: Location, run: str, group: str, said: Said, of_run: list[str])
 
 def _read(
     folder: Location, paths: Iterable[str], run: str, group: str, spans: Mapping[str, tuple[int, int]]
-) -> Iterator[Any]:
+) -> Iterator[Event]:
+    """The rows that can be used. Others are missing, and missed."""
     for path in paths:
-        for table in read_data_file(folder / path, arrow_schema(), Chosen(runs=frozenset({run}))):
-            table = table.filter(pc.equal(table.column("group"), group))
-            for row in table.to_pylist():
-                start, end = spans.get(member_name(row["member"], row["incarnation"]), (1, 0))
-                if row["local_index"] < start or (0 <= end < row["local_index"]):
-                    continue
-                if row["attributes"] is not None:
-                    row["attributes"] = dict(row["attributes"])
-                try:
-                    yield from_row({name: row[name] for name in NAMES}, path)
-                except TraceError:
-                    continue  # it is missing, and missed
+        for row in rows_in(read_runs(folder / path, frozenset({run})), path):
+            if isinstance(row, Event) and row.group == group:
+                start, end = spans.get(member_name(row.member, row.incarnation), (1, 0))
+                if start <= row.local_index and (end < 0 or row.local_index <= end):
+                    yield row
 
 
 def said_from(text: str) -> Said:

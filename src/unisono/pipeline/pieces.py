@@ -3,63 +3,73 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pyarrow
 import pyarrow.compute as pc
 
 from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.bronze import read_file, require_known, rows_in, run_of
 from unisono.pipeline.columns import Columns, by_life
-from unisono.pipeline.scan import NEEDED, NOTHING, SCAN_DDL, Fact, InheritedState, LifeScan
+from unisono.pipeline.scan import NEEDED, SCAN_DDL, Fact, LifeScan
 from unisono.pipeline.storage import Location, place
 from unisono.trace.parquet import arrow_schema, batches_of, open_parquet
 from unisono.trace.schema import (
     CLOCKS,
     COLUMNS,
     COUNT_MAX,
-    DATED_BACK,
     INDEX_MAX,
     KINDS,
     NOT_KNOWN,
     NOT_NEGATIVE,
     REQUIRED,
-    VIEW,
     view_number,
 )
 
 if TYPE_CHECKING:
     import pyarrow.parquet
 
+_MAY_BE_LEFT_OUT = frozenset(NEEDED) & {name for name, _, nullable, _ in COLUMNS if nullable} - {"destinations"}
+"""Columns in which a row group may hold nothing. Metadata does not tell an empty list from none, which matters of recipients."""
 KEPT_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Names of glibc's `mallopt`."""
 
 
-def read_columns(
-    path: Location, columns: Sequence[str] = NEEDED, groups: Sequence[int] | None = None
-) -> Iterator[pyarrow.Table]:
-    """Some columns of one segment, in large batches, words as codes; of a Parquet file, perhaps only of some row groups."""
+def read_columns(path: Location) -> Iterator[pyarrow.Table]:
+    """The columns of one segment that a scan needs, in large batches, words as codes."""
     if not path.name.endswith(".parquet"):
         for batch in read_file(path):
             table = pyarrow.Table.from_batches([batch])
             if table.column("problem").null_count < len(table):
                 raise ValueError(next(text for text in table.column("problem").to_pylist() if text))
-            yield table.select(list(columns))
+            yield table.select(list(NEEDED))
         return
     words = {field.name for field in arrow_schema() if pyarrow.types.is_string(field.type)}
     with open_parquet(path.open()) as file:
         require_known(file.schema_arrow)
         _require_types(file.schema_arrow)
-        if groups is None:
-            _require_rest(file)
-        for batch in batches_of(file, [*columns, "clock"], 1 << 20, words, threads=False, chosen=groups):
+        _require_rest(file)
+        for batch in _needed(file, words):
+            _require_sound(batch)
+            yield batch.select(list(NEEDED))
+
+
+def _needed(file: pyarrow.parquet.ParquetFile, words: set[str]) -> Iterator[pyarrow.Table]:
+    """The batches of a file. A column that holds nothing but nulls in a row group, as its metadata tells, is not unpacked."""
+    types = {field.name: field.type for field in arrow_schema()}
+    have = set(file.schema_arrow.names)
+    for number in range(file.num_row_groups):
+        used = {name.partition(".")[0] for name in _columns_used(file.metadata.row_group(number))}
+        empty = _MAY_BE_LEFT_OUT & have - used
+        columns = [name for name in (*NEEDED, "clock") if name not in empty]
+        for batch in batches_of(file, columns, 1 << 20, words, threads=False, chosen=[number]):
             table = pyarrow.Table.from_batches([batch])
-            _require_sound(table)
-            yield table.select(list(columns))
+            for name in empty:
+                table = table.append_column(name, pyarrow.nulls(len(table), types[name]))
+            yield table
 
 
 def _require_types(schema: pyarrow.Schema) -> None:
@@ -144,13 +154,11 @@ def _words(column: pyarrow.ChunkedArray) -> Iterator[str]:
 
 
 class LifePiece(NamedTuple):
-    """What one call scans: some segments of a life, and those before them."""
+    """What one call scans: the segments of a life, or some of them."""
 
     paths: list[str]
     sizes: list[int]
-    before: list[str]
-    number: int
-    is_last: bool
+    is_whole: bool
 
 
 def scan_piece(piece: LifePiece) -> Iterator[Fact]:
@@ -168,14 +176,14 @@ def scan_piece(piece: LifePiece) -> Iterator[Fact]:
 class _Scans:
     """The scans of all lives in the segments of one piece."""
 
-    def __init__(self, piece: LifePiece, inherited: InheritedState = NOTHING) -> None:
-        self._piece, self._inherited = piece, inherited
+    def __init__(self, is_whole: bool) -> None:
+        self._is_whole = is_whole
         self.by_life: dict[tuple[Any, ...], LifeScan] = {}
 
     def take(self, table: pyarrow.Table) -> None:
         for life, rows in by_life(table):
             if life not in self.by_life:
-                self.by_life[life] = LifeScan(self._piece.number, self._piece.is_last, self._inherited)
+                self.by_life[life] = LifeScan(None if self._is_whole else rows.column("local_index")[0].as_py())
             self.by_life[life].take(rows)
 
     def tell_file(self, path: str, size_bytes: int) -> None:
@@ -184,15 +192,12 @@ class _Scans:
             scan.tell_file(path, size_bytes * scan.rows_in_file // max(1, rows))
 
     def finish(self) -> Iterator[Fact]:
-        if len(self.by_life) > 1 and (self._piece.number or not self._piece.is_last):
-            for scan in self.by_life.values():  # whose rows those before it are, is not known
-                scan.suspect("mixed", "a piece of a life holds several lives")
         for scan in self.by_life.values():
             yield from scan.finish()
 
 
 def _scan_columns(piece: LifePiece) -> Iterator[Fact]:
-    scans = _Scans(piece, _look_back(piece.before))
+    scans = _Scans(piece.is_whole)
     for path, size in zip(piece.paths, piece.sizes, strict=True):
         for table in read_columns(place(path)):
             scans.take(table)
@@ -202,7 +207,7 @@ def _scan_columns(piece: LifePiece) -> Iterator[Fact]:
 
 def _scan_usable_rows(piece: LifePiece, trouble: str) -> Iterator[Fact]:
     """What the usable rows say, all of it suspicious; and whose the others are, as far as they tell."""
-    scans = _Scans(piece)
+    scans = _Scans(piece.is_whole)
     named = run_of(place(piece.paths[0])) or NOT_KNOWN
     unread = 0
     strays: dict[tuple[str, str], tuple[int, str]] = {}  # by run and path: bytes, and the first problem
@@ -230,49 +235,6 @@ def _scan_usable_rows(piece: LifePiece, trouble: str) -> Iterator[Fact]:
         yield Fact(run, NOT_KNOWN, NOT_KNOWN, who, "file", path=path, size_bytes=size)
         unread = 0
     yield from scans.finish()
-
-
-def _look_back(before: list[str]) -> InheritedState:
-    """The view that was installed last before a piece, and the last time; little is read to find them."""
-    time_ns = _last_time(before)
-    for path in reversed(before):
-        for table in _latest_first(place(path), ("kind", "view", "members", "reason", "protocol"), may_hold=VIEW):
-            rows = np.flatnonzero(pc.equal(table.column("kind"), VIEW).to_numpy())
-            if len(rows):
-                row = table.slice(int(rows[-1]), 1).to_pylist()[0]
-                return InheritedState(row["view"], row["members"] or [], row["reason"] or row["protocol"], time_ns)
-    return InheritedState(time_ns=time_ns)
-
-
-def _last_time(before: list[str]) -> int:
-    """The time of the last row. A state is dated by the delivery that it reaches to, so its rows do not count."""
-    dated_back = pyarrow.array(sorted(DATED_BACK))
-    for path in reversed(before):
-        for table in _latest_first(place(path), ("kind", "time_ns")):
-            dated = table.filter(pc.invert(pc.is_in(table.column("kind"), dated_back)))
-            if len(dated):
-                return int(dated.column("time_ns")[-1].as_py())
-    return NOTHING.time_ns
-
-
-def _latest_first(path: Location, columns: Sequence[str], may_hold: str | None = None) -> Iterator[pyarrow.Table]:
-    """The rows of a segment, group by group from its end; only of groups whose bounds leave room for rows of that kind."""
-    if not path.name.endswith(".parquet"):
-        yield from reversed(list(read_columns(path, columns)))
-        return
-    with open_parquet(path.open()) as file:
-        groups = [
-            number for number in range(file.num_row_groups) if may_hold is None or _may_hold(file, number, may_hold)
-        ]
-    for number in reversed(groups):
-        yield from reversed(list(read_columns(path, columns, [number])))
-
-
-def _may_hold(file: pyarrow.parquet.ParquetFile, group: int, kind: str) -> bool:
-    """Whether the bounds of the kinds of rows, in the metadata of a file, leave room for this one."""
-    at = next((i for i in range(file.metadata.num_columns) if file.schema.column(i).path == "kind"), -1)
-    bounds = file.metadata.row_group(group).column(at).statistics if at >= 0 else None
-    return bounds is None or not bounds.has_min_max or bool(bounds.min <= kind <= bounds.max)
 
 
 def _keep_freed_memory() -> None:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from unisono.pipeline.arrow_rows import as_table
-from unisono.pipeline.data_files import DataFile, DataFileWriter, batch_of, read_data_file
+from unisono.pipeline.data_files import DataFile, batch_of, read_data_file
 from unisono.pipeline.storage import Location, place
-from unisono.pipeline.take_in import file_facts
+from unisono.pipeline.take_in import TaskFiles, reported
 
 if TYPE_CHECKING:
     import pyarrow
@@ -64,17 +63,10 @@ def rewriter(parent: str, name: str, schemas: dict[str, pyarrow.Schema], drop: D
     """For `mapInArrow`: groups of files in; out, as `TASK_REPORT_DDL`, the files that they became."""
 
     def rewrite_all(batches: Batches) -> Batches:
-        import pyarrow
-
-        said: list[tuple[str, Any]] = []
-        for some in batches:
-            for text in some.column(0).to_pylist():
-                said += _rewrite_group(place(parent), name, schemas, json.loads(text), drop)
-        arrays = [
-            pyarrow.array([what for what, _ in said], pyarrow.string()),
-            pyarrow.array([json.dumps(one) for _, one in said], pyarrow.string()),
-        ]
-        yield pyarrow.RecordBatch.from_arrays(arrays, names=["what", "text"])
+        groups = (json.loads(text) for some in batches for text in some.column(0).to_pylist())
+        yield from reported(
+            said for group in groups for said in _rewrite_group(place(parent), name, schemas, group, drop)
+        )
 
     return rewrite_all
 
@@ -84,11 +76,10 @@ def _rewrite_group(
 ) -> Iterator[tuple[str, Any]]:
     import pyarrow
 
-    schema = schemas[name]
     kept: list[pyarrow.Table] = []
     dropped = 0
     for path in paths:
-        for table in read_data_file(parent / name / path, schema):
+        for table in read_data_file(parent / name / path, schemas[name]):
             left = drop.left(table)
             dropped += len(table) - len(left)
             kept += [left] if len(left) else []
@@ -97,19 +88,14 @@ def _rewrite_group(
     yield "removed", paths
     if not kept:
         return
-    youngest = max(map(batch_of, paths))  # a stream that has seen this batch knows these rows
-    writer = DataFileWriter(parent / name, youngest, schema)
+    files = TaskFiles(parent, max(map(batch_of, paths)), schemas)  # a stream that has seen this batch knows these rows
     whole = pyarrow.concat_tables(kept)
-    if name == "events" and len(whole) <= SORTED_ROWS_MAX:
+    if name != "events":
+        files.write(name, [whole])
+    else:
         order = ["run", "group", "member", "incarnation", "local_index"]
-        whole = whole.sort_by([(column, "ascending") for column in order])
-    writer.take(whole)
-    file = writer.close()
-    yield name, list(file)
-    if name == "events":
-        counts = pyarrow.TableGroupBy(whole, ["run", "group"], use_threads=False).aggregate([([], "count_all")])
-        held = {(row["run"], row["group"]): row["count_all"] for row in counts.to_pylist()}
-        facts = [(*fact, None, youngest) for fact in file_facts(file, held)]
-        told = DataFileWriter(parent / "facts", youngest, schemas["facts"])
-        told.take(as_table(facts, schemas["facts"]))
-        yield "facts", list(told.close())
+        if len(whole) <= SORTED_ROWS_MAX:
+            whole = whole.sort_by([(column, "ascending") for column in order])
+        files.events(whole)
+    for table, file in files.close():
+        yield table, list(file)

@@ -7,17 +7,15 @@ properties hold, and rows need not be moved at all.
 
 Sound, not complete: every doubt (a gap, a placeholder, an unusual batch) is a suspicion, and then rows decide.
 
-A life that would keep one core busy long after the others are idle is scanned in **pieces**, each a run of its segments. A piece
-assumes what it must know of the rows before it, and says so in `edge` facts; `piece_seams` compares these with what the pieces
-before it have reached.
-
-A life that still grows is scanned in **parts** as its rows come (`scan_part`), each without a look at those before it. A part is
-a piece whose number is its first local index; it ends the life if it holds an ending.
+A life may be scanned in **parts**, each without a look at those before it: as its rows come, or by several tasks where one would
+keep a core busy long after the others are idle. A part is named by its first local index. It assumes what it must know of the
+rows before it, and says so in `edge` facts; `view_judge` compares these with what the parts before it have reached. A part ends
+the life if it holds an ending.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
@@ -51,9 +49,10 @@ class Fact(NamedTuple):
 
     `life`: rows, ending, reason. `order`, from each VIEW row: order, members, local_index. `stay`, when it ends: members, way,
     local_index. `came`, if a part does not know the rows before: previous_view. `block`, `origin`, `cast`: digests, of what was
-    delivered in a block, of an origin, and of what was cast. `edge`: what a piece has `reached`, or assumes of the rows before it.
+    delivered in a block, of an origin, and of what was cast. `edge`: what a part has `reached`, or assumes of the rows before it.
     `shown`: something was recorded of the application. `backwards`: local_index, of the first row whose clock is behind.
-    `suspect`: suspicion, reason; rows, if they could not be read. `file`: path, rows and size_bytes of this run and group in it.
+    `clock`: the time with which a part `begins`, and that it has `reached`. `suspect`: suspicion, reason; rows, if they could not
+    be read. `file`: path, rows and size_bytes of this run and group in it.
     """
 
     run: str
@@ -91,7 +90,7 @@ SCAN_DDL = ", ".join(
 
 
 class InheritedState(NamedTuple):
-    """What a piece takes over from the rows before it."""
+    """What a part takes over from the rows before it."""
 
     view: str | None = None
     members: list[str] | None = None
@@ -106,13 +105,12 @@ NOTHING = InheritedState()
 class LifeScan:
     """Takes the rows of one life in their order, batch after batch."""
 
-    def __init__(self, piece: int = 0, is_last: bool | None = True, inherited: InheritedState = NOTHING) -> None:
-        """`is_last=None`: a part of a life that grows; whether it is the last one is told by its rows."""
-        self._piece, self._is_last = piece, is_last
-        self._is_part = is_last is None
-        self._is_whole = piece == 0 and is_last is True
-        self._is_new = piece == 0  # no row has been seen yet
-        self._inherits = piece > 0  # still in the view that the rows before had installed, or before any
+    def __init__(self, part: int | None = None, inherited: InheritedState = NOTHING) -> None:
+        """`part`: the first local index of a part; None: the rows are the whole life. `inherited`: as far as it is known."""
+        self._is_whole = part is None
+        self._piece = part or 0
+        self._is_new = not self._piece  # no row of the life has been seen yet
+        self._inherits = self._piece > 0  # still in the view that the rows before had installed, or before any
         self.facts: list[Fact] = []
         self.identity: tuple[str, str, str, str] | None = None  # run, group, protocol, who
         self.suspicions: dict[tuple[str, str | None], str] = {}  # by what is suspected and the view
@@ -121,7 +119,7 @@ class LifeScan:
         self.unread_rows = 0
         """How many rows lie in the same segments and could not be used."""
         self._protocols: dict[str, None] = {}  # all that its rows name
-        self._expected = -1 if piece else 0  # -1: whatever comes
+        self._expected = -1 if self._piece else 0  # -1: whatever comes
         self._ended: str | None = None
         self._ended_reason: str | None = None
         self._view = inherited.view
@@ -189,13 +187,11 @@ class LifeScan:
         """All facts of the life."""
         if self.identity is None:
             return
-        if self._is_last or (self._is_part and self._ended is not None):
+        if self._is_whole or self._ended is not None:
             self._leave_view(None, None, self._expected)
             if self._ended is None:
                 self.suspect("unknown", "its trace stops without END, LEAVE or CRASH")
             yield self._fact("life", rows=self._expected, ending=self._ended, reason=self._ended_reason)
-        elif self._ended is not None:
-            self.suspect("P0", "there are rows after the end")
         if not self._is_whole:
             self._reach()
             self._tell_digests()
@@ -216,14 +212,14 @@ class LifeScan:
 
     @property
     def bequest(self) -> InheritedState:
-        """What the piece behind this one takes over."""
+        """What the part behind this one takes over."""
         return InheritedState(self._view, self._members, self._order, self._time)
 
     # Inside.
 
     def _fact(self, what: str, view: str | None = None, **values: Any) -> Fact:
         assert self.identity is not None
-        return Fact(*self.identity, what, view, **values)
+        return Fact(*self.identity, what, view, piece=None if self._is_whole else self._piece, **values)
 
     def _digest(self, what: str, known: list[int], **values: Any) -> None:
         """Tell the digest of a block, of an origin, or of what was cast: messages, xor, sum, and rows if they were counted."""
@@ -231,14 +227,14 @@ class LifeScan:
         digest = {"messages": messages, "xor": _signed(xor), "sum": _signed(total)}
         self.facts.append(self._fact(what, self._view, rows=rows[0] if rows else None, **digest, **values))
 
-    # Pieces.
+    # Parts.
 
     def _assume(self, name: str, value: int, relation: str) -> None:
-        """The rows before this piece must have reached this value: exactly, at least (>=) or at most (<=)."""
-        self.facts.append(self._fact("edge", self._view, edge=name, piece=self._piece, value=value, relation=relation))
+        """The rows before this part must have reached this value: exactly, at least (>=) or at most (<=)."""
+        self.facts.append(self._fact("edge", self._view, edge=name, value=value, relation=relation))
 
     def _reach(self) -> None:
-        """What the rows of this piece have reached, for the pieces after it."""
+        """What the rows of this part have reached, for the parts after it."""
         reached = {"local": self._expected}
         if self._ended is not None:
             reached["end"] = self._expected
@@ -250,9 +246,11 @@ class LifeScan:
             self._tell_reached(name, self._seen.get(name[5:]), value)
         view = None if self._inherits else self._view
         self._tell_reached("view", view, len(self._members or ()))
+        if self._time != NOTHING.time_ns:
+            self.facts.append(self._fact("clock", edge="reached", value=self._time))
 
     def _tell_reached(self, name: str, view: str | None, value: int) -> None:
-        self.facts.append(self._fact("edge", view, edge=name, piece=self._piece, value=value, relation="reached"))
+        self.facts.append(self._fact("edge", view, edge=name, value=value, relation="reached"))
 
     def _identify(self, columns: Columns) -> None:
         """Take the names from the first row; all rows are of one life (`by_life`), and name one protocol."""
@@ -280,6 +278,8 @@ class LifeScan:
             times, index = times[chosen], index[chosen]
         if not len(times):
             return
+        if self._inherits and self._time == NOTHING.time_ns:
+            self.facts.append(self._fact("clock", local_index=int(index[0]), edge="begins", value=int(times[0])))
         behind = np.flatnonzero(times[1:] < times[:-1]) + 1
         at = 0 if times[0] < self._time else int(behind[0]) if len(behind) else None
         self._time = int(times[-1])
@@ -320,7 +320,7 @@ class LifeScan:
     def _judge_origin(self, view: str, previous: str | None, along: list[str]) -> None:
         """A VIEW row names the view that was installed last, and who came along; that the others agree, is compared."""
         assert self.identity is not None
-        if self._is_part and self._inherits and self._view is None:
+        if self._inherits and self._view is None:
             self.facts.append(self._fact("came", view, previous_view=previous))
             return
         if previous != self._view:
@@ -330,7 +330,7 @@ class LifeScan:
 
     def _leave_view(self, next_view: str | None, along: str | None, local: int) -> None:
         view = self._view
-        if view is None and not (self._is_part and self._inherits):
+        if view is None and not (self._inherits):
             return  # a part that begins in a view and says nothing of it leaves it all the same
         way = f"{next_view}|{along}" if next_view else (self._ended if self._ended == "END" else None)
         members = None if self._members is None else ",".join(self._members)
@@ -339,7 +339,7 @@ class LifeScan:
         self._ordinals = {}
 
     def _tell_digests(self) -> None:
-        """What was delivered and cast since the view began, or since this piece did."""
+        """What was delivered and cast since the view began, or since this part did."""
         for (service, block), known in self._blocks.items():
             self._digest("block", known, service=service, block=block)
         for (service, origin), known in self._origins.items():
@@ -375,7 +375,7 @@ class LifeScan:
 
     def _find_view(self, columns: Columns, part: Codes, names: list[str], start: int) -> None:
         """Without a VIEW row so far: in a part, the view is the one that its first CAST or DELIVER names."""
-        if not (self._is_part and self._inherits):
+        if not (self._inherits):
             self.suspect("P0", "its trace does not begin with JOIN or VIEW")
             return
         named = np.flatnonzero(np.isin(part, [names.index(kind) for kind in ("CAST", "DELIVER") if kind in names]))
@@ -491,17 +491,6 @@ class LifeScan:
             known[0] += count
             known[1] ^= xor
             known[2] = (known[2] + total) & WORD_MASK
-
-
-def scan_part(tables: Iterable[pyarrow.Table]) -> Iterator[Fact]:
-    """The facts of consecutive rows of a life that may go on, without a look at the rows before them."""
-    scan: LifeScan | None = None
-    for table in tables:
-        if len(table):
-            scan = scan or LifeScan(int(table.column("local_index")[0].as_py()), is_last=None)
-            scan.take(table)
-    if scan is not None:
-        yield from scan.finish()
 
 
 def _add(known: list[int], batches: Batches, rows: Rows) -> None:

@@ -15,13 +15,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
-import pyarrow
-
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.data_files import Chosen, DataFile
 from unisono.pipeline.gold import Gold
 from unisono.pipeline.judge_in_task import ROWS_MAX
@@ -52,8 +51,7 @@ RUNS_A_JUDGEMENT = 1_000
 RUNS_TOLD = 1_000
 """Maximum number of runs that a status names; all are counted."""
 QUARANTINE = ("run", "group", "member", "incarnation", "local_index", "file", "problem")
-_text, _long = pyarrow.string(), pyarrow.int64()
-_DUE = pyarrow.schema([("run", _text), ("segments", _long), ("batch", _long), ("problem", _text), ("copied", _text)])
+DUE_DDL = "run string, segments bigint, batch bigint, problem string, copied string"
 VERDICTS_DDL = (
     "run string, `group` string, protocol string, result string, owed array<string>, by string, "
     "counts map<string,bigint>, unknown map<string,string>"
@@ -279,12 +277,13 @@ def run_pipeline(
     pipeline = Pipeline(spark, watched, out, measure=measure, progress=progress, ages=ages)
     if once or final:
         status = pipeline.look(final, last=True)
-        with _beside(spark, pipeline.out, views, log, once=True) as judged:
+        with _beside(spark, pipeline.out, views, log) as judged:
             if judged is not None:
                 judged.tell_runs(pipeline.take_failed())
+                judged.finish()
             return status
     log_s = None if ages is None else ages.log_s
-    with _beside(spark, pipeline.out, views, log, log_s=log_s) as judged:
+    with _beside(spark, pipeline.out, views, log, log_s) as judged:
         while True:
             status = pipeline.look()
             retired = pipeline.clean_up()
@@ -296,22 +295,14 @@ def run_pipeline(
             time.sleep(LOOK_EVERY_S)
 
 
-@contextmanager
 def _beside(
-    spark: SparkSession,
-    out: Location,
-    views: WatchOptions | None,
-    log: Progress,
-    once: bool = False,
-    log_s: float | None = None,
-) -> Iterator[JudgedViews | None]:
+    spark: SparkSession, out: Location, views: WatchOptions | None, log: Progress, log_s: float | None = None
+) -> AbstractContextManager[JudgedViews | None]:
     if views is None:
-        yield None
-        return
+        return nullcontext()
     from unisono.pipeline.watch_service import views_judged
 
-    with views_judged(spark, out, views, log, once, log_s) as judged:
-        yield judged
+    return views_judged(spark, out, views, log, log_s)
 
 
 def require_apart(watched: Location, out: Location) -> None:
@@ -385,18 +376,17 @@ def verdict_rows(spark: SparkSession, due: Sequence[Due], judged: DataFrame | No
     """
     from pyspark.sql import functions as F
 
-    columns = zip(*((one.run, one.segments, one.last_batch, one.problem, one.copied) for one in due), strict=True)
-    arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, _DUE, strict=True)]
-    runs = spark.createDataFrame(pyarrow.Table.from_arrays(arrays, schema=_DUE))
+    rows = ((one.run, one.segments, one.last_batch, one.problem, one.copied) for one in due)
+    runs = spark.createDataFrame(as_table(rows, DUE_DDL))
     judged = spark.createDataFrame([], VERDICTS_DDL) if judged is None else judged
-    rows = runs.join(judged, "run", "left")
+    joined_runs = runs.join(judged, "run", "left")
     is_judged = F.col("result").isNotNull()
     reason = F.coalesce("copied", "problem", F.when(~is_judged, F.lit("nothing in its files can be used")))
     is_doubted = ~is_judged | ((F.col("result") == "PASS") & reason.isNotNull())
     unknown = F.coalesce("unknown", F.expr("cast(map() as map<string,string>)"))
     others = F.map_filter(unknown, lambda who, _: who != "?")
     doubted = F.map_concat(others, F.create_map(F.lit("?"), reason))
-    return rows.select(
+    return joined_runs.select(
         "run",
         F.coalesce("group", F.lit("?")).alias("group"),
         F.coalesce("protocol", F.lit("?")).alias("protocol"),

@@ -22,7 +22,7 @@ import numpy as np
 from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.bronze import against_open, read_lines, read_now
 from unisono.pipeline.columns import by_life
-from unisono.pipeline.data_files import DataFile, DataFileWriter
+from unisono.pipeline.data_files import DataFile, DataFileWriter, write_data_file
 from unisono.pipeline.scan import NOTHING, Fact, InheritedState, LifeScan
 from unisono.pipeline.storage import Location, place
 from unisono.trace.schema import NAMES, NOT_KNOWN, VIEW, member_name
@@ -142,9 +142,7 @@ def take_in_lives(out: str, batch: int, schemas: dict[str, pyarrow.Schema]) -> A
     """For `mapInArrow`: lives with what is to do in; what was done out, as `TASK_REPORT_DDL`."""
 
     def take_in_all(batches: Batches) -> Batches:
-        import pyarrow
-
-        files = _TaskFiles(place(out), batch, schemas)
+        files = TaskFiles(place(out), batch, schemas)
         said: list[tuple[str, Any]] = []
         for row in (row for some in batches for row in some.to_pylist()):
             reached = {life.key: life for life in (Reached(**one) for one in json.loads(row["reached"]))}
@@ -157,15 +155,18 @@ def take_in_lives(out: str, batch: int, schemas: dict[str, pyarrow.Schema]) -> A
                 except Changed:
                     said.append(("changed", {"key": todo.key}))
         said += [("file", {"table": table, "file": list(file)}) for table, file in files.close()]
-        texts = [json.dumps(one, ensure_ascii=True) for _, one in said]
-        arrays = [pyarrow.array([what for what, _ in said], pyarrow.string()), pyarrow.array(texts, pyarrow.string())]
-        yield pyarrow.RecordBatch.from_arrays(arrays, names=["what", "text"])
+        yield from reported(said)
 
     return take_in_all
 
 
-class _TaskFiles:
-    """The data files that a task writes, few and large."""
+def reported(said: Iterable[tuple[str, Any]]) -> Batches:
+    """What a task says, as `TASK_REPORT_DDL`."""
+    yield from as_table([(what, json.dumps(one)) for what, one in said], TASK_REPORT_DDL).to_batches()
+
+
+class TaskFiles:
+    """The data files that a task writes, few and large. Facts say of which runs a file of events holds rows, and how many."""
 
     def __init__(self, out: Location, batch: int, schemas: dict[str, pyarrow.Schema]) -> None:
         self._out, self._batch, self.schemas = out, batch, schemas
@@ -197,9 +198,9 @@ class _TaskFiles:
     def close(self) -> list[tuple[str, DataFile]]:
         self._close_events()
         if self._facts:
-            self._write("facts", [as_table(self._facts, self.schemas["facts"])])
+            self.write("facts", [as_table(self._facts, self.schemas["facts"])])
         if self._bad:
-            self._write("quarantine", self._bad)
+            self.write("quarantine", self._bad)
         return self._written
 
     def _close_events(self) -> None:
@@ -207,27 +208,19 @@ class _TaskFiles:
             return
         file = self._events.close()
         self._written.append(("events", file))
-        self.facts(file_facts(file, self._in_events), None)
+        for (run, group), rows in sorted(self._in_events.items()):
+            share = file.size_bytes * rows // file.rows
+            self.facts([Fact(run, group, None, None, "file", path=file.path, rows=rows, size_bytes=share)], None)
         self._events, self._in_events = None, {}
 
-    def _write(self, table: str, tables: Iterable[pyarrow.Table]) -> None:
-        writer = DataFileWriter(self._out / table, self._batch, self.schemas[table])
-        for one in tables:
-            writer.take(one)
-        self._written.append((table, writer.close()))
-
-
-def file_facts(file: DataFile, rows: dict[tuple[str, str], int]) -> Iterator[Fact]:
-    """Which runs a file of events holds rows of: how many, and their share of its bytes."""
-    for (run, group), count in sorted(rows.items()):
-        share = file.size_bytes * count // max(1, file.rows)
-        yield Fact(run, group, None, None, "file", path=file.path, rows=count, size_bytes=share)
+    def write(self, table: str, tables: Iterable[pyarrow.Table]) -> None:
+        self._written.append((table, write_data_file(self._out / table, self._batch, tables, self.schemas[table])))
 
 
 class _Segment:
     """One segment on its way in."""
 
-    def __init__(self, todo: Todo, reached: dict[LifeId, Reached], files: _TaskFiles) -> None:
+    def __init__(self, todo: Todo, reached: dict[LifeId, Reached], files: TaskFiles) -> None:
         self._todo, self._reached, self._files = todo, reached, files
         self._scans: dict[LifeId, LifeScan] = {}
         self._lives: dict[LifeId, Reached] = {}
@@ -315,7 +308,7 @@ class _Segment:
             first = int(index[0])
             before = self._reached.get(key)
             is_next = before is not None and before.next_index == first
-            self._scans[key] = LifeScan(first, None, before.inherited if before is not None and is_next else NOTHING)
+            self._scans[key] = LifeScan(first, before.inherited if before is not None and is_next else NOTHING)
             life = self._lives[key] = Reached(*key, first, first)
         try:
             self._scans[key].take(rows)

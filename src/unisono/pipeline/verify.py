@@ -1,7 +1,7 @@
 """From trace folders to verdicts: digests first, rows only where digests leave a doubt.
 
 1. Workers list the segments, scan each life and return facts (`segments`, `scan`): digests, and suspicions.
-2. Spark compares the facts (`doubts`). A run without a doubt keeps every property that digests decide (`DECIDED_BY_DIGESTS`).
+2. The facts of each run are compared (`doubts`). A run without a doubt keeps every property that digests decide.
 3. The rows of doubtful runs, and of runs that owe a property that digests cannot decide, are looked at: of a run that is small
    enough in one task (`judge_in_task`), of a larger one property by property (`properties`). Facts name the files.
 
@@ -33,21 +33,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from unisono.pipeline.bronze import Where
-from unisono.pipeline.doubts import doubtful
+from unisono.pipeline.doubts import accounts
 from unisono.pipeline.judge_in_task import BYTES_MAX, NOTHING_USABLE, ROWS_MAX, RUN_SAID_DDL, judge_in_tasks
-from unisono.pipeline.owed import is_list, owed_by_order, owed_only, untold
+from unisono.pipeline.owed import owed_only, untold
 from unisono.pipeline.parallelism import fit_shuffles, tasks_for
 from unisono.pipeline.properties.registry import check
 from unisono.pipeline.properties.scanning import UNTOLD, computed_once
-from unisono.pipeline.scan import DECIDED_BY_DIGESTS
 from unisono.pipeline.segments import scan_segments, segments_below
 from unisono.pipeline.session import PipelineError
 from unisono.pipeline.tables import WHOSE, Keep, keeping, load_paths, name_of, tables_of
 from unisono.trace.checks.checker import VIOLATIONS_MAX
-from unisono.trace.checks.history import alone_note, clock_note, cut_note
 from unisono.trace.checks.properties import PROPERTIES, place_of
-from unisono.trace.promises import SHOWN, UNIFORM
-from unisono.trace.schema import CRASH, CUT, END, LEAVE, NOT_KNOWN, TOTAL
+from unisono.trace.schema import NOT_KNOWN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -63,7 +60,7 @@ RUNS_LOCATED, FILES_LOCATED = 50, 10_000
 EXPANSION = 8
 """Rows in memory, compared with the packed bytes of their files."""
 VERDICT_COLUMNS = (*WHOSE, "protocol", "result", "owed", "by", "counts", "unknown", "notes", "rows")
-VIOLATION_COLUMNS = (*WHOSE, "property", "members", "view", "witness", "told")
+VIOLATION_COLUMNS = (*WHOSE, "property", "members", "view", "witness")
 
 
 @dataclass(frozen=True)
@@ -74,12 +71,10 @@ class RunViolation:
     members: tuple[str, ...]
     view: str | None
     witness: Mapping[str, str]
-    told: str | None = None
-    """The sentence, where the checker that found it made one."""
 
     def explain(self) -> str:
         """The violation as a sentence that a person can check by hand."""
-        return self.told or PROPERTIES[self.property].tell(self.members, self.view, self.witness)
+        return PROPERTIES[self.property].tell(self.members, self.view, self.witness)
 
 
 @dataclass(frozen=True)
@@ -176,9 +171,13 @@ def judge_facts(
     """
     with keeping() as keep:
         facts = keep(facts)
-        runs = computed_once(_runs(facts, also, ask_digests))
-        row = runs.agg(F.count("*"), F.count_if("needs_rows")).first()
-        count, needing = row if row is not None else (0, 0)
+        runs = computed_once(accounts(facts, also, ask_digests))
+        count, needing, strays = runs.agg(
+            F.count("*"), F.count_if("needs_rows"), F.count_if(F.col("group") == NOT_KNOWN)
+        ).collect()[0]
+        if strays:
+            runs = computed_once(_with_strays(runs))
+            count, needing = runs.agg(F.count("*"), F.count_if("needs_rows")).collect()[0]
         if not count:
             raise PipelineError("there is no run in these files: are they a trace?")
         progress(f"compared the digests of {count} runs")
@@ -218,103 +217,14 @@ def _totals(rest: DataFrame) -> Mapping[str, int]:
     return row.asDict()
 
 
-def _runs(facts: DataFrame, also: frozenset[str], ask_digests: bool = True) -> DataFrame:
-    """Every run with its orders, what it owes, its size, and whether its rows must be looked at (`needs_rows`)."""
-    what = F.col("what")
-    known = facts.agg(
-        F.count_if(what == "edge").alias("edges"), F.count_if(F.col("group") == NOT_KNOWN).alias("strays")
-    ).first()
-    assert known is not None
-    ended = (what == "life") & F.col("ending").isin(LEAVE, CRASH)
-    alone = F.col("way").isNull() | (F.substring_index("way", "|", -1) == F.col("who"))
-    left_alone = (what == "stay") & F.col("members").contains(",") & alone
-    was_cut = (what == "life") & (F.col("ending") == END) & (F.col("reason") == CUT)
-    about = facts.groupBy(*WHOSE).agg(
-        F.collect_set("protocol").alias("protocols"),
-        F.collect_set(F.when(what.isin("origin", "cast"), F.col("service"))).alias("services"),
-        F.collect_set("order").alias("orders"),
-        F.coalesce(F.sum(F.when(what.isin("life", "suspect"), F.col("rows"))), F.lit(0)).alias("rows"),
-        F.max(what == "shown").alias("is_shown"),
-        F.array_sort(F.collect_set(F.when(what == "backwards", F.struct("who", "local_index")))).alias("backwards"),
-        F.array_sort(F.collect_set(F.when(was_cut, F.col("who")))).alias("cut"),
-        F.collect_set(F.when(ended, F.col("who"))).alias("ended"),
-        F.array_sort(F.collect_set(F.when(left_alone, F.struct("who", "view", "way")))).alias("alone"),
-    )
-    orders = F.array_sort(F.when(F.size("orders") > 0, F.col("orders")).otherwise(F.col("protocols")))
-    runs = about.withColumn("orders", orders).withColumn("owed", _owed(also))
-    needs_rows = F.lit(True)
-    if ask_digests:
-        doubts = doubtful(facts, in_pieces=known["edges"] > 0).withColumn("is_doubtful", F.lit(True))
-        runs = runs.join(doubts, list(WHOSE), "left")
-        needs_rows = F.coalesce("is_doubtful", F.lit(False)) | (F.size(_undecided()) > 0) | _is_unordered()
-    if known["strays"]:
-        # A file that cannot be read is of a run that others tell of, if there is one: then it is their doubt.
-        of_run = Window.partitionBy("run")
-        is_stray = (F.col("group") == NOT_KNOWN) & (F.col("run") != NOT_KNOWN)
-        runs = (
-            runs.withColumn("has_strays", F.max(is_stray).over(of_run))
-            .withColumn("has_others", F.max(~is_stray).over(of_run))
-            .where(~(is_stray & F.col("has_others")))
-        )
-        needs_rows |= F.col("has_strays") | (F.col("run") == NOT_KNOWN)
-    return runs.select(
-        *WHOSE,
-        F.array_join("orders", ", ").alias("protocol"),
-        "owed",
-        "rows",
-        _notes().alias("notes"),
-        needs_rows.alias("needs_rows"),
-    )
-
-
-def _notes() -> Column:
-    """The sentences of `trace.checks.history` as columns."""
-    clock = clock_note("{who}", 1).replace("1", "{number}")
-    behind = F.transform(
-        "backwards",
-        lambda one: F.replace(
-            F.replace(F.lit(clock), F.lit("{who}"), one["who"]), F.lit("{number}"), one["local_index"].cast("string")
-        ),
-    )
-    alone = F.filter("alone", lambda one: one["way"].isNotNull() | F.array_contains("ended", one["who"]))
-    told = F.transform(alone, lambda one: F.concat(one["who"], F.lit(" in "), one["view"]))
-    of_alone = F.replace(F.lit(alone_note(["{stays}"])), F.lit("{stays}"), F.array_join(told, ", "))
-    is_uniform = F.array_contains("owed", "P10")
-    behind = F.when((F.size(told) > 0) & ~is_uniform, F.array_append(behind, of_alone)).otherwise(behind)
-    cut = F.replace(F.lit(cut_note(["{names}"])), F.lit("{names}"), F.array_join("cut", ", "))
-    return F.when(F.size("cut") > 0, F.array_append(behind, cut)).otherwise(behind)
-
-
-def _array(properties: Iterable[str]) -> Column:
-    return F.array(*(F.lit(one) for one in sorted(properties))).cast("array<string>")
-
-
-def _owed(also: frozenset[str]) -> Column:
-    """What is asked of a run: what is owed in any of its views, as far as something is recorded of it, or a list names it.
-
-    A violation counts if the order of its view owes it (`owed_only`).
-    """
-    each = F.array_distinct(F.flatten(F.transform("orders", owed_by_order)))
-    listed = F.flatten(F.transform(F.filter("orders", is_list), owed_by_order))
-    unshown = F.array_except(each, F.array_except(_array(SHOWN), listed))
-    judged = F.when(F.coalesce("is_shown", F.lit(False)), each).otherwise(unshown)
-    return F.array_sort(F.array_union(judged, _array(also)))
-
-
-def _undecided() -> Column:
-    """The owed properties that equal digests do not decide.
-
-    Where not every message was totally ordered, they do not decide P8, nor whether casts and deliveries form a circle (P1).
-    """
-    all_total = F.size(F.array_except("services", _array({TOTAL}))) == 0
-    in_order = F.array_except("owed", _array(DECIDED_BY_DIGESTS | {"P8"}))
-    return F.when(all_total, in_order).otherwise(F.array_except("owed", _array(DECIDED_BY_DIGESTS - {"P1"})))
-
-
-def _is_unordered() -> Column:
-    """Whether a run lists a total order among what it owes, and carries messages, but none that is totally ordered."""
-    lists_one = F.exists("orders", is_list) & F.arrays_overlap("owed", _array(UNIFORM))
-    return lists_one & (F.size("services") > 0) & ~F.array_contains("services", TOTAL)
+def _with_strays(runs: DataFrame) -> DataFrame:
+    """A file that cannot be read is of a run that others tell of, if there is one: then it is their doubt."""
+    of_run = Window.partitionBy("run")
+    is_stray = (F.col("group") == NOT_KNOWN) & (F.col("run") != NOT_KNOWN)
+    marked = runs.withColumns({"has_strays": F.max(is_stray).over(of_run), "has_others": F.max(~is_stray).over(of_run)})
+    needs_rows = F.col("needs_rows") | F.col("has_strays") | (F.col("run") == NOT_KNOWN)
+    kept = marked.where(~(is_stray & F.col("has_others")))
+    return kept.withColumn("needs_rows", needs_rows).drop("has_strays", "has_others")
 
 
 def _files(facts: DataFrame, needing: DataFrame) -> DataFrame:
@@ -438,7 +348,7 @@ def _judgement(judged: DataFrame, parts: Sequence[DataFrame], results: Mapping[s
     verdicts = judged.withColumn("result", result).select(*VERDICT_COLUMNS).persist()
     violations = (
         said.where(F.col("what") == "violation")
-        .select(*WHOSE, F.col("name").alias("property"), "members", "view", "witness", F.col("text").alias("told"))
+        .select(*WHOSE, F.col("name").alias("property"), "members", "view", "witness")
         .persist()
     )
     problems = said.where(F.col("what") == "problem")
@@ -479,15 +389,13 @@ def _told(verdicts: DataFrame, violations: DataFrame, results: Mapping[str, int]
     if results.get("FAIL"):
         chosen = violations.join(F.broadcast(first.select(*WHOSE)), list(WHOSE), "left_semi")
         # The first of every property of every run come before the second of any.
-        alike = Window.partitionBy(*WHOSE, "property").orderBy(
-            "view", "members", F.col("witness").cast("string"), "told"
-        )
+        alike = Window.partitionBy(*WHOSE, "property").orderBy("view", "members", F.col("witness").cast("string"))
         numbered = chosen.withColumn("place", F.row_number().over(alike))
         for row in numbered.orderBy("place", *WHOSE, "property").limit(VIOLATIONS_TOLD).collect():
             whose = (row["run"], row["group"])
             members = tuple(row["members"] or ())
             found.setdefault(whose, []).append(
-                RunViolation(*whose, row["property"], members, row["view"], row["witness"] or {}, row["told"])
+                RunViolation(*whose, row["property"], members, row["view"], row["witness"] or {})
             )
     return tuple(_verdict(row, found.get((row["run"], row["group"]), [])) for row in rows)
 

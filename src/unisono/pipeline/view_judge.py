@@ -15,8 +15,8 @@ of a closed one for everything that a view decides.
   until the rest comes.
 
 The facts of a life are taken strictly in the order of its rows; parts that come too early wait.
-What a part assumed of the rows before it is held against what those have reached, as `piece_seams` does
-for the pieces of a life.
+What a part assumed of the rows before it is held against what those have reached. `doubts` asks this judge about
+whole runs, too.
 
 The state is bounded for views that stay open for weeks: blocks of ordered deliveries that every
 member has completed are compared and forgotten, blocks that wait for a slow member become longer
@@ -35,7 +35,7 @@ from typing import Any
 
 from unisono.pipeline.scan import BLOCK, DECIDED_BY_DIGESTS, Fact
 from unisono.trace.checks.properties import PROPERTIES
-from unisono.trace.promises import PROMISES, SHOWN, owed_by_all, services_of, unknown_in
+from unisono.trace.promises import PROMISES, SHOWN, owed_by_all, services_of, unknown_in, unordered_in
 from unisono.trace.schema import CUT, END, TOTAL, view_number
 
 BY_THE_RUN = SHOWN | {"P18"}
@@ -127,9 +127,12 @@ class _LifeState:
     seen: dict[str, str] = field(default_factory=dict)  # by name in `reached`: the view in which it was reached
     view: str | None = None
     protocol: str | None = None
-    early: dict[str, list[list[Any]]] = field(default_factory=dict)  # by part: facts that wait for those before
+    early: dict[str, list[Fact]] = field(default_factory=dict)  # by part: facts that wait for those before
     waits_ms: int | None = None  # since when some wait
     uncertain: list[dict[str, Any]] = field(default_factory=list)  # views in which an own cast was not delivered
+
+    def __post_init__(self) -> None:
+        self.early = {part: [Fact(*fact) for fact in facts] for part, facts in self.early.items()}
 
 
 class GroupJudge:
@@ -153,6 +156,7 @@ class GroupJudge:
         """By life of which rows are missing: the first view that it is known to have installed behind them."""
         self._heard_ms: int = said.get("heard_ms", 0)  # when the last facts came
         self._views = {view: _View(**json.loads(text)) for view, text in (views or {}).items()}
+        self._has_repeats = False
 
     # State.
 
@@ -163,6 +167,11 @@ class GroupJudge:
             return None
         lives = {who: asdict(life) for who, life in self._lives.items()}
         return json.dumps({"lives": lives, "ended": self._ended, "behind": self._behind, "heard_ms": self._heard_ms})
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every life has ended, every view is closed, and no row was told of twice since this judge was made."""
+        return not self._lives and not self._views and not self._has_repeats
 
     @property
     def views(self) -> dict[str, str]:
@@ -204,15 +213,14 @@ class GroupJudge:
                 files.append(fact.path or "")
             else:
                 parts.setdefault((fact.who or "", part), []).append(fact)
-        unplaced = [key for key, some in parts.items() if all(fact.what != "edge" for fact in some)]
+        unplaced = [key for key, some in parts.items() if all(fact.what not in ("edge", "life") for fact in some)]
         doubts = [fact for key in unplaced for fact in parts.pop(key) if fact.what == "suspect"]
         for (who, part), some in parts.items():
             if who in self._ended and who not in self._lives:
-                why = f"{who} goes on after its {self._ended[who]}"
-                said.append(Said("", "look", why=why, asked=("P0",), spans={who: (0, -1)}))
+                said.append(self._goes_on(who))
                 continue
             life = self._lives.setdefault(who, _LifeState())
-            life.early.setdefault(part, []).extend([list(fact) for fact in some])
+            life.early.setdefault(part, []).extend(some)
         known = set(self._views)
         for who in dict.fromkeys(who for who, _ in parts):
             if who in self._lives:
@@ -264,6 +272,10 @@ class GroupJudge:
 
     # A life's parts, in order.
 
+    def _goes_on(self, who: str) -> Said:
+        why = f"{who} goes on after its {self._ended[who]}"
+        return Said("", "look", why=why, asked=("P0",), spans={who: (0, -1)})
+
     def _advance(self, who: str, now_ms: int) -> Iterator[Said]:
         life = self._lives[who]
         while True:
@@ -276,7 +288,9 @@ class GroupJudge:
                     life.waits_ms = now_ms
                 return
             part = min(ready, key=lambda part: starts[part])
-            facts = [Fact(*fact) for fact in life.early.pop(part)]
+            facts = life.early.pop(part)
+            if who in self._ended:
+                yield self._goes_on(who)
             if starts[part] < life.reached["local"]:
                 self._overlap(life, facts)
                 facts = _new_ones(facts, life.reached["local"])
@@ -289,6 +303,7 @@ class GroupJudge:
 
     def _overlap(self, life: _LifeState, facts: list[Fact]) -> None:
         """Rows that were taken in before, or two of one index: digests cannot tell them apart, so rows must decide."""
+        self._has_repeats = True
         for name in {life.view, *(fact.view for fact in facts)}:
             if (view := self._view(name)) is not None:
                 view.suspect("overlap", "rows were taken in twice")
@@ -386,7 +401,9 @@ class GroupJudge:
                 )
 
     def _leave(self, who: str, fact: Fact, inherited: str | None, now_ms: int) -> None:
-        view = self._view(fact.view or inherited)
+        view, before = self._view(fact.view or inherited), self._view(inherited)
+        if before is not None and fact.view not in (None, inherited) and (view is None or who not in view.entered):
+            before.suspect("views", f"{who}: it leaves {fact.view}, which it did not install")
         if view is not None:
             view.stays[who] = [fact.way, fact.local_index]
             view.left_ms = now_ms if view.left_ms is None else view.left_ms
@@ -515,6 +532,8 @@ class GroupJudge:
         services = {key.split(" ")[0] for some in view.origins.values() for key in some}
         services |= {service for some in view.casts.values() for service in some}
         for one in view.orders:
+            if any(unordered_in(one, service) for service in services):
+                view.suspect("order", f"there are messages of a service of which the order {one} is not judged")
             carried = services_of([one])
             if carried is not None and not services <= carried:
                 view.suspect("P0", f"{min(services - carried)} messages, which the order {one} does not carry")
@@ -639,11 +658,10 @@ def _add_files(view: _View, files: list[str]) -> None:
             view.files = None
 
 
-def _start(facts: list[list[Any]]) -> int:
+def _start(facts: list[Fact]) -> int:
     for fact in facts:
-        one = Fact(*fact)
-        if (one.what, one.edge, one.relation) == ("edge", "local", "="):
-            return one.value or 0
+        if (fact.what, fact.edge, fact.relation) == ("edge", "local", "="):
+            return fact.value or 0
     return 0
 
 

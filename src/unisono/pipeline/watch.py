@@ -36,15 +36,14 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from unisono.pipeline.data_files import Chosen, write_data_file
-from unisono.pipeline.lake import LakeTable, TableChange, facts_stream
-from unisono.pipeline.looks import GROUP_SAID_DDL, ViewVerdict, look_at_rows, said_from
+from unisono.pipeline.lake import SCHEMAS, LakeTable, TableChange, facts_stream
+from unisono.pipeline.looks import GROUP_SAID_DDL, look_at_rows, said_from
 from unisono.pipeline.retention import drop_views
-from unisono.pipeline.run_violations import violation_id
 from unisono.pipeline.scan import Fact
 from unisono.pipeline.session import is_given, plain_errors
 from unisono.pipeline.storage import Location, place
 from unisono.pipeline.view_judge import ROWS_MAX, GroupJudge, Said
-from unisono.trace.schema import view_number
+from unisono.pipeline.views_table import ViewVerdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,41 +54,11 @@ LIMIT_S = 600.0
 LOOK_EVERY_S = 1.0
 FILES_MAX = 64
 """Number of files beyond which those of the table `views` are merged."""
+VIEWS = SCHEMAS["views"]
 BEGIN_WAIT_S = 60.0
 ROWS_TOLD = 1_000
 """Maximum number of rows passed to hooks and metrics at once."""
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-_text = pyarrow.string()
-VIEWS = pyarrow.schema(
-    [
-        ("run", _text),
-        ("group", _text),
-        ("view", _text),
-        ("number", pyarrow.int64()),
-        ("order", _text),
-        ("result", _text),
-        ("by", _text),
-        ("why", _text),
-        ("asked", pyarrow.list_(_text)),
-        ("property", _text),
-        ("members", pyarrow.list_(_text)),
-        ("witness", pyarrow.map_(_text, _text)),
-        ("sentence", _text),
-        ("id", _text),
-        ("batch", pyarrow.int64()),
-        ("said_ms", pyarrow.int64()),
-    ]
-)
-"""One row is what was said of a view at one moment: open, PASS, UNKNOWN, or one violation (FAIL)."""
-
-
-def _id_of(verdict: ViewVerdict) -> str | None:
-    """The id of the verdict's violation, or None if the verdict is not a violation."""
-    if verdict.property is None:
-        return None
-    return violation_id(verdict.run, verdict.group, verdict.view, verdict.property, verdict.members, verdict.sentence)
-
 
 Tell = Callable[[list[dict[str, Any]], bool], None]
 """Called with rows of the table `views`: first with the violations of earlier starts, then with what is new."""
@@ -272,62 +241,40 @@ class _Writer:
         verdicts = self._without_known(self._decide(said))
         if not verdicts:
             return
-        rows = _arrow(verdicts, batch, time.time_ns() // 1_000_000)
-        file = write_data_file(self._table.folder, number, [rows], VIEWS)
+        now_ms = time.time_ns() // 1_000_000
+        rows = [verdict.as_row(batch, now_ms) for verdict in verdicts]
+        witnesses = [{"witness": None if row["witness"] is None else list(row["witness"].items())} for row in rows]
+        table = pyarrow.Table.from_pylist([row | witness for row, witness in zip(rows, witnesses, strict=True)], VIEWS)
+        file = write_data_file(self._table.folder, number, [table], VIEWS)
         self._table.commit(TableChange(add=(file,)), application, number)
         if len(self._table.files()) > FILES_MAX:
             self._table.merge_small_files()
-        self._tell([_json_ready(row) for row in rows.to_pylist()], True)
+        self._tell(rows, True)
 
     def _without_known(self, verdicts: list[ViewVerdict]) -> list[ViewVerdict]:
         """Without violations that the table has already, and each of the others once."""
-        by_id = {_id_of(one): one for one in verdicts if one.property is not None}
+        by_id = {one.id(): one for one in verdicts if one.property is not None}
         if not by_id:
             return verdicts
         chosen = Chosen(runs=frozenset(one.run for one in by_id.values()))
         for part in self._table.parts(self._table.files(chosen), chosen):
             for known in part.column("id").drop_null().to_pylist():
                 by_id.pop(known, None)
-        return [one for one in verdicts if one.property is None or by_id.pop(_id_of(one), None) is not None]
+        return [one for one in verdicts if one.property is None or by_id.pop(one.id(), None) is not None]
 
     def _decide(self, said: list[tuple[str, str, Said]]) -> list[ViewVerdict]:
         verdicts: list[ViewVerdict] = []
         looks: list[tuple[str, str, Said]] = []
         for run, group, one in said:
             for name, who, sentence in one.violations:
-                verdicts.append(
-                    ViewVerdict(
-                        run,
-                        group,
-                        one.view,
-                        one.order,
-                        "FAIL",
-                        "facts",
-                        property=name,
-                        members=(who,),
-                        sentence=sentence,
-                    )
-                )
+                verdict = ViewVerdict(run, group, one.view, one.order, "FAIL", "facts")
+                verdicts.append(verdict._replace(property=name, members=(who,), sentence=sentence))
             if one.status in ("look", "rows"):
                 looks.append((run, group, one))
             elif not one.violations:
                 by = "digests" if one.status == "PASS" else "facts"
                 verdicts.append(ViewVerdict(run, group, one.view, one.order, one.status, by, one.why, one.asked))
         return verdicts + look_at_rows(self._spark, self._out, looks, self._rows_max)
-
-
-def _arrow(verdicts: list[ViewVerdict], batch: int, now_ms: int) -> pyarrow.Table:
-    rows = []
-    for verdict in verdicts:
-        row = asdict(verdict) | {
-            "id": _id_of(verdict),
-            "number": view_number(verdict.view),
-            "batch": batch,
-            "said_ms": now_ms,
-        }
-        row["witness"] = None if verdict.witness is None else list(verdict.witness.items())
-        rows.append({**row, "asked": list(verdict.asked), "members": list(verdict.members)})
-    return pyarrow.Table.from_pylist(rows, schema=VIEWS)
 
 
 def _json_ready(row: dict[str, Any]) -> dict[str, Any]:

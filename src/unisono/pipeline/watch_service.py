@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unisono.pipeline.lake import TAKE_IN, open_table
-from unisono.pipeline.run_violations import run_violations
 from unisono.pipeline.session import PipelineError, plain_errors
 from unisono.pipeline.storage import Location, place
-from unisono.pipeline.watch import LIMIT_S, LOOK_EVERY_S, Dropping, Tell, await_batch, has_seen, start_watch
+from unisono.pipeline.views_table import run_violations
+from unisono.pipeline.watch import LIMIT_S, LOOK_EVERY_S, Dropping, await_batch, has_seen, start_watch
 from unisono.pipeline.watch_hooks import Hook, HookMarks, Log, ViewMetrics, address_of, command_of
 
 if TYPE_CHECKING:
@@ -54,26 +54,52 @@ class WatchOptions:
         return (out / "_watch").uri
 
 
-TellRuns = Callable[[frozenset[str], bool], None]
-"""Called with the runs that have failed now, and whether violations of all runs are to be told that have no mark."""
-ToldOfRuns = dict[str, set[str]]
-"""By run: the violations of whole runs that this process has told. A run may be judged again."""
+class Teller:
+    """Tells of violations, in the log, by the hook and in the metrics; of those of a whole run, what no view has told."""
+
+    def __init__(
+        self, tables: Location, log: Log, hook: Hook | None = None, metrics: ViewMetrics | None = None
+    ) -> None:
+        self._tables, self._log, self._hook, self._metrics = tables, log, hook, metrics
+        self._told: dict[str, set[str]] = {}  # by run: violations of the whole run; it may be judged again
+
+    def tell(self, rows: list[dict[str, Any]], is_new: bool) -> None:
+        """Rows of the table `views`, or of that form."""
+        failures = [row for row in rows if row["id"] is not None]
+        if self._metrics is not None:
+            self._metrics.count(rows)
+        for row in failures if is_new else ():
+            where = "the whole run" if row["by"] == "run" and not row["view"] else f"view {row['view'] or '?'}"
+            self._log(f"FAIL {row['run']}/{row['group']}, {where}: {row['property']}: {row['sentence']}")
+        if self._hook is not None:
+            self._hook.tell(failures)
+
+    def tell_runs(self, failed: frozenset[str], is_first: bool) -> None:
+        """What the verdicts on runs that failed now say and no view does; `is_first`: of all runs, whose marks may lack."""
+        for row, is_in_views in run_violations(self._tables, None if is_first else failed):
+            if not is_in_views:
+                of_run = self._told.setdefault(row["run"], set())
+                if row["id"] not in of_run:
+                    of_run.add(row["id"])
+                    self.tell([row], row["run"] in failed)
+            elif self._hook is not None:
+                self._hook.pass_over(row)
+
+    def forget(self, runs: frozenset[str]) -> None:
+        for run in runs:
+            self._told.pop(run, None)
+
+    def close(self) -> None:
+        for one in (self._hook, self._metrics):
+            if one is not None:
+                one.close()
 
 
 class JudgedViews:
     """The judge of views at work."""
 
-    def __init__(
-        self,
-        query: StreamingQuery,
-        dropping: Dropping,
-        about: str,
-        tables: Location,
-        tell: TellRuns,
-        told: ToldOfRuns,
-    ) -> None:
-        self._query, self._dropping, self._about = query, dropping, about
-        self._tables, self._tell, self._told = tables, tell, told
+    def __init__(self, tables: Location, query: StreamingQuery, dropping: Dropping, teller: Teller) -> None:
+        self._tables, self._query, self._dropping, self._teller = tables, query, dropping, teller
         self._failed: frozenset[str] = frozenset()
         self._is_first = True  # violations of earlier starts may have no mark yet, nor their views a verdict …
         self._after = self._facts_taken_in()  # … before these facts are judged
@@ -84,7 +110,7 @@ class JudgedViews:
     def require_alive(self) -> None:
         """Raise what has ended the judge."""
         if not self._query.isActive:
-            with plain_errors(self._about):
+            with plain_errors(_about(self._tables)):
                 self._query.awaitTermination()
 
     def tell_runs(self, failed: frozenset[str]) -> None:
@@ -93,93 +119,54 @@ class JudgedViews:
             self._failed |= failed
             self._after = self._facts_taken_in()
         if (self._failed or self._is_first) and has_seen(self._query, self._after):
-            self.tell_rest()
+            self._tell_rest()
 
-    def tell_rest(self) -> None:
-        """Tell what no view has told."""
-        self._tell(self._failed, self._is_first)
+    def finish(self) -> None:
+        """Wait until every view for which there are facts is judged, and tell what none has told."""
+        with plain_errors(_about(self._tables)):
+            await_batch(self._query, self._facts_taken_in())
+        self._tell_rest()
+
+    def _tell_rest(self) -> None:
+        self._teller.tell_runs(self._failed, self._is_first)
         self._failed, self._is_first = frozenset(), False
 
     def drop(self, runs: frozenset[str]) -> None:
         """Take runs out of the table `views`, with the marks of their violations, soon."""
         self._dropping.ask(runs)
-        for run in runs:
-            self._told.pop(run, None)
+        self._teller.forget(runs)
 
 
 @contextmanager
 def views_judged(
-    spark: SparkSession,
-    out: str | Location,
-    options: WatchOptions,
-    log: Log,
-    once: bool = False,
-    log_s: float | None = None,
+    spark: SparkSession, out: str | Location, options: WatchOptions, log: Log, log_s: float | None = None
 ) -> Iterator[JudgedViews]:
-    """Judge views while the block runs.
-
-    `once`: the block is empty, and ends when every view for which there are facts was judged.
-    """
+    """Judge views while the block runs."""
     tables = place(out)
     checkpoint = options.checkpoint_of(tables)
     hook = None if options.on_fail is None else Hook(options.on_fail, tables, log)
     metrics = None if options.metrics is None else ViewMetrics(options.metrics)
-
-    def tell(rows: list[dict[str, Any]], is_new: bool) -> None:
-        failures = [row for row in rows if row["id"] is not None]
-        if metrics is not None:
-            metrics.count(rows)
-        for row in failures if is_new else ():
-            where = "the whole run" if row["by"] == "run" and not row["view"] else f"view {row['view'] or '?'}"
-            log(f"FAIL {row['run']}/{row['group']}, {where}: {row['property']}: {row['sentence']}")
-        if hook is not None:
-            hook.tell(failures)
-
-    told: ToldOfRuns = {}
-
-    def tell_runs(failed: frozenset[str], is_first: bool) -> None:
-        tell_violations_of_runs(tables, failed, is_first, hook, tell, told)
-
-    about = f"judging views of {tables}"
-    dropping = Dropping(HookMarks(tables).drop)
+    teller, dropping = Teller(tables, log, hook, metrics), Dropping(HookMarks(tables).drop)
     try:
-        with plain_errors(about):
+        with plain_errors(_about(tables)):
             query = start_watch(
                 spark,
                 tables,
                 checkpoint,
                 limit_s=options.limit_s,
                 every_s=options.every_s,
-                tell=tell,
+                tell=teller.tell,
                 forget_s=options.forget_s,
                 dropping=dropping,
                 log_s=log_s,
             )
         try:
-            judged = JudgedViews(query, dropping, about, tables, tell_runs, told)
-            yield judged
-            if once:
-                with plain_errors(about):
-                    await_batch(query, open_table(tables, "facts").transaction(TAKE_IN))
-                judged.tell_rest()
+            yield JudgedViews(tables, query, dropping, teller)
         finally:
             query.stop()
     finally:
-        if hook is not None:
-            hook.close()
-        if metrics is not None:
-            metrics.close()
+        teller.close()
 
 
-def tell_violations_of_runs(
-    tables: Location, failed: frozenset[str], is_first: bool, hook: Hook | None, tell: Tell, told: ToldOfRuns
-) -> None:
-    """Tell what the verdicts on whole runs say and no view does; `is_first`: of all runs, those `failed` now among them."""
-    for row, is_in_views in run_violations(tables, None if is_first else failed):
-        if not is_in_views:
-            of_run = told.setdefault(row["run"], set())
-            if row["id"] not in of_run:
-                of_run.add(row["id"])
-                tell([row], row["run"] in failed)
-        elif hook is not None:
-            hook.pass_over(row)
+def _about(tables: Location) -> str:
+    return f"judging views of {tables}"
