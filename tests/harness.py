@@ -93,6 +93,7 @@ class Group:
         self.size = size
         self.config = config or Config()
         self.view = make_view(size)
+        self.letters = [member.address for member in self.view.members]
         self.in_order = in_order  # False: one origin's casts may overtake each other
         self.engines = [self._engine(member, noting) for member in self.view.members]
         self.orderings: list[Any] = [engine.ordering for engine in self.engines]

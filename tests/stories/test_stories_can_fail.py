@@ -21,7 +21,7 @@ from tests.mutants import (
     stream_mutants,
     transfer_mutants,
 )
-from tests.stories import telling
+from tests.stories import members
 from tests.stories.telling import tell
 from tests.stories.text import StoryError, read_story
 from tests.stream_harness import planted
@@ -59,7 +59,7 @@ def as_transfer(mutant: type) -> Iterator[None]:
 
 
 def as_member(mutant: type) -> AbstractContextManager[Any]:
-    return patch.object(telling, "GroupWorld", partial(GroupWorld, kind=mutant))
+    return patch.object(members, "GroupWorld", partial(GroupWorld, kind=mutant))
 
 
 # Breakages that only stories know.

@@ -93,8 +93,8 @@ def read_story(path: Path) -> Story:
                 f"{path.name}:{at + 1}: neither prose, which begins with a capital, nor a block with {RULE}."
             )
         at = end
-    if not blocks or [line.text for line in blocks[-1].commands] != ["judge"]:
-        raise StoryError(f"{path.name}:{len(lines)}: the last block of a story is `judge`.")
+    if not blocks or blocks[-1].commands[-1].text != "judge":
+        raise StoryError(f"{path.name}:{len(lines)}: the last command of a story is `judge`.")
     return Story(path, lines, title[2], tuple(title[1].split(", ")) if title[1] else (), tuple(blocks))
 
 
