@@ -133,11 +133,15 @@ class ByHand:
     def _cut(self) -> list[str]:
         return [f"cut: {self.cut}"]
 
-    @FORMS("show under way MEMBER -> MEMBER", "show under way MEMBER ~> MEMBER")
+    @FORMS("show under way MEMBER -> MEMBER")
     def _under_way(self, sender: str, receiver: str) -> list[str]:
         (src,), (dst,) = self._ranks([sender]), self._ranks([receiver])
         casts, sends = (self.group.under_way(src, dst, is_cast) for is_cast in (True, False))
-        return [f"{sender} {way} {receiver}: {_in_words(one)}" for way, some in (("->", casts), ("~>", sends)) for one in some]
+        return [
+            f"{sender} {way} {receiver}: {_in_words(one)}"
+            for way, some in (("->", casts), ("~>", sends))
+            for one in some
+        ]
 
     @FORMS("show report MEMBER")
     def _report(self, name: str) -> list[str]:
@@ -159,7 +163,9 @@ class ByHand:
             for note in self.group.notes[rank]:
                 more = "" if note.position is None else f" at {note.position}"
                 more += "" if not note.attributes else f" {dict(note.attributes)}"
-                said.append(f"{name} notes {note.kind.name}{'' if note.batch is None else ' ' + _title(note.batch)}{more}")
+                said.append(
+                    f"{name} notes {note.kind.name}{'' if note.batch is None else ' ' + _title(note.batch)}{more}"
+                )
             self.group.notes[rank].clear()
         return said
 
@@ -198,5 +204,7 @@ def _title(batch: Batch) -> str:
 
 
 def _in_words(packet: Packet) -> str:
-    fields = (f"{name}={_title(value) if isinstance(value, Batch) else value}" for name, value in packet._asdict().items())  # type: ignore[attr-defined]
+    fields = (
+        f"{name}={_title(value) if isinstance(value, Batch) else value}" for name, value in packet._asdict().items()
+    )  # type: ignore[attr-defined]
     return f"{type(packet).__name__}({', '.join(fields)})"

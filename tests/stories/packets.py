@@ -133,4 +133,6 @@ def read_rule(line: Line, names: Callable[[Sequence[str]], list[str]]) -> Rule:
     links = pairs | {(dst, src) for src, dst in pairs} if way == "<->" else pairs
     most = int(first) if first else 1 << 60
     owner = names([origin])[0] if origin else None
-    return Rule(line, fate, frozenset(kinds_of(kinds)), owner, frozenset(links), most, parse_duration(time) if time else 0)
+    return Rule(
+        line, fate, frozenset(kinds_of(kinds)), owner, frozenset(links), most, parse_duration(time) if time else 0
+    )

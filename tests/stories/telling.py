@@ -31,10 +31,16 @@ class Stage(Protocol):
 
 def tell(story: Story) -> str:
     """The text of the story with what happens now."""
-    first = {line.words[0]: line.words[1:] for line in story.blocks[0].commands}
-    stage: Callable[[str, str], Stage] = ByHand if "engines" in first else Members
-    variants = [(order, way) for way in first.get("collect", [""]) for order in first.get("orders", ["sequencer"])]
-    told = [(variant, _told(story, stage(*variant))) for variant in variants]
+    lines = story.blocks[0].commands
+    first = {line.words[0]: line.words[1:] for line in lines}
+    kind: Callable[[str, str], Stage] = ByHand if "engines" in first else Members
+    with _place(lines[0]):
+        stages = {
+            (order, way): kind(order, way)
+            for way in first.get("collect", [""])
+            for order in first.get("orders", ["sequencer"])
+        }
+    told = [(variant, _told(story, stage)) for variant, stage in stages.items()]
     return story.with_outcomes(
         [by_variant([(variant, outcomes[i]) for variant, outcomes in told]) for i in range(len(story.blocks))]
     )
