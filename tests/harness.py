@@ -127,9 +127,7 @@ class Group:
         payloads = [name.encode()] * count
         batch = Batch(rank, first, payloads, self.order.service if service is None else service, to)
         self.steps.append(("cast", rank, service, to))
-        self._ids[rank, first] = len(self.sent)
-        self.sent.append(Sent(batch, self._known[rank]))
-        self._known[rank] |= 1 << self._ids[rank, first]
+        self._note(batch)
         options = DEFAULT
         if service is not None or to is not None:
             members = None if to is None else tuple(self.view.members[one] for one in to)
@@ -138,6 +136,15 @@ class Group:
             assert self.engines[rank].cast(payload, options) is not None, "the window is full"
         self._end_turn(rank)
         return batch
+
+    def take(self, rank: Rank, payload: bytes, options: CastOptions) -> bool:
+        """One member casts, and its turn goes on. False: not now."""
+        return self.engines[rank].cast(payload, options) is not None
+
+    def turn(self, rank: Rank, now: int = 0) -> None:
+        """The turn of one member ends, at a time of its own."""
+        self.steps.append(("turn", rank))
+        self._end_turn(rank, now)
 
     def carry(self, sender: Rank, receiver: Rank, is_cast: bool = True, at: int = 0) -> Packet:
         """The next packet of one stream arrives (`at`: one behind it, where the channel does not keep order)."""
@@ -241,11 +248,16 @@ class Group:
             raise (PeerFault if fault.is_certain else Contradiction)(fault.reason)
         for batch in effects.events:
             if isinstance(batch, Batch):
+                if (batch.origin, batch.first) not in self._ids:
+                    self._note(batch)
                 self.delivered[rank].append(batch)
                 self.when[rank, batch.origin, batch.first] = len(self.steps)
                 self._known[rank] |= 1 << self._id(batch) | self.sent[self._id(batch)].past
         self.notes[rank] += [note for note in effects.notes if note.kind in OF_THE_ORDER]
         for packet in effects.casts:
+            batch = getattr(packet, "batch", None)
+            if batch is not None and (rank, batch.first) not in self._ids:
+                self._note(batch)
             for other in sorted(self.alive - {rank}):
                 self._send(Stream(rank, other), packet_for(packet, other))
         for other, packet in effects.sends:
@@ -253,6 +265,13 @@ class Group:
                 self._send(Stream(rank, other, False), packet)
         if self.watch is not None:
             self.watch(self, rank)
+
+    def _note(self, batch: Batch) -> None:
+        """Its origin casts this batch now."""
+        rank = batch.origin
+        self._ids[rank, batch.first] = len(self.sent)
+        self.sent.append(Sent(batch, self._known[rank]))
+        self._known[rank] |= 1 << self._ids[rank, batch.first]
 
     def _send(self, stream: Stream, packet: Packet) -> None:
         self.packets += 1

@@ -15,8 +15,10 @@ from tests.stories.members import demand, numbered
 from tests.stories.showing import in_short
 from tests.stories.text import Line
 from unisono.core.config import Config
+from unisono.core.errors import UnisonoError
+from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
-from unisono.core.types import Batch, Packet, Service
+from unisono.core.types import Batch, MemberId, Packet, Service
 from unisono.orders import causal, holdback, stamps
 from unisono.orders.registry import ORDERS
 from unisono.orders.tomp import Tomp
@@ -113,7 +115,7 @@ class ByHand:
     def _settings(self, changes: list[str]) -> None:
         for change in changes:
             name, _, value = change.partition("=")
-            self.changes[name] = int(value)
+            self.changes[name] = None if value == "none" else int(value)
 
     @FORMS("engines WORDS")
     def _engines(self, names: list[str]) -> None:
@@ -175,18 +177,45 @@ class ByHand:
 
     @FORMS("MEMBERS cast WORDS")
     def _casts(self, names: list[str], words: list[str]) -> None:
-        to, service, texts = None, None, []
+        texts, options = self._options(words)
+        to = None if options.to is None else tuple(sorted(self._ranks([one.address for one in options.to])))
+        for rank in self._ranks(names):
+            for text in texts:
+                self.group.cast(rank, text, options.service, to)
+
+    @FORMS("MEMBER take WORDS")
+    def _takes(self, name: str, words: list[str]) -> list[str]:
+        said = []
+        texts, options = self._options(words)
+        for text in texts:
+            try:
+                if not self.group.take(*self._ranks([name]), text.encode(), options):
+                    said.append(f"{name} cannot cast {text}: it must wait")
+            except UnisonoError as error:
+                said.append(f"{name} cannot cast {text}: {error}")
+        return said
+
+    def _options(self, words: list[str]) -> tuple[list[str], CastOptions]:
+        texts: list[str] = []
+        options = CastOptions()
         rest = iter(words)
         for word in rest:
             if word == "to":
-                to = tuple(sorted(self._ranks(list(rest))))
+                options = options._replace(to=tuple(MemberId(one) for one in rest))
             elif word.startswith("service="):
-                service = Service[word.partition("=")[2].upper()]
+                options = options._replace(service=Service[word.partition("=")[2].upper()])
             else:
                 texts += numbered(word)
-        for rank in self._ranks(names):
-            for text in texts:
-                self.group.cast(rank, text, service, to)
+        return texts, options
+
+    @FORMS("MEMBER turn at NUMBER", "MEMBER turn")
+    def _turns(self, name: str, now: float = 0) -> None:
+        self.group.turn(*self._ranks([name]), int(now))
+
+    @FORMS("show timer MEMBERS")
+    def _timer(self, names: list[str]) -> list[str]:
+        times = [self.group.engines[rank].quiet_at for rank in self._ranks(names)]
+        return [f"{name} acknowledges {f'at {at}' if at else 'nothing'}" for name, at in zip(names, times, strict=True)]
 
     @FORMS("MEMBERS acknowledge")
     def _acknowledges(self, names: list[str]) -> None:
