@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
+from tests.stories.applications import Caster, Reader
 from tests.stories.forms import Forms
 from tests.stories.packets import FATES, Packets, kinds_of, read_rule
 from tests.stories.showing import Onlooker, in_short
@@ -42,6 +43,8 @@ class Members:
         self.titles: dict[tuple[MemberId, int], str] = {}
         self.counts: Counter[str] = Counter()
         self.failed: dict[tuple[str, str], list[str]] = {}
+        self.readers: dict[str, Reader] = {}
+        self.casters: dict[str, Caster] = {}
 
     def begin(self) -> None:
         self.failed = {}
@@ -230,6 +233,10 @@ class Members:
                 counts[kind] += count
         return "packets: " + ", ".join(f"{kind} {count}" for kind, count in counts.items())
 
+    @FORMS("show casts MEMBERS")
+    def _casts_so_far(self, names: list[str]) -> list[str]:
+        return [str(self.casters[name]) for name in names]
+
     @FORMS("show donor MEMBER")
     def _donor(self, name: str) -> str:
         progress = self._stateful(name).transfer.progress
@@ -313,6 +320,28 @@ class Members:
         for name in names:
             self.world.processes[name].on_event = answer
 
+    @FORMS("MEMBERS read every TIME", "MEMBERS read nothing")
+    def _reads(self, names: list[str], gap_ns: int | None = None) -> None:
+        for name in names:
+            if name in self.readers:
+                self.readers[name].read_every(gap_ns)
+            else:
+                self.readers[name] = Reader(self.world.processes[name], gap_ns)
+
+    @FORMS("MEMBERS keep casting SIZE every TIME")
+    def _keeps_casting(self, names: list[str], size: int, gap_ns: int, is_patient: bool = False) -> None:
+        for name in names:
+            self.casters[name] = Caster(self.world.processes[name], gap_ns, size, is_patient)
+
+    @FORMS("MEMBERS keep casting patiently SIZE every TIME")
+    def _keeps_casting_patiently(self, names: list[str], size: int, gap_ns: int) -> None:
+        self._keeps_casting(names, size, gap_ns, is_patient=True)
+
+    @FORMS("MEMBERS stop casting")
+    def _stops_casting(self, names: list[str]) -> None:
+        for name in names:
+            self.casters[name].is_over = True
+
     @FORMS("MEMBERS cast WORDS")
     def _casts(self, names: list[str], words: list[str]) -> None:
         every, each, options, is_awaited = 0, 0, CastOptions(), False
@@ -368,6 +397,8 @@ def numbered(word: str) -> list[str]:
 
 
 def with_settings(settings: Settings, changes: Sequence[str]) -> Settings:
+    """All at once, so that they need to fit each other only in the end."""
+    parts: dict[str, dict[str, Any]] = {}
     for change in changes:
         name, _, text = change.partition("=")
         value: Any = text
@@ -379,9 +410,7 @@ def with_settings(settings: Settings, changes: Sequence[str]) -> Settings:
             value = tuple(text.split(","))
         elif name in ("policy", "slow"):
             value = {"policy": Policy, "slow": Slow}[name](text)
-        owners = [part for part in fields(settings) if hasattr(getattr(settings, part.name), name)]
-        if len(owners) != 1:
-            raise StoryError(f"there is no setting {name!r}.")
-        part = owners[0].name
-        settings = replace(settings, **{part: replace(getattr(settings, part), **{name: value})})
-    return settings
+        owners = [part.name for part in fields(settings) if hasattr(getattr(settings, part.name), name)]
+        demand(len(owners) == 1, f"there is no setting {name!r}.")
+        parts.setdefault(owners[0], {})[name] = value
+    return replace(settings, **{part: replace(getattr(settings, part), **given) for part, given in parts.items()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,12 +28,17 @@ from tests.stories.text import StoryError, read_story
 from tests.stream_harness import planted
 from tests.transfer_world import TransferWorld
 from unisono.core.config import Config
+from unisono.core.departure import Cause
 from unisono.core.errors import PeerFault
 from unisono.core.member import Member
 from unisono.core.member import member as member_module
+from unisono.core.member.settings import Settings
+from unisono.core.member.watchdog import Watchdog
 from unisono.core.membership import ballot as ballot_module
+from unisono.core.membership.departures import Departures
 from unisono.core.outbox import EngineEffects
-from unisono.core.types import Packet, Rank, View
+from unisono.core.streams.streams import Streams
+from unisono.core.types import MemberId, Packet, Rank, View
 from unisono.core.views.engine import Phase, ViewEngine
 from unisono.orders.fifo import Fifo
 from unisono.orders.holdback import longest_held
@@ -117,6 +123,64 @@ class ViewFirst(ViewEngine):
             shown.insert(before, shown.pop())  # type: ignore[arg-type]
 
 
+class EvictsByTheClock(Member):
+    """Whoever holds the window shut for long goes, however much it takes in."""
+
+    def __init__(self, member: MemberId, group: str, orders: Any, order: str, given: Settings, *rest: Any) -> None:
+        flow = replace(given.flow, evict_datagrams_min=2**31 - 1)
+        super().__init__(member, group, orders, order, replace(given, flow=flow), *rest)
+
+
+class Unshielded(Departures):
+    """An eviction is told like a suspicion, and the coordinator takes nobody's side."""
+
+    def hear(self, sender, grounds, view):  # type: ignore[no-untyped-def]
+        accused = [ground.member for ground in grounds if ground.cause is Cause.SLOW]
+        super().hear(sender, [ground for ground in grounds if ground.cause is not Cause.SLOW], view)
+        if accused:
+            victim = max(sender, *accused)
+            self.evicting.setdefault(victim, grounds[0]._replace(member=victim))
+
+
+class Restless(Departures):
+    """Nobody turns an evicted member away, and it does not wait either."""
+
+    rests = False  # type: ignore[assignment]
+
+    def is_resting(self, member):  # type: ignore[no-untyped-def]
+        return False
+
+
+class Forgetful(Watchdog):
+    """Forgets a refusal when it has judged the window."""
+
+    def _look_at_window(self, now: int) -> None:
+        super()._look_at_window(now)
+        if self._hold is not None and self._hold.judged_at == now:
+            self._hold.is_felt = False
+
+
+class CountsMessages(Streams):
+    """Takes the messages that a peer has received for its pace, and not the datagrams."""
+
+    def acknowledged_by(self, peer: Rank) -> int:
+        return self.packets_cast - self.window_use()[peer]
+
+
+class ForgetsItsRate(Streams):
+    """Does not know that it holds itself back."""
+
+    is_paced = False
+
+
+def as_departures(mutant: type) -> AbstractContextManager[Any]:
+    return patch("unisono.core.membership.membership.Departures", mutant)
+
+
+def as_streams(mutant: type) -> AbstractContextManager[Any]:
+    return patch.object(member_module, "Streams", mutant)
+
+
 # What catches what.
 
 
@@ -177,6 +241,17 @@ ROWS = (
     Row(transfer_mutants.MixesDonors, "c22_donor_crashes", as_transfer),
     Row(transfer_mutants.HoldsEverySnapshot, "c22_joiner_crashes", as_transfer),
     Row(transfer_mutants.MergesByArrival, "d4_states_merge", as_transfer),
+    Row(EvictsByTheClock, "e1_busy_is_not_slow", as_member),
+    Row(Unshielded, "e1_whoever_is_slow_goes", as_departures),
+    Row(Restless, "e1_never_drains", as_departures),
+    Row(Forgetful, "e1_stands_still", in_member("Watchdog")),
+    Row(CountsMessages, "e1_large_messages", as_streams),
+    Row(ForgetsItsRate, "e1_own_rate", as_streams),
+    Row(rmp_mutants.MajorityCommits, "hand_rmp_commit", as_order("rmp")),
+    Row(rmp_mutants.LowerRankWins, "hand_rmp_lock", as_order("rmp")),
+    Row(rmp_mutants.NeverYields, "hand_rmp_hold", as_order("rmp")),
+    Row(rmp_mutants.ForgetsUnsent, "hand_rmp_recovery", as_order("rmp")),
+    Row(explore_mutants.NeverAcknowledges, "hand_agreed_waits", as_order("all-ack")),
 )
 
 
