@@ -27,25 +27,14 @@ SMALL = StreamSettings(datagram_bytes=300)
 # A: streams.
 
 
-def lost_and_silent(make: Make, lost: tuple[int, ...] = (9,)) -> int:
-    net = Net(make=make, drop=first_time(set(lost)))
-    packets = numbered(10)
-    cast_apart(net, packets)
-    end = net.run_quiet()
-    net.expect([packets, []])
-    return end
-
-
-def test_a1_first_and_last_datagram_lost_then_silence() -> None:
-    settings = StreamSettings()
-    assert lost_and_silent(Streams, (0, 9)) < 10 * MS, "the answer for the first tells of the last"
-    assert lost_and_silent(Streams) < settings.retransmit_ns_start + 20 * MS
-    fails(lost_and_silent, mutants.NoTail)
-
-
 @pytest.mark.parametrize("mutant", [mutants.NoTimer, mutants.NoPoll])
 def test_a1_timer_and_poll_each_heal_a_lost_tail(mutant: type) -> None:
-    assert lost_and_silent(planted(mutant)) < 2 * S
+    """With both of them, stories tell how soon."""
+    net = Net(make=planted(mutant), drop=first_time({9}))
+    packets = numbered(10)
+    cast_apart(net, packets)
+    assert net.run_quiet() < 2 * S
+    net.expect([packets, []])
 
 
 def near_the_top(first: int) -> list[list[tuple[Rank, bytes]]]:

@@ -109,19 +109,6 @@ def test_e1_full_halves_for_a_stopped_addressee_count_too() -> None:
     assert net.nodes[0].slowest() == (2, Slowness.BEHIND)
 
 
-def test_e2_the_next_view_without_the_slow_member_is_writable_at_once() -> None:
-    settings = StreamSettings(window_packets=10)
-    net = Net(3, settings)
-    net.stopped.add(2)
-    while net.nodes[0].writable():
-        net.nodes[0].cast(b"x")
-    net.turn(0)
-    net.run(1 * S)
-    assert not net.nodes[0].writable()
-    after = Net(2, settings, now=net.now)
-    assert after.nodes[0].writable()
-
-
 def control_passes_a_full_window(make: Make) -> None:
     """E4: 0's window is full of data that 2 does not acknowledge. 1 casts: 0 must acknowledge, ask, and send."""
     settings = StreamSettings(window_bytes=4_000, window_bytes_start=4_000)
@@ -144,34 +131,6 @@ def control_passes_a_full_window(make: Make) -> None:
 def test_e4_control_never_waits_behind_data() -> None:
     control_passes_a_full_window(Streams)
     fails(control_passes_a_full_window, mutants.DataFirst)
-
-
-def test_e5_acknowledged_casts_return_their_window() -> None:
-    net = Net(settings=StreamSettings(window_packets=5))
-    for _ in range(20):
-        while net.nodes[0].writable():
-            net.nodes[0].cast(b"x")
-        net.turn(0)
-        net.run_quiet()
-        assert net.nodes[0].writable()
-    assert net.nodes[0].held()[0] == 100
-
-
-@pytest.mark.parametrize("loss", [0.0, 0.2])
-def test_e6_all_members_send_at_once_with_tiny_windows(loss: float) -> None:
-    settings = replace(SMALL, window_bytes=1_024, window_bytes_start=1_024, window_packets=3)
-    net = Net(5, settings, loss=loss, seed=6)
-    casts: list[list[bytes]] = [[] for _ in range(5)]
-    for step in range(4_000):
-        for rank in range(5):
-            if net.nodes[rank].writable() and len(casts[rank]) < 100:
-                casts[rank].append(f"{rank} {step}".encode().ljust(200))
-                net.nodes[rank].cast(casts[rank][-1])
-                net.turn(rank)
-        net.run(step * 5 * MS)
-    assert all(len(packets) == 100 for packets in casts)
-    net.run_quiet()
-    net.expect(casts)
 
 
 def test_an_oversized_packet_enters_an_empty_window_only() -> None:

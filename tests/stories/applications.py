@@ -9,6 +9,18 @@ ROOM = 20
 """How many packets of one origin a slow reader can queue."""
 
 
+def repeated(title: str, size: int) -> bytes:
+    """A payload of this size, or as long as its title: the title again and again."""
+    return (title + f" {title}" * (size // len(title)))[: max(size, len(title))].encode()
+
+
+def title_of(payload: bytes) -> str:
+    """What a payload repeats; what is not whole is shown as it is."""
+    text = payload.decode()
+    title = text.partition(" ")[0]
+    return title if payload == repeated(title, len(payload)) else text
+
+
 class Reader:
     """Queues what it is shown and takes one at a time; its room is told to the member."""
 
@@ -54,7 +66,7 @@ class Caster:
         if process.view is None or (self.is_patient and self._waits and not process.member.state.is_writable):
             return
         try:
-            key = process.member.cast(f"{process.id.address}{self.taken + 1}".ljust(self.size).encode())
+            key = process.member.cast(repeated(f"{process.id.address}{self.taken + 1}", self.size))
         except Shed as error:
             key, self.why = None, str(error)
         self._waits = key is None

@@ -115,7 +115,7 @@ class Members:
 
     @FORMS("network WORDS")
     def _network(self, words: list[str]) -> None:
-        for word in words:
+        for word in sorted(words, key=lambda word: not word.startswith(("seed", "delay"))):
             name, _, value = word.partition("=")
             if name in ("seed", "delay"):
                 self._before()

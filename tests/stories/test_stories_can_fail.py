@@ -37,6 +37,7 @@ from unisono.core.member.watchdog import Watchdog
 from unisono.core.membership import ballot as ballot_module
 from unisono.core.membership.departures import Departures
 from unisono.core.outbox import EngineEffects
+from unisono.core.streams.inflow import Inflow
 from unisono.core.streams.streams import Streams
 from unisono.core.types import MemberId, Packet, Rank, View
 from unisono.core.views.engine import Phase, ViewEngine
@@ -173,6 +174,15 @@ class ForgetsItsRate(Streams):
     is_paced = False
 
 
+class Shuffles(Inflow):
+    """Puts the pieces of a packet together by their arrival, whatever they belong to."""
+
+    def drop_held(self, seq: int) -> None:
+        super().drop_held(seq)
+        if len(self._pieces) > 1:
+            self._pieces[0], self._pieces[-1] = self._pieces[-1], self._pieces[0]
+
+
 def as_departures(mutant: type) -> AbstractContextManager[Any]:
     return patch("unisono.core.membership.membership.Departures", mutant)
 
@@ -241,6 +251,7 @@ ROWS = (
     Row(transfer_mutants.MixesDonors, "c22_donor_crashes", as_transfer),
     Row(transfer_mutants.HoldsEverySnapshot, "c22_joiner_crashes", as_transfer),
     Row(transfer_mutants.MergesByArrival, "d4_states_merge", as_transfer),
+    Row(Shuffles, "a9_fragments_interrupted", STREAMS),
     Row(EvictsByTheClock, "e1_busy_is_not_slow", as_member),
     Row(Unshielded, "e1_whoever_is_slow_goes", as_departures),
     Row(Restless, "e1_never_drains", as_departures),
