@@ -248,16 +248,15 @@ class Group:
             raise (PeerFault if fault.is_certain else Contradiction)(fault.reason)
         for batch in effects.events:
             if isinstance(batch, Batch):
-                if (batch.origin, batch.first) not in self._ids:
-                    self._note(batch)
+                self._note(batch)
                 self.delivered[rank].append(batch)
                 self.when[rank, batch.origin, batch.first] = len(self.steps)
                 self._known[rank] |= 1 << self._id(batch) | self.sent[self._id(batch)].past
         self.notes[rank] += [note for note in effects.notes if note.kind in OF_THE_ORDER]
         for packet in effects.casts:
-            batch = getattr(packet, "batch", None)
-            if batch is not None and (rank, batch.first) not in self._ids:
-                self._note(batch)
+            own = getattr(packet, "batch", None)
+            if own is not None:
+                self._note(own)
             for other in sorted(self.alive - {rank}):
                 self._send(Stream(rank, other), packet_for(packet, other))
         for other, packet in effects.sends:
@@ -267,8 +266,10 @@ class Group:
             self.watch(self, rank)
 
     def _note(self, batch: Batch) -> None:
-        """Its origin casts this batch now."""
+        """Its origin has cast this batch, now if it was not noted before."""
         rank = batch.origin
+        if (rank, batch.first) in self._ids:
+            return
         self._ids[rank, batch.first] = len(self.sent)
         self.sent.append(Sent(batch, self._known[rank]))
         self._known[rank] |= 1 << self._ids[rank, batch.first]

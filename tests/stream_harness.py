@@ -284,6 +284,21 @@ def fails(scenario: Callable[[Make], Any], mutant: type) -> None:
         scenario(planted(mutant))
 
 
+def catching(*mutants: type) -> Callable[[Callable[[Make], None]], Callable[[], None]]:
+    """A test that streams pass, and that each of these mutants fails."""
+
+    def test_of(scenario: Callable[[Make], None]) -> Callable[[], None]:
+        def test() -> None:
+            scenario(Streams)
+            for mutant in mutants:
+                fails(scenario, mutant)
+
+        test.__name__ = scenario.__name__
+        return test
+
+    return test_of
+
+
 class Forger:
     """Makes datagrams by hand, as a hostile member 0 of the same view would."""
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tests.mutants import stream_mutants as mutants
-from tests.stream_harness import MS, Make, Net, S, Seen, cast_apart, fails, first_time, numbered, planted
+from tests.stream_harness import MS, Make, Net, S, Seen, cast_apart, catching, fails, first_time, numbered, planted
 from unisono.core.streams import gaps as stream_gaps
 from unisono.core.streams import inbound as stream_inbound
 from unisono.core.streams import intake as stream_intake
@@ -126,7 +126,8 @@ def test_a11_the_timeout_converges_above_the_round_trip(round_trip_s: int) -> No
         fails(scenario, mutants.NoKarn)
 
 
-def silent_for_minutes(make: Make) -> Net:
+@catching(mutants.NoBackOff, mutants.NoJitter, mutants.NoCap)
+def test_a12_a_peer_silent_for_minutes(make: Make) -> None:
     net = Net(3, make=make)
     net.stopped.add(2)
     packets = numbered(1_000)
@@ -147,13 +148,6 @@ def silent_for_minutes(make: Make) -> Net:
     net.run_quiet()
     net.expect([packets, [], []])
     assert net.nodes[0].silent_tries(2) == 0
-    return net
-
-
-def test_a12_a_peer_silent_for_minutes() -> None:
-    silent_for_minutes(Streams)
-    for mutant in (mutants.NoBackOff, mutants.NoJitter, mutants.NoCap):
-        fails(silent_for_minutes, mutant)
 
 
 def burst_loss(make: Make) -> Net:
@@ -195,7 +189,8 @@ def test_a_network_that_reorders_is_given_time() -> None:
 # Third members.
 
 
-def third_member_misses_acks(make: Make) -> None:
+@catching(mutants.NoPoll)
+def test_a_lost_acknowledgement_to_a_third_member_is_polled_for(make: Make) -> None:
     """0 casts; 1's acknowledgement reaches 0 and is lost on its way to 2. Nobody owes 2 a resend."""
     lost: list[Seen] = []
 
@@ -212,12 +207,8 @@ def third_member_misses_acks(make: Make) -> None:
     net.expect([[b"one"], [], []])
 
 
-def test_a_lost_acknowledgement_to_a_third_member_is_polled_for() -> None:
-    third_member_misses_acks(Streams)
-    fails(third_member_misses_acks, mutants.NoPoll)
-
-
-def busy_while_an_ack_is_missing(make: Make) -> None:
+@catching(mutants.PollsOnlyInSilence)
+def test_a_missing_acknowledgement_is_polled_for_in_a_busy_group(make: Make) -> None:
     """As before, but everyone is busy: there is always progress, and 1 has no reason to tell of 0's old cast again."""
     lost: list[Seen] = []
 
@@ -240,12 +231,8 @@ def busy_while_an_ack_is_missing(make: Make) -> None:
     assert net.nodes[2].received_by_all[0] == 1
 
 
-def test_a_missing_acknowledgement_is_polled_for_in_a_busy_group() -> None:
-    busy_while_an_ack_is_missing(Streams)
-    fails(busy_while_an_ack_is_missing, mutants.PollsOnlyInSilence)
-
-
-def one_stream_stands_still(make: Make) -> None:
+@catching(mutants.PutsOff)
+def test_a_stream_that_stands_still_is_not_put_off_by_another(make: Make) -> None:
     """The cast is lost, and so are all requests and polls; unicasts to the same peer go on and are acknowledged."""
     net = Net(make=make, drop=lambda seen: (seen.is_cast and not seen.tries) or bool(seen.naks) or seen.poll)
     cast_apart(net, [b"one"])
@@ -254,11 +241,6 @@ def one_stream_stands_still(make: Make) -> None:
         net.turn(0)
         net.run(net.now + 5 * MS)
     assert (0, b"one") in net.got[1]
-
-
-def test_a_stream_that_stands_still_is_not_put_off_by_another() -> None:
-    one_stream_stands_still(Streams)
-    fails(one_stream_stands_still, mutants.PutsOff)
 
 
 def test_without_loss_nobody_polls_resends_or_asks() -> None:
@@ -273,7 +255,8 @@ def misses_all_but(reached: tuple[int, ...]) -> Callable[[Seen], bool]:
     return lambda seen: seen.sender == 0 and seen.to == 2 and seen.seq not in reached
 
 
-def origin_is_gone(make: Make) -> None:
+@catching(mutants.AsksOriginOnly, mutants.IgnoresRumours)
+def test_whoever_holds_a_cast_answers_for_an_origin_that_is_gone(make: Make) -> None:
     """C2: 0 reaches 1 with both casts and 2 with neither, or only the second, and dies. 1 helps out."""
     nothing: tuple[int, ...] = ()
     for reached in (nothing, (1,)):
@@ -286,13 +269,8 @@ def origin_is_gone(make: Make) -> None:
         assert net.nodes[1].counters.answers
 
 
-def test_whoever_holds_a_cast_answers_for_an_origin_that_is_gone() -> None:
-    origin_is_gone(Streams)
-    fails(origin_is_gone, mutants.AsksOriginOnly)
-    fails(origin_is_gone, mutants.IgnoresRumours)
-
-
-def nobody_has_it(make: Make) -> None:
+@catching(mutants.AsksForEver)
+def test_a_gap_is_asked_for_so_often_and_no_more(make: Make) -> None:
     """The gap can never be closed: asking ends."""
     net = Net(2, drop=lambda seen: seen.sender == 0 and seen.seq == 0, make=make)
     cast_apart(net, [b"one", b"two"])
@@ -300,11 +278,6 @@ def nobody_has_it(make: Make) -> None:
     net.stopped.add(0)
     net.run(600 * S)
     assert len([seen for seen in net.log if seen.naks]) <= 1 + StreamSettings().nak_tries_max
-
-
-def test_a_gap_is_asked_for_so_often_and_no_more() -> None:
-    nobody_has_it(Streams)
-    fails(nobody_has_it, mutants.AsksForEver)
 
 
 def test_stable_bodies_are_let_go_by_everyone() -> None:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.mutants import stream_mutants as mutants
-from tests.stream_harness import MS, Make, Net, S, cast_apart, fails, first_time, numbered, planted
+from tests.stream_harness import MS, Make, Net, S, cast_apart, catching, first_time, numbered, planted
 from unisono.core.streams.outbound import Slowness
 from unisono.core.streams.settings import StreamSettings
 from unisono.core.streams.streams import Streams
@@ -21,7 +21,8 @@ SMALL = StreamSettings(datagram_bytes=300)
 # E: load.
 
 
-def slow_application(make: Make) -> None:
+@catching(mutants.IgnoresRoom)
+def test_e1_a_slow_application_slows_the_caster(make: Make) -> None:
     """Member 2's application has room for 100 packets and takes one every 10 ms; 0 casts whenever it may."""
     net = Net(3, make=make)
     cast: list[bytes] = []
@@ -51,12 +52,8 @@ def slow_application(make: Make) -> None:
     net.expect([cast, [], []])
 
 
-def test_e1_a_slow_application_slows_the_caster() -> None:
-    slow_application(Streams)
-    fails(slow_application, mutants.IgnoresRoom)
-
-
-def room_again_is_lost(make: Make) -> None:
+@catching(mutants.NoPoll)
+def test_e1_news_of_room_that_are_lost_are_asked_for(make: Make) -> None:
     net = Net(make=make)
     net.nodes[1].set_free_room(0)
     cast_apart(net, [b"one"])
@@ -69,11 +66,6 @@ def room_again_is_lost(make: Make) -> None:
     net.drop = lambda seen: False
     net.run_quiet()
     assert net.nodes[0].writable()
-
-
-def test_e1_news_of_room_that_are_lost_are_asked_for() -> None:
-    room_again_is_lost(Streams)
-    fails(room_again_is_lost, mutants.NoPoll)
 
 
 @pytest.mark.parametrize("limit", ["bytes", "packets"])
@@ -109,7 +101,8 @@ def test_e1_full_halves_for_a_stopped_addressee_count_too() -> None:
     assert net.nodes[0].slowest() == (2, Slowness.BEHIND)
 
 
-def control_passes_a_full_window(make: Make) -> None:
+@catching(mutants.DataFirst)
+def test_e4_control_never_waits_behind_data(make: Make) -> None:
     """E4: 0's window is full of data that 2 does not acknowledge. 1 casts: 0 must acknowledge, ask, and send."""
     settings = StreamSettings(window_bytes=4_000, window_bytes_start=4_000)
     net = Net(3, settings, make=make, drop=lambda seen: seen.sender == 1 and seen.seq == 0 and seen.tries == 0)
@@ -126,11 +119,6 @@ def control_passes_a_full_window(make: Make) -> None:
     assert [packet for _, packet in net.got[0]] == [b"lost", b"seen"]
     assert (0, b"a word to one") in net.got[1]
     assert net.nodes[1].acknowledged_by(0) == 2, "acknowledged"
-
-
-def test_e4_control_never_waits_behind_data() -> None:
-    control_passes_a_full_window(Streams)
-    fails(control_passes_a_full_window, mutants.DataFirst)
 
 
 def test_an_oversized_packet_enters_an_empty_window_only() -> None:
@@ -151,7 +139,8 @@ def test_an_oversized_packet_enters_an_empty_window_only() -> None:
     net.expect([packets, []])
 
 
-def full_window(make: Make) -> None:
+@catching(mutants.NeverPushes)
+def test_a_full_window_does_not_wait_for_delayed_acknowledgements(make: Make) -> None:
     """Two datagrams fill the window, and acknowledgements wait for company for a second."""
     settings = replace(SMALL, window_bytes=1_024, window_bytes_start=1_024, ack_delay_ns=1 * S, ack_datagrams_max=100)
     net = Net(settings=settings, make=make)
@@ -160,11 +149,6 @@ def full_window(make: Make) -> None:
     net.turn(0)
     net.run(200 * MS)
     assert net.got[1] == [(0, packet)]
-
-
-def test_a_full_window_does_not_wait_for_delayed_acknowledgements() -> None:
-    full_window(Streams)
-    fails(full_window, mutants.NeverPushes)
 
 
 def test_the_window_shrinks_on_loss_and_grows_again() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 from tests.harness import Group, shown
@@ -18,7 +18,7 @@ from unisono.core.config import Config
 from unisono.core.errors import UnisonoError
 from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
-from unisono.core.types import Batch, MemberId, Packet, Service
+from unisono.core.types import Batch, MemberId, Service
 from unisono.orders import causal, holdback, stamps
 from unisono.orders.registry import ORDERS
 from unisono.orders.tomp import Tomp
@@ -30,9 +30,11 @@ FORMS = Forms()
 
 def order_named(name: str) -> type[AnyOrdering]:
     """An order, or a naive variant of one, by the name of its class."""
-    known = ORDERS | {kind: order for module in MUTANTS for kind, order in vars(module).items() if kind[0].isupper()}
+    known: dict[str, Any] = dict(ORDERS) | {
+        kind: order for module in MUTANTS for kind, order in vars(module).items() if kind[0].isupper()
+    }
     demand(name in known, f"there is no order {name!r}.")
-    return known[name]
+    return cast(type[AnyOrdering], known[name])
 
 
 def unguarded() -> AbstractContextManager[Any]:
@@ -70,7 +72,7 @@ class ByHand:
                 for move in line.text.split(", "):
                     self._carry(move)
                 return []
-            said = FORMS.act(self, line.text, self.names)
+            said = FORMS.act(self, line.text, self.ranks)
         return [] if said is None else said
 
     def shown(self) -> list[tuple[str, list[str]]]:
@@ -84,21 +86,19 @@ class ByHand:
     def close(self) -> None:
         pass
 
-    def names(self, words: Sequence[str]) -> list[str]:
+    def ranks(self, words: Sequence[str]) -> list[int]:
+        """Members by their ranks; `*` is all of them."""
         letters = self.group.letters
         for word in words:
             demand(word in letters or word == "*", f"there is no member {word!r}.")
-        return list(letters) if "*" in words else list(words)
-
-    def _ranks(self, names: Sequence[str]) -> list[int]:
-        return [self.group.letters.index(name) for name in self.names(names)]
+        return list(range(len(letters))) if "*" in words else [letters.index(word) for word in words]
 
     def _carry(self, move: str) -> None:
         """``a -> b c``: the next cast of a arrives at each of them; ``~>``: its next packet to that member alone; ``->>``: all."""
         match = MOVE.fullmatch(move)
         demand(match is not None, "write: a -> b c, a ~> b, a ->> b, or a ~>> b.")
         assert match is not None
-        (sender,), targets = self._ranks([match[1]]), self._ranks(match[4].split())
+        (sender,), targets = self.ranks([match[1]]), self.ranks(match[4].split())
         for target in targets:
             is_cast = match[2] == "->"
             if match[3]:
@@ -136,104 +136,107 @@ class ByHand:
         return [f"cut: {self.cut}"]
 
     @FORMS("show under way MEMBER -> MEMBER")
-    def _under_way(self, sender: str, receiver: str) -> list[str]:
-        (src,), (dst,) = self._ranks([sender]), self._ranks([receiver])
-        casts, sends = (self.group.under_way(src, dst, is_cast) for is_cast in (True, False))
+    def _under_way(self, src: int, dst: int) -> list[str]:
+        sender, receiver = (self.group.letters[rank] for rank in (src, dst))
         return [
-            f"{sender} {way} {receiver}: {_in_words(one)}"
-            for way, some in (("->", casts), ("~>", sends))
-            for one in some
+            f"{sender} {way} {receiver}: {_in_words(packet)}"
+            for way, is_cast in (("->", True), ("~>", False))
+            for packet in self.group.under_way(src, dst, is_cast)
         ]
 
     @FORMS("show report MEMBER")
-    def _report(self, name: str) -> list[str]:
-        return [f"{name} reports {self.group.orderings[self._ranks([name])[0]].report()}"]
+    def _report(self, rank: int) -> list[str]:
+        return [f"{self.group.letters[rank]} reports {self.group.orderings[rank].report()}"]
 
     @FORMS("show waits MEMBERS")
-    def _waits(self, names: list[str]) -> list[str]:
-        said = []
-        for name, rank in zip(names, self._ranks(names), strict=True):
-            for wait in self.group.orderings[rank].waits():
-                others = " ".join(self.group.letters[one] for one in wait.waits_for)
-                said.append(f"{name} holds {_title(wait.batch)} back, for {others}: {wait.reason}")
-        return said
+    def _waits(self, ranks: list[int]) -> list[str]:
+        letters = self.group.letters
+        return [
+            f"{letters[rank]} holds {_title(wait.batch)} back, for "
+            f"{' '.join(letters[one] for one in wait.waits_for)}: {wait.reason}"
+            for rank in ranks
+            for wait in self.group.orderings[rank].waits()
+        ]
 
     @FORMS("show notes MEMBERS")
-    def _notes(self, names: list[str]) -> list[str]:
+    def _notes(self, ranks: list[int]) -> list[str]:
+        """What has been noted since the last time."""
         said = []
-        for name, rank in zip(names, self._ranks(names), strict=True):
+        for rank in ranks:
             for note in self.group.notes[rank]:
-                more = "" if note.position is None else f" at {note.position}"
-                more += "" if not note.attributes else f" {dict(note.attributes)}"
-                said.append(
-                    f"{name} notes {note.kind.name}{'' if note.batch is None else ' ' + _title(note.batch)}{more}"
-                )
+                words = [self.group.letters[rank], "notes", note.kind.name]
+                words += [] if note.batch is None else [_title(note.batch)]
+                words += [] if note.position is None else [f"at {note.position}"]
+                words += [str(note.attributes)] if note.attributes else []
+                said.append(" ".join(words))
             self.group.notes[rank].clear()
         return said
+
+    @FORMS("show timer MEMBER")
+    def _timer(self, rank: int) -> list[str]:
+        at = self.group.engines[rank].quiet_at
+        return [f"{self.group.letters[rank]} acknowledges {f'at {at}' if at else 'nothing'}"]
 
     @FORMS("judge")
     def _judge(self) -> list[str]:
         return [f"FAIL {kind}: {sentence}" for kind, sentence in self.group.violations().items()] or ["PASS"]
 
     @FORMS("MEMBERS cast WORDS")
-    def _casts(self, names: list[str], words: list[str]) -> None:
-        texts, options = self._options(words)
-        to = None if options.to is None else tuple(sorted(self._ranks([one.address for one in options.to])))
-        for rank in self._ranks(names):
+    def _casts(self, ranks: list[int], words: list[str]) -> None:
+        texts, service, to = _options(words)
+        for rank in ranks:
             for text in texts:
-                self.group.cast(rank, text, options.service, to)
+                self.group.cast(rank, text, service, None if to is None else tuple(sorted(self.ranks(to))))
 
     @FORMS("MEMBER take WORDS")
-    def _takes(self, name: str, words: list[str]) -> list[str]:
+    def _takes(self, rank: int, words: list[str]) -> list[str]:
         said = []
-        texts, options = self._options(words)
+        texts, service, to = _options(words)
+        options = CastOptions(None if to is None else tuple(map(MemberId, to)), service)
         for text in texts:
             try:
-                if not self.group.take(*self._ranks([name]), text.encode(), options):
-                    said.append(f"{name} cannot cast {text}: it must wait")
+                why = None if self.group.take(rank, text.encode(), options) else "it must wait"
             except UnisonoError as error:
-                said.append(f"{name} cannot cast {text}: {error}")
+                why = str(error)
+            said += [f"{self.group.letters[rank]} cannot cast {text}: {why}"] if why else []
         return said
 
-    def _options(self, words: list[str]) -> tuple[list[str], CastOptions]:
-        texts: list[str] = []
-        options = CastOptions()
-        rest = iter(words)
-        for word in rest:
-            if word == "to":
-                options = options._replace(to=tuple(MemberId(one) for one in rest))
-            elif word.startswith("service="):
-                options = options._replace(service=Service[word.partition("=")[2].upper()])
-            else:
-                texts += numbered(word)
-        return texts, options
-
     @FORMS("MEMBER turn at NUMBER", "MEMBER turn")
-    def _turns(self, name: str, now: float = 0) -> None:
-        self.group.turn(*self._ranks([name]), int(now))
-
-    @FORMS("show timer MEMBERS")
-    def _timer(self, names: list[str]) -> list[str]:
-        times = [self.group.engines[rank].quiet_at for rank in self._ranks(names)]
-        return [f"{name} acknowledges {f'at {at}' if at else 'nothing'}" for name, at in zip(names, times, strict=True)]
+    def _turns(self, rank: int, now: float = 0) -> None:
+        self.group.turn(rank, int(now))
 
     @FORMS("MEMBERS acknowledge")
-    def _acknowledges(self, names: list[str]) -> None:
-        for rank in self._ranks(names):
+    def _acknowledges(self, ranks: list[int]) -> None:
+        for rank in ranks:
             self.group.quiet(rank)
 
     @FORMS("MEMBERS crash")
-    def _crashes(self, names: list[str]) -> None:
-        for rank in self._ranks(names):
+    def _crashes(self, ranks: list[int]) -> None:
+        for rank in ranks:
             self.group.crash(rank)
+
+
+def _options(words: Iterable[str]) -> tuple[list[str], Service | None, list[str] | None]:
+    """Messages, their service, and to whom they are."""
+    texts: list[str] = []
+    service = None
+    rest = iter(words)
+    for word in rest:
+        if word == "to":
+            return texts, service, list(rest)
+        if word.startswith("service="):
+            service = Service[word.partition("=")[2].upper()]
+        else:
+            texts += numbered(word)
+    return texts, service, None
 
 
 def _title(batch: Batch) -> str:
     return " ".join(payload.decode() for payload in batch.payloads) if batch.payloads else "a placeholder"
 
 
-def _in_words(packet: Packet) -> str:
+def _in_words(packet: Any) -> str:
     fields = (
         f"{name}={_title(value) if isinstance(value, Batch) else value}" for name, value in packet._asdict().items()
-    )  # type: ignore[attr-defined]
+    )
     return f"{type(packet).__name__}({', '.join(fields)})"

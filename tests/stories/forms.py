@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from tests.stories.text import StoryError
 from unisono.sim.units import parse_duration, parse_size
 
-Names = Callable[[Sequence[str]], list[str]]
+Names = Callable[[Sequence[str]], list[Any]]
 READERS: dict[str, Callable[[str, Names], Any]] = {
     "MEMBERS": lambda text, names: names(text.split()),
     "MEMBER": lambda text, names: names([text])[0],
-    "PARTS": lambda text, names: [names(part.split()) for part in text.split("|")],
+    "PARTS": lambda text, names: [part.split() for part in text.split("|")],
     "TIME": lambda text, names: parse_duration(text),
     "SIZE": lambda text, names: parse_size(text),
     "NUMBER": lambda text, names: float(text),

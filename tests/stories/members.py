@@ -168,7 +168,8 @@ class Members:
 
     @FORMS("until view PARTS")
     def _view(self, parts: list[list[str]]) -> Holds:
-        return lambda: all(self.world.is_one(part) for part in parts)
+        known = [self.names(part) for part in parts]
+        return lambda: all(self.world.is_one(part) for part in known)
 
     @FORMS("until MEMBER delivers WORD")
     def _delivers(self, name: str, text: str) -> Holds:

@@ -146,7 +146,7 @@ class Unshielded(Departures):
 class Restless(Departures):
     """Nobody turns an evicted member away, and it does not wait either."""
 
-    rests = False  # type: ignore[assignment]
+    rests = False
 
     def is_resting(self, member):  # type: ignore[no-untyped-def]
         return False
@@ -239,8 +239,6 @@ ROWS = (
     Row(stream_mutants.TakesDuplicates, "a2_first_acks", STREAMS),
     Row(stream_mutants.NoAckOfDuplicates, "a2_first_acks", STREAMS),
     Row(stream_mutants.NoTail, "a1_first_and_last_datagram", STREAMS),
-    Row(stamped_mutants.AbcastCounterStays, "b1_counter_follows_finals", as_order("abcast")),
-    Row(stamped_mutants.TompCounterStays, "b1_counter_follows_finals", as_order("tomp")),
     Row(stamped_mutants.AbcastHoldersAlone, "b3_between_proposal_and_final_crashes", as_order("abcast")),
     Row(stamped_mutants.TompHoldersAlone, "b3_between_proposal_and_final_crashes", as_order("tomp")),
     Row(explore_mutants.NeverAcknowledges, "b5_a_silent_member", as_order("all-ack")),
