@@ -107,6 +107,7 @@ class Group:
         self.flushed = False
         self.fault: str | None = None  # what an ordering did against its contract
         self.void: set[int] = set()  # messages whose payloads no survivor held: the placeholder is all that is left
+        self.now = 0
         self.packets = 0  # on the wire: a cast counts once for each receiver
         self.watch: Callable[[Group, Rank], None] | None = None  # called after every turn with whose turn it was
         self._ids: dict[tuple[Rank, int], int] = {}
@@ -141,10 +142,11 @@ class Group:
         """One member casts, and its turn goes on. False: not now."""
         return self.engines[rank].cast(payload, options) is not None
 
-    def turn(self, rank: Rank, now: int = 0) -> None:
-        """The turn of one member ends, at a time of its own."""
+    def turn(self, rank: Rank, now: int | None = None) -> None:
+        """The turn of one member ends, now or at a later time, which it is then for all."""
         self.steps.append(("turn", rank))
-        self._end_turn(rank, now)
+        self.now = self.now if now is None else now
+        self._end_turn(rank)
 
     def carry(self, sender: Rank, receiver: Rank, is_cast: bool = True, at: int = 0) -> Packet:
         """The next packet of one stream arrives (`at`: one behind it, where the channel does not keep order)."""
@@ -243,7 +245,7 @@ class Group:
 
     def _end_turn(self, rank: Rank, now: int = 0) -> None:
         assert len(self.steps) < STEPS_MAX, "the group never comes to rest"
-        effects = self.engines[rank].drain(now)
+        effects = self.engines[rank].drain(max(now, self.now))
         for fault in effects.faults:
             raise (PeerFault if fault.is_certain else Contradiction)(fault.reason)
         for batch in effects.events:

@@ -202,8 +202,8 @@ class ByHand:
         return said
 
     @FORMS("MEMBER turn at NUMBER", "MEMBER turn")
-    def _turns(self, rank: int, now: float = 0) -> None:
-        self.group.turn(rank, int(now))
+    def _turns(self, rank: int, now: float | None = None) -> None:
+        self.group.turn(rank, None if now is None else int(now))
 
     @FORMS("MEMBERS acknowledge")
     def _acknowledges(self, ranks: list[int]) -> None:
