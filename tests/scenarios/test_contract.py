@@ -131,9 +131,6 @@ def test_g1_a_member_that_diverged_has_joined_and_left_with_the_reason() -> None
             assert str(view.joined[member]).startswith(("delivered other messages in view", "came through view"))
 
 
-# Stable.
-
-
 # Primary.
 
 

@@ -1,7 +1,5 @@
-"""Scenarios E with whole members: windows, back-pressure, full disks, and state that stays flat.
-
-The streams alone are tried in `tests/sim/test_streams_load.py`.
-"""
+"""Scenarios E with whole members: full disks, state that stays flat, and casts without end. Stories tell of windows and
+back-pressure, and `tests/sim/test_streams_load.py` tries streams alone."""
 
 from __future__ import annotations
 
@@ -38,7 +36,6 @@ from unisono.trace.sinks import MemorySink
 pytestmark = pytest.mark.seconds
 
 orders = pytest.mark.parametrize("order", ["fifo", "causal-total", "tomp", "toto", "rmp"])
-SMALL_WINDOW: dict[str, Any] = {"window_bytes": 64 * 1024, "window_bytes_start": 64 * 1024, "window_packets": 200}
 
 
 def fill(process: SimulatedProcess, tries: int = 5_000, size: int = 100) -> int:
@@ -56,9 +53,6 @@ def fill_turn(process: SimulatedProcess) -> int:
         taken += 1
     process.turn()
     return taken
-
-
-# E2, E4, E5, E6: windows.
 
 
 # E7: the disk that the trace is written to is full.
