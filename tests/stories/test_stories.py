@@ -11,10 +11,16 @@ from tests.stories.forms import Forms
 from tests.stories.packets import FATES
 from tests.stories.showing import by_variant, in_short
 from tests.stories.telling import tell
-from tests.stories.text import StoryError, all_stories, read_story
+from tests.stories.text import StoryError, all_stories, read_story, takes_seconds
 
 
-@pytest.mark.parametrize("path", all_stories(), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.seconds if takes_seconds(path.stem) else ())
+        for path in all_stories()
+    ],
+)
 def test_the_story_is_told_as_its_file_says(path: Path) -> None:
     story = read_story(path)
     difference = story.differences(tell(story))

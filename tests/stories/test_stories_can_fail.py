@@ -24,7 +24,7 @@ from tests.mutants import (
 )
 from tests.stories import members
 from tests.stories.telling import tell
-from tests.stories.text import StoryError, read_story
+from tests.stories.text import StoryError, read_story, takes_seconds
 from tests.stream_harness import planted
 from tests.transfer_world import TransferWorld
 from unisono.core.config import Config
@@ -264,7 +264,10 @@ ROWS = (
 )
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, id=row.name, marks=pytest.mark.seconds if takes_seconds(row.story) else ()) for row in ROWS],
+)
 def test_a_story_catches_the_mutant(row: Row) -> None:
     assert row.is_noticed()
 
