@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from unisono.core.config import Config
@@ -81,16 +81,6 @@ def send(world: GroupWorld, to: str, sender: MemberId, message: Packet) -> None:
     given = other.member.tickets.ticket(to) if isinstance(other, SimulatedProcess) else 1
     pair = PAIR.pack(given, process.member.tickets.ticket(sender.address))
     process.take(Frames("simulated", sender).control(pair + _CONTROL.encode(message)))
-
-
-def lose_control(world: GroupWorld, rule: Callable[[str, str, Control], bool]) -> None:
-    """From now on, until the heal: every control message that the rule names (from, to, message) is lost."""
-
-    def drops(src: str, dst: str, datagram: bytes) -> bool:
-        message = control_in(datagram)
-        return message is not None and rule(src, dst, message)
-
-    world.network.drops = drops
 
 
 class Body(NamedTuple):

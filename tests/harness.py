@@ -93,6 +93,7 @@ class Group:
         self.size = size
         self.config = config or Config()
         self.view = make_view(size)
+        self.letters = [member.address for member in self.view.members]
         self.in_order = in_order  # False: one origin's casts may overtake each other
         self.engines = [self._engine(member, noting) for member in self.view.members]
         self.orderings: list[Any] = [engine.ordering for engine in self.engines]
@@ -106,6 +107,7 @@ class Group:
         self.flushed = False
         self.fault: str | None = None  # what an ordering did against its contract
         self.void: set[int] = set()  # messages whose payloads no survivor held: the placeholder is all that is left
+        self.now = 0
         self.packets = 0  # on the wire: a cast counts once for each receiver
         self.watch: Callable[[Group, Rank], None] | None = None  # called after every turn with whose turn it was
         self._ids: dict[tuple[Rank, int], int] = {}
@@ -126,9 +128,7 @@ class Group:
         payloads = [name.encode()] * count
         batch = Batch(rank, first, payloads, self.order.service if service is None else service, to)
         self.steps.append(("cast", rank, service, to))
-        self._ids[rank, first] = len(self.sent)
-        self.sent.append(Sent(batch, self._known[rank]))
-        self._known[rank] |= 1 << self._ids[rank, first]
+        self._note(batch)
         options = DEFAULT
         if service is not None or to is not None:
             members = None if to is None else tuple(self.view.members[one] for one in to)
@@ -137,6 +137,16 @@ class Group:
             assert self.engines[rank].cast(payload, options) is not None, "the window is full"
         self._end_turn(rank)
         return batch
+
+    def take(self, rank: Rank, payload: bytes, options: CastOptions) -> bool:
+        """One member casts, and its turn goes on. False: not now."""
+        return self.engines[rank].cast(payload, options) is not None
+
+    def turn(self, rank: Rank, now: int | None = None) -> None:
+        """The turn of one member ends, now or at a later time, which it is then for all."""
+        self.steps.append(("turn", rank))
+        self.now = self.now if now is None else now
+        self._end_turn(rank)
 
     def carry(self, sender: Rank, receiver: Rank, is_cast: bool = True, at: int = 0) -> Packet:
         """The next packet of one stream arrives (`at`: one behind it, where the channel does not keep order)."""
@@ -235,16 +245,20 @@ class Group:
 
     def _end_turn(self, rank: Rank, now: int = 0) -> None:
         assert len(self.steps) < STEPS_MAX, "the group never comes to rest"
-        effects = self.engines[rank].drain(now)
+        effects = self.engines[rank].drain(max(now, self.now))
         for fault in effects.faults:
             raise (PeerFault if fault.is_certain else Contradiction)(fault.reason)
         for batch in effects.events:
             if isinstance(batch, Batch):
+                self._note(batch)
                 self.delivered[rank].append(batch)
                 self.when[rank, batch.origin, batch.first] = len(self.steps)
                 self._known[rank] |= 1 << self._id(batch) | self.sent[self._id(batch)].past
         self.notes[rank] += [note for note in effects.notes if note.kind in OF_THE_ORDER]
         for packet in effects.casts:
+            own = getattr(packet, "batch", None)
+            if own is not None:
+                self._note(own)
             for other in sorted(self.alive - {rank}):
                 self._send(Stream(rank, other), packet_for(packet, other))
         for other, packet in effects.sends:
@@ -252,6 +266,15 @@ class Group:
                 self._send(Stream(rank, other, False), packet)
         if self.watch is not None:
             self.watch(self, rank)
+
+    def _note(self, batch: Batch) -> None:
+        """Its origin has cast this batch, now if it was not noted before."""
+        rank = batch.origin
+        if (rank, batch.first) in self._ids:
+            return
+        self._ids[rank, batch.first] = len(self.sent)
+        self.sent.append(Sent(batch, self._known[rank]))
+        self._known[rank] |= 1 << self._ids[rank, batch.first]
 
     def _send(self, stream: Stream, packet: Packet) -> None:
         self.packets += 1
@@ -294,7 +317,7 @@ class Group:
         for rank, order in orders.items():
             who = self.view.members[rank]
             for message, sent in enumerate(self.sent):
-                if message in order or not addressed(sent.batch, rank):
+                if message in order or not addressed(sent.batch, rank) or sent.batch.service is Service.DATAGRAM:
                     continue
                 if self.flushed and message in anywhere:
                     found.setdefault(Broken.AGREEMENT, f"{who} did not deliver {self._text(message)}, another did")

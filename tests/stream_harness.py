@@ -233,8 +233,14 @@ class Net:
 
     # What must hold.
 
-    def expect(self, casts: list[list[bytes]], sends: dict[tuple[Rank, Rank], list[bytes]] | None = None) -> None:
-        """Every member has every other's casts, and what was sent to it, in order per stream and exactly once."""
+    def expect(
+        self,
+        casts: list[list[bytes]],
+        sends: dict[tuple[Rank, Rank], list[bytes]] | None = None,
+        seen: Callable[[Rank, Rank], list[bytes]] | None = None,
+    ) -> None:
+        """Every member has every other's casts, and what was sent to it, in order per stream and exactly once. `seen`: the casts
+        of one member as another one is to see them."""
         sends = sends or {}
         for rank in range(self.members):
             if rank in self.stopped:
@@ -245,7 +251,8 @@ class Net:
                 mine = [packet for sender, packet in self.got[rank] if sender == origin]
                 own = sends.get((origin, rank), [])
                 wanted_sends = set(own)
-                assert [p for p in mine if p not in wanted_sends] == casts[origin], f"casts of {origin} at {rank}"
+                wanted = casts[origin] if seen is None else seen(origin, rank)
+                assert [p for p in mine if p not in wanted_sends] == wanted, f"casts of {origin} at {rank}"
                 assert [p for p in mine if p in wanted_sends] == own, f"sends of {origin} at {rank}"
         if not self.stopped:
             for node in self.nodes:
@@ -282,6 +289,21 @@ def fails(scenario: Callable[[Make], Any], mutant: type) -> None:
     """The scenario must notice the mutant."""
     with pytest.raises(AssertionError):
         scenario(planted(mutant))
+
+
+def catching(*mutants: type) -> Callable[[Callable[[Make], None]], Callable[[], None]]:
+    """A test that streams pass, and that each of these mutants fails."""
+
+    def test_of(scenario: Callable[[Make], None]) -> Callable[[], None]:
+        def test() -> None:
+            scenario(Streams)
+            for mutant in mutants:
+                fails(scenario, mutant)
+
+        test.__name__ = scenario.__name__
+        return test
+
+    return test_of
 
 
 class Forger:

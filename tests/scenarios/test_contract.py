@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import pairwise, permutations
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import pytest
 import unisono
 from unisono.core.membership.membership import Membership
 from unisono.core.membership.participant import Participant
-from unisono.orders.registry import ORDERS
 from unisono.sim import Network, in_virtual_time
 
 ADDRESSES = [f"10.0.0.{i}:7400" for i in (1, 2, 3)]
@@ -118,14 +117,6 @@ def assert_the_contract_of_views(readers: Sequence[Reader]) -> None:
                 assert sorted(mine) == sorted(theirs[1]), f"{me} and {other} differ in view {view_id}"
 
 
-@pytest.mark.parametrize("order", ["sequencer", "rmp", "causal", "toto"])
-@pytest.mark.parametrize("who", [0, 1, 2])
-def test_g1_who_was_cut_off_and_came_back_is_told_apart_by_together(order: str, who: int) -> None:
-    """All go from one view to a later one with the same members, and one of them has delivered other messages."""
-    readers = cut_off_once(order, who, 1.43)
-    assert_the_contract_of_views(readers)
-
-
 def test_g1_a_member_that_diverged_has_joined_and_left_with_the_reason() -> None:
     readers = cut_off_once(*DIVERGES)
     assert_the_contract_of_views(readers)
@@ -138,70 +129,6 @@ def test_g1_a_member_that_diverged_has_joined_and_left_with_the_reason() -> None
         for member in set(view.joined) & set(view.left):
             assert str(view.joined[member]) == str(view.left[member])
             assert str(view.joined[member]).startswith(("delivered other messages in view", "came through view"))
-
-
-def test_a_leaver_is_shown_the_remainder_behind_a_transition() -> None:
-    async def main(net: Network) -> None:
-        groups = await join_all()
-        readers = [Reader(group) for group in groups]
-        await groups[0].cast(b"a")
-        await groups[2].leave()
-        await asyncio.sleep(1)
-        transitions = [event for event in readers[2].events if isinstance(event, unisono.Transition)]
-        assert [set(one.together) for one in transitions] == [{group.id for group in groups}]
-        assert readers[2].payloads() == [b"a"]
-        assert_the_contract_of_views(readers)
-
-    in_virtual_time(main)
-
-
-# Stable.
-
-
-def stable_and_then_two_crashes(order: str, survivor: int, first: int, second: int) -> tuple[bool, bool]:
-    """`first` casts m0, which does not reach the survivor; `second` casts m and waits until it is stable; both crash.
-    Whether m was stable, and whether the survivor delivered it."""
-
-    async def main(net: Network) -> tuple[bool, bool]:
-        groups = await join_all(order=order)
-        readers = [Reader(group) for group in groups]
-        await asyncio.sleep(0.5)
-        net.cut(ADDRESSES[first], ADDRESSES[survivor])
-        await groups[first].cast(b"m0")
-        await asyncio.sleep(0.02)
-        receipt = await groups[second].cast(b"m")
-        try:
-            await receipt.stable(0.6)
-            stable = True
-        except unisono.TimedOut:
-            stable = False
-        net.crash(groups[first])
-        net.crash(groups[second])
-        await asyncio.sleep(6)
-        return stable, b"m" in readers[survivor].payloads()
-
-    return in_virtual_time(main, seed=1)
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_g2_a_stable_message_is_delivered_by_whoever_survives(order: str) -> None:
-    """It is not enough that all have received it: its predecessor may be gone with those that crash."""
-    for roles in permutations(range(3)):
-        stable, delivered = stable_and_then_two_crashes(order, *roles)
-        assert delivered or not stable, f"survivor, first, second = {roles}"
-
-
-@pytest.mark.parametrize("order", ["sequencer", "causal", "rmp", "toto"])
-def test_a_message_gets_stable_where_nothing_fails(order: str) -> None:
-    async def main(net: Network) -> None:
-        groups = await join_all(order=order)
-        readers = [Reader(group) for group in groups]
-        for group in groups:
-            receipt = await group.cast(b"m")
-            await receipt.stable(5)
-        assert all(reader.payloads().count(b"m") == 3 for reader in readers)
-
-    in_virtual_time(main)
 
 
 # Primary.
@@ -256,44 +183,6 @@ def play(folder: Path, story: Callable[[Network, list[Keeper]], Awaitable[None]]
         await story(net, keepers)
 
     in_virtual_time(main, seed=1, limit=600)
-
-
-@pytest.mark.parametrize("order", ["sequencer", "rmp"])
-@pytest.mark.parametrize("who", [0, 2])
-def test_g3_a_safe_message_of_a_minority_is_not_delivered_in_a_primary_view(
-    tmp_path: Path, order: str, who: int
-) -> None:
-    async def story(net: Network) -> None:
-        joining = (
-            unisono.join(
-                "g", listen=one, peers=ADDRESSES, min_members=3, order=order, safe=True, policy="primary",
-                journal=tmp_path / one,
-            )
-            for one in ADDRESSES
-        )  # fmt: skip
-        groups = list(await asyncio.gather(*joining))
-        standing: list[bool] = []
-
-        async def read() -> None:
-            async for event in groups[who]:
-                if isinstance(event, unisono.Delivery):
-                    standing.append(groups[who].view.is_primary)
-
-        reading = asyncio.create_task(read())
-        await asyncio.sleep(0.5)
-        net.partition([[ADDRESSES[who]], others(who)])
-        receipt = await groups[who].cast(b"cast by the minority")
-        for stage in (receipt.delivered, receipt.stable):
-            with pytest.raises(unisono.Uncertain):
-                await stage(20)
-        assert not receipt.is_delivered
-        assert not receipt.is_stable
-        assert standing == [False], (
-            "it is delivered, because its member may be the last that has it, and not as primary"
-        )
-        reading.cancel()
-
-    in_virtual_time(story, seed=1)
 
 
 @pytest.mark.parametrize("who", [0, 1, 2])

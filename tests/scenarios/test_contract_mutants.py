@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,6 @@ from unisono.trace.promises import promises
 from unisono.trace.reader import read
 
 pytestmark = pytest.mark.seconds
-
-
-def test_a_message_that_is_stable_when_received_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.core.member.member.Stability", mutants.StableWhenReceived)
-    outcomes = [contract.stable_and_then_two_crashes("sequencer", *roles) for roles in permutations(range(3))]
-    assert (True, False) in outcomes
 
 
 def test_members_that_restarted_empty_become_primary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

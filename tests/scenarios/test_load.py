@@ -1,7 +1,5 @@
-"""Scenarios E with whole members: windows, back-pressure, full disks, and state that stays flat.
-
-The streams alone are tried in `tests/sim/test_streams_load.py`.
-"""
+"""Scenarios E with whole members: full disks, state that stays flat, and casts without end. Stories tell of windows and
+back-pressure, and `tests/sim/test_streams_load.py` tries streams alone."""
 
 from __future__ import annotations
 
@@ -16,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.group_tools import load, lose_control, passes, retained_packets, settles, texts, with_streams
+from tests.group_tools import load, passes, retained_packets, settles, texts, with_streams
 from tests.transfer_world import TransferWorld
-from unisono.core.config import MILLISECOND, SECOND, Config
+from unisono.core.config import MILLISECOND, SECOND
 from unisono.core.errors import Misuse
 from unisono.core.member.explain import REACHES_KEPT
 from unisono.core.member.member import Member
@@ -38,7 +36,6 @@ from unisono.trace.sinks import MemorySink
 pytestmark = pytest.mark.seconds
 
 orders = pytest.mark.parametrize("order", ["fifo", "causal-total", "tomp", "toto", "rmp"])
-SMALL_WINDOW: dict[str, Any] = {"window_bytes": 64 * 1024, "window_bytes_start": 64 * 1024, "window_packets": 200}
 
 
 def fill(process: SimulatedProcess, tries: int = 5_000, size: int = 100) -> int:
@@ -56,101 +53,6 @@ def fill_turn(process: SimulatedProcess) -> int:
         taken += 1
     process.turn()
     return taken
-
-
-# E2, E4, E5, E6: windows.
-
-
-@orders
-def test_e2_the_sender_waits_for_a_window_and_the_slow_member_crashes(order: str) -> None:
-    """c stands still and a's window is full. When c crashes, the view without it takes casts at once; then b crashes too."""
-    world = GroupWorld(order, seed=2, settings=with_streams(Config(window_messages=300), **SMALL_WINDOW))
-    a, b, c = world.gather("abc")
-    world.pause("c", 60 * SECOND)
-    taken = fill(a)
-    assert 0 < taken < 2_000
-    assert not a.cast(b"one more")
-    world.crash("c")
-    assert world.run(3, lambda: a.cast(b"at last")), world.story()
-    settles(world, "ab")
-    assert world.run(1, lambda: len(texts(b)) == taken + 1), "nothing of what waited is lost"
-    assert c.ended
-    world.crash("b")
-    settles(world, "a")
-    passes(world)
-
-
-def window_is_full_while_the_flush_must_send(control_waits: bool) -> bool:
-    """c takes nothing in, a's and b's windows are full of data, and d crashes: does the flush come through?"""
-    world = GroupWorld("fifo", seed=4, settings=with_streams(**SMALL_WINDOW))
-    a, b, c, _ = world.gather("abcd")
-    c.member.set_free_room(0)
-    c.turn()
-    world.run(0.1)
-    fill(a)
-    fill(b)
-    assert not a.cast(b"no")
-    assert not b.cast(b"no")
-
-    def stuck(src: str, dst: str, message: object) -> bool:
-        streams = world.processes[src].member.streams
-        return control_waits and streams is not None and not streams.writable()
-
-    lose_control(world, stuck)
-    world.crash("d")
-    done = world.run(3, lambda: world.is_one("abc"))
-    world.network.drops = None
-    c.member.set_free_room(None)
-    c.turn()
-    world.run(1)
-    passes(world)
-    return done
-
-
-def test_e4_the_flush_is_never_blocked_by_data() -> None:
-    assert window_is_full_while_the_flush_must_send(control_waits=False)
-    assert not window_is_full_while_the_flush_must_send(control_waits=True), "control behind data would wait for room"
-
-
-@orders
-def test_e5_own_messages_return_their_window(order: str) -> None:
-    """A window of ten messages lets hundreds through, with a view change in the middle; nothing of the window is lost."""
-    world = GroupWorld(order, seed=5, settings=with_streams(Config(window_messages=10)))
-    a, b, _ = world.gather("abc")
-    taken = 0
-    for number in range(80):
-        taken += fill_turn(a)
-        world.run(0.02)
-        if number == 40:
-            world.crash("c")
-    settles(world, "ab")
-    world.run(1)
-    assert a.member.state.unfinished == 0
-    assert fill_turn(a) == 10, "the whole window is free again"
-    assert taken > 400
-    world.run(1)
-    assert len(texts(b)) == taken + 10
-    passes(world)
-
-
-@orders
-def test_e6_all_members_send_at_once_with_tiny_windows(order: str) -> None:
-    tiny = with_streams(Config(window_messages=3), window_bytes=1_024, window_bytes_start=1_024, window_packets=3)
-    world = GroupWorld(order, seed=6, settings=tiny)
-    world.network.loss = 0.1
-    names = "abcd"
-    world.gather(names)
-    said = dict.fromkeys(names, 0)
-    for _ in range(70):
-        for process in world.up:
-            name = process.id.address
-            said[name] += process.cast(f"{name}{said[name]}".encode().ljust(200, b"."))
-        world.run(0.01)
-    world.pause("d", 100 * MILLISECOND)
-    world.run(2)
-    assert min(said.values()) > 10, "nobody starves"
-    assert {len(texts(process)) for process in world.up} == {sum(said.values())}
-    passes(world)
 
 
 # E7: the disk that the trace is written to is full.

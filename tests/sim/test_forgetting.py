@@ -66,7 +66,7 @@ def test_who_forgets_before_all_have_delivered_is_caught(
     order: str, seeds: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By one of these seeds, most likely the first. For the sequencer this is an impossible report:
-    tests/unit/test_orders_sequencer.py."""
+    tests/unit/test_orders_pieces.py."""
 
     def look_back(self: Stability, streams: Streams) -> None:
         if (mark := self._engine.ordering.mark()) is not None:

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tests.mutants import stream_mutants as mutants
-from tests.stream_harness import MS, Make, Net, S, Seen, cast_apart, fails, first_time, numbered, planted
+from tests.stream_harness import MS, Make, Net, S, Seen, cast_apart, catching, fails, first_time, numbered, planted
 from unisono.core.streams import gaps as stream_gaps
 from unisono.core.streams import inbound as stream_inbound
 from unisono.core.streams import intake as stream_intake
@@ -27,25 +27,14 @@ SMALL = StreamSettings(datagram_bytes=300)
 # A: streams.
 
 
-def lost_and_silent(make: Make, lost: tuple[int, ...] = (9,)) -> int:
-    net = Net(make=make, drop=first_time(set(lost)))
-    packets = numbered(10)
-    cast_apart(net, packets)
-    end = net.run_quiet()
-    net.expect([packets, []])
-    return end
-
-
-def test_a1_first_and_last_datagram_lost_then_silence() -> None:
-    settings = StreamSettings()
-    assert lost_and_silent(Streams, (0, 9)) < 10 * MS, "the answer for the first tells of the last"
-    assert lost_and_silent(Streams) < settings.retransmit_ns_start + 20 * MS
-    fails(lost_and_silent, mutants.NoTail)
-
-
 @pytest.mark.parametrize("mutant", [mutants.NoTimer, mutants.NoPoll])
 def test_a1_timer_and_poll_each_heal_a_lost_tail(mutant: type) -> None:
-    assert lost_and_silent(planted(mutant)) < 2 * S
+    """With both of them, stories tell how soon."""
+    net = Net(make=planted(mutant), drop=first_time({9}))
+    packets = numbered(10)
+    cast_apart(net, packets)
+    assert net.run_quiet() < 2 * S
+    net.expect([packets, []])
 
 
 def near_the_top(first: int) -> list[list[tuple[Rank, bytes]]]:
@@ -137,7 +126,8 @@ def test_a11_the_timeout_converges_above_the_round_trip(round_trip_s: int) -> No
         fails(scenario, mutants.NoKarn)
 
 
-def silent_for_minutes(make: Make) -> Net:
+@catching(mutants.NoBackOff, mutants.NoJitter, mutants.NoCap)
+def test_a12_a_peer_silent_for_minutes(make: Make) -> None:
     net = Net(3, make=make)
     net.stopped.add(2)
     packets = numbered(1_000)
@@ -158,16 +148,10 @@ def silent_for_minutes(make: Make) -> Net:
     net.run_quiet()
     net.expect([packets, [], []])
     assert net.nodes[0].silent_tries(2) == 0
-    return net
 
 
-def test_a12_a_peer_silent_for_minutes() -> None:
-    silent_for_minutes(Streams)
-    for mutant in (mutants.NoBackOff, mutants.NoJitter, mutants.NoCap):
-        fails(silent_for_minutes, mutant)
-
-
-def burst_loss(make: Make) -> Net:
+@catching(mutants.OneGapAtATime)
+def test_a14_all_gaps_of_a_burst_are_asked_for_in_one_round(make: Make) -> None:
     lost = set(Random(4).sample(range(200), 60)) - {199}
     settings = StreamSettings(retransmit_ns_start=1 * S)
     net = Net(settings=settings, delay_ns=(125 * MS, 125 * MS), drop=first_time(lost), make=make)
@@ -179,13 +163,7 @@ def burst_loss(make: Make) -> Net:
     assert sorted(seq for first, count in asked for seq in range(first, first + count)) == sorted(lost)
     answered = max(seen.at for seen in net.log if seen.is_cast)
     assert answered <= 20 * MS + 250 * MS, "the last answer leaves one round trip after the last loss"
-    return net
-
-
-def test_a14_all_gaps_of_a_burst_are_asked_for_in_one_round() -> None:
-    net = burst_loss(Streams)
     assert net.nodes[0].counters.resent == 0
-    fails(burst_loss, mutants.OneGapAtATime)
 
 
 def late_and_not_lost(make: Make) -> int:
@@ -206,7 +184,8 @@ def test_a_network_that_reorders_is_given_time() -> None:
 # Third members.
 
 
-def third_member_misses_acks(make: Make) -> None:
+@catching(mutants.NoPoll)
+def test_a_lost_acknowledgement_to_a_third_member_is_polled_for(make: Make) -> None:
     """0 casts; 1's acknowledgement reaches 0 and is lost on its way to 2. Nobody owes 2 a resend."""
     lost: list[Seen] = []
 
@@ -223,12 +202,8 @@ def third_member_misses_acks(make: Make) -> None:
     net.expect([[b"one"], [], []])
 
 
-def test_a_lost_acknowledgement_to_a_third_member_is_polled_for() -> None:
-    third_member_misses_acks(Streams)
-    fails(third_member_misses_acks, mutants.NoPoll)
-
-
-def busy_while_an_ack_is_missing(make: Make) -> None:
+@catching(mutants.PollsOnlyInSilence)
+def test_a_missing_acknowledgement_is_polled_for_in_a_busy_group(make: Make) -> None:
     """As before, but everyone is busy: there is always progress, and 1 has no reason to tell of 0's old cast again."""
     lost: list[Seen] = []
 
@@ -251,12 +226,8 @@ def busy_while_an_ack_is_missing(make: Make) -> None:
     assert net.nodes[2].received_by_all[0] == 1
 
 
-def test_a_missing_acknowledgement_is_polled_for_in_a_busy_group() -> None:
-    busy_while_an_ack_is_missing(Streams)
-    fails(busy_while_an_ack_is_missing, mutants.PollsOnlyInSilence)
-
-
-def one_stream_stands_still(make: Make) -> None:
+@catching(mutants.PutsOff)
+def test_a_stream_that_stands_still_is_not_put_off_by_another(make: Make) -> None:
     """The cast is lost, and so are all requests and polls; unicasts to the same peer go on and are acknowledged."""
     net = Net(make=make, drop=lambda seen: (seen.is_cast and not seen.tries) or bool(seen.naks) or seen.poll)
     cast_apart(net, [b"one"])
@@ -265,11 +236,6 @@ def one_stream_stands_still(make: Make) -> None:
         net.turn(0)
         net.run(net.now + 5 * MS)
     assert (0, b"one") in net.got[1]
-
-
-def test_a_stream_that_stands_still_is_not_put_off_by_another() -> None:
-    one_stream_stands_still(Streams)
-    fails(one_stream_stands_still, mutants.PutsOff)
 
 
 def test_without_loss_nobody_polls_resends_or_asks() -> None:
@@ -284,7 +250,8 @@ def misses_all_but(reached: tuple[int, ...]) -> Callable[[Seen], bool]:
     return lambda seen: seen.sender == 0 and seen.to == 2 and seen.seq not in reached
 
 
-def origin_is_gone(make: Make) -> None:
+@catching(mutants.AsksOriginOnly, mutants.IgnoresRumours)
+def test_whoever_holds_a_cast_answers_for_an_origin_that_is_gone(make: Make) -> None:
     """C2: 0 reaches 1 with both casts and 2 with neither, or only the second, and dies. 1 helps out."""
     nothing: tuple[int, ...] = ()
     for reached in (nothing, (1,)):
@@ -297,13 +264,8 @@ def origin_is_gone(make: Make) -> None:
         assert net.nodes[1].counters.answers
 
 
-def test_whoever_holds_a_cast_answers_for_an_origin_that_is_gone() -> None:
-    origin_is_gone(Streams)
-    fails(origin_is_gone, mutants.AsksOriginOnly)
-    fails(origin_is_gone, mutants.IgnoresRumours)
-
-
-def nobody_has_it(make: Make) -> None:
+@catching(mutants.AsksForEver)
+def test_a_gap_is_asked_for_so_often_and_no_more(make: Make) -> None:
     """The gap can never be closed: asking ends."""
     net = Net(2, drop=lambda seen: seen.sender == 0 and seen.seq == 0, make=make)
     cast_apart(net, [b"one", b"two"])
@@ -311,11 +273,6 @@ def nobody_has_it(make: Make) -> None:
     net.stopped.add(0)
     net.run(600 * S)
     assert len([seen for seen in net.log if seen.naks]) <= 1 + StreamSettings().nak_tries_max
-
-
-def test_a_gap_is_asked_for_so_often_and_no_more() -> None:
-    nobody_has_it(Streams)
-    fails(nobody_has_it, mutants.AsksForEver)
 
 
 def test_stable_bodies_are_let_go_by_everyone() -> None:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.mutants import stream_mutants as mutants
-from tests.stream_harness import MS, Make, Net, S, cast_apart, fails, first_time, numbered, planted
+from tests.stream_harness import MS, Make, Net, S, cast_apart, catching, first_time, numbered, planted
 from unisono.core.streams.outbound import Slowness
 from unisono.core.streams.settings import StreamSettings
 from unisono.core.streams.streams import Streams
@@ -21,7 +21,8 @@ SMALL = StreamSettings(datagram_bytes=300)
 # E: load.
 
 
-def slow_application(make: Make) -> None:
+@catching(mutants.IgnoresRoom)
+def test_e1_a_slow_application_slows_the_caster(make: Make) -> None:
     """Member 2's application has room for 100 packets and takes one every 10 ms; 0 casts whenever it may."""
     net = Net(3, make=make)
     cast: list[bytes] = []
@@ -51,12 +52,8 @@ def slow_application(make: Make) -> None:
     net.expect([cast, [], []])
 
 
-def test_e1_a_slow_application_slows_the_caster() -> None:
-    slow_application(Streams)
-    fails(slow_application, mutants.IgnoresRoom)
-
-
-def room_again_is_lost(make: Make) -> None:
+@catching(mutants.NoPoll)
+def test_e1_news_of_room_that_are_lost_are_asked_for(make: Make) -> None:
     net = Net(make=make)
     net.nodes[1].set_free_room(0)
     cast_apart(net, [b"one"])
@@ -69,11 +66,6 @@ def room_again_is_lost(make: Make) -> None:
     net.drop = lambda seen: False
     net.run_quiet()
     assert net.nodes[0].writable()
-
-
-def test_e1_news_of_room_that_are_lost_are_asked_for() -> None:
-    room_again_is_lost(Streams)
-    fails(room_again_is_lost, mutants.NoPoll)
 
 
 @pytest.mark.parametrize("limit", ["bytes", "packets"])
@@ -109,20 +101,8 @@ def test_e1_full_halves_for_a_stopped_addressee_count_too() -> None:
     assert net.nodes[0].slowest() == (2, Slowness.BEHIND)
 
 
-def test_e2_the_next_view_without_the_slow_member_is_writable_at_once() -> None:
-    settings = StreamSettings(window_packets=10)
-    net = Net(3, settings)
-    net.stopped.add(2)
-    while net.nodes[0].writable():
-        net.nodes[0].cast(b"x")
-    net.turn(0)
-    net.run(1 * S)
-    assert not net.nodes[0].writable()
-    after = Net(2, settings, now=net.now)
-    assert after.nodes[0].writable()
-
-
-def control_passes_a_full_window(make: Make) -> None:
+@catching(mutants.DataFirst)
+def test_e4_control_never_waits_behind_data(make: Make) -> None:
     """E4: 0's window is full of data that 2 does not acknowledge. 1 casts: 0 must acknowledge, ask, and send."""
     settings = StreamSettings(window_bytes=4_000, window_bytes_start=4_000)
     net = Net(3, settings, make=make, drop=lambda seen: seen.sender == 1 and seen.seq == 0 and seen.tries == 0)
@@ -139,39 +119,6 @@ def control_passes_a_full_window(make: Make) -> None:
     assert [packet for _, packet in net.got[0]] == [b"lost", b"seen"]
     assert (0, b"a word to one") in net.got[1]
     assert net.nodes[1].acknowledged_by(0) == 2, "acknowledged"
-
-
-def test_e4_control_never_waits_behind_data() -> None:
-    control_passes_a_full_window(Streams)
-    fails(control_passes_a_full_window, mutants.DataFirst)
-
-
-def test_e5_acknowledged_casts_return_their_window() -> None:
-    net = Net(settings=StreamSettings(window_packets=5))
-    for _ in range(20):
-        while net.nodes[0].writable():
-            net.nodes[0].cast(b"x")
-        net.turn(0)
-        net.run_quiet()
-        assert net.nodes[0].writable()
-    assert net.nodes[0].held()[0] == 100
-
-
-@pytest.mark.parametrize("loss", [0.0, 0.2])
-def test_e6_all_members_send_at_once_with_tiny_windows(loss: float) -> None:
-    settings = replace(SMALL, window_bytes=1_024, window_bytes_start=1_024, window_packets=3)
-    net = Net(5, settings, loss=loss, seed=6)
-    casts: list[list[bytes]] = [[] for _ in range(5)]
-    for step in range(4_000):
-        for rank in range(5):
-            if net.nodes[rank].writable() and len(casts[rank]) < 100:
-                casts[rank].append(f"{rank} {step}".encode().ljust(200))
-                net.nodes[rank].cast(casts[rank][-1])
-                net.turn(rank)
-        net.run(step * 5 * MS)
-    assert all(len(packets) == 100 for packets in casts)
-    net.run_quiet()
-    net.expect(casts)
 
 
 def test_an_oversized_packet_enters_an_empty_window_only() -> None:
@@ -192,7 +139,8 @@ def test_an_oversized_packet_enters_an_empty_window_only() -> None:
     net.expect([packets, []])
 
 
-def full_window(make: Make) -> None:
+@catching(mutants.NeverPushes)
+def test_a_full_window_does_not_wait_for_delayed_acknowledgements(make: Make) -> None:
     """Two datagrams fill the window, and acknowledgements wait for company for a second."""
     settings = replace(SMALL, window_bytes=1_024, window_bytes_start=1_024, ack_delay_ns=1 * S, ack_datagrams_max=100)
     net = Net(settings=settings, make=make)
@@ -201,11 +149,6 @@ def full_window(make: Make) -> None:
     net.turn(0)
     net.run(200 * MS)
     assert net.got[1] == [(0, packet)]
-
-
-def test_a_full_window_does_not_wait_for_delayed_acknowledgements() -> None:
-    full_window(Streams)
-    fails(full_window, mutants.NeverPushes)
 
 
 def test_the_window_shrinks_on_loss_and_grows_again() -> None:
@@ -285,35 +228,18 @@ def soak(seed: int, make: Make = Streams) -> Net:
         net.turn(rank)
         net.run(net.now + random.choice([0, 0, 1, 5, 50]) * MS)
     net.run_quiet()
-    check_soak(net, casts, parts, sends)
-    return net
 
+    def seen(origin: Rank, rank: Rank) -> list[bytes]:
+        full = {i: packet for i, (packet, to) in parts[origin].items() if rank in to}
+        return [full.get(i, packet) for i, packet in enumerate(casts[origin])]
 
-def check_soak(
-    net: Net,
-    casts: list[list[bytes]],
-    parts: list[dict[int, tuple[bytes, set[Rank]]]],
-    sends: dict[tuple[Rank, Rank], list[bytes]],
-) -> None:
-    for rank in range(net.members):
-        for origin in range(net.members):
-            if rank == origin:
-                continue
-            mine = [packet for sender, packet in net.got[rank] if sender == origin]
-            own = sends.get((origin, rank), [])
-            shown = [
-                parts[origin][i][0] if i in parts[origin] and rank in parts[origin][i][1] else packet
-                for i, packet in enumerate(casts[origin])
-            ]
-            unicast = set(own)
-            assert [packet for packet in mine if packet not in unicast] == shown
-            assert [packet for packet in mine if packet in unicast] == own
+    net.expect(casts, sends, seen)
     for node in net.nodes:
-        assert node.received_by_all == node.taken_by_all == [net.settings.numbering_first + len(p) for p in casts]
         assert node.memory.ahead == node.memory.kept == node.memory.reassembly == 0
         assert node.kept_bytes == 0
         refused = {reason.value: count for reason, count in node.counters.refused.items() if count}
         assert refused.keys() <= {"replayed", "unasked"}
+    return net
 
 
 @pytest.mark.parametrize("tens", range(30))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.group_tools import body_in, control_in
-from tests.stories.text import Line
+from tests.stories.text import Line, StoryError
 from unisono.core.types import MemberId
 from unisono.core.wire.control import ANSWER, CUT, DECREE, ROLL, Chunk
 from unisono.core.wire.frame import ControlFrame, Frames
@@ -113,19 +113,26 @@ FORM = re.compile(
 )
 
 
+def kinds_of(word: str) -> list[str]:
+    """The kinds of packets that a word such as `cut,answer` names."""
+    kinds = word.split(",")
+    if not {*kinds} <= {ALL, *KINDS}:
+        raise StoryError(f"there is no kind of packet {word!r}: choose {', '.join((ALL, *KINDS))}.")
+    return kinds
+
+
 def read_rule(line: Line, names: Callable[[Sequence[str]], list[str]]) -> Rule:
     """``lose [first N] KIND[,KIND] [of ORIGIN] FROM -> TO [by TIME]``; ``<->`` is both ways."""
     match = FORM.fullmatch(line.text)
     if match is None:
         raise line.error("write: lose|delay|refuse|repeat [first N] KIND [of ORIGIN] FROM -> TO [by TIME].")
     fate, first, kinds, origin, sources, way, targets, time = match.groups()
-    kind_names = frozenset(kinds.split(","))
-    if not kind_names <= {ALL, *KINDS}:
-        raise line.error(f"there is no kind of packet {kinds!r}: choose {', '.join((ALL, *KINDS))}.")
     if (time is not None) != (fate in ("delay", "repeat")):
         raise line.error("`delay` and `repeat` need a time, `by 20ms`, and the others take none.")
     pairs = {(src, dst) for src in names(sources.split()) for dst in names(targets.split()) if src != dst}
     links = pairs | {(dst, src) for src, dst in pairs} if way == "<->" else pairs
     most = int(first) if first else 1 << 60
     owner = names([origin])[0] if origin else None
-    return Rule(line, fate, kind_names, owner, frozenset(links), most, parse_duration(time) if time else 0)
+    return Rule(
+        line, fate, frozenset(kinds_of(kinds)), owner, frozenset(links), most, parse_duration(time) if time else 0
+    )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tests.stories.applications import title_of
 from unisono.core.member import Diverged, Entered, Replaced
 from unisono.core.membership import Evicted, Left, Outlived, Refused
 from unisono.core.transition import Transition
@@ -64,7 +65,7 @@ class Onlooker:
         texts: list[str] = []
         for event in [*events, END]:
             if isinstance(event, Batch):
-                told = (bytes(payload).decode() for payload in event.payloads or ())
+                told = (title_of(bytes(payload)) for payload in event.payloads or ())
                 texts += [text for text in told if not text.startswith(LAST_WORDS)]
                 continue
             if texts:
@@ -91,7 +92,7 @@ class Onlooker:
             case Refused():
                 return [f"is refused by {event.by}: {event.reason}"]
             case Evicted():
-                return [f"is evicted by {event.by}"]
+                return [f"is evicted by {event.by}, and rests {event.rest_ns / 1e9:g} s"]
             case Outlived():
                 return [f"is outlived, says {event.by}: begin above {event.newest}"]
             case Diverged() | Replaced():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,18 +22,24 @@ from tests.mutants import (
     stream_mutants,
     transfer_mutants,
 )
-from tests.stories import telling
+from tests.stories import members
 from tests.stories.telling import tell
-from tests.stories.text import StoryError, read_story
+from tests.stories.text import StoryError, read_story, takes_seconds
 from tests.stream_harness import planted
 from tests.transfer_world import TransferWorld
 from unisono.core.config import Config
+from unisono.core.departure import Cause
 from unisono.core.errors import PeerFault
 from unisono.core.member import Member
 from unisono.core.member import member as member_module
+from unisono.core.member.settings import Settings
+from unisono.core.member.watchdog import Watchdog
 from unisono.core.membership import ballot as ballot_module
+from unisono.core.membership.departures import Departures
 from unisono.core.outbox import EngineEffects
-from unisono.core.types import Packet, Rank, View
+from unisono.core.streams.inflow import Inflow
+from unisono.core.streams.streams import Streams
+from unisono.core.types import MemberId, Packet, Rank, View
 from unisono.core.views.engine import Phase, ViewEngine
 from unisono.orders.fifo import Fifo
 from unisono.orders.holdback import longest_held
@@ -59,7 +66,7 @@ def as_transfer(mutant: type) -> Iterator[None]:
 
 
 def as_member(mutant: type) -> AbstractContextManager[Any]:
-    return patch.object(telling, "GroupWorld", partial(GroupWorld, kind=mutant))
+    return patch.object(members, "GroupWorld", partial(GroupWorld, kind=mutant))
 
 
 # Breakages that only stories know.
@@ -117,6 +124,73 @@ class ViewFirst(ViewEngine):
             shown.insert(before, shown.pop())  # type: ignore[arg-type]
 
 
+class EvictsByTheClock(Member):
+    """Whoever holds the window shut for long goes, however much it takes in."""
+
+    def __init__(self, member: MemberId, group: str, orders: Any, order: str, given: Settings, *rest: Any) -> None:
+        flow = replace(given.flow, evict_datagrams_min=2**31 - 1)
+        super().__init__(member, group, orders, order, replace(given, flow=flow), *rest)
+
+
+class Unshielded(Departures):
+    """An eviction is told like a suspicion, and the coordinator takes nobody's side."""
+
+    def hear(self, sender, grounds, view):  # type: ignore[no-untyped-def]
+        accused = [ground.member for ground in grounds if ground.cause is Cause.SLOW]
+        super().hear(sender, [ground for ground in grounds if ground.cause is not Cause.SLOW], view)
+        if accused:
+            victim = max(sender, *accused)
+            self.evicting.setdefault(victim, grounds[0]._replace(member=victim))
+
+
+class Restless(Departures):
+    """Nobody turns an evicted member away, and it does not wait either."""
+
+    rests = False
+
+    def is_resting(self, member):  # type: ignore[no-untyped-def]
+        return False
+
+
+class Forgetful(Watchdog):
+    """Forgets a refusal when it has judged the window."""
+
+    def _look_at_window(self, now: int) -> None:
+        super()._look_at_window(now)
+        if self._hold is not None and self._hold.judged_at == now:
+            self._hold.is_felt = False
+
+
+class CountsMessages(Streams):
+    """Takes the messages that a peer has received for its pace, and not the datagrams."""
+
+    def acknowledged_by(self, peer: Rank) -> int:
+        return self.packets_cast - self.window_use()[peer]
+
+
+class ForgetsItsRate(Streams):
+    """Does not know that it holds itself back."""
+
+    is_paced = False
+
+
+class Shuffles(Inflow):
+    """Puts the pieces of a packet together by their arrival, whatever they belong to."""
+
+    def drop_held(self, seq: int) -> None:
+        super().drop_held(seq)
+        if len(self._pieces) > 1:
+            self._pieces[0], self._pieces[-1] = self._pieces[-1], self._pieces[0]
+
+
+def as_departures(mutant: type) -> AbstractContextManager[Any]:
+    return patch("unisono.core.membership.membership.Departures", mutant)
+
+
+def as_streams(mutant: type) -> AbstractContextManager[Any]:
+    return patch.object(member_module, "Streams", mutant)
+
+
 # What catches what.
 
 
@@ -165,8 +239,6 @@ ROWS = (
     Row(stream_mutants.TakesDuplicates, "a2_first_acks", STREAMS),
     Row(stream_mutants.NoAckOfDuplicates, "a2_first_acks", STREAMS),
     Row(stream_mutants.NoTail, "a1_first_and_last_datagram", STREAMS),
-    Row(stamped_mutants.AbcastCounterStays, "b1_counter_follows_finals", as_order("abcast")),
-    Row(stamped_mutants.TompCounterStays, "b1_counter_follows_finals", as_order("tomp")),
     Row(stamped_mutants.AbcastHoldersAlone, "b3_between_proposal_and_final_crashes", as_order("abcast")),
     Row(stamped_mutants.TompHoldersAlone, "b3_between_proposal_and_final_crashes", as_order("tomp")),
     Row(explore_mutants.NeverAcknowledges, "b5_a_silent_member", as_order("all-ack")),
@@ -177,10 +249,25 @@ ROWS = (
     Row(transfer_mutants.MixesDonors, "c22_donor_crashes", as_transfer),
     Row(transfer_mutants.HoldsEverySnapshot, "c22_joiner_crashes", as_transfer),
     Row(transfer_mutants.MergesByArrival, "d4_states_merge", as_transfer),
+    Row(Shuffles, "a9_fragments_interrupted", STREAMS),
+    Row(EvictsByTheClock, "e1_busy_is_not_slow", as_member),
+    Row(Unshielded, "e1_whoever_is_slow_goes", as_departures),
+    Row(Restless, "e1_never_drains", as_departures),
+    Row(Forgetful, "e1_stands_still", in_member("Watchdog")),
+    Row(CountsMessages, "e1_large_messages", as_streams),
+    Row(ForgetsItsRate, "e1_own_rate", as_streams),
+    Row(rmp_mutants.MajorityCommits, "hand_rmp_commit", as_order("rmp")),
+    Row(rmp_mutants.LowerRankWins, "hand_rmp_lock", as_order("rmp")),
+    Row(rmp_mutants.NeverYields, "hand_rmp_hold", as_order("rmp")),
+    Row(rmp_mutants.ForgetsUnsent, "hand_rmp_recovery", as_order("rmp")),
+    Row(explore_mutants.NeverAcknowledges, "hand_agreed_waits", as_order("all-ack")),
 )
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, id=row.name, marks=pytest.mark.seconds if takes_seconds(row.story) else ()) for row in ROWS],
+)
 def test_a_story_catches_the_mutant(row: Row) -> None:
     assert row.is_noticed()
 

@@ -21,7 +21,7 @@ COLUMNS_MAX = 100
 def reading_list(readme: str) -> list[str]:
     """What the README names in `Where to read on`, in order, up to what comes after it."""
     section = readme.partition("\n## Where to read on\n")[2].partition("\n## ")[0]
-    links = re.findall(r"\]\(([^)#]+\.(?:py|md))\)", section.partition("\nThen")[0])
+    links = re.findall(r"\]\(([^)#]+\.(?:py|md|txt))\)", section.partition("\nThen")[0])
     return ["README.md", *dict.fromkeys(links)]
 
 
@@ -40,7 +40,7 @@ def test_the_heart_can_be_read_in_about_an_hour() -> None:
 
 
 def test_the_reading_list_holds_the_heart() -> None:
-    kinds = ("architecture", "types", "ordering", "fifo", "sequencer", "engine", "scenarios/", "by_hand")
+    kinds = ("architecture", "types", "ordering", "fifo", "sequencer", "engine", "stories/", "by_hand")
     named = reading_list(README)[1:]
     assert len(named) == len(kinds)
     assert all(kind in path for kind, path in zip(kinds, named, strict=True))
