@@ -9,7 +9,6 @@ from tests.mutants.ways import (
     PROCESS,
     Explorer,
     Groups,
-    Memberships,
     Story,
     Swarm,
     Transfers,
@@ -39,7 +38,7 @@ LOAD, FAULTS, HOSTILE = (
 RMP = "tests/papers/test_002_rmp.py::"
 TRANSFER = "tests/sim/test_transfer_mutants.py::test_a_story_catches_the_mutant"
 TOLD = "tests/stories/test_stories_can_fail.py::test_a_story_catches_the_mutant"
-MEMBERSHIP = "tests/sim/test_membership_mutants.py::test_a_story_catches_the_mutant"
+MEMBERSHIP = "tests/unit/test_membership.py::test_a_story_catches_the_mutant"
 RING = "tests/sim/test_membership_ring.py::"
 
 MEMBERSHIPS = [
@@ -69,7 +68,7 @@ MEMBERSHIPS = [
         Views(0, 0, cuts=1, greetings=1, cut_off="a"),
     ),
     Row("core_mutants.LeakyEngine", "takes packets in after its report", Views()),
-    Row("core_mutants.LeakyEngineOfSwarm", "the same, in the swarm", Memberships("fifo", engine=True)),
+    Row("core_mutants.LeakyEngineOfSwarm", "the same, in the swarm", Groups("fifo", "ViewEngine")),
     Row(
         "membership_mutants.TrustsStaleIncarnations",
         "counts an old life of a process as alive",

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.group_tools import load, lose_control, passes, retained_packets, settles, texts, with_streams
+from tests.group_tools import load, passes, retained_packets, settles, texts, watch_control, with_streams
 from tests.transfer_world import TransferWorld
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import Misuse
@@ -96,7 +96,7 @@ def window_is_full_while_the_flush_must_send(control_waits: bool) -> bool:
         streams = world.processes[src].member.streams
         return control_waits and streams is not None and not streams.writable()
 
-    lose_control(world, stuck)
+    watch_control(world, stuck)
     world.crash("d")
     done = world.run(3, lambda: world.is_one("abc"))
     world.network.drops = None
