@@ -32,6 +32,7 @@ QUICK = (  # seconds each at most; `./dev mutants` runs all
     "NamesEverybody",
     "StableOnReceipt",
     "AltersAView",
+    "KeepsOverMerge",
 )
 
 

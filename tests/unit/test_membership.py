@@ -591,18 +591,17 @@ def test_who_promised_a_ballot_that_its_proposer_has_left_behind_does_not_wait_f
     assert due() <= world.now
 
 
-@pytest.mark.parametrize(
-    ("kind", "story"),
-    [
-        (mutants.NeverDenies, test_who_is_greeted_from_a_view_that_it_has_left_behind_says_so),
-        (mutants.MergesWithTheAccused, test_a_view_that_is_about_to_lose_somebody_is_not_merged_with),
-        (
-            mutants.WaitsForTheForsaken,
-            test_who_promised_a_ballot_that_its_proposer_has_left_behind_does_not_wait_for_it,
-        ),
-    ],
-    ids=lambda one: one.__name__ if isinstance(one, type) else "",
-)
+CATCHES: list[tuple[type[Membership], Callable[[], None]]] = [
+    (mutants.NeverDenies, test_who_is_greeted_from_a_view_that_it_has_left_behind_says_so),
+    (mutants.MergesWithTheAccused, test_a_view_that_is_about_to_lose_somebody_is_not_merged_with),
+    (
+        mutants.WaitsForTheForsaken,
+        test_who_promised_a_ballot_that_its_proposer_has_left_behind_does_not_wait_for_it,
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "story"), CATCHES, ids=[kind.__name__ for kind, _ in CATCHES])
 def test_a_story_catches_the_mutant(
     kind: type[Membership], story: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
