@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
-from tests.group_tools import greeting, passes, send, settles, watch_control, with_membership
+from tests.group_tools import body_in, greeting, passes, send, settles, watch_control, with_membership
 from tests.harness import make_view
 from tests.mutants import membership_mutants as mutants
 from unisono.core.config import SECOND, Config
@@ -40,7 +41,7 @@ from unisono.core.wire.control import (
     Standing,
 )
 from unisono.orders.registry import FLUSH_LAYOUTS, ORDERS
-from unisono.sim.group_world import GroupWorld, SimulatedProcess
+from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 
 A, B, C, D, E = (MemberId(name) for name in "abcde")
 V1, V2, V3 = ViewId(1, A), ViewId(2, A), ViewId(3, MemberId("b", 7))
@@ -258,10 +259,13 @@ def test_control_messages_stay_small_however_much_is_missing(order: str) -> None
 
 def test_a_large_cut_in_small_pieces_gets_through_heavy_loss() -> None:
     """Found by the swarm: repeats backed off although chunks arrived, the proposer took that for silence, for ever."""
-    world = GroupWorld("sequencer", 20, settings=with_membership(chunk_bytes_max=64))
-    a, *_ = world.gather("abcd")
-    for name in "cd":
-        world.network.cut("a", name)
+    settings = replace(QUICK, membership=MembershipSettings(chunk_bytes_max=64))
+    world = GroupWorld("sequencer", 20, settings=settings)
+    a, b, *_ = world.gather("abcd")
+    before, count = b.view, len(b.views)
+    world.network.drops = lambda src, dst, datagram: (
+        dst in "cd" and b.view == before and body_in(datagram) is not None  # b has all, and only membership brings it
+    )
     for number in range(30):
         a.cast(bytes(700) + b"%d" % number)
         world.run(0.001)
@@ -269,6 +273,7 @@ def test_a_large_cut_in_small_pieces_gets_through_heavy_loss() -> None:
     world.crash("a")
     world.network.loss = 0.25
     settles(world, "bcd", 20)
+    assert len(b.views) == count + 1, "nobody was given up"
     passes(world)
 
 
@@ -567,6 +572,15 @@ def test_a_view_that_is_about_to_lose_somebody_is_not_merged_with() -> None:
     assert of(a)._beliefs.newcomers() == {}
     of(a).receive(D, hello._replace(suspects=(B,)))  # of those outside of a view nobody has to wait
     assert set(of(a)._beliefs.newcomers()) == {D, E}
+
+
+def test_a_view_with_a_member_that_is_suspected_here_is_not_merged_with() -> None:
+    """Found by the swarm: it was proposed, and dropped, thousands of times a second."""
+    (a,) = GroupWorld("fifo").gather("a")
+    of(a).receive(D, greeting(a, D, view=ViewId(7, D), members=(D, E)))
+    assert set(of(a)._beliefs.newcomers()) == {D, E}
+    of(a).suspect(E)
+    assert of(a)._beliefs.newcomers() == {}
 
 
 def test_who_promised_a_ballot_that_its_proposer_has_left_behind_does_not_wait_for_it() -> None:
