@@ -223,7 +223,7 @@ class TompFinalsFirstWithFloor(_FinalsFirstWithFloor, Tomp):
     pass
 
 
-class TompOriginalProposals(_UncheckedClose, Tomp):
+class _ForgetsRaises(Stamped):
     """Reports the stamps that it gave, not those that the waiting messages have by now."""
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
@@ -241,5 +241,53 @@ class TompOriginalProposals(_UncheckedClose, Tomp):
         return report._replace(waiting=waiting)
 
 
+class TompOriginalProposals(_UncheckedClose, _ForgetsRaises, Tomp):
+    pass
+
+
 class TompOriginalsOfHolders(_HoldersAlone, TompOriginalProposals):
     """Both at once: the maximum of the original proposals of those who hold the message."""
+
+
+# For the explorer, with the close that checks. Merges that look right: they ask only those who hold a message, and let it fall
+# before its origin's previous one.
+
+
+def of_holders(reports: Mapping[Rank, StampReport], slot: Slot, floor: Stamp) -> Stamp:
+    return max(stamps_of(reports, slot).values())
+
+
+class _HoldersLast(Stamped):
+    """Finals keep their order; whatever has none comes after them, by its stamps."""
+
+    @staticmethod
+    def merge(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
+        return merge_by(view, reports, of_holders, finals_first=True)
+
+
+class FinalsFirstAbcast(_HoldersLast, Abcast):
+    pass
+
+
+class FinalsFirstTomp(_HoldersLast, Tomp):
+    pass
+
+
+class _OriginalsOfHolders(_ForgetsRaises):
+    """A message without a final stamp takes the greatest proposal that its holders made."""
+
+    @staticmethod
+    def merge(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
+        return merge_by(view, reports, of_holders)
+
+
+class OriginalProposalsAbcast(_OriginalsOfHolders, Abcast):
+    pass
+
+
+class OriginalProposalsTomp(_OriginalsOfHolders, Tomp):
+    pass
+
+
+class ForgetsRaisesTomp(_ForgetsRaises, Tomp):
+    """The right merge, of the wrong stamps."""

@@ -25,7 +25,6 @@ QUICK = (  # seconds each at most; `./dev mutants` runs all
     "CountsDepartedAsStable",
     "AbcastCounterStays",
     "NothingAnew",
-    "PrintedAbcast",
     "NeverAcknowledges",
     "KeepsOnlyCommitted",
     "OwnEntryTicks",
