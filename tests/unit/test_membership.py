@@ -19,7 +19,7 @@ from unisono.core.member import member
 from unisono.core.membership.chunks import IncomingChunks, chunks_of
 from unisono.core.membership.context import MembershipOut
 from unisono.core.membership.membership import Membership
-from unisono.core.membership.primary import NOTHING, Judgement, confirmed, installed, judge, restore
+from unisono.core.membership.primary import NOTHING, Judgement, confirmed, installed, judge
 from unisono.core.membership.settings import MembershipSettings, Policy
 from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire import control
@@ -456,12 +456,6 @@ def test_a_charter_that_cannot_be_is_refused() -> None:
     (b,) = GroupWorld("fifo").gather("b")
     alone = control.Charter(ballot, (b.id,), (), "fifo", (), True, ())
     assert not of(b)._participant._is_sound(control.Flush(alone, None, None, ())), "no view there is primary"
-
-
-def test_a_record_of_an_earlier_version_is_read() -> None:
-    codec = ControlCodec(Config())
-    record = codec.encode(EarlierStanding(EarlierQuorum(V1, (A, B)), (EarlierQuorum(V2, (A,)),)))
-    assert restore(codec, record) == Standing(Quorum(V1, (A, B), None, None), (Quorum(V2, (A,), None, None),))
 
 
 def test_records() -> None:

@@ -93,13 +93,6 @@ def test_one_without_a_group_refuses_nobody_the_right_to_found_one() -> None:
     assert world.processes["a"].view is not None
 
 
-def test_a_refusal_from_somebody_whom_nobody_asked_counts_for_nothing() -> None:
-    world = GroupWorld("fifo")
-    (a,) = world.start("a", seeds="b")
-    send(world, "a", MemberId("z"), Refuse("no", ViewId(1, MemberId("z"))))
-    assert world.run(5, lambda: a.view is not None)
-
-
 def test_what_a_refusal_says_is_repeated_without_what_could_harm_a_terminal() -> None:
     world = GroupWorld("fifo")
     (a,) = world.start("a", seeds="b")
