@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from unisono.core.config import SECOND
 from unisono.core.member.member import Settings
 from unisono.core.types import Batch, MemberId
 from unisono.services.client import Client, ClientSettings, Outcome
 from unisono.services.client_desk import ClientDesk, DeskSettings
 from unisono.services.client_messages import Errand, Wanted
 from unisono.sim.group_world import GroupWorld, SimulatedProcess
+
+LIMITS = DeskSettings()
 
 
 class Served(SimulatedProcess):
@@ -57,8 +58,9 @@ class Outsider:
         self.outcomes: dict[int, Outcome] = {}
         self._armed: int | None = None
 
-    def ask(self, payload: bytes, wanted: Wanted = Wanted.CONTACT) -> int | None:
+    def ask(self, payload: bytes, wanted: Wanted = Wanted.CONTACT) -> int:
         number = self.client.request(payload, self.world.now, wanted)
+        assert number is not None, "too many are under way"
         self.turn()
         return number
 
@@ -87,11 +89,15 @@ class Outsider:
 
 
 class ClientWorld(GroupWorld):
-    desk_type: type[ClientDesk] = ClientDesk
-    desk_settings = DeskSettings()
-
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        desk_type: type[ClientDesk] = ClientDesk,
+        desk_settings: DeskSettings = LIMITS,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
+        self.desk_type, self.desk_settings = desk_type, desk_settings
         self.outsiders: dict[str, Outsider] = {}
 
     def process(self, id: MemberId, settings: Settings, record: bytes | None) -> SimulatedProcess:
@@ -115,6 +121,3 @@ class ClientWorld(GroupWorld):
 
     def logs(self) -> list[list[tuple[str, bytes]]]:
         return [process.log for process in self.up if isinstance(process, Served)]
-
-
-WAIT = 20 * SECOND

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from unisono.core.config import Config
+from unisono.core.member.events import Entered
 from unisono.core.member.member import Member, Settings
-from unisono.core.membership.settings import MembershipSettings
 from unisono.core.membership.tickets import PAIR
 from unisono.core.options import CastOptions
-from unisono.core.streams.settings import StreamSettings
 from unisono.core.types import MemberId, Packet, Rank
-from unisono.core.wire.control import Control, ControlCodec
+from unisono.core.wire.control import ANSWER, CUT, DECREE, ROLL, Chunk, Control, ControlCodec, Hello
 from unisono.core.wire.envelope import BODY, HEAD, NAK, ROW, SEND
 from unisono.core.wire.frame import HEAD_BYTES, ControlFrame, Frames
 from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 from unisono.trace.checks import Verdict
 
+Rule = Callable[[str, str, Control], bool]
+"""Names control messages, by sender, receiver and content."""
+CHUNKS = {ANSWER: "answer", CUT: "cut", ROLL: "roll", DECREE: "decree"}
 _FRAMES = Frames("simulated", MemberId("onlooker"))
 _CONTROL = ControlCodec(Config())
 
@@ -39,7 +43,7 @@ def passes(world: GroupWorld) -> Verdict:
     return verdict
 
 
-def settles(world: GroupWorld, names: Sequence[str], seconds: float = 10) -> None:
+def settles(world: GroupWorld, names: Iterable[str], seconds: float = 10) -> None:
     """One view of exactly these comes about."""
     assert world.run(seconds, lambda: world.is_one(names)), world.story()
 
@@ -59,13 +63,11 @@ def retained_packets(member: Member) -> list[Packet]:
 
 
 def with_membership(**changes: Any) -> Settings:
-    values = {name: getattr(QUICK.membership, name) for name in MembershipSettings.__slots__}
-    return Settings(QUICK.config, QUICK.streams, QUICK.detector, MembershipSettings(**values | changes))
+    return replace(QUICK, membership=replace(QUICK.membership, **changes))
 
 
-def with_streams(config: Config | None = None, **changes: Any) -> Settings:
-    values = {name: getattr(QUICK.streams, name) for name in StreamSettings.__slots__}
-    return Settings(config or QUICK.config, StreamSettings(**values | changes), QUICK.detector, QUICK.membership)
+def with_streams(config: Config = QUICK.config, **changes: Any) -> Settings:
+    return replace(QUICK, config=config, streams=replace(QUICK.streams, **changes))
 
 
 def control_in(datagram: bytes) -> Control | None:
@@ -75,12 +77,45 @@ def control_in(datagram: bytes) -> Control | None:
     return _CONTROL.read(message) if any(message) else None  # type: ignore[return-value]
 
 
+def greeting(process: SimulatedProcess, sender: MemberId, **changes: Any) -> Hello:
+    """The answer of a member without a view to a greeting of this process."""
+    membership = process.member._membership
+    hello = membership.greeting(membership.greeting().nonce)
+    nothing = {"view": None, "members": (), "coordinator": sender, "suspects": (), "addresses": ()}
+    return hello._replace(**nothing | changes)
+
+
 def send(world: GroupWorld, to: str, sender: MemberId, message: Packet) -> None:
     """A control message in the name of `sender`, from an insider that has seen the tickets of both."""
     process, other = world.processes[to], world.processes.get(sender.address)
     given = other.member.tickets.ticket(to) if isinstance(other, SimulatedProcess) else 1
     pair = PAIR.pack(given, process.member.tickets.ticket(sender.address))
     process.take(Frames("simulated", sender).control(pair + _CONTROL.encode(message)))
+
+
+def name_of(message: Control) -> str:
+    """What a control message is called; a chunk, by what it is part of."""
+    return CHUNKS.get(message.topic, "packets") if isinstance(message, Chunk) else type(message).__name__.lower()
+
+
+def watch_control(world: GroupWorld, *rules: Rule) -> Counter[str]:
+    """From now on, until the heal: each rule sees what those before it let through, and what it names is lost.
+
+    Returns how many control messages of each name get through. A rule acts on members only by `world.after`, because it is
+    asked in the middle of the sender's turn.
+    """
+    through: Counter[str] = Counter()
+
+    def drops(src: str, dst: str, datagram: bytes) -> bool:
+        message = control_in(datagram)
+        if message is None:
+            return False
+        is_lost = any(rule(src, dst, message) for rule in rules)
+        through[name_of(message)] += not is_lost
+        return is_lost
+
+    world.network.drops = drops
+    return through
 
 
 class Body(NamedTuple):
@@ -101,3 +136,22 @@ def body_in(datagram: bytes) -> Body | None:
     at = HEAD_BYTES + HEAD.size + rows * ROW.size + naks * NAK.size
     kind, origin, seq, _, _ = BODY.unpack_from(datagram, at)
     return Body(not kind & SEND, origin, seq)
+
+
+class ClosingWorld(GroupWorld):
+    """Also sees what no trace shows: every member that is named as coming along has closed with that cut, or is further."""
+
+    def process(self, id: MemberId, settings: Settings, record: bytes | None) -> SimulatedProcess:
+        process = super().process(id, settings, record)
+        process.on_event = self._check
+        return process
+
+    def _check(self, _: SimulatedProcess, event: object) -> None:
+        for part in event.charter.parts if isinstance(event, Entered) else ():
+            for process in self.lives:
+                view, closed = process.view, process.member._membership.closed
+                if process.id in part.members and view is not None and view.id == part.view:
+                    assert closed is not None, (
+                        f"{process.id} has not closed {part.view}, and the next view is installed"
+                    )
+                    assert closed.id == part.cut, f"{process.id} closed {part.view} with another cut than {part.cut}"

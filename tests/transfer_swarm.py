@@ -39,6 +39,4 @@ def run_transfer_seed(order: str, seed: int, **options: Any) -> tuple[TransferWo
         **options,
     )
     Script(world, scenario).play()
-    assert not world.up or world.come_together(), f"there is no one view:\n{world.story()}"
-    verdict = world.conclude()
-    return world, verdict
+    return world, world.conclude()

@@ -17,11 +17,20 @@ from unisono.core.config import MILLISECOND
 from unisono.core.member import Entered, Happening
 from unisono.core.member.member import Settings
 from unisono.core.options import DEFAULT, CastOptions
-from unisono.core.types import Batch, MemberId, Service, View
+from unisono.core.types import Batch, MemberId, View
 from unisono.services.transfer.settings import TransferSettings
 from unisono.services.transfer.transfer import Transfer
-from unisono.sim.group_state import AT_ONCE, BRISK, Entry, Reading, StatefulProcess, entries
-from unisono.sim.group_world import BOUND_NS, QUICK, GroupWorld, SimulatedProcess
+from unisono.sim.group_state import (
+    AT_ONCE,
+    BRISK,
+    Entry,
+    Reading,
+    StatefulProcess,
+    StatefulWorld,
+    differences,
+    entries,
+)
+from unisono.sim.group_world import BOUND_NS, QUICK, SimulatedProcess
 from unisono.trace.checks.judge import Verdict
 
 
@@ -63,7 +72,7 @@ class AppProcess(StatefulProcess):
         self.most_held = max(self.most_held, self.transfer.queue_bytes)
 
 
-class TransferWorld(GroupWorld):
+class TransferWorld(StatefulWorld):
     """A world of such processes. `initial` says who may begin with a state of its own."""
 
     def __init__(
@@ -82,8 +91,6 @@ class TransferWorld(GroupWorld):
         self.transfer_settings, self.transfer_type = transfer_settings, transfer_type
         self.initial, self.ballast, self.reading = initial, ballast, reading
         super().__init__(order, seed, settings, owed={"P19"}, **options)
-        self.is_total = self.orders[order].service is Service.TOTAL
-        self.said: set[str] = set()
 
     def process(self, id: MemberId, settings: Settings, record: bytes | None) -> SimulatedProcess:
         return AppProcess(self, id, settings, record)
@@ -111,51 +118,21 @@ class TransferWorld(GroupWorld):
 
     def faults_found(self, apps: Sequence[AppProcess]) -> list[str]:
         """What is wrong with the states, as sentences."""
-        found = [
-            f"{life.id}: {fault}" for life in self.lives if isinstance(life, AppProcess) for fault in life.app.faults
-        ]
-        cast = {
-            entry for life in self.lives if isinstance(life, AppProcess) for _, s in life.delivered_in for entry in s
-        }
+        lives = [life for life in self.lives if isinstance(life, AppProcess)]
+        found = [f"{life.id}: {fault}" for life in lives for fault in life.app.faults]
         if not any(process.transfer.has_state or process.transfer.initial for process in apps):
-            return found  # all who had a state are gone, and nobody may begin anew
+            return found  # every member that had a state is gone, and none may begin anew
+        cast = {entry for life in lives for _, seen in life.delivered_in for entry in seen}
         for process in apps:
-            if process.app.unread:
-                found.append(f"{process.id} has not read what it was shown")
-                continue
-            if not process.transfer.is_live:
-                found.append(f"{process.id} is not live: {process.transfer.status.value}. {process.transfer.explain()}")
-                continue
-            assert process.live_since is not None
-            owed = set().union(*(seen for _, seen in process.delivered_in[process.live_since :]))
-            if missing := owed - process.app.known:
-                found.append(f"{process.id} lacks {len(missing)} messages that it delivered, such as {min(missing)}")
+            if process.live_since is not None:
+                owed = set().union(*(seen for _, seen in process.delivered_in[process.live_since :]))
+                if missing := owed - process.app.known:
+                    found.append(
+                        f"{process.id} lacks {len(missing)} messages that it delivered, such as {min(missing)}"
+                    )
             if made_up := process.app.known - cast:
                 found.append(f"{process.id} has {len(made_up)} messages that nobody delivered")
-        states = {process.app.snapshot() for process in apps}
-        if len(states) > 1:
-            sizes = {str(process.id): len(process.app.log) for process in apps}
-            found.append(f"the states of {', '.join(sizes)} are not equal: {sizes} messages")
-        return found
-
-    def is_at_rest(self) -> bool:
-        """Nor does anyone lack a state, or messages that are still on their way to it."""
-        apps = [self.app(process.id.address) for process in self.up]
-        return (
-            super().is_at_rest()
-            and all(one.transfer.is_live and not one.app.unread for one in apps)
-            and len({len(o.app.log) for o in apps}) < 2
-        )
-
-    def come_together(self, seconds: float = 60) -> bool:
-        """Heal everything and wait for one view of all. How long that may take is the business of membership's own tests."""
-        self.network.heal()
-        for process in self.up:
-            process.drift(1.0)
-            if process.paused_until > self.now:
-                process.paused_until = self.now
-                process.wake()
-        return self.run(seconds, lambda: self.is_one([process.id.address for process in self.up]))
+        return found + differences(apps)
 
     def conclude(self, bound_ns: int = BOUND_NS) -> Verdict:
         """Heal, come to rest, judge the trace and the states."""

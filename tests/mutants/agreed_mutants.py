@@ -114,7 +114,7 @@ class NothingAnew(Toto):
         self._tail |= tail
 
 
-class AcksNotHandedOver(Agreed):
+class _AcksNotHandedOver(Agreed):
     """At a view change an explicit acknowledgement that is missing here fills its place in the stream and says nothing."""
 
     def close(self, cut: AgreedCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
@@ -126,7 +126,7 @@ class AcksNotHandedOver(Agreed):
             super()._enter(origin, number, acks, batch, out)
 
 
-class TotoAcksNotHandedOver(AcksNotHandedOver, Toto):
+class TotoAcksNotHandedOver(_AcksNotHandedOver, Toto):
     pass
 
 

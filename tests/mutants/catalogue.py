@@ -9,7 +9,6 @@ from tests.mutants.ways import (
     PROCESS,
     Explorer,
     Groups,
-    Memberships,
     Story,
     Swarm,
     Transfers,
@@ -37,9 +36,9 @@ LOAD, FAULTS, HOSTILE = (
     f"tests/{path}.py::" for path in ("sim/test_streams_load", "sim/test_streams_faults", "unit/test_streams_hostile")
 )
 RMP = "tests/papers/test_002_rmp.py::"
-TRANSFER = "tests/sim/test_transfer_mutants.py::test_a_story_catches_the_mutant"
+TRANSFER = "tests/sim/test_transfer_faults.py::test_a_story_catches_the_mutant"
 TOLD = "tests/stories/test_stories_can_fail.py::test_a_story_catches_the_mutant"
-MEMBERSHIP = "tests/sim/test_membership_mutants.py::test_a_story_catches_the_mutant"
+MEMBERSHIP = "tests/unit/test_membership.py::test_a_story_catches_the_mutant"
 RING = "tests/sim/test_membership_ring.py::"
 
 MEMBERSHIPS = [
@@ -69,7 +68,7 @@ MEMBERSHIPS = [
         Views(0, 0, cuts=1, greetings=1, cut_off="a"),
     ),
     Row("core_mutants.LeakyEngine", "takes packets in after its report", Views()),
-    Row("core_mutants.LeakyEngineOfSwarm", "the same, in the swarm", Memberships("fifo", engine=True)),
+    Row("core_mutants.LeakyEngineOfSwarm", "the same, in the swarm", Groups("fifo", "ViewEngine")),
     Row(
         "membership_mutants.TrustsStaleIncarnations",
         "counts an old life of a process as alive",
@@ -186,13 +185,11 @@ ORDERINGS = [
         "numbers messages as they come",
         Story("tests/papers/test_003_lectures.py::test_a_bare_total_order_need_not_be_fifo"),
     ),
-    Row("explore_mutants.PrintedAbcast", "the printed algorithm", Explorer((1, 1), 0)),
-    Row("explore_mutants.PrintedTomp", "the same", Explorer((1, 1), 0)),
-    Row("explore_mutants.FinalsFirstAbcast", "puts finals first", Explorer((2, 1, 0))),
-    Row("explore_mutants.FinalsFirstTomp", "the same", Explorer((2, 1, 0))),
-    Row("explore_mutants.OriginalProposalsAbcast", "merges the original proposals of the holders", Explorer((2, 1, 0))),
-    Row("explore_mutants.OriginalProposalsTomp", "the same", Explorer((2, 1, 0))),
-    Row("explore_mutants.ForgetsRaisesTomp", "reports stamps that were not raised", Explorer((2, 1, 0))),
+    Row("stamped_mutants.FinalsFirstAbcast", "puts finals first", Explorer((2, 1, 0))),
+    Row("stamped_mutants.FinalsFirstTomp", "the same", Explorer((2, 1, 0))),
+    Row("stamped_mutants.OriginalProposalsAbcast", "merges the original proposals of the holders", Explorer((2, 1, 0))),
+    Row("stamped_mutants.OriginalProposalsTomp", "the same", Explorer((2, 1, 0))),
+    Row("stamped_mutants.ForgetsRaisesTomp", "reports stamps that were not raised", Explorer((2, 1, 0))),
     Row("explore_mutants.NeverAcknowledges", "drops every explicit acknowledgement", Explorer((1, 0), 0)),
     Row("explore_mutants.FirstReportWins", "believes the first report", Explorer((1, 0))),
     Row("explore_mutants.WantsTooMuch", "wants a packet that was never cast", Explorer((1, 0))),
@@ -400,7 +397,6 @@ CONTRACT = [
 ROWS = [*MEMBERSHIPS, *CORE, *ORDERINGS, *STREAMS, *TRANSFERS, *SHOWN, *DELIVERIES, *CONTRACT]
 
 HARMLESS = "breaks no promise; a test shows that it only costs time"
-SHARED = "what several mutants have in common"
 NOT_ALONE = {
     "stream_mutants.NoTimer": "half of NoTail; a poll heals it",
     "stamped_mutants.TompRaisedFirst": HARMLESS,
@@ -410,45 +406,5 @@ NOT_ALONE = {
     "tomp_mutants.TompMinimum": HARMLESS,
     "tomp_mutants.AbcastAnyOrder": "shows that ABCAST does not need what TOMP needs",
     "sequencer_mutants.NamedOrder": "a packet of BareTotal",
-    "agreed_mutants.AcksNotHandedOver": SHARED,
-    "stamped_mutants.CounterStays": SHARED,
-    "stamped_mutants.FinalsFirst": SHARED,
-    "stamped_mutants.FinalsFirstWithFloor": SHARED,
-    "stamped_mutants.HoldersAlone": SHARED,
-    "stamped_mutants.NoFloor": SHARED,
-    "stamped_mutants.ScannedQueue": SHARED,
-    "stamped_mutants.UncheckedClose": SHARED,
-    "stamped_mutants.QueueByCounter": "part of AbcastByCounter and TompByCounter",
-    "stamped_mutants.QueueRaisedFirst": "part of TompRaisedFirst",
-    "tomp_mutants.AnyOrder": SHARED,
-    "tomp_mutants.FoldsMaximum": "part of TompMaximum",
-    "tomp_mutants.FoldsMinimum": "part of TompMinimum",
-    "tomp_mutants.TompFolding": SHARED,
-    "membership_mutants.EagerBallot": "part of InstallsEarly",
-    "membership_mutants.ForgetfulParticipant": "part of ForgetsAdoptedCut",
-    "membership_mutants.CredulousParticipant": "part of DoesNotGroupByCut",
-    "membership_mutants.UngroupingBallot": "part of DoesNotGroupByCut",
-    "membership_mutants.OverreachingBallot": "part of AdoptsUncovered",
-    "membership_mutants.VoidingBallot": "part of VoidsWhatOthersDelivered",
-    "membership_mutants.GullibleContacts": "part of TrustsStaleIncarnations",
-    "membership_mutants.GullibleParticipant": "part of TrustsStaleIncarnations",
-    "membership_mutants.ChangingBallot": "part of ChangesItsProposal",
-    "membership_mutants.ShortStanding": "part of ForgetsConfirmedPrimaries",
-    "membership_mutants.Forgetful": "part of ForgetsTheRecord",
-    "membership_mutants.PunctualParticipant": "part of NeverInstallsLate",
-    "membership_mutants.LingeringParticipant": "part of KeepsItsBallotWhenLeaving",
-    "membership_mutants.FaithfulParticipant": "part of WaitsForTheForsaken",
-    "membership_mutants.HastyParticipant": "part of LeavesAtOnce",
-    "membership_mutants.StubbornParticipant": "part of KeepsItsOrder",
-    "membership_mutants.LaxBallot": "part of TrustsTheLastOfAMerge",
-    "contract_mutants.ForgetfulBallot": "part of AllowsAmnesia",
-    "contract_mutants.LowestBallot": "part of LowestViewCarriesTheState",
-    "ring_mutants.HastyParticipant": "part of PassesOnBeforeClosing",
-    "ring_mutants.OnceRing": "part of PassesOnOnce",
-    "ring_mutants.ForgetfulRing": "part of TakesTokensTwice",
-    "transfer_mutants.MixingFetch": "part of MixesDonors",
-    "transfer_mutants.HastyFetch": "part of MergesWithoutAskingAll",
-    "transfer_mutants.HoardingDonor": "part of HoldsEverySnapshot",
-    "transfer_mutants.ShortSightedMerge": "part of AsksOnlyThePart",
 }
 """Classes that are no rows of their own, and why."""

@@ -56,7 +56,7 @@ class StableWhenReceived(Stability):
         super().deliver_own(streams)
 
 
-class ForgetfulBallot(Ballot):
+class _ForgetfulBallot(Ballot):
     def _judge(self, members: Sequence[MemberId], parts: Sequence[Part]) -> Judgement:
         judged = super()._judge(members, parts)
         if judged.is_primary or judged.lost is None:
@@ -65,10 +65,10 @@ class ForgetfulBallot(Ballot):
 
 
 class AllowsAmnesia(Membership):
-    ballot_type = ForgetfulBallot
+    ballot_type = _ForgetfulBallot
 
 
-class LowestBallot(Ballot):
+class _LowestBallot(Ballot):
     def _judge(self, members: Sequence[MemberId], parts: Sequence[Part]) -> Judgement:
         judged = super()._judge(members, parts)
         if not judged.holders:
@@ -77,7 +77,7 @@ class LowestBallot(Ballot):
 
 
 class LowestViewCarriesTheState(Membership):
-    ballot_type = LowestBallot
+    ballot_type = _LowestBallot
 
 
 class DropsABatch(Inbox):

@@ -51,4 +51,4 @@ class LeakyEngine(ViewEngine):
 
 
 class LeakyEngineOfSwarm(LeakyEngine):
-    """The same, for the swarm of memberships."""
+    """The same, for the swarm of groups."""

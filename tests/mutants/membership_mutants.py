@@ -72,16 +72,16 @@ from unisono.core.types import MemberId, Rank, ViewId
 from unisono.core.wire.control import Answer, Control, Flush, Hello, Propose, RollCall, Standing
 
 
-class EagerBallot(Ballot):
+class _EagerBallot(Ballot):
     def is_complete(self) -> bool:
         return 2 * len(self._confirmed) > len(self.participants)
 
 
 class InstallsEarly(Membership):
-    ballot_type = EagerBallot
+    ballot_type = _EagerBallot
 
 
-class ForgetfulParticipant(Participant):
+class _ForgetfulParticipant(Participant):
     def _make_answer(self) -> Answer:
         return super()._make_answer()._replace(closed=None)
 
@@ -90,25 +90,25 @@ class ForgetfulParticipant(Participant):
 
 
 class ForgetsAdoptedCut(Membership):
-    participant_type = ForgetfulParticipant
+    participant_type = _ForgetfulParticipant
 
 
-class CredulousParticipant(Participant):
+class _CredulousParticipant(Participant):
     def _close(self, flush: Flush) -> bool:
         return self.closed is not None or super()._close(flush)
 
 
-class UngroupingBallot(Ballot):
+class _UngroupingBallot(Ballot):
     def _form_parts_of_view(self, answers: Mapping[MemberId, Answer]) -> None:
         super()._form_parts_of_view({member: answer._replace(closed=None) for member, answer in answers.items()})
 
 
 class DoesNotGroupByCut(Membership):
-    ballot_type = UngroupingBallot
-    participant_type = CredulousParticipant
+    ballot_type = _UngroupingBallot
+    participant_type = _CredulousParticipant
 
 
-class OverreachingBallot(Ballot):
+class _OverreachingBallot(Ballot):
     def _adopt(
         self, rank: Rank, member: MemberId, parts: Mapping[ViewId, MergingPart], reports: Mapping[MemberId, Report]
     ) -> bool:
@@ -119,19 +119,19 @@ class OverreachingBallot(Ballot):
 
 
 class AdoptsUncovered(Membership):
-    ballot_type = OverreachingBallot
+    ballot_type = _OverreachingBallot
 
 
-class VoidingBallot(Ballot):
+class _VoidingBallot(Ballot):
     def _find_bereft(self) -> set[MemberId]:
         return set()
 
 
 class VoidsWhatOthersDelivered(Membership):
-    ballot_type = VoidingBallot
+    ballot_type = _VoidingBallot
 
 
-class GullibleContacts(Contacts):
+class _GullibleContacts(Contacts):
     def meet(self, member: MemberId) -> bool:
         return True
 
@@ -139,7 +139,7 @@ class GullibleContacts(Contacts):
         return False
 
 
-class GullibleParticipant(Participant):
+class _GullibleParticipant(Participant):
     def propose(self, sender: MemberId, message: Propose, roll: RollCall | None = None) -> bool:
         lives = {member.address: member for member in message.participants}
         some = tuple(one for one in message.participants if lives[one.address] == one or one == self._context.id)
@@ -147,15 +147,15 @@ class GullibleParticipant(Participant):
 
 
 class TrustsStaleIncarnations(Membership):
-    participant_type = GullibleParticipant
+    participant_type = _GullibleParticipant
 
     def tick(self, now: int) -> None:
-        self._contacts.__class__ = GullibleContacts
+        self._contacts.__class__ = _GullibleContacts
         self._beliefs._one_life_each = lambda found: found  # type: ignore[method-assign]
         super().tick(now)
 
 
-class ChangingBallot(Ballot):
+class _ChangingBallot(Ballot):
     def tick(self) -> None:
         before = self._state
         super().tick()
@@ -175,29 +175,29 @@ class ChangingBallot(Ballot):
 
 
 class ChangesItsProposal(Membership):
-    ballot_type = ChangingBallot
+    ballot_type = _ChangingBallot
 
 
-class ShortStanding(Participant):
+class _ShortStanding(Participant):
     def _make_answer(self) -> Answer:
         answer = super()._make_answer()
         return answer._replace(standing=Standing(answer.standing.last, ()))
 
 
 class ForgetsConfirmedPrimaries(Membership):
-    participant_type = ShortStanding
+    participant_type = _ShortStanding
 
 
-class Forgetful(Participant):
+class _Forgetful(Participant):
     def __init__(self, context: Context, ring: Ring, departures: Departures, standing: Standing) -> None:
         super().__init__(context, ring, departures, NOTHING)
 
 
 class ForgetsTheRecord(Membership):
-    participant_type = Forgetful
+    participant_type = _Forgetful
 
 
-class PunctualParticipant(Participant):
+class _PunctualParticipant(Participant):
     def knows_installed(self, view: ViewId | None) -> bool:
         return False
 
@@ -208,10 +208,10 @@ class PunctualParticipant(Participant):
 
 
 class NeverInstallsLate(Membership):
-    participant_type = PunctualParticipant
+    participant_type = _PunctualParticipant
 
 
-class LingeringParticipant(Participant):
+class _LingeringParticipant(Participant):
     def install(self, ballot: ViewId) -> None:
         was_gone = self.is_gone
         if was_gone:
@@ -222,7 +222,7 @@ class LingeringParticipant(Participant):
 
 
 class KeepsItsBallotWhenLeaving(Membership):
-    participant_type = LingeringParticipant
+    participant_type = _LingeringParticipant
 
     def leave(self) -> None:
         ballot, confirmed = self._ballot, self._participant.confirmed
@@ -242,7 +242,7 @@ class MergesWithTheAccused(Membership):
         super().receive(sender, message)
 
 
-class HastyParticipant(Participant):
+class _HastyParticipant(Participant):
     def leave(self) -> None:
         self.is_leaving = True
         if not self.is_gone:
@@ -250,10 +250,10 @@ class HastyParticipant(Participant):
 
 
 class LeavesAtOnce(Membership):
-    participant_type = HastyParticipant
+    participant_type = _HastyParticipant
 
 
-class StubbornParticipant(Participant):
+class _StubbornParticipant(Participant):
     def install(self, ballot: ViewId) -> None:
         if ballot.proposer != self._context.id:
             self.confirmed[ballot] = self.confirmed[ballot]._replace(order=self.order)
@@ -261,7 +261,7 @@ class StubbornParticipant(Participant):
 
 
 class KeepsItsOrder(Membership):
-    participant_type = StubbornParticipant
+    participant_type = _StubbornParticipant
 
 
 class ExcludesOneAtATime(Membership):
@@ -274,7 +274,7 @@ class ExcludesOneAtATime(Membership):
             self._beliefs.suspect(one)
 
 
-class LaxBallot(Ballot):
+class _LaxBallot(Ballot):
     def is_complete(self) -> bool:
         if len({part.view.id for part in self._parts}) > 1:
             return max(self.participants) in self._confirmed
@@ -282,13 +282,13 @@ class LaxBallot(Ballot):
 
 
 class TrustsTheLastOfAMerge(Membership):
-    ballot_type = LaxBallot
+    ballot_type = _LaxBallot
 
 
-class FaithfulParticipant(Participant):
+class _FaithfulParticipant(Participant):
     def notice(self, member: MemberId, view: ViewId | None) -> None:
         pass
 
 
 class WaitsForTheForsaken(Membership):
-    participant_type = FaithfulParticipant
+    participant_type = _FaithfulParticipant

@@ -18,7 +18,7 @@ from unisono.core.types import MemberId, ViewId
 from unisono.core.wire.control import Chunk, Decree, RollCall
 
 
-class HastyParticipant(Participant):
+class _HastyParticipant(Participant):
     def decree(self, sender: MemberId, ballot: ViewId, decree: Decree) -> None:
         super().decree(sender, ballot, decree)
         if self._decree is not None:
@@ -26,21 +26,21 @@ class HastyParticipant(Participant):
 
 
 class PassesOnBeforeClosing(Membership):
-    participant_type = HastyParticipant
+    participant_type = _HastyParticipant
 
 
-class OnceRing(Ring):
+class _OnceRing(Ring):
     def repeat(self) -> None:
         pass
 
 
 class PassesOnOnce(Membership):
     def tick(self, now: int) -> None:
-        self._ring.__class__ = OnceRing
+        self._ring.__class__ = _OnceRing
         super().tick(now)
 
 
-class ForgetfulRing(Ring):
+class _ForgetfulRing(Ring):
     def take(self, sender: MemberId, chunk: Chunk) -> RollCall | Decree | None:
         self._taken = None
         return super().take(sender, chunk)
@@ -48,5 +48,5 @@ class ForgetfulRing(Ring):
 
 class TakesTokensTwice(Membership):
     def tick(self, now: int) -> None:
-        self._ring.__class__ = ForgetfulRing
+        self._ring.__class__ = _ForgetfulRing
         super().tick(now)

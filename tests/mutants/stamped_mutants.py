@@ -56,7 +56,7 @@ from unisono.orders.tomp import Tomp
 # Normal running.
 
 
-class CounterStays(Stamped):
+class _CounterStays(Stamped):
     """The counter does not follow the final stamps."""
 
     def _finish(self, slot: Slot, stamp: Stamp, out: Outbox) -> None:
@@ -65,15 +65,15 @@ class CounterStays(Stamped):
         self._counter = counter
 
 
-class AbcastCounterStays(CounterStays, Abcast):
+class AbcastCounterStays(_CounterStays, Abcast):
     pass
 
 
-class TompCounterStays(CounterStays, Tomp):
+class TompCounterStays(_CounterStays, Tomp):
     pass
 
 
-class ScannedQueue(StampQueue):
+class _ScannedQueue(StampQueue):
     """A reception queue in the order of one function, what came first going first on ties."""
 
     __slots__ = ()
@@ -90,14 +90,14 @@ class ScannedQueue(StampQueue):
             yield slot, entry
 
 
-class QueueByCounter(ScannedQueue):
+class _QueueByCounter(_ScannedQueue):
     __slots__ = ()
 
     def key(self, entry: Entry) -> tuple[object, ...]:
         return (entry.stamp[0],)
 
 
-class QueueRaisedFirst(ScannedQueue):
+class _QueueRaisedFirst(_ScannedQueue):
     __slots__ = ()
 
     def key(self, entry: Entry) -> tuple[object, ...]:
@@ -107,19 +107,19 @@ class QueueRaisedFirst(ScannedQueue):
 class AbcastByCounter(Abcast):
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         super().__init__(view, rank, config)
-        self._queue = QueueByCounter()
+        self._queue = _QueueByCounter()
 
 
 class TompByCounter(Tomp):
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         super().__init__(view, rank, config)
-        self._queue = QueueByCounter()
+        self._queue = _QueueByCounter()
 
 
 class TompRaisedFirst(Tomp):
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
         super().__init__(view, rank, config)
-        self._queue = QueueRaisedFirst()
+        self._queue = _QueueRaisedFirst()
 
 
 # The view change.
@@ -155,7 +155,7 @@ def greatest(reports: Mapping[Rank, StampReport], slot: Slot) -> Stamp:
     return max(stamps.get(me, (report.counter + 1, me)) for me, report in reports.items())
 
 
-class UncheckedClose(Stamped):
+class _UncheckedClose(Stamped):
     """Delivers the merged order as it is. Ours asserts that it is FIFO; here the application finds out."""
 
     def close(self, cut: StampCut, missing: Mapping[Slot, Packet], out: Outbox) -> None:
@@ -167,63 +167,63 @@ class UncheckedClose(Stamped):
                 out.deliver.append(batch)
 
 
-class HoldersAlone(UncheckedClose):
+class _HoldersAlone(_UncheckedClose):
     @staticmethod
     def merge(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
         return merge_by(view, reports, lambda r, slot, floor: max(*stamps_of(r, slot).values(), floor))
 
 
-class NoFloor(UncheckedClose):
+class _NoFloor(_UncheckedClose):
     @staticmethod
     def merge(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
         return merge_by(view, reports, lambda r, slot, floor: greatest(r, slot))
 
 
-class FinalsFirst(UncheckedClose):
+class _FinalsFirst(_UncheckedClose):
     @staticmethod
     def merge(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
         return merge_by(view, reports, lambda r, slot, floor: greatest(r, slot), finals_first=True)
 
 
-class FinalsFirstWithFloor(UncheckedClose):
+class _FinalsFirstWithFloor(_UncheckedClose):
     @staticmethod
     def merge(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
         return merge_by(view, reports, lambda r, slot, floor: max(greatest(r, slot), floor), finals_first=True)
 
 
-class AbcastHoldersAlone(HoldersAlone, Abcast):
+class AbcastHoldersAlone(_HoldersAlone, Abcast):
     pass
 
 
-class TompHoldersAlone(HoldersAlone, Tomp):
+class TompHoldersAlone(_HoldersAlone, Tomp):
     pass
 
 
-class AbcastNoFloor(NoFloor, Abcast):
+class AbcastNoFloor(_NoFloor, Abcast):
     pass
 
 
-class TompNoFloor(NoFloor, Tomp):
+class TompNoFloor(_NoFloor, Tomp):
     pass
 
 
-class AbcastFinalsFirst(FinalsFirst, Abcast):
+class AbcastFinalsFirst(_FinalsFirst, Abcast):
     pass
 
 
-class TompFinalsFirst(FinalsFirst, Tomp):
+class TompFinalsFirst(_FinalsFirst, Tomp):
     pass
 
 
-class AbcastFinalsFirstWithFloor(FinalsFirstWithFloor, Abcast):
+class AbcastFinalsFirstWithFloor(_FinalsFirstWithFloor, Abcast):
     pass
 
 
-class TompFinalsFirstWithFloor(FinalsFirstWithFloor, Tomp):
+class TompFinalsFirstWithFloor(_FinalsFirstWithFloor, Tomp):
     pass
 
 
-class TompOriginalProposals(UncheckedClose, Tomp):
+class _ForgetsRaises(Stamped):
     """Reports the stamps that it gave, not those that the waiting messages have by now."""
 
     def __init__(self, view: View, rank: Rank, config: Config) -> None:
@@ -241,5 +241,53 @@ class TompOriginalProposals(UncheckedClose, Tomp):
         return report._replace(waiting=waiting)
 
 
-class TompOriginalsOfHolders(HoldersAlone, TompOriginalProposals):
+class TompOriginalProposals(_UncheckedClose, _ForgetsRaises, Tomp):
+    pass
+
+
+class TompOriginalsOfHolders(_HoldersAlone, TompOriginalProposals):
     """Both at once: the maximum of the original proposals of those who hold the message."""
+
+
+# For the explorer, with the close that checks. Merges that look right: they ask only those who hold a message, and let it fall
+# before its origin's previous one.
+
+
+def of_holders(reports: Mapping[Rank, StampReport], slot: Slot, floor: Stamp) -> Stamp:
+    return max(stamps_of(reports, slot).values())
+
+
+class _HoldersLast(Stamped):
+    """Finals keep their order; whatever has none comes after them, by its stamps."""
+
+    @staticmethod
+    def merge(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
+        return merge_by(view, reports, of_holders, finals_first=True)
+
+
+class FinalsFirstAbcast(_HoldersLast, Abcast):
+    pass
+
+
+class FinalsFirstTomp(_HoldersLast, Tomp):
+    pass
+
+
+class _OriginalsOfHolders(_ForgetsRaises):
+    """A message without a final stamp takes the greatest proposal that its holders made."""
+
+    @staticmethod
+    def merge(view: View, config: Config, reports: Mapping[Rank, StampReport]) -> StampCut:
+        return merge_by(view, reports, of_holders)
+
+
+class OriginalProposalsAbcast(_OriginalsOfHolders, Abcast):
+    pass
+
+
+class OriginalProposalsTomp(_OriginalsOfHolders, Tomp):
+    pass
+
+
+class ForgetsRaisesTomp(_ForgetsRaises, Tomp):
+    """The right merge, of the wrong stamps."""

@@ -31,7 +31,7 @@ from unisono.orders.stamps import Stamp, Stamped
 from unisono.orders.tomp import AckRow, Folding, Tomp
 
 
-class FoldsMaximum(Folding):
+class _FoldsMaximum(Folding):
     __slots__ = ()
 
     def add(self, stamp: Stamp, next_mid: tuple[int, ...]) -> None:
@@ -41,7 +41,7 @@ class FoldsMaximum(Folding):
         self.max_next_ts = [max(known, following) for known in before]
 
 
-class FoldsMinimum(Folding):
+class _FoldsMinimum(Folding):
     __slots__ = ()
 
     def add(self, stamp: Stamp, next_mid: tuple[int, ...]) -> None:
@@ -51,7 +51,7 @@ class FoldsMinimum(Folding):
         self.max_next_ts = [following if self.count == 1 else min(known, following) for known in before]
 
 
-class TompFolding(Tomp):
+class _TompFolding(Tomp):
     """TOMP with the folding exchanged."""
 
     folding: ClassVar[type[Folding]]
@@ -63,15 +63,15 @@ class TompFolding(Tomp):
         self._fold(self._rank, AckRow(number, self._counter, self._next_mid()), out)
 
 
-class TompMaximum(TompFolding):
-    folding = FoldsMaximum
+class TompMaximum(_TompFolding):
+    folding = _FoldsMaximum
 
 
-class TompMinimum(TompFolding):
-    folding = FoldsMinimum
+class TompMinimum(_TompFolding):
+    folding = _FoldsMinimum
 
 
-class AnyOrder(Stamped):
+class _AnyOrder(Stamped):
     """Takes an origin's batches as they come, and delivers them by their stamps."""
 
     def _take_as(self, origin: Rank, number: int, batch: Batch) -> None:
@@ -83,7 +83,7 @@ class AnyOrder(Stamped):
         out.deliver += [entry.batch for _, entry in self._queue.pop_ready()]
 
 
-class TompAnyOrder(AnyOrder, Tomp):
+class TompAnyOrder(_AnyOrder, Tomp):
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:
         if isinstance(packet, tomp.Data):
             self._take_as(sender, packet.number, packet.batch)
@@ -92,7 +92,7 @@ class TompAnyOrder(AnyOrder, Tomp):
             super().receive(sender, packet, out)
 
 
-class AbcastAnyOrder(AnyOrder, Abcast):
+class AbcastAnyOrder(_AnyOrder, Abcast):
     """ABCAST on the same channel: no longer FIFO, but still one order for all."""
 
     def receive(self, sender: Rank, packet: Packet, out: Outbox) -> None:

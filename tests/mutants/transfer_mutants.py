@@ -55,7 +55,7 @@ class AppliesTwice(Transfer):
         super()._adopt(donor, offer, data, place)
 
 
-class MixingFetch(StateFetch):
+class _MixingFetch(StateFetch):
     def _take_offer(self, sender: MemberId, offer: wire.Offer, now: int) -> bool:
         self._digest = offer.digest  # so that what is here seems to be of this snapshot
         return super()._take_offer(sender, offer, now)
@@ -65,7 +65,7 @@ class MixingFetch(StateFetch):
 
 
 class MixesDonors(Transfer):
-    fetch_type = MixingFetch
+    fetch_type = _MixingFetch
 
 
 class DoesNotWaitForDeliveries(Transfer):
@@ -84,14 +84,14 @@ class MergesByArrival(Transfer):
         super()._finish_merge()
 
 
-class HastyFetch(StateFetch):
+class _HastyFetch(StateFetch):
     @property
     def is_lost(self) -> bool:
         return any(self._is(candidate, wire.Why.NONE) for candidate in self._candidates) or super().is_lost
 
 
 class MergesWithoutAskingAll(Transfer):
-    fetch_type = HastyFetch
+    fetch_type = _HastyFetch
 
 
 class ServesWhileMerging(Transfer):
@@ -141,7 +141,7 @@ class ForgetsBackPressure(Transfer):
         pass
 
 
-class HoardingDonor(Donor):
+class _HoardingDonor(Donor):
     deadline = None
 
     def done(self, asker: MemberId, number: int) -> None:
@@ -155,10 +155,10 @@ class HoardingDonor(Donor):
 
 
 class HoldsEverySnapshot(Transfer):
-    donor_type = HoardingDonor
+    donor_type = _HoardingDonor
 
 
-class ShortSightedMerge(Merge):
+class _ShortSightedMerge(Merge):
     def candidates(self, key: wire.PartKey, me: MemberId) -> list[MemberId]:
         return [member for member in super().candidates(key, me) if member in self.parts[key]]
 
@@ -169,4 +169,4 @@ class AsksOnlyThePart(Transfer):
     def _begin_merge(self, entered: Entered) -> None:
         super()._begin_merge(entered)
         if self._merge is not None:
-            self._merge.__class__ = ShortSightedMerge
+            self._merge.__class__ = _ShortSightedMerge

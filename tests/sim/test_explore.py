@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import explore_mutants as mutants
+from tests.mutants import stamped_mutants as stamped
 from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
@@ -102,7 +103,7 @@ def test_what_is_asked_is_what_the_order_promises(name: str) -> None:
 # What it catches.
 
 
-@pytest.mark.parametrize("order", [mutants.PrintedAbcast, mutants.PrintedTomp])
+@pytest.mark.parametrize("order", [stamped.AbcastCounterStays, stamped.TompCounterStays])
 @pytest.mark.parametrize(
     ("case", "steps"), [(Case.of(1, 1), 6), (Case.of(2, 1), 6), (Case.of(1, 1, 0), 10), (Case.of(1, 1, 1), 10)]
 )
@@ -117,10 +118,10 @@ def test_the_printed_algorithms_split_the_order(order: type[AnyOrdering], case: 
 @pytest.mark.parametrize(
     "order",
     [
-        mutants.FinalsFirstAbcast,
-        mutants.FinalsFirstTomp,
-        mutants.OriginalProposalsAbcast,
-        mutants.OriginalProposalsTomp,
+        stamped.FinalsFirstAbcast,
+        stamped.FinalsFirstTomp,
+        stamped.OriginalProposalsAbcast,
+        stamped.OriginalProposalsTomp,
     ],
 )
 def test_a_merge_that_looks_right_is_caught_whoever_crashes(
@@ -135,7 +136,7 @@ def test_a_merge_that_looks_right_is_caught_whoever_crashes(
 
 def test_forgetting_raised_stamps_is_caught() -> None:
     """c stamped b:0 before it saw a:0, so b knew a:0 to come later; with c gone, only the raised stamp says so."""
-    report = explore(Case.of(2, 1, 0), mutants.ForgetsRaisesTomp, crashes=1)
+    report = explore(Case.of(2, 1, 0), stamped.ForgetsRaisesTomp, crashes=1)
     assert report.violation is not None
     assert report.violation.schedule[-1] == "c crashes; survivors a, b flush"
     assert "has delivered what others put behind" in report.violation.sentence  # the merge itself sees it
@@ -361,13 +362,13 @@ def test_what_is_no_step_is_refused(text: str) -> None:
 
 
 def test_a_counterexample_is_seen_again(tmp_path: Path) -> None:
-    report = explore(Case.of(1, 1), mutants.PrintedAbcast)
+    report = explore(Case.of(1, 1), stamped.AbcastCounterStays)
     assert report.violation is not None
     path = tmp_path / "split.json"
     report.violation.save(path)
     assert load_counterexample(path) == report.violation
     lines: list[str] = []
-    sentence = replay(path, {"PrintedAbcast": mutants.PrintedAbcast}, lines.append)
+    sentence = replay(path, {"AbcastCounterStays": stamped.AbcastCounterStays}, lines.append)
     assert sentence == report.violation.sentence
     assert "  1. a casts a:0" in lines
     assert "       a delivers a:0" in lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.group_tools import control_in, send, with_membership
+from tests.group_tools import control_in, greeting, send, with_membership
 from unisono.core.config import SECOND, Config
 from unisono.core.errors import PeerFault
 from unisono.core.membership.chunks import IncomingChunks
@@ -29,13 +29,6 @@ def settled() -> tuple[GroupWorld, SimulatedProcess]:
     a, *_ = world.gather("abc")
     world.run(0.5)
     return world, a
-
-
-def greeting(process: SimulatedProcess, sender: MemberId, **changes: object) -> Hello:
-    membership = process.member._membership
-    hello = membership.greeting(membership.greeting().nonce)
-    nothing = {"view": None, "members": (), "coordinator": sender, "suspects": (), "addresses": ()}
-    return hello._replace(**nothing | changes)  # type: ignore[arg-type]
 
 
 def test_addresses_that_no_member_can_have_are_not_passed_on() -> None:

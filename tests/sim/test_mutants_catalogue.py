@@ -25,13 +25,13 @@ QUICK = (  # seconds each at most; `./dev mutants` runs all
     "CountsDepartedAsStable",
     "AbcastCounterStays",
     "NothingAnew",
-    "PrintedAbcast",
     "NeverAcknowledges",
     "KeepsOnlyCommitted",
     "OwnEntryTicks",
     "NamesEverybody",
     "StableOnReceipt",
     "AltersAView",
+    "KeepsOverMerge",
 )
 
 

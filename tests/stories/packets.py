@@ -8,15 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.group_tools import body_in, control_in
+from tests.group_tools import CHUNKS, body_in, control_in, name_of
 from tests.stories.text import Line, StoryError
 from unisono.core.types import MemberId
-from unisono.core.wire.control import ANSWER, CUT, DECREE, ROLL, Chunk
 from unisono.core.wire.frame import ControlFrame, Frames
 from unisono.sim.group_world import GroupWorld
 from unisono.sim.units import parse_duration
 
-CHUNKS = {ANSWER: "answer", CUT: "cut", ROLL: "roll", DECREE: "decree"}
 KINDS = (
     *("hello", "refuse", "outlive", "notice", "propose", "pull", "fetch", "confirm", "install", "outbid", "moved"),
     *("dismiss", *CHUNKS.values(), "packets", "ticket", "cast", "send", "ack"),
@@ -83,10 +81,8 @@ class Packets:
             origin = view.members[body.origin].address if view is not None and known else None
             return ("cast", origin) if body.is_cast else ("send", None)
         message = control_in(datagram)
-        if isinstance(message, Chunk):
-            return CHUNKS.get(message.topic, "packets"), None
         if message is not None:
-            return type(message).__name__.lower(), None
+            return name_of(message), None
         return "ticket" if isinstance(_FRAMES.open(datagram), ControlFrame) else "ack", None
 
     def _fails(self, src: str, dst: str, datagram: bytes) -> int:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.membership_harness import World
+from tests.group_tools import settles, with_membership
 from unisono.core.config import CONFIG_NAMES, SECOND, Config, describe_numbers
 from unisono.core.errors import ConfigError, Misuse
 from unisono.core.membership.agreement import Agreement, describe_difference
 from unisono.core.membership.discovery import REASON_LETTERS_MAX
+from unisono.core.membership.membership import Membership
 from unisono.core.membership.primary import restore
 from unisono.core.membership.settings import MembershipSettings, Policy
 from unisono.core.types import MemberId, ViewId
@@ -27,6 +28,7 @@ from unisono.core.wire.control import (
     Quorum,
     Standing,
 )
+from unisono.sim.group_world import GroupWorld
 
 A = MemberId("a")
 NO_HOOKS = MembershipSettings()
@@ -222,26 +224,34 @@ def test_a_record_of_the_version_before_is_read() -> None:
 # In a group.
 
 
-def gathered(**roles: MembershipSettings) -> World:
+def gathered(**roles: MembershipSettings) -> GroupWorld:
     """A group whose members came one after the other, the first named first."""
-    world = World("fifo")
-    world.own_settings = {name: replace(settings, refused_probe_ns=2 * SECOND) for name, settings in roles.items()}
-    for name in roles:
-        world.start(name, seeds=tuple(roles))
-        assert world.run(10, lambda: world.is_one(world.nodes)), world.story()
+    world = GroupWorld("fifo")
+    for name, role in roles.items():
+        start(world, seeds="".join(roles), **{name: role})
+        settles(world, world.processes)
     world.run(0.2)
     return world
 
 
-def come(world: World, seconds: float = 5, **roles: MembershipSettings) -> None:
-    world.own_settings |= {name: replace(settings, refused_probe_ns=2 * SECOND) for name, settings in roles.items()}
-    world.start(*roles, seeds=tuple(sorted(world.nodes)))
-    world.run(seconds)
+def start(world: GroupWorld, seeds: str, **roles: MembershipSettings) -> None:
+    for name, role in roles.items():
+        hooks = {hook: getattr(role, hook) for hook in ("has_state", "has_merge", "has_answer", "is_observer")}
+        world.start(name, seeds=seeds, settings=with_membership(refused_probe_ns=2 * SECOND, **hooks))
 
 
-def mixed(world: World) -> list[str]:
+def come(world: GroupWorld, **roles: MembershipSettings) -> None:
+    start(world, "".join(sorted(world.processes)), **roles)
+    world.run(5)
+
+
+def membership_of(world: GroupWorld, name: str) -> Membership:
+    return world.processes[name].member._membership
+
+
+def mixed(world: GroupWorld) -> list[str]:
     """Views with members whose hooks differ."""
-    views = {view.id: view for node in world.lives for view in node.views}
+    views = {view.id: view for process in world.lives for view in process.views}
     return [
         str(view.id)
         for view in views.values()
@@ -249,24 +259,25 @@ def mixed(world: World) -> list[str]:
     ]
 
 
-def _hooks_of(world: World, member: MemberId) -> HookSet | None:
-    return world.settings_of(member).agreed("fifo", world.config).hooks
+def _hooks_of(world: GroupWorld, member: MemberId) -> HookSet | None:
+    settings = world.processes[member.address].member.settings
+    return settings.membership.agreed("fifo", settings.config).hooks
 
 
 def test_g5_a_joiner_with_other_hooks_is_refused_and_founds_no_group() -> None:
     world = gathered(a=MERGE, b=MERGE)
     come(world, c=STATE)
-    assert world.nodes["c"].view is None
+    assert world.processes["c"].view is None
     assert world.is_one("ab")
-    assert "this member has no `merge` hook: give it, or join as an observer." in world.nodes["c"].refusals[0]
-    assert any("has no `merge` hook" in one.sentence for one in world.nodes["c"].membership.waiting())
+    assert "this member has no `merge` hook: give it, or join as an observer." in world.processes["c"].refusals[0]
+    assert any("has no `merge` hook" in one.sentence for one in membership_of(world, "c").waiting())
 
 
 def test_observers_come_and_go_in_a_group_with_hooks() -> None:
     world = gathered(b=ALL_HOOKS, o=OBSERVER, a=OBSERVER, c=ALL_HOOKS)
     assert world.is_one("abco")
     world.crash("b")
-    assert world.run(10, lambda: world.is_one("aco"))
+    settles(world, "aco")
     come(world, d=ALL_HOOKS)
     assert world.is_one("acdo")
 
@@ -274,22 +285,23 @@ def test_observers_come_and_go_in_a_group_with_hooks() -> None:
 @pytest.mark.parametrize("joiner", [STATE, NO_HOOKS, ANSWER], ids=["state", "none", "answer"])
 def test_an_observer_that_coordinates_refuses_other_hooks_than_its_members_give(joiner: MembershipSettings) -> None:
     world = gathered(a=OBSERVER, b=MERGE)
-    assert world.nodes["b"].membership.coordinator.address == "a"
+    assert membership_of(world, "b").coordinator.address == "a"
     come(world, c=joiner)
-    assert world.nodes["c"].view is None
+    assert world.processes["c"].view is None
     assert world.is_one("ab")
-    assert world.nodes["c"].refusals
+    assert world.processes["c"].refusals
 
 
 def test_an_observer_that_coordinates_only_because_a_member_crashed_knows_the_hooks_of_the_rest() -> None:
     """It came in by another observer, and nobody whose hooks count has ever greeted it."""
     world = gathered(m=OBSERVER, n=OBSERVER, z=MERGE, y=MERGE)
-    world.crash("m", "z")
-    assert world.run(10, lambda: world.is_one("ny"))
-    assert world.nodes["n"].membership.coordinator.address == "n"
+    world.crash("m")
+    world.crash("z")
+    settles(world, "ny")
+    assert membership_of(world, "n").coordinator.address == "n"
     come(world, x=STATE)
-    assert world.nodes["x"].view is None
-    assert any("no `merge` hook" in reason for reason in world.nodes["x"].refusals)
+    assert world.processes["x"].view is None
+    assert any("no `merge` hook" in reason for reason in world.processes["x"].refusals)
     come(world, w=MERGE)
     assert world.is_one("nyw")
     assert not mixed(world)
@@ -298,22 +310,21 @@ def test_an_observer_that_coordinates_only_because_a_member_crashed_knows_the_ho
 def test_observers_that_are_left_alone_take_any_member_in() -> None:
     world = gathered(a=OBSERVER, b=OBSERVER, m=MERGE)
     world.crash("m")
-    assert world.run(10, lambda: world.is_one("ab"))
+    settles(world, "ab")
     come(world, c=STATE)
-    assert world.run(10, lambda: world.is_one("abc")), world.nodes["c"].refusals
+    settles(world, "abc")
     assert not mixed(world)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_of_two_joiners_that_come_to_an_observer_at_once_one_is_taken_in(seed: int) -> None:
-    world = World("fifo", seed)
-    world.own_settings = {"a": OBSERVER, "b": replace(MERGE, refused_probe_ns=2 * SECOND), "c": STATE}
-    world.start("a", seeds=("b", "c"))
+    world = GroupWorld("fifo", seed)
+    start(world, "bc", a=OBSERVER)
     world.run(3)
-    world.start("b", "c", seeds=("a",))
+    start(world, "a", b=MERGE, c=STATE)
     world.run(6)
     assert not mixed(world)
-    assert any(len(node.view or ()) == 2 for node in world.living)
+    assert any(len(process.view or ()) == 2 for process in world.up)
 
 
 def test_an_observer_that_goes_by_nothing_would_mix_members(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,9 +340,10 @@ def test_an_observer_that_asks_nobody_would_mix_members(monkeypatch: pytest.Monk
     """The planted fault: an observer that nobody has greeted must ask before it judges."""
     monkeypatch.setattr(Agreement, "unknown", lambda *_: [])
     world = gathered(m=OBSERVER, n=OBSERVER, z=MERGE, y=MERGE)
-    world.nodes["n"].membership._discovery.agreement._told.clear()
-    world.nodes["n"].membership._discovery.agreement._hooks = None
-    world.crash("m", "z")
-    assert world.run(10, lambda: world.is_one("ny"))
+    membership_of(world, "n")._discovery.agreement._told.clear()
+    membership_of(world, "n")._discovery.agreement._hooks = None
+    world.crash("m")
+    world.crash("z")
+    settles(world, "ny")
     come(world, x=STATE)
     assert mixed(world)

@@ -164,6 +164,7 @@ def test_a_member_that_is_behind_has_marks_where_the_others_have() -> None:
 # Members that compare, without a group below.
 
 A, B, C = (MemberId(name) for name in "abc")
+CODEC = Codec(WIRE, Config())
 
 
 class Table:
@@ -197,6 +198,13 @@ class Table:
             self.comparers[member].delivered.add(Batch(0, 0, [text], TOTAL))
 
 
+def alone() -> tuple[Comparer, View]:
+    """The comparer of B, in a view with A, which the test speaks for."""
+    comparer, view = Comparer(B, Config()), View(ViewId(1, A), (A, B))
+    comparer.enter(view, (B,))
+    return comparer, view
+
+
 def test_another_member_compares_if_the_examiner_is_gone_before_it_could() -> None:
     table = Table(A, B, C)
     table.enter(A, B, C)
@@ -221,8 +229,7 @@ def test_the_asked_one_is_gone_before_it_shows_its_marks() -> None:
 
 
 def test_little_waits_to_be_counted_and_nothing_large() -> None:
-    comparer = Comparer(B, Config())
-    comparer.enter(View(ViewId(1, A), (A, B)), (B,))
+    comparer, _ = alone()
     for _ in range(100):
         comparer.waiting.append(Batch(0, 0, [b"x"], TOTAL))
         comparer.limit_waiting()
@@ -254,12 +261,10 @@ def test_a_view_that_ends_at_once_costs_no_comparison() -> None:
 
 
 def test_a_peer_that_invents_markers_takes_no_memory() -> None:
-    comparer, codec = Comparer(B, Config()), Codec(WIRE, Config())
-    view = View(ViewId(1, A), (A, B))
-    comparer.enter(view, (B,))
+    comparer, view = alone()
     check = comparer.begin(view, [TOTAL])
     for number in range(1_000):
-        comparer.receive(A, codec.encode(Passed(view.id, number, 0, LanePlace(*LANE, 1, 1))))
+        comparer.receive(A, CODEC.encode(Passed(view.id, number, 0, LanePlace(*LANE, 1, 1))))
     comparer.work()
     assert len(check._passed) == MARKERS_A_LANE_MAX
 
@@ -274,19 +279,16 @@ SAMPLES = (
 
 
 def test_messages_travel_and_damaged_ones_are_refused() -> None:
-    codec = Codec(WIRE, Config())
     for sample in SAMPLES:
-        assert codec.decode(codec.encode(sample), 0, 5) == sample
-    report = fuzz(codec, SAMPLES, 4_000, seed=1)
+        assert CODEC.decode(CODEC.encode(sample), 0, 5) == sample
+    report = fuzz(CODEC, SAMPLES, 4_000, seed=1)
     assert report.passed, report.failures
     assert sum(report.refused.values()) > 1_000
 
 
 def test_lies_of_a_peer_are_no_event_and_no_error() -> None:
     """Of unknown views, of ranks that are none, of members that were not there; bytes that are no message are counted."""
-    comparer, codec = Comparer(B, Config()), Codec(WIRE, Config())
-    view = View(ViewId(1, A), (A, B))
-    comparer.enter(view, (B,))
+    comparer, view = alone()
     stranger = MemberId("stranger")
     lies = (
         *SAMPLES,
@@ -298,7 +300,7 @@ def test_lies_of_a_peer_are_no_event_and_no_error() -> None:
         Passed(view.id, 1, 9, LanePlace(9, 9, 9, 9)),
     )
     for lie in lies:
-        comparer.receive(A, codec.encode(lie))
+        comparer.receive(A, CODEC.encode(lie))
     comparer.receive(A, b"\xff")
     comparer.work()
     assert comparer.found == []
@@ -307,12 +309,12 @@ def test_lies_of_a_peer_are_no_event_and_no_error() -> None:
 
 
 def test_a_lane_of_a_rank_that_is_none_is_not_compared() -> None:
-    table, codec = Table(A, B), Codec(WIRE, Config())
+    table = Table(A, B)
     view = table.enter(A, B)
     examiner = table.comparers[A]
     examiner.enter(View(ViewId(2, A), (A, B)), (A, B))
     for lie in (Closing(view.id, (LanePlace(int(FIFO), 65_535, 4, 4),)), Marks(view.id, int(FIFO), 65_535, ())):
-        examiner.receive(B, codec.encode(lie))
+        examiner.receive(B, CODEC.encode(lie))
         examiner.work()
     assert examiner.sends == []
     assert examiner.found == []
@@ -320,47 +322,39 @@ def test_a_lane_of_a_rank_that_is_none_is_not_compared() -> None:
 
 @pytest.mark.parametrize("parts", [((A, B),), ((A, B), ()), ((A, B), (B,))], ids=["one", "empty", "overlapping"])
 def test_a_difference_between_parts_that_are_none_is_no_event(parts: tuple[tuple[MemberId, ...], ...]) -> None:
-    comparer, codec = Comparer(B, Config()), Codec(WIRE, Config())
-    view = View(ViewId(1, A), (A, B))
-    comparer.enter(view, (B,))
-    comparer.receive(A, codec.encode(Differs(view.id, parts, *LANE, 0, 1)))
+    comparer, view = alone()
+    comparer.receive(A, CODEC.encode(Differs(view.id, parts, *LANE, 0, 1)))
     comparer.work()
     assert comparer.found == []
 
 
 def test_a_peer_that_invents_services_takes_no_place_in_the_stream() -> None:
-    comparer, codec = Comparer(B, Config()), Codec(WIRE, Config())
-    view = View(ViewId(1, A), (A, B))
-    comparer.enter(view, (B,))
+    comparer, view = alone()
     for service in range(256):
-        comparer.receive(A, codec.encode(Differs(view.id, ((A,), (B,)), service, 0, 0, 1)))
+        comparer.receive(A, CODEC.encode(Differs(view.id, ((A,), (B,)), service, 0, 0, 1)))
     comparer.work()
     assert len(comparer.found) == 3, "total, fifo and causal"
 
 
 def test_answers_about_markers_of_earlier_checks_do_not_crowd_out_a_later_check() -> None:
-    comparer, codec = Comparer(B, Config()), Codec(WIRE, Config())
-    view = View(ViewId(1, A), (A, B))
-    comparer.enter(view, (B,))
+    comparer, view = alone()
     for number in range(2 * MARKERS_A_LANE_MAX):
         comparer.pass_marker(Marker(0, number, TOTAL, asks=True))
     check = comparer.begin(view, [TOTAL])
     for number in range(2 * MARKERS_A_LANE_MAX):
-        comparer.receive(A, codec.encode(Passed(view.id, number, 0, LanePlace(*LANE, 0, 0))))
+        comparer.receive(A, CODEC.encode(Passed(view.id, number, 0, LanePlace(*LANE, 0, 0))))
     comparer.work()
     comparer.pass_marker(Marker(1, 0, TOTAL, asks=True))
-    comparer.receive(A, codec.encode(Passed(view.id, 0, 1, LanePlace(*LANE, 0, 0))))
+    comparer.receive(A, CODEC.encode(Passed(view.id, 0, 1, LanePlace(*LANE, 0, 0))))
     comparer.work()
     assert check.is_answered
 
 
 def test_what_a_cut_adds_is_not_compared_by_a_check() -> None:
     """A passed B's marker before the view ended; B leaves, closes the view alone, and passes it among what its own cut adds."""
-    comparer, codec = Comparer(B, Config()), Codec(WIRE, Config())
-    view = View(ViewId(1, A), (A, B))
-    comparer.enter(view, (B,))
+    comparer, view = alone()
     check = comparer.begin(view, [TOTAL])
-    comparer.receive(A, codec.encode(Passed(view.id, 0, 1, LanePlace(*LANE, 7, 7))))
+    comparer.receive(A, CODEC.encode(Passed(view.id, 0, 1, LanePlace(*LANE, 7, 7))))
     comparer.end_view()
     comparer.pass_marker(Marker(1, 0, TOTAL, asks=True))
     comparer.work()
@@ -370,24 +364,20 @@ def test_what_a_cut_adds_is_not_compared_by_a_check() -> None:
 
 
 def test_checks_that_were_given_up_are_forgotten() -> None:
-    comparer = Comparer(B, Config())
-    view = View(ViewId(1, A), (A, B))
-    comparer.enter(view, (B,))
+    comparer, view = alone()
     for _ in range(100):
         comparer.begin(view, [TOTAL]).abandon()
     assert len(comparer._checks) == 1
 
 
 def test_a_marker_of_another_member_is_answered_and_answered_by_one() -> None:
-    view = View(ViewId(1, A), (A, B))
-    comparer = Comparer(B, Config())
-    comparer.enter(view, (B,))
+    comparer, _ = alone()
     comparer.delivered.add(Batch(0, 0, [b"x"], FIFO))
     comparer.pass_marker(Marker(0, 1, FIFO, asks=True))
     assert comparer.owes_markers
     ((to, data),) = comparer.sends
     assert to == A
-    answer = Codec(WIRE, Config()).decode(data[1:], 0, 2)
+    answer = CODEC.decode(data[1:], 0, 2)
     assert isinstance(answer, Passed)
     assert answer.place.messages == 1
     comparer.owes_markers = False

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from tests.membership_harness import World
-from unisono.core.config import Config
+from tests.group_tools import passes, send, settles, watch_control, with_membership
+from unisono.core.config import SECOND, Config
 from unisono.core.errors import PeerFault
+from unisono.core.member import member
+from unisono.core.member.settings import Settings
 from unisono.core.membership.contacts import HEARSAY_GREETINGS, Contacts
 from unisono.core.membership.explain import REASON_CHARACTERS_MAX
 from unisono.core.membership.membership import Membership
@@ -20,43 +23,35 @@ from unisono.core.types import MemberId, View, ViewId
 from unisono.core.wire.control import Answer, Control, Hello, Propose, Refuse
 from unisono.orders.registry import ORDERS
 from unisono.orders.sequencer import Sequencer
-from unisono.trace.checks import Result
+from unisono.sim.group_world import QUICK, GroupWorld
 
 # Refusals.
 
-STRANGE = MembershipSettings(policy=Policy.PRIMARY, refused_probe_ns=2 * 10**9)
+STRANGE = with_membership(policy=Policy.PRIMARY, refused_probe_ns=2 * SECOND)
 
 
-@pytest.fixture(autouse=True)
-def _liars(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "has_liars", True)
-
-
-def refuse(strange: MembershipSettings, names: str = "x", seconds: float = 10) -> tuple[World, dict[str, int]]:
+def refuse(strange: Settings, names: str = "x") -> tuple[GroupWorld, Counter[str]]:
     """A group, and joiners whose settings do not fit; how often each greeted."""
-    world = World("fifo")
-    greetings: dict[str, int] = {}
+    world = GroupWorld("fifo")
+    greetings: Counter[str] = Counter()
 
-    def watch(sender: MemberId, _: MemberId, message: Control) -> bool:
-        if isinstance(message, Hello) and not message.answer:
-            greetings[sender.address] = greetings.get(sender.address, 0) + 1
-        return True
+    def watch(src: str, dst: str, message: Control) -> bool:
+        greetings[src] += isinstance(message, Hello) and not message.answer
+        return False
 
-    world.group("ab")
-    world.filter = watch
-    for name in names:
-        world.own_settings[name] = strange
-    world.start(*names, seeds=("a", "b", *names))
-    world.run(seconds)
+    world.gather("ab")
+    watch_control(world, watch)
+    world.start(*names, seeds=("a", "b", *names), settings=strange)
+    world.run(10)
     return world, greetings
 
 
 def test_a_joiner_that_is_refused_founds_no_group_of_its_own() -> None:
     world, greetings = refuse(STRANGE)
-    x = world.nodes["x"]
+    x = world.processes["x"]
     assert x.view is None
     assert any("policy" in reason for reason in x.refusals), "it says why"
-    (told,) = [one.sentence for one in x.membership.waiting()]
+    (told,) = [one.sentence for one in x.member._membership.waiting()]
     assert re.fullmatch(
         r"x has no view: [ab] does not take it in, because the group uses policy='\w+', this member policy='\w+'; "
         r"join with the same settings",
@@ -67,51 +62,43 @@ def test_a_joiner_that_is_refused_founds_no_group_of_its_own() -> None:
 
 def test_two_joiners_that_are_refused_found_none_together() -> None:
     world, _ = refuse(STRANGE, "xy")
-    assert world.nodes["x"].view is None
-    assert world.nodes["y"].view is None
+    assert world.processes["x"].view is None
+    assert world.processes["y"].view is None
 
 
 def test_a_joiner_that_is_refused_can_be_told_to_stop() -> None:
-    world, greetings = refuse(replace(STRANGE, stops_when_refused=True))
-    x = world.nodes["x"]
+    world, greetings = refuse(replace(STRANGE, membership=replace(STRANGE.membership, stops_when_refused=True)))
+    x = world.processes["x"]
     assert x.view is None
     assert x.refusals
-    assert x.membership.deadline is None
+    assert x.member._membership.deadline is None
     assert greetings["x"] <= 2
 
 
 def test_a_joiner_that_was_refused_is_taken_when_the_group_fits() -> None:
     """The group is started anew with the joiner's settings, at the same addresses."""
     world, _ = refuse(STRANGE)
-    world.crash("a", "b")
-    world.own_settings = dict.fromkeys("abx", STRANGE)
-    world.filter = None
-    world.start("a", "b", seeds=("a", "b"))
-    assert world.run(10, lambda: world.is_one("abx")), world.story()
+    world.crash("a")
+    world.crash("b")
+    world.start("a", "b", seeds="ab", settings=STRANGE)
+    settles(world, "abx")
 
 
 def test_one_without_a_group_refuses_nobody_the_right_to_found_one() -> None:
     """Two that do not fit start at once: each may found its group, because neither was there first."""
-    world = World("fifo")
-    world.own_settings["x"] = STRANGE
-    world.start("a", "x", seeds=("a", "x"))
+    world = GroupWorld("fifo")
+    world.start("a", seeds="ax")
+    world.start("x", seeds="ax", settings=STRANGE)
     world.run(5)
-    assert world.nodes["a"].view is not None
-
-
-def test_a_refusal_from_somebody_whom_nobody_asked_counts_for_nothing() -> None:
-    world = World("fifo")
-    (a,) = world.start("a", seeds=("b",))
-    a.turn(lambda: a.membership.receive(MemberId("z"), Refuse("no", ViewId(1, MemberId("z")))))
-    assert world.run(5, lambda: a.view is not None)
+    assert world.processes["a"].view is not None
 
 
 def test_what_a_refusal_says_is_repeated_without_what_could_harm_a_terminal() -> None:
-    world = World("fifo")
-    (a,) = world.start("a", seeds=("b",))
-    b, nonce = MemberId("b"), a.membership.greeting().nonce
-    a.turn(lambda: a.membership.receive(b, Refuse("\x1b[31m" + 1_000 * "no ", ViewId(1, b), nonce)))
-    (concern,) = a.membership.waiting()
+    world = GroupWorld("fifo")
+    (a,) = world.start("a", seeds="b")
+    b, membership = MemberId("b"), a.member._membership
+    send(world, "a", b, Refuse("\x1b[31m" + 1_000 * "no ", ViewId(1, b), membership.greeting().nonce))
+    (concern,) = membership.waiting()
     assert "because ?[31mno no" in concern.sentence
     assert len(concern.sentence) < REASON_CHARACTERS_MAX + 100
 
@@ -149,16 +136,21 @@ def more_of_the_dead(report):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("lie", [more_than_was_cast, more_of_the_dead])
 @pytest.mark.parametrize("order", list(ORDERS))
 def test_a_report_that_cannot_be_costs_its_sender_the_ballot_and_not_the_group(
-    order: str, lie: Callable[[object], object], collect: str
+    order: str, lie: Callable[[object], object], collect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(order, kind=lying(lie), settings=MembershipSettings(collect=collect))
-    nodes = world.group("abcd")
-    for node in nodes:
-        node.cast(b"m")
+    monkeypatch.setattr(member, "Membership", lying(lie))
+    a_ballot_fails_for_a_report(GroupWorld(order, settings=with_membership(collect=collect)))
+
+
+def a_ballot_fails_for_a_report(world: GroupWorld) -> None:
+    world.has_liars = True
+    members = world.gather("abcd")
+    for process in members:
+        process.cast(b"m")
     world.run(0.01)
     world.crash("d")
-    assert world.run(10, lambda: world.is_one("ab")), world.story()
-    assert nodes[0].membership.refused["report"] >= 1
+    settles(world, "ab")
+    assert members[0].member._membership.refused["report"] >= 1
 
 
 class Tripping(Sequencer):
@@ -178,12 +170,7 @@ class Tripping(Sequencer):
 @pytest.mark.parametrize("tripped", ["alone", "together"])
 def test_a_merge_that_trips_over_a_report_leaves_its_sender_out(tripped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tripping, "tripped", tripped)
-    world = World("sequencer", orders={**ORDERS, "sequencer": Tripping})
-    nodes = world.group("abcd")
-    nodes[1].cast(b"m")
-    world.crash("d")
-    assert world.run(10, lambda: world.is_one("ab")), world.story()
-    assert nodes[0].membership.refused["report"] >= 1
+    a_ballot_fails_for_a_report(GroupWorld("sequencer", orders={**ORDERS, "sequencer": Tripping}))
 
 
 def test_a_cut_that_wants_more_than_there_is_is_refused_without_counting_it_out() -> None:
@@ -247,32 +234,29 @@ def test_lives_outside_of_the_view_are_forgotten_first() -> None:
 
 
 def test_suspects_and_those_who_did_not_answer_are_limited() -> None:
-    world = World("fifo")
-    world.config = Config(members_max=8)
-    (a,) = world.group("a")
-    known = a.membership._beliefs
+    world = GroupWorld("fifo", settings=replace(QUICK, config=Config(members_max=8)))
+    (a,) = world.gather("a")
+    known = a.member._membership._beliefs
     for number in range(100):
-        member = MemberId(f"x{number}")
-        a.membership.suspect(member)
-        known.shun(member)
+        a.member._membership.suspect(MemberId(f"x{number}"))
+        known.shun(MemberId(f"x{number}"))
     assert list(known.suspects) == [MemberId(f"x{number}") for number in range(92, 100)], "the oldest are forgotten"
     assert len(known._shunned) == 8
 
 
 def test_a_group_that_was_flooded_with_addresses_still_merges() -> None:
-    world = World("fifo", settings=MembershipSettings(addresses_max=16))
-    nodes = world.group("ab")
+    world = GroupWorld("fifo", settings=with_membership(addresses_max=16))
+    world.gather("ab")
     world.partition("a", "b")
     assert world.run(10, lambda: world.is_one("a") and world.is_one("b"))
-    for node in nodes:
-        flood = [f"nobody{number}" for number in range(1_000)]
+    flood = tuple(MemberId(f"nobody{number}") for number in range(200))
+    for name in "ab":
         for number in range(100):
             sender = MemberId(f"flood{number}")
-            message = Propose(ViewId(1, sender), None, tuple(MemberId(one) for one in flood[:200]))
-            node.turn(lambda node=node, s=sender, m=message: node.membership.receive(s, m))  # type: ignore[misc]
-    world.heal()
-    assert world.run(20, lambda: world.is_one("ab")), world.story()
-    assert world.finish().result is Result.PASS
+            send(world, name, sender, Propose(ViewId(1, sender), None, flood))
+    world.network.heal()
+    settles(world, "ab", 20)
+    passes(world)
 
 
 def test_a_table_full_of_hearsay_does_not_keep_a_firm_address_waiting() -> None:
