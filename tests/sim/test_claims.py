@@ -35,7 +35,7 @@ class DeliveryTimes:
 
 def measure(scenario: Scenario) -> Measures:
     meter = Meter()
-    world = World(scenario, watchers=[meter]).run()
+    world = World(scenario, watchers=[meter]).play()
     return meter.measures(world)
 
 
@@ -51,8 +51,8 @@ def stamped(order: str, members: int, seed: int, rate: float, delay: str = "expo
 def test_tomp_gives_abcasts_order_and_never_delivers_later(members: int) -> None:
     for seed in range(12):
         abcast, tomp = DeliveryTimes(), DeliveryTimes()
-        World(stamped("abcast", members, seed, 1_000), watchers=[abcast]).run()
-        World(stamped("tomp", members, seed, 1_000), watchers=[tomp]).run()
+        World(stamped("abcast", members, seed, 1_000), watchers=[abcast]).play()
+        World(stamped("tomp", members, seed, 1_000), watchers=[tomp]).play()
         for member, theirs in abcast.of.items():
             ours = tomp.of[member]
             assert list(ours) == list(theirs), f"seed {seed}: the order differs at {member}"

@@ -10,8 +10,10 @@ import pytest
 
 from unisono.core.types import Batch
 from unisono.orders.registry import ORDERS
+from unisono.sim import faults, scenario
+from unisono.sim.faults import Fault
 from unisono.sim.run import failure_of, simulate
-from unisono.sim.scenario import FAULTS, Fault, Scenario, Source
+from unisono.sim.scenario import Scenario, Source
 from unisono.sim.swarm import scenario_of
 from unisono.sim.world import World
 
@@ -97,7 +99,7 @@ def test_a_unicast_may_overtake_a_cast_but_nothing_overtakes_in_its_own_stream()
 
 
 def test_a_partition_holds_packets_until_it_heals() -> None:
-    fault = Fault("partition", 0, (0,), 500 * MS)
+    fault = Fault("partition", 0, (), 500 * MS, parts=(("a",), ("b", "c")))
     outcome = simulate(Scenario(order="abcast", faults=(fault,), source=Source(rate=1_000, messages=30)), keep=True)
     finals = [e.time_ns for e in outcome.events if e.kind == "DELIVER"]
     assert min(finals) >= 500 * MS, "ABCAST needs everyone, so nothing is delivered before the partition heals"
@@ -105,7 +107,7 @@ def test_a_partition_holds_packets_until_it_heals() -> None:
 
 
 def test_a_clog_stops_one_direction_only() -> None:
-    fault = Fault("clog", 0, (0, 1), 500 * MS)
+    fault = Fault("clog", 0, ("a", "b"), 500 * MS)
     outcome = simulate(
         Scenario(order="fifo", members=2, faults=(fault,), source=Source(rate=1_000, messages=40)), keep=True
     )
@@ -114,7 +116,7 @@ def test_a_clog_stops_one_direction_only() -> None:
 
 
 def test_a_paused_member_takes_everything_in_one_turn_afterwards() -> None:
-    fault = Fault("pause", 5 * MS, (1,), 300 * MS)
+    fault = Fault("pause", 5 * MS, ("b",), 300 * MS)
     outcome = simulate(Scenario(order="sequencer", faults=(fault,), source=Source(rate=1_000, messages=60)), keep=True)
     asleep = [e for e in outcome.events if e.member == "b" and 5 * MS < e.time_ns < 305 * MS]
     assert not asleep
@@ -123,16 +125,16 @@ def test_a_paused_member_takes_everything_in_one_turn_afterwards() -> None:
 
 def test_slow_lossy_and_drifting_parts_only_delay() -> None:
     faults = (
-        Fault("slow", 0, (0, 1), 100 * MS, 20.0),
-        Fault("lossy", 0, (1, 2), 100 * MS, 0.8),
-        Fault("drift", 0, (2,), 0, 0.1),
+        Fault("slow", 0, ("a", "b"), 100 * MS, 20.0),
+        Fault("lossy", 0, ("b", "c"), 100 * MS, 0.8),
+        Fault("drift", 0, ("c",), 0, 0.1),
     )
     assert failure_of(Scenario(order="toto", faults=faults, source=Source(rate=1_000, messages=60))) is None
 
 
 @pytest.mark.parametrize("order", list(ORDERS))
 def test_a_crash_ends_in_a_smaller_view_and_nothing_is_lost_among_survivors(order: str) -> None:
-    fault = Fault("crash", 30 * MS, (0,))  # rank 0: the sequencer too
+    fault = Fault("crash", 30 * MS, ("a",))  # rank 0: the sequencer too
     outcome = simulate(
         Scenario(order=order, members=4, faults=(fault,), source=Source(rate=2_000, messages=150)), keep=True
     )
@@ -144,7 +146,7 @@ def test_a_crash_ends_in_a_smaller_view_and_nothing_is_lost_among_survivors(orde
 
 def test_a_second_crash_between_block_and_install_is_an_ordinary_case() -> None:
     base = Scenario(order="causal-total", members=5, source=Source(rate=3_000, messages=200), flush_ns=10 * MS)
-    faults = (Fault("crash", 20 * MS, (0,)), Fault("crash", 45 * MS, (1,)))  # detected at 40 ms, closed at 50 ms
+    faults = (Fault("crash", 20 * MS, ("a",)), Fault("crash", 45 * MS, ("b",)))  # detected at 40 ms, closed at 50 ms
     outcome = simulate(base.with_(faults=faults), keep=True)
     assert outcome.verdict.result == "PASS"
     views = [e.members for e in outcome.events if e.kind == "VIEW" and e.member == "c"]
@@ -153,16 +155,17 @@ def test_a_second_crash_between_block_and_install_is_an_ordinary_case() -> None:
 
 def test_a_fault_that_is_declared_and_not_played_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by adding one: a run with it passed, and nothing had happened."""
-    monkeypatch.setattr("unisono.sim.scenario.FAULTS", (*FAULTS, "echo"))
+    monkeypatch.setattr("unisono.sim.scenario.FAULTS", (*scenario.FAULTS, "echo"))
+    monkeypatch.setitem(faults.FAULTS, "echo", faults.FaultKind())
     with pytest.raises(NotImplementedError, match="does not play the fault echo"):
-        simulate(Scenario(members=3, faults=(Fault("echo", MS, (0,)),)))
+        simulate(Scenario(members=3, faults=(Fault("echo", MS, ("a",)),)))
 
 
 def test_casts_during_a_view_change_belong_to_the_next_view() -> None:
     scenario = Scenario(
         order="fifo-total",
         members=3,
-        faults=(Fault("crash", 10 * MS, (2,)),),
+        faults=(Fault("crash", 10 * MS, ("c",)),),
         flush_ns=100 * MS,
         source=Source(rate=2_000, messages=200),
     )

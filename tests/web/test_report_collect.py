@@ -16,8 +16,9 @@ from unisono.pipeline.report.lanes import lanes_of
 from unisono.pipeline.report.model import ReportData, RunReport, TimedStay, Timeline, overall, weaker_broken
 from unisono.pipeline.report.neighbourhood import Neighbourhoods
 from unisono.pipeline.verify import JudgedRuns, RunVerdict, RunViolation
+from unisono.sim.faults import Fault
 from unisono.sim.run import Outcome, simulate
-from unisono.sim.scenario import Fault, Scenario, Source
+from unisono.sim.scenario import Scenario, Source
 from unisono.trace.checks.properties import PROPERTIES
 from unisono.trace.checks.property import Pointed
 from unisono.trace.schema import Event
@@ -255,7 +256,7 @@ def test_lanes_keep_time_where_there_is_one_clock_and_steps_elsewhere() -> None:
 
 def outcomes(folder: Path | None = None) -> list[Outcome]:
     source = Source(rate=400, messages=60)
-    crash = (Fault("crash", 60_000_000, (2,)),)
+    crash = (Fault("crash", 60_000_000, ("c",)),)
     scenarios = [
         Scenario(order="toto", members=4, seed=1, source=source),
         Scenario(order="toto", members=4, seed=2, source=source),

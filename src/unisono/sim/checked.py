@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from unisono.core.errors import Misuse
@@ -67,3 +67,14 @@ def make(cls: type[MadeT], what: str, data: Any, **readers: Callable[[Any], Any]
         return cls(**values)
     except TypeError as error:
         raise Misuse(f"{what} does not fit: {error}.") from None
+
+
+def variants(thing: MadeT, changes: Iterable[Mapping[str, Any]]) -> Iterator[MadeT]:
+    """A dataclass with each of these changes, except those that change nothing or make no sense."""
+    for change in changes:
+        try:
+            variant = replace(thing, **change)  # type: ignore[type-var]
+        except Misuse:
+            continue
+        if variant != thing:
+            yield variant

@@ -42,6 +42,7 @@ class DatagramNetwork:
         self._parts: dict[str, int] = {}  # by address: its side of a partition
         self._clogs: dict[tuple[str, str], int] = {}  # until when
         self._lossy: dict[tuple[str, str], float] = {}
+        self._slow: dict[tuple[str, str], float] = {}
         self._busy_until: dict[str, int] = {}
         self._old: dict[tuple[str, str], list[bytes]] = {}
         self.sent = self.sent_bytes = self.lost = self.replayed = 0
@@ -63,12 +64,16 @@ class DatagramNetwork:
     def lose(self, src: str, dst: str, share: float) -> None:
         self._lossy[src, dst] = share
 
+    def slow(self, src: str, dst: str, factor: float) -> None:
+        self._slow[src, dst] = factor
+
     def heal(self) -> None:
         """No fault remains, not even ordinary loss."""
         self._cuts.clear()
         self._parts.clear()
         self._clogs.clear()
         self._lossy.clear()
+        self._slow.clear()
         self.bytes_per_s.clear()
         self.drops = self.fails = None
         self.loss = self.duplicate = self.reorder = self.replay = 0.0
@@ -129,7 +134,7 @@ class DatagramNetwork:
     def _arrival(self, link: tuple[str, str], start: int, key: int) -> int:
         src, dst = link
         self._lots.key = key
-        arrival = start + self._sample(_place_of(src), _place_of(dst))
+        arrival = start + int(self._sample(_place_of(src), _place_of(dst)) * self._slow.get(link, 1.0))
         if self.reorder and number(key ^ DETOUR) < self.reorder:
             arrival += int(number(key ^ LENGTH) * 20 * MILLISECOND)
         return max(arrival, self._clogs.get(link, 0))

@@ -19,7 +19,8 @@ from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, Service
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_scenario import GroupFault, GroupScenario, PlannedCast, PlannedCheck
+from unisono.sim.faults import Fault
+from unisono.sim.group_scenario import GroupScenario, PlannedCast, PlannedCheck
 from unisono.sim.group_state import StatefulWorld
 from unisono.sim.group_twins import first_difference, has_twin
 from unisono.sim.group_world import QUICK, GroupWorld
@@ -93,7 +94,7 @@ class Script:
         if self._is_up(check.who) and self.world.processes[check.who].check() is not None:
             self.world.count("check")
 
-    def _strike(self, fault: GroupFault) -> None:
+    def _strike(self, fault: Fault) -> None:
         world, network = self.world, self.world.network
         if fault.kind == "join":
             world.count("join")
@@ -120,7 +121,7 @@ class Script:
                 world.count(fault.kind)
                 self._hinder(fault, one, other)
 
-    def _hinder(self, fault: GroupFault, one: str, other: str) -> None:
+    def _hinder(self, fault: Fault, one: str, other: str) -> None:
         world, network = self.world, self.world.network
         match fault.kind:
             case "one way":
@@ -132,6 +133,8 @@ class Script:
                 network.clog(one, other, world.now + fault.duration_ns)
             case "lossy":
                 network.lose(one, other, fault.amount)
+            case "slow":
+                network.slow(one, other, fault.amount)
             case "drift":
                 world.processes[one].drift(1 + fault.amount)
             case "narrow":

@@ -38,7 +38,6 @@ class ViewChange:
         for rank, host in enumerate(world.in_view):
             if host.alive:
                 self._reports[rank] = host.member.block()
-                host.hindered = False
                 world.take_turn(host)
         world.drop_in_flight()
         world.at(world.now + world.scenario.flush_ns, self.finish)

@@ -12,8 +12,8 @@ from unisono.core.outbox import EngineEffects
 from unisono.core.types import MemberId
 from unisono.orders.registry import make_codec
 from unisono.sim.measure import Measures, Meter
-from unisono.sim.scenario import Scenario
-from unisono.sim.world import Watcher, World, name_of
+from unisono.sim.scenario import Scenario, name_of
+from unisono.sim.world import Watcher, World
 from unisono.trace.checks.judge import Observer, Verdict
 from unisono.trace.digest import TraceDigest
 from unisono.trace.promises import promises
@@ -100,7 +100,7 @@ def simulate(
     watchers: list[Watcher] = [recording, meter]
     world = World(scenario, order, watchers, make_codec(scenario.settings).size)
     try:
-        world.run(progress)
+        world.play(progress)
     finally:
         recording.close()
     verdict, measures = observer.finish(), meter.measures(world)
