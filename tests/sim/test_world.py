@@ -47,7 +47,7 @@ def test_streams_of_random_numbers_do_not_disturb_each_other() -> None:
     quiet, lossy = (simulate(Scenario(loss=loss), keep=True) for loss in (0.0, 0.2))
     moments = [[e.time_ns for e in o.events if e.kind == "CAST"] for o in (quiet, lossy)]
     assert moments[0] == moments[1]
-    assert lossy.world.network.counts["lost"] > 0
+    assert lossy.world.network.lost > 0
 
 
 @pytest.mark.parametrize("source", ["periodic", "poisson", "bursts", "saturating"])
@@ -91,11 +91,49 @@ def test_measured_delays_come_from_a_file(tmp_path: object) -> None:
 def test_a_unicast_may_overtake_a_cast_but_nothing_overtakes_in_its_own_stream() -> None:
     world = World(Scenario(delay="uniform:0.1ms:9ms"))
     network = world.network
-    casts = [network.arrival(0, 0, 1, 0) for _ in range(50)]
-    unicasts = [network.arrival(1, 0, 1, 0) for _ in range(50)]
+    casts = [network.take(0, 0, 1, 0, network.next_cast(0)) for _ in range(50)]
+    unicasts = [network.take(1, 0, 1, 0, network.next_unicast(0, 1)) for _ in range(50)]
     assert casts == sorted(casts)
     assert unicasts == sorted(unicasts)
     assert min(unicasts) < max(casts)
+
+
+@pytest.mark.parametrize(("order", "seed"), [("causal", 0), ("abcast", 10), ("rmp", 1)])
+def test_a_fault_that_is_taken_away_changes_nothing_before_it(order: str, seed: int) -> None:
+    """Draws are keyed by what they decide, so the trace is the same until then."""
+    whole = scenario_of(order, seed)
+    last = max(whole.faults, key=lambda fault: fault.at_ns)
+    without = whole.with_(faults=tuple(fault for fault in whole.faults if fault != last))
+    runs = [simulate(scenario, keep=True).events for scenario in (whole, without)]
+    before = [[event for event in events if event.time_ns < last.at_ns] for events in runs]
+    assert before[0] == before[1]
+    assert len(before[0]) > 30
+    assert runs[0] != runs[1]
+
+
+def test_a_packet_keeps_its_fate_whatever_happens_on_other_links() -> None:
+    def fates(others: int) -> list[int]:
+        network = World(Scenario(delay="exponential:1ms", loss=0.3, reorder=0.3)).network
+        arrivals = []
+        for now in range(0, 200 * MS, MS):
+            key = network.next_cast(0)
+            for _ in range(others):
+                network.take(0, 0, 2, now, key)
+                network.take(1, 1, 0, now, network.next_unicast(1, 0))
+            arrivals.append(network.take(0, 0, 1, now, key))
+        return arrivals
+
+    assert fates(0) == fates(3)
+
+
+def test_a_lossy_link_changes_nothing_about_what_members_cast() -> None:
+    base = Scenario(order="fifo", source=Source(messages=60, subset_share=0.5, size_bytes_max=300))
+    faults = (Fault("lossy", 0, ("a", "b"), 900 * MS, 0.9), Fault("pause", 100 * MS, ("c",), 90 * MS))
+    casts = [
+        {(e.member, e.first, e.digest) for e in simulate(one, keep=True).events if e.kind == "CAST"}
+        for one in (base, base.with_(faults=faults[:1]))
+    ]
+    assert casts[0] == casts[1]
 
 
 def test_a_partition_holds_packets_until_it_heals() -> None:

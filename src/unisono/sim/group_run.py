@@ -129,12 +129,6 @@ class Script:
             case "triangle":
                 network.cut(one, other)
                 network.cut(other, one)
-            case "clog":
-                network.clog(one, other, world.now + fault.duration_ns)
-            case "lossy":
-                network.lose(one, other, fault.amount)
-            case "slow":
-                network.slow(one, other, fault.amount)
             case "drift":
                 world.processes[one].drift(1 + fault.amount)
             case "narrow":
@@ -142,7 +136,7 @@ class Script:
             case "switch":
                 world.processes[one].member.switch(fault.order)
             case _:
-                raise NotImplementedError(f"the simulator of groups does not play the fault {fault.kind}")
+                network.strike(fault, one, other, world)
 
 
 def play(

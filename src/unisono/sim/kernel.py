@@ -123,7 +123,8 @@ class Host:
     # Its own clock, which may drift.
 
     def clock(self) -> int:
-        return self._base + int((self.time.now - self._since) * self._rate)
+        passed = self.time.now - self._since
+        return self._base + (passed if self._rate == 1.0 else int(passed * self._rate))
 
     def drift(self, rate: float) -> None:
         self._base, self._since, self._rate = self.clock(), self.time.now, rate

@@ -1,14 +1,14 @@
 """The simulated world of orders: engines of one view on modelled streams, with an oracle in the place of membership.
 
-What arrives at one host at the same time is one turn. Watchers see every turn; without one, nothing is spent on notes.
+What arrives at one host at the same time is one turn. Without a recorder and a meter, nothing is spent on notes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import permutations
-from typing import Protocol
+from typing import TypeAlias
 
 from unisono.core.errors import PeerFault
 from unisono.core.ordering import AnyOrdering
@@ -18,38 +18,36 @@ from unisono.core.views import ViewEngine, packet_for
 from unisono.orders.registry import find_order
 from unisono.sim.faults import Fault
 from unisono.sim.kernel import Host, Scheduled, Timeline
+from unisono.sim.lots import key_of, pick
 from unisono.sim.network import CAST, UNICAST, PacketNetwork
 from unisono.sim.oracle import ViewChange
 from unisono.sim.scenario import Scenario, name_of
 from unisono.sim.workload import Workload
+from unisono.trace.recorder import Recorder
 
-
-class Watcher(Protocol):
-    """Someone who looks at a run: recorder, checkers, meter."""
-
-    def turn(self, now: int, member: MemberId, effects: EngineEffects) -> None: ...
-    def crash(self, now: int, member: MemberId, sent: Mapping[str, int]) -> None: ...
-    def fault(self, now: int, member: MemberId, kind: str) -> None: ...
-    def end(self, now: int, member: MemberId, reason: str, sent: Mapping[str, int]) -> None: ...
+Meter: TypeAlias = Callable[[int, MemberId, EngineEffects], None]
+"""Looks at every turn: when, whose, and what came of it."""
 
 
 class EngineHost(Host):
     """A simulated process that runs the engine of a view."""
 
-    __slots__ = ("cast_at", "member", "number", "sent_bytes", "sent_packets", "world")
+    __slots__ = ("cast_at", "member", "number", "recorder", "sent_bytes", "sent_packets", "world")
 
-    def __init__(self, world: World, number: int, member: ViewEngine) -> None:
+    def __init__(self, world: World, number: int, member: ViewEngine, recorder: Recorder | None) -> None:
         super().__init__(world)
         self.world = world
         self.number = number
         self.member = member
+        self.recorder = recorder
         self.cast_at = 0  # when its application cast last
         self.sent_packets, self.sent_bytes = 0, 0  # on the wire, one a receiver; bytes only if someone measures
 
-    @property
-    def sent(self) -> dict[str, int]:
-        """What it put on the wire so far."""
-        return {"packets": self.sent_packets, "bytes": self.sent_bytes}
+    def record_sent(self) -> Recorder | None:
+        """Record what it put on the wire so far. Returns its recorder, if it has one."""
+        if self.recorder is not None:
+            self.recorder.counters(self.time.now, {"packets": self.sent_packets, "bytes": self.sent_bytes})
+        return self.recorder
 
     def turn(self) -> None:
         self.world.take_turn(self)
@@ -68,7 +66,8 @@ class World(Timeline):
         self,
         scenario: Scenario,
         order: type[AnyOrdering] | None = None,
-        watchers: Sequence[Watcher] = (),
+        recorder_of: Callable[[MemberId], Recorder] | None = None,
+        meter: Meter | None = None,
         size_of: Callable[[Packet], int] | None = None,
     ) -> None:
         super().__init__(scenario.seed)
@@ -78,18 +77,21 @@ class World(Timeline):
         self.casts = 0  # messages cast
         self.deliveries = 0  # messages shown to applications
         self.turns = 0
-        self.network = PacketNetwork(scenario, self.stream)
-        self.workload = Workload(scenario, self.stream)
+        self.network = PacketNetwork(scenario)
+        self.workload = Workload(scenario)
         self._size_of = size_of
-        self._watchers = tuple(watchers)
+        self._meter = meter
         self._unicast_types: set[type] = set()  # to tell the streams of packets in flight apart
         self._turn_ns = scenario.turn_ns
         self._saturating = scenario.source.kind == "saturating"
         members = tuple(MemberId(name_of(number)) for number in range(scenario.members))
         self.view = View(ViewId(1, members[0]), members)
-        noting = bool(self._watchers)
+        noting = recorder_of is not None or meter is not None
         orders = {scenario.order: self.order}
-        self.hosts = [EngineHost(self, i, ViewEngine(m, orders, self.config, noting)) for i, m in enumerate(members)]
+        self.hosts = [
+            EngineHost(self, i, ViewEngine(m, orders, self.config, noting), recorder_of and recorder_of(m))
+            for i, m in enumerate(members)
+        ]
         self._by_name = {host.member.id.address: host for host in self.hosts}
         for host in self.hosts:
             host.member.install(self.view, order=scenario.order)
@@ -102,13 +104,25 @@ class World(Timeline):
         """Run until nothing is left to happen; `progress` is called now and then."""
         for host in self.hosts:
             self.take_turn(host)
-            self.at(self.workload.first_ns(), self._caster(host))
+            self.at(self.workload.first_ns(host.number), self._caster(host))
         for fault in self.scenario.faults:
             self.at(fault.at_ns, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
-        heap = self.heap
+        heap, hosts, take_turn = self.heap, self.hosts, self.take_turn
         countdown = every
         while heap:
-            self._step(heap)
+            now, _, number, sender, packet = heappop(heap)
+            self.now = now
+            if number < 0:
+                packet()
+            elif (host := hosts[number]).is_hindered:
+                host.mailbox.append((sender, packet))
+            else:
+                receive = host.member.receive
+                receive(sender, packet)
+                while heap and heap[0][0] == now and heap[0][2] == number:  # what arrives together is one turn
+                    _, _, _, sender, packet = heappop(heap)
+                    receive(sender, packet)
+                take_turn(host)
             countdown -= 1
             if not countdown:
                 countdown = every
@@ -116,23 +130,6 @@ class World(Timeline):
                     progress(self)
         self._end()
         return self
-
-    def _step(self, heap: list[Scheduled]) -> None:
-        now, _, number, sender, packet = heappop(heap)
-        self.now = now
-        if number < 0:
-            packet()
-            return
-        host = self.hosts[number]
-        if host.is_hindered:
-            host.mailbox.append((sender, packet))
-            return
-        receive = host.member.receive
-        receive(sender, packet)
-        while heap and heap[0][0] == now and heap[0][2] == number:  # what arrives together is one turn
-            _, _, _, sender, packet = heappop(heap)
-            receive(sender, packet)
-        self.take_turn(host)
 
     def take_turn(self, host: EngineHost) -> None:
         """End a member's turn and perform its effects."""
@@ -142,8 +139,11 @@ class World(Timeline):
         for fault in effects.faults:  # here all are correct, so the order is not
             raise PeerFault(f"{member.id} refuses a packet of rank {fault.sender}: {fault.reason}")
         self.turns += 1
-        for watcher in self._watchers:
-            watcher.turn(now, member.id, effects)
+        if effects.notes:
+            if host.recorder is not None:
+                host.recorder.turn(now, effects.notes)
+            if self._meter is not None:
+                self._meter(now, member.id, effects)
         if effects.casts:
             for packet in effects.casts:
                 self._send_to_all(host, packet, effects.partial)
@@ -156,16 +156,16 @@ class World(Timeline):
                     self.deliveries += event.count
             if self._saturating and self.workload.remaining and member.casting.unfinished < self.scenario.source.depth:
                 self.at(max(now, host.cast_at + self.network.mean_ns), self._caster(host))
-        host.arm(effects.deadline)
+        if effects.deadline is not None:
+            host.arm(effects.deadline)
         if self._turn_ns:
             host.occupy(now + self._turn_ns)
 
     def _end(self) -> None:
         reason = "cut" if self.order.acknowledges and self.config.ack_delay_ns is None else "done"
         for host in self.hosts:
-            if host.alive:
-                for watcher in self._watchers:
-                    watcher.end(self.now, host.member.id, reason, host.sent)
+            if host.alive and (recorder := host.record_sent()) is not None:
+                recorder.end(self.now, reason)
 
     # Sending.
 
@@ -177,10 +177,11 @@ class World(Timeline):
         if self._size_of is not None:
             host.sent_bytes += self._size_of(packet) * len(peers)
         host.sent_packets += len(peers)
-        if network.plain and not partial:  # the tight loop
-            sample, last = network.sample, network.last[CAST][src]
+        key = network.next_cast(src)
+        if network.is_plain and not partial:  # the tight loop
+            sample, receivers, last = network.sample, network.receivers, network.last[CAST][src]
             for dst in peers:
-                arrival = now + sample(src, dst)
+                arrival = now + sample(src, dst, key ^ receivers[dst])
                 if arrival < last[dst]:
                     arrival = last[dst]
                 last[dst] = arrival
@@ -188,7 +189,7 @@ class World(Timeline):
                 heappush(heap, (arrival, tie, dst, rank, packet))
         else:
             for dst in peers:
-                arrival = network.arrival(CAST, src, dst, now)
+                arrival = network.take(CAST, src, dst, now, key)
                 tie += 1
                 heappush(heap, (arrival, tie, dst, rank, packet_for(packet, self.hosts[dst].member.rank)))
         self.tie = tie
@@ -200,7 +201,7 @@ class World(Timeline):
             host.sent_bytes += self._size_of(packet)
         host.sent_packets += 1
         self.tie += 1
-        arrival = self.network.arrival(UNICAST, host.number, dst, self.now)
+        arrival = self.network.take(UNICAST, host.number, dst, self.now, self.network.next_unicast(host.number, dst))
         heappush(self.heap, (arrival, self.tie, dst, host.member.rank, packet))
 
     # Casting and timers.
@@ -213,7 +214,7 @@ class World(Timeline):
                 self.at(host.paused_until, cast)
                 return
             self._cast(host)
-            gap = self.workload.next_ns()
+            gap = self.workload.next_ns(host.number)
             if gap is not None:
                 self.at(self.now + gap, cast)
 
@@ -223,30 +224,27 @@ class World(Timeline):
         member = host.member
         host.cast_at = self.now
         for _ in range(self.workload.count(member.casting.unfinished)):
-            self.casts += 1
-            options = self.workload.options(member.view.members)
-            key = member.cast(self.workload.payload(f"{member.id}/{self.casts}"), options)
-            if key is None:  # the window is full: the application tries again with its next cast
-                self.casts -= 1
+            payload, options = self.workload.message(host.number, member.casting.index, member.view.members)
+            if member.cast(payload, options) is None:  # the window is full: it tries again with its next cast
                 self.workload.remaining += 1
                 break
+            self.casts += 1
         if not host.is_hindered:
             self.take_turn(host)
 
     # Faults.
 
     def _strike(self, fault: Fault) -> None:
-        network, end = self.network, self.now + fault.duration_ns
+        end = self.now + fault.duration_ns
         hosts = [self._by_name[name] for name in fault.who]
         if hosts and not hosts[0].alive:
             return
-        for watcher in self._watchers:
-            if fault.kind in ("pause", "drift"):
-                watcher.fault(self.now, hosts[0].member.id, fault.kind)
         match fault.kind:
             case "crash":
                 self._crash(hosts[0])
             case "pause":
+                if hosts[0].recorder is not None:
+                    hosts[0].recorder.pause(self.now)
                 hosts[0].pause(end)
             case "drift":
                 hosts[0].drift(1.0 + fault.amount)
@@ -254,31 +252,25 @@ class World(Timeline):
                 part_of = {self._by_name[name].number: part for part in fault.parts for name in part}
                 for src, dst in permutations(part_of, 2):
                     if part_of[src] != part_of[dst]:
-                        network.block(src, dst, end)
-            case "clog":
-                network.block(hosts[0].number, hosts[1].number, end)
-            case "slow":
-                network.slow(hosts[0].number, hosts[1].number, fault.amount)
-                self.at(end, lambda: network.slow(hosts[0].number, hosts[1].number, 1.0))
-            case "lossy":
-                network.lose(hosts[0].number, hosts[1].number, fault.amount)
-                self.at(end, lambda: network.lose(hosts[0].number, hosts[1].number, 0.0))
+                        self.network.clog(src, dst, end)
             case _:
-                raise NotImplementedError(f"the simulator of orders does not play the fault {fault.kind}")
+                self.network.strike(fault, hosts[0].number, hosts[-1].number, self)
 
     def _crash(self, host: EngineHost) -> None:
         """A member dies; of each of its streams, to each receiver, some suffix of what is under way is lost with it."""
         host.crash()
-        for watcher in self._watchers:
-            watcher.crash(self.now, host.member.id, host.sent)
+        if (recorder := host.record_sent()) is not None:
+            recorder.crash(self.now)
         rank = host.member.rank
-        rng = self.stream(f"crash {host.number}")
         flights: dict[tuple[int, bool], list[Scheduled]] = {}
         for scheduled in sorted(self.heap, key=lambda h: h[:2]):
             if scheduled[2] >= 0 and scheduled[3] == rank:
                 unicast = type(scheduled[4]) in self._unicast_types
                 flights.setdefault((scheduled[2], unicast), []).append(scheduled)
-        lost = {h[1] for flight in flights.values() for h in flight[rng.randint(0, len(flight)) :]}
+        lost: set[int] = set()
+        for (receiver, is_unicast), flight in flights.items():
+            key = key_of(self.seed, "crash", host.number, receiver, is_unicast)
+            lost.update(scheduled[1] for scheduled in flight[pick(key, len(flight) + 1) :])
         self.heap[:] = [scheduled for scheduled in self.heap if scheduled[1] not in lost]
         heapify(self.heap)
         self.at(self.now + self.scenario.detect_ns, self.change.begin)
