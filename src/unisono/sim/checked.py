@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, TypeVar
 
 from unisono.core.errors import Misuse
 
 MadeT = TypeVar("MadeT")
+
+
+def blame(error: Exception) -> str:
+    """An exception inside a run, as a sentence: what, and where it was raised."""
+    place = extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
 
 
 def check_whole(name: str, value: Any, low: int, high: int) -> None:

@@ -7,10 +7,8 @@ view must have the same. One run in eight has a twin that is not recorded and mu
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from unisono.core.config import SECOND
 from unisono.core.member import Member
@@ -19,6 +17,7 @@ from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, Service
 from unisono.orders.registry import ORDERS
+from unisono.sim.checked import blame
 from unisono.sim.faults import Fault
 from unisono.sim.group_scenario import GroupScenario, PlannedCast, PlannedCheck
 from unisono.sim.group_state import StatefulWorld
@@ -225,9 +224,7 @@ def try_group(
     try:
         return judge(scenario, kind=kind, orders=orders, sinks=sinks)
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
-        return GroupOutcome(scenario.order, scenario.seed, "FAULT", text)
+        return GroupOutcome(scenario.order, scenario.seed, "FAULT", blame(error))
 
 
 def failure_of(scenario: GroupScenario) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId
 from unisono.orders.registry import make_codec
+from unisono.sim.checked import blame
 from unisono.sim.measure import Measures, Meter
 from unisono.sim.scenario import Scenario
 from unisono.sim.world import World
@@ -84,8 +84,7 @@ def failure_of(scenario: Scenario, order: type[AnyOrdering] | None = None) -> st
     try:
         outcome = simulate(scenario, order=order)
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
+        return blame(error)
     if outcome.verdict.violations:
         first = outcome.verdict.violations[0]
         return f"{first.property}: {first.sentence}"

@@ -96,7 +96,7 @@ class World(Timeline):
         for host in self.hosts:
             host.member.install(self.view, order=scenario.order)
         self.change = ViewChange(self)
-        self._enter_view(self.view, self.hosts)
+        self.enter_view(self.view, self.hosts)
 
     # Running.
 
@@ -195,7 +195,7 @@ class World(Timeline):
         self.tie = tie
 
     def _send(self, host: EngineHost, rank: Rank, packet: Packet) -> None:
-        dst = self._by_rank[rank].number
+        dst = self.in_view[rank].number
         self._unicast_types.add(type(packet))
         if self._size_of is not None:
             host.sent_bytes += self._size_of(packet)
@@ -284,17 +284,12 @@ class World(Timeline):
         for host in self.hosts:
             host.mailbox.clear()
 
-    def _enter_view(self, view: View, hosts: Sequence[EngineHost]) -> None:
+    def enter_view(self, view: View, hosts: Sequence[EngineHost]) -> None:
         self.view = view
-        self._by_rank = list(hosts)
+        self.in_view = list(hosts)
+        """The hosts of the current view by rank, crashed ones included."""
         numbers = [host.number for host in hosts]
         self._peers = {number: [other for other in numbers if other != number] for number in numbers}
-
-    def enter_view(self, view: View, hosts: Sequence[EngineHost]) -> None:
-        """All of them have installed it; let them go on."""
-        self._enter_view(view, hosts)
-        for host in hosts:
-            self.take_turn(host)
 
     @property
     def packets(self) -> int:
@@ -305,8 +300,3 @@ class World(Timeline):
     def bytes(self) -> int:
         """Their encoded size, if someone measures it."""
         return sum(host.sent_bytes for host in self.hosts)
-
-    @property
-    def in_view(self) -> Sequence[EngineHost]:
-        """The hosts of the current view by rank, crashed ones included."""
-        return self._by_rank
