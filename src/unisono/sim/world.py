@@ -136,7 +136,8 @@ class World(Timeline):
         member = host.member
         now = self.now
         effects = member.drain(host.clock())
-        for fault in effects.faults:  # here all are correct, so the order is not
+        if effects.faults:  # here all are correct, so the order is not
+            fault = effects.faults[0]
             raise PeerFault(f"{member.id} refuses a packet of rank {fault.sender}: {fault.reason}")
         self.turns += 1
         if effects.notes:
