@@ -67,7 +67,7 @@ def test_a_failure_is_shrunk_to_its_core() -> None:
     def fails(scenario: Scenario) -> str | None:
         return failure_of(scenario, stamped_mutants.AbcastCounterStays)
 
-    scenario = scenario_of("abcast", 29)
+    scenario = scenario_of("abcast", 62)
     sentence = fails(scenario)
     assert sentence is not None
     smallest, still = shrink(scenario, sentence, fails)
