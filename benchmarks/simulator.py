@@ -22,7 +22,7 @@ def measure(order: str, members: int, messages: int, rounds: int = 3) -> dict[st
     scenario = Scenario(order=order, members=members, source=Source(kind="poisson", rate=1_000, messages=messages))
     for _ in range(rounds):
         start = process_time()
-        world = World(scenario).run()
+        world = World(scenario).play()
         spent = process_time() - start
         assert world.deliveries == messages * members, "every member delivers every message"
         best = max(best, world.deliveries / spent)

@@ -201,8 +201,8 @@ class Group:
         cut = self.order.merge(self.view, self.config, reports)
         holders = [self.engines[rank].kept for rank in survivors]
         together = [self.view.members[rank] for rank in survivors]
-        for rank in survivors:
-            missing = missing_packets(self.view, rank, reports[rank], cut, holders)
+        lacks = missing_packets(self.view, cut, reports, holders)
+        for rank, missing in lacks.items():
             lacked = [batch for packet in missing.values() if (batch := getattr(packet, "batch", None)) is not None]
             self.void |= {self._id(batch) for batch in lacked if addressed(batch, rank) and batch.payloads is None}
             self.engines[rank].close(cut, missing)

@@ -14,9 +14,10 @@ from unisono.orders.registry import ORDERS
 from unisono.pipeline.measures import measure_all
 from unisono.pipeline.measures.cost import cost_of_cells, packets_theory
 from unisono.pipeline.tables import load, tables_of
+from unisono.sim.faults import Fault
 from unisono.sim.measure import Spread, packets_in_theory
 from unisono.sim.run import Outcome, simulate
-from unisono.sim.scenario import Fault, Scenario, Source
+from unisono.sim.scenario import Scenario, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +34,7 @@ SCENARIOS = [
         members=4,
         seed=4,
         source=Source(rate=1_000, messages=150),
-        faults=(Fault("crash", 40 * MS, (2,)),),
+        faults=(Fault("crash", 40 * MS, ("c",)),),
     ),
     Scenario(order="fifo", members=3, seed=5, source=Source(rate=500, messages=50)),
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import mean
 
 import pytest
@@ -28,14 +27,10 @@ class DeliveryTimes:
                 for index in range(note.batch.first, note.batch.first + note.batch.count):
                     self.of.setdefault(member, {})[note.batch.origin, index] = now
 
-    def crash(self, now: int, member: MemberId, sent: Mapping[str, int]) -> None: ...
-    def fault(self, now: int, member: MemberId, kind: str) -> None: ...
-    def end(self, now: int, member: MemberId, reason: str, sent: Mapping[str, int]) -> None: ...
-
 
 def measure(scenario: Scenario) -> Measures:
     meter = Meter()
-    world = World(scenario, watchers=[meter]).run()
+    world = World(scenario, meter=meter.turn).play()
     return meter.measures(world)
 
 
@@ -51,8 +46,8 @@ def stamped(order: str, members: int, seed: int, rate: float, delay: str = "expo
 def test_tomp_gives_abcasts_order_and_never_delivers_later(members: int) -> None:
     for seed in range(12):
         abcast, tomp = DeliveryTimes(), DeliveryTimes()
-        World(stamped("abcast", members, seed, 1_000), watchers=[abcast]).run()
-        World(stamped("tomp", members, seed, 1_000), watchers=[tomp]).run()
+        World(stamped("abcast", members, seed, 1_000), meter=abcast.turn).play()
+        World(stamped("tomp", members, seed, 1_000), meter=tomp.turn).play()
         for member, theirs in abcast.of.items():
             ours = tomp.of[member]
             assert list(ours) == list(theirs), f"seed {seed}: the order differs at {member}"

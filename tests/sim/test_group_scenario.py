@@ -14,9 +14,10 @@ import pytest
 from unisono.core.config import MILLISECOND as MS
 from unisono.core.errors import Misuse
 from unisono.orders.registry import ORDERS
+from unisono.sim.faults import FAULTS
 from unisono.sim.group_network import DatagramNetwork
 from unisono.sim.group_run import play
-from unisono.sim.group_scenario import FAULTS, GroupFault, GroupScenario, PlannedCast, PlannedCheck
+from unisono.sim.group_scenario import GroupFault, GroupScenario, PlannedCast, PlannedCheck
 from unisono.sim.group_swarm import scenario_of
 from unisono.sim.lots import MASK, STEP, number
 from unisono.sim.replays import load_replay, save_replay
@@ -27,6 +28,7 @@ ONE_OF_EACH = (
     GroupFault("drift", 300 * MS, ("a",), amount=0.05),
     GroupFault("narrow", 300 * MS, ("b",), amount=100_000.0),
     GroupFault("lossy", 310 * MS, ("a", "b"), amount=0.5),
+    GroupFault("slow", 310 * MS, ("a", "b"), amount=5.0),
     GroupFault("clog", 310 * MS, ("b", "c"), 50 * MS),
     GroupFault("one way", 320 * MS, ("c", "a")),
     GroupFault("triangle", 330 * MS, ("a", "b")),

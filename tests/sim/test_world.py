@@ -10,8 +10,10 @@ import pytest
 
 from unisono.core.types import Batch
 from unisono.orders.registry import ORDERS
+from unisono.sim import faults, scenario
+from unisono.sim.faults import Fault
 from unisono.sim.run import failure_of, simulate
-from unisono.sim.scenario import FAULTS, Fault, Scenario, Source
+from unisono.sim.scenario import Scenario, Source
 from unisono.sim.swarm import scenario_of
 from unisono.sim.world import World
 
@@ -45,7 +47,7 @@ def test_streams_of_random_numbers_do_not_disturb_each_other() -> None:
     quiet, lossy = (simulate(Scenario(loss=loss), keep=True) for loss in (0.0, 0.2))
     moments = [[e.time_ns for e in o.events if e.kind == "CAST"] for o in (quiet, lossy)]
     assert moments[0] == moments[1]
-    assert lossy.world.network.counts["lost"] > 0
+    assert lossy.world.network.lost > 0
 
 
 @pytest.mark.parametrize("source", ["periodic", "poisson", "bursts", "saturating"])
@@ -89,15 +91,53 @@ def test_measured_delays_come_from_a_file(tmp_path: object) -> None:
 def test_a_unicast_may_overtake_a_cast_but_nothing_overtakes_in_its_own_stream() -> None:
     world = World(Scenario(delay="uniform:0.1ms:9ms"))
     network = world.network
-    casts = [network.arrival(0, 0, 1, 0) for _ in range(50)]
-    unicasts = [network.arrival(1, 0, 1, 0) for _ in range(50)]
+    casts = [network.take(0, 0, 1, 0, network.next_cast(0)) for _ in range(50)]
+    unicasts = [network.take(1, 0, 1, 0, network.next_unicast(0, 1)) for _ in range(50)]
     assert casts == sorted(casts)
     assert unicasts == sorted(unicasts)
     assert min(unicasts) < max(casts)
 
 
+@pytest.mark.parametrize(("order", "seed"), [("causal", 0), ("abcast", 10), ("rmp", 1)])
+def test_a_fault_that_is_taken_away_changes_nothing_before_it(order: str, seed: int) -> None:
+    """Draws are keyed by what they decide, so the trace is the same until then."""
+    whole = scenario_of(order, seed)
+    last = max(whole.faults, key=lambda fault: fault.at_ns)
+    without = whole.with_(faults=tuple(fault for fault in whole.faults if fault != last))
+    runs = [simulate(scenario, keep=True).events for scenario in (whole, without)]
+    before = [[event for event in events if event.time_ns < last.at_ns] for events in runs]
+    assert before[0] == before[1]
+    assert len(before[0]) > 30
+    assert runs[0] != runs[1]
+
+
+def test_a_packet_keeps_its_fate_whatever_happens_on_other_links() -> None:
+    def fates(others: int) -> list[int]:
+        network = World(Scenario(delay="exponential:1ms", loss=0.3, reorder=0.3)).network
+        arrivals = []
+        for now in range(0, 200 * MS, MS):
+            key = network.next_cast(0)
+            for _ in range(others):
+                network.take(0, 0, 2, now, key)
+                network.take(1, 1, 0, now, network.next_unicast(1, 0))
+            arrivals.append(network.take(0, 0, 1, now, key))
+        return arrivals
+
+    assert fates(0) == fates(3)
+
+
+def test_a_lossy_link_changes_nothing_about_what_members_cast() -> None:
+    base = Scenario(order="fifo", source=Source(messages=60, subset_share=0.5, size_bytes_max=300))
+    faults = (Fault("lossy", 0, ("a", "b"), 900 * MS, 0.9), Fault("pause", 100 * MS, ("c",), 90 * MS))
+    casts = [
+        {(e.member, e.first, e.digest) for e in simulate(one, keep=True).events if e.kind == "CAST"}
+        for one in (base, base.with_(faults=faults[:1]))
+    ]
+    assert casts[0] == casts[1]
+
+
 def test_a_partition_holds_packets_until_it_heals() -> None:
-    fault = Fault("partition", 0, (0,), 500 * MS)
+    fault = Fault("partition", 0, (), 500 * MS, parts=(("a",), ("b", "c")))
     outcome = simulate(Scenario(order="abcast", faults=(fault,), source=Source(rate=1_000, messages=30)), keep=True)
     finals = [e.time_ns for e in outcome.events if e.kind == "DELIVER"]
     assert min(finals) >= 500 * MS, "ABCAST needs everyone, so nothing is delivered before the partition heals"
@@ -105,7 +145,7 @@ def test_a_partition_holds_packets_until_it_heals() -> None:
 
 
 def test_a_clog_stops_one_direction_only() -> None:
-    fault = Fault("clog", 0, (0, 1), 500 * MS)
+    fault = Fault("clog", 0, ("a", "b"), 500 * MS)
     outcome = simulate(
         Scenario(order="fifo", members=2, faults=(fault,), source=Source(rate=1_000, messages=40)), keep=True
     )
@@ -114,7 +154,7 @@ def test_a_clog_stops_one_direction_only() -> None:
 
 
 def test_a_paused_member_takes_everything_in_one_turn_afterwards() -> None:
-    fault = Fault("pause", 5 * MS, (1,), 300 * MS)
+    fault = Fault("pause", 5 * MS, ("b",), 300 * MS)
     outcome = simulate(Scenario(order="sequencer", faults=(fault,), source=Source(rate=1_000, messages=60)), keep=True)
     asleep = [e for e in outcome.events if e.member == "b" and 5 * MS < e.time_ns < 305 * MS]
     assert not asleep
@@ -123,16 +163,16 @@ def test_a_paused_member_takes_everything_in_one_turn_afterwards() -> None:
 
 def test_slow_lossy_and_drifting_parts_only_delay() -> None:
     faults = (
-        Fault("slow", 0, (0, 1), 100 * MS, 20.0),
-        Fault("lossy", 0, (1, 2), 100 * MS, 0.8),
-        Fault("drift", 0, (2,), 0, 0.1),
+        Fault("slow", 0, ("a", "b"), 100 * MS, 20.0),
+        Fault("lossy", 0, ("b", "c"), 100 * MS, 0.8),
+        Fault("drift", 0, ("c",), 0, 0.1),
     )
     assert failure_of(Scenario(order="toto", faults=faults, source=Source(rate=1_000, messages=60))) is None
 
 
 @pytest.mark.parametrize("order", list(ORDERS))
 def test_a_crash_ends_in_a_smaller_view_and_nothing_is_lost_among_survivors(order: str) -> None:
-    fault = Fault("crash", 30 * MS, (0,))  # rank 0: the sequencer too
+    fault = Fault("crash", 30 * MS, ("a",))  # rank 0: the sequencer too
     outcome = simulate(
         Scenario(order=order, members=4, faults=(fault,), source=Source(rate=2_000, messages=150)), keep=True
     )
@@ -144,7 +184,7 @@ def test_a_crash_ends_in_a_smaller_view_and_nothing_is_lost_among_survivors(orde
 
 def test_a_second_crash_between_block_and_install_is_an_ordinary_case() -> None:
     base = Scenario(order="causal-total", members=5, source=Source(rate=3_000, messages=200), flush_ns=10 * MS)
-    faults = (Fault("crash", 20 * MS, (0,)), Fault("crash", 45 * MS, (1,)))  # detected at 40 ms, closed at 50 ms
+    faults = (Fault("crash", 20 * MS, ("a",)), Fault("crash", 45 * MS, ("b",)))  # detected at 40 ms, closed at 50 ms
     outcome = simulate(base.with_(faults=faults), keep=True)
     assert outcome.verdict.result == "PASS"
     views = [e.members for e in outcome.events if e.kind == "VIEW" and e.member == "c"]
@@ -153,16 +193,17 @@ def test_a_second_crash_between_block_and_install_is_an_ordinary_case() -> None:
 
 def test_a_fault_that_is_declared_and_not_played_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by adding one: a run with it passed, and nothing had happened."""
-    monkeypatch.setattr("unisono.sim.scenario.FAULTS", (*FAULTS, "echo"))
+    monkeypatch.setattr("unisono.sim.scenario.FAULTS", (*scenario.FAULTS, "echo"))
+    monkeypatch.setitem(faults.FAULTS, "echo", faults.FaultKind())
     with pytest.raises(NotImplementedError, match="does not play the fault echo"):
-        simulate(Scenario(members=3, faults=(Fault("echo", MS, (0,)),)))
+        simulate(Scenario(members=3, faults=(Fault("echo", MS, ("a",)),)))
 
 
 def test_casts_during_a_view_change_belong_to_the_next_view() -> None:
     scenario = Scenario(
         order="fifo-total",
         members=3,
-        faults=(Fault("crash", 10 * MS, (2,)),),
+        faults=(Fault("crash", 10 * MS, ("c",)),),
         flush_ns=100 * MS,
         source=Source(rate=2_000, messages=200),
     )

@@ -31,8 +31,9 @@ from tests.drawings import (
     view_change,
     words,
 )
+from unisono.sim.faults import Fault
 from unisono.sim.run import simulate
-from unisono.sim.scenario import Fault, Scenario, Source
+from unisono.sim.scenario import Scenario, Source
 from unisono.trace.diagram import layout as diagram_layout
 from unisono.trace.diagram import svg as diagram_svg
 from unisono.trace.diagram.drawing import render
@@ -54,7 +55,7 @@ SAMPLES: dict[str, Callable[[], list[Event]]] = {
     "abcast": partial(simulated, "abcast", 8, 40),
     "toto": partial(simulated, "toto", 8, 40),
     "causal": partial(simulated, "causal", 8, 40),
-    "crash": partial(simulated, "sequencer", 4, 24, Fault("crash", 20 * MS, (0,))),
+    "crash": partial(simulated, "sequencer", 4, 24, Fault("crash", 20 * MS, ("a",))),
 }
 
 

@@ -16,8 +16,9 @@ from unisono.pipeline.report.lanes import lanes_of, timelines
 from unisono.pipeline.report.model import ReportData, RunReport, TimedStay, Timeline, overall, weaker_broken
 from unisono.pipeline.report.neighbourhood import Neighbourhoods
 from unisono.pipeline.verify import JudgedRuns, RunVerdict, RunViolation
+from unisono.sim.faults import Fault
 from unisono.sim.run import simulate
-from unisono.sim.scenario import Fault, Scenario, Source
+from unisono.sim.scenario import Scenario, Source
 from unisono.trace.checks.properties import PROPERTIES
 from unisono.trace.checks.property import Pointed
 from unisono.trace.schema import Event
@@ -204,7 +205,7 @@ def test_a_report_says_of_simulated_runs_what_the_simulator_measured(tmp_path: P
     from unisono.pipeline.tables import load
 
     source = Source(rate=400, messages=60)
-    crash = (Fault("crash", 60_000_000, (2,)),)
+    crash = (Fault("crash", 60_000_000, ("c",)),)
     scenarios = (
         Scenario(order="sequencer", members=4, seed=3, source=source, faults=crash),
         Scenario(order="toto", members=4, seed=1, source=source),

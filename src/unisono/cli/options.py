@@ -14,9 +14,9 @@ import typer
 
 from unisono.core.errors import Misuse
 from unisono.orders.registry import DEFAULT_ORDER
-from unisono.sim.scenario import FAULTS, Fault, Scenario, Source
+from unisono.sim.faults import Fault
+from unisono.sim.scenario import FAULTS, Scenario, Source, name_of
 from unisono.sim.units import parse_duration
-from unisono.sim.world import name_of
 
 _LOAD, _NETWORK, _ORDER = "Load", "Network and faults", "Order"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -188,14 +188,15 @@ def parse_fault(text: str, members: int) -> Fault:
     if kind not in FAULTS:
         raise Misuse(f"there is no fault {kind!r}: choose among {', '.join(FAULTS)}.")
     names = [name_of(number) for number in range(members)]
-    numbers = []
-    for name in who.split(","):
+    named = tuple(who.split(","))
+    for name in named:
         if name not in names:
             raise Misuse(f"the fault {text!r} names {name!r}: the members are {names[0]} to {names[-1]}.")
-        numbers.append(names.index(name))
     try:
         value = float(amount) if amount else 0.0
     except ValueError:
         raise Misuse(f"the fault {text!r} has the amount {amount!r}, which is not a number.") from None
     lasts = parse_duration(duration) if duration else 0
-    return Fault(kind, parse_duration(at), tuple(numbers), lasts, value)
+    if kind == "partition":  # of those named from the rest
+        return Fault(kind, parse_duration(at), (), lasts, value, (named, tuple(n for n in names if n not in named)))
+    return Fault(kind, parse_duration(at), named, lasts, value)

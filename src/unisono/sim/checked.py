@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, TypeVar
 
 from unisono.core.errors import Misuse
 
 MadeT = TypeVar("MadeT")
+
+
+def blame(error: Exception) -> str:
+    """An exception inside a run, as a sentence: what, and where it was raised."""
+    place = extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
 
 
 def check_whole(name: str, value: Any, low: int, high: int) -> None:
@@ -67,3 +75,14 @@ def make(cls: type[MadeT], what: str, data: Any, **readers: Callable[[Any], Any]
         return cls(**values)
     except TypeError as error:
         raise Misuse(f"{what} does not fit: {error}.") from None
+
+
+def variants(thing: MadeT, changes: Iterable[Mapping[str, Any]]) -> Iterator[MadeT]:
+    """A dataclass with each of these changes, except those that change nothing or make no sense."""
+    for change in changes:
+        try:
+            variant = replace(thing, **change)  # type: ignore[type-var]
+        except Misuse:
+            continue
+        if variant != thing:
+            yield variant

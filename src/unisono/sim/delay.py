@@ -10,7 +10,7 @@
 | wan or wan:3               | by a built-in matrix between regions, 5 % jitter; `wan:3` uses three regions    |
 | file:PATH                  | drawn from measured delays, a duration a line                                   |
 
-A model is made once a run with its own source of random numbers, and asked for one delay at a time.
+A delay is decided by a key (`lots`): the same one each time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from statistics import NormalDist
+from typing import NamedTuple, TypeAlias
 
 from unisono.core.errors import Misuse
 from unisono.core.types import Rank
+from unisono.sim.lots import LEAST, number, pick
 from unisono.sim.units import parse_duration
 from unisono.trace.files import read_text
 
-Sampler: TypeAlias = Callable[[Rank, Rank], int]
-"""One-way delay in ns from one member to another, always at least 1."""
+Sampler: TypeAlias = Callable[[Rank, Rank, int], int]
+"""One-way delay in ns from one member to another for a key, always at least 1."""
 
 SIMPLEST_DELAY = "constant:1ms"
 REGIONS = ("eu-west", "us-east", "us-west", "ap-south", "sa-east")
@@ -40,23 +42,11 @@ WAN_MS = (
 """One-way delays between five continents' regions, of the size that public clouds show; the diagonal is one data centre."""
 
 
-class Draws(Protocol):
-    """Where a model takes random numbers from: a stream of them, or `lots.Lots`."""
+class Delay(NamedTuple):
+    """A delay model."""
 
-    def random(self) -> float: ...
-    def gauss(self, mu: float, sigma: float) -> float: ...
-
-
-class Delay:
-    """A delay model: its text, its mean, and how to make a sampler from a random stream."""
-
-    __slots__ = ("between_links", "make", "mean_ns", "text")
-
-    def __init__(self, text: str, mean_ns: int, make: Callable[[Draws], Sampler], between_links: bool = False) -> None:
-        self.text = text
-        self.mean_ns = mean_ns
-        self.make = make
-        self.between_links = between_links  # True if the delay depends on who sends to whom
+    mean_ns: int
+    sample: Sampler
 
 
 def parse_delay(text: str) -> Delay:
@@ -73,7 +63,7 @@ def parse_delay(text: str) -> Delay:
 
 def _constant(text: str, arguments: list[str]) -> Delay:
     value = _positive(text, arguments[0])
-    return Delay(text, value, lambda rng: lambda src, dst: value)
+    return Delay(value, lambda src, dst, key: value)
 
 
 def _uniform(text: str, arguments: list[str]) -> Delay:
@@ -81,58 +71,37 @@ def _uniform(text: str, arguments: list[str]) -> Delay:
     if low > high:
         raise Misuse(f"the delay {text!r} goes from more to less: write the smaller duration first.")
     span = high - low
-
-    def make(rng: Draws) -> Sampler:
-        draw = rng.random
-        return lambda src, dst: low + int(span * draw())
-
-    return Delay(text, (low + high) // 2, make)
+    return Delay((low + high) // 2, lambda src, dst, key: low + int(span * number(key)))
 
 
 def _exponential(text: str, arguments: list[str]) -> Delay:
     mean = _positive(text, arguments[0])
-
-    def make(rng: Draws) -> Sampler:
-        draw, log = rng.random, math.log
-        return lambda src, dst: 1 + int(-mean * log(1.0 - draw()))
-
-    return Delay(text, mean, make)
+    return Delay(mean, lambda src, dst, key: _exponential_ns(mean, key))
 
 
 def _lognormal(text: str, arguments: list[str]) -> Delay:
     median, sigma = _positive(text, arguments[0]), _number(text, arguments[1], 0.0, 5.0)
-
-    def make(rng: Draws) -> Sampler:
-        return lambda src, dst: 1 + int(median * math.exp(sigma * rng.gauss(0.0, 1.0)))
-
-    return Delay(text, round(median * math.exp(sigma * sigma / 2)), make)
+    deviation = NormalDist().inv_cdf
+    return Delay(
+        round(median * math.exp(sigma * sigma / 2)),
+        lambda src, dst, key: 1 + int(median * math.exp(sigma * deviation(number(key) or LEAST))),
+    )
 
 
 def _bimodal(text: str, arguments: list[str]) -> Delay:
     near, far = _positive(text, arguments[0]), _positive(text, arguments[1])
     share = _number(text, arguments[2], 0.0, 1.0)
-
-    def make(rng: Draws) -> Sampler:
-        draw = rng.random
-        return lambda src, dst: 1 + int(-(far if draw() < share else near) * math.log(1.0 - draw()))
-
-    return Delay(text, round(near * (1 - share) + far * share), make)
+    return Delay(
+        round(near * (1 - share) + far * share),
+        lambda src, dst, key: _exponential_ns(far if number(key) < share else near, key + 1),
+    )
 
 
 def _wan(text: str, arguments: list[str]) -> Delay:
     count = round(_number(text, arguments[0], 1, len(REGIONS))) if arguments else len(REGIONS)
     matrix = [[round(ms * 1e6) for ms in row[:count]] for row in WAN_MS[:count]]
     mean = sum(map(sum, matrix)) // count**2
-
-    def make(rng: Draws) -> Sampler:
-        draw = rng.random
-
-        def sample(src: Rank, dst: Rank) -> int:
-            return round(matrix[src % count][dst % count] * (1.0 + 0.05 * draw()))
-
-        return sample
-
-    return Delay(text, mean, make, between_links=True)
+    return Delay(mean, lambda src, dst, key: round(matrix[src % count][dst % count] * (1.0 + 0.05 * number(key))))
 
 
 def _from_file(text: str, arguments: list[str]) -> Delay:
@@ -142,20 +111,19 @@ def _from_file(text: str, arguments: list[str]) -> Delay:
     except (OSError, UnicodeDecodeError) as error:
         raise Misuse(f"the delays of {path} cannot be read: {error}.") from None
     values = []
-    for number, line in enumerate(lines, 1):
+    for row, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith("#"):
             try:
                 values.append(max(1, parse_duration(line)))
             except Misuse as error:
-                raise Misuse(f"{path}, line {number}: {error}") from None
+                raise Misuse(f"{path}, line {row}: {error}") from None
     if not values:
         raise Misuse(f"{path} holds no delays: write a duration a line, such as 1.5ms.")
+    return Delay(sum(values) // len(values), lambda src, dst, key: values[pick(key, len(values))])
 
-    def make(rng: Draws) -> Sampler:
-        draw, count = rng.random, len(values)
-        return lambda src, dst: values[int(draw() * count)]
 
-    return Delay(text, sum(values) // len(values), make)
+def _exponential_ns(mean: int, key: int) -> int:
+    return 1 + int(-mean * math.log(1.0 - number(key)))
 
 
 def _positive(text: str, argument: str) -> int:

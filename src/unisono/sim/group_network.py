@@ -1,8 +1,4 @@
-"""The network of whole members: datagrams that are delayed, lost, doubled, reordered, held back, or come again much later.
-
-Links are directed pairs of addresses. Every draw is keyed by its link and the number of the datagram on it (`lots`), so that a
-fault on one link does not change what becomes of datagrams on others.
-"""
+"""The network of whole members: datagrams that are delayed, lost, doubled, reordered, held back, or come again much later."""
 
 from __future__ import annotations
 
@@ -10,27 +6,25 @@ import os
 from collections.abc import Callable, Iterable
 
 from unisono.core.config import MILLISECOND, SECOND
-from unisono.sim.delay import parse_delay
-from unisono.sim.lots import MASK, STEP, Lots, key_of, number, pick
+from unisono.sim.links import Links
+from unisono.sim.lots import MASK, STEP, key_of, number, pick
 
+DETOUR_NS = 20 * MILLISECOND
+"""How much later a datagram arrives at most that takes a detour."""
 REPLAYS_KEPT = 64
-LOSS, TWICE, DETOUR, LENGTH, REPLAY, OLD, FORGOTTEN, COPY, COPY_OF_OLD = (
-    key_of(what) for what in ("loss", "twice", "detour", "length", "replay", "old", "forgotten", "copy", "copy of old")
+REPLAY, OLD, FORGOTTEN, COPY, COPY_OF_OLD = (
+    key_of(what) for what in ("replay", "old", "forgotten", "copy", "copy of old")
 )
-"""What alters the key of a datagram, so that each of these is decided by a number of its own; its delay by the key itself."""
+"""What alters the key of a datagram beside those of `links`."""
 
 
-class DatagramNetwork:
-    """Decides what becomes of each datagram: `fate` returns when copies of it arrive."""
+class DatagramNetwork(Links[str]):
+    """Decides what becomes of each datagram: `fate` returns when copies of it arrive. A host is an address."""
 
     def __init__(self, seed: object, delay: str = "uniform:0.2ms:2ms") -> None:
+        super().__init__(delay)
         self._seed = seed
-        self._lots = Lots()
-        self._sample = parse_delay(delay).make(self._lots)
         self._keys: dict[tuple[str, str], int] = {}  # by link: of the latest datagram
-        self.loss = 0.0
-        self.duplicate = 0.0
-        self.reorder = 0.0
         self.replay = 0.0
         """The share of datagrams beside which an old one of the same link comes again."""
         self.bytes_per_s: dict[str, int] = {}  # by sender: how much it can send
@@ -40,8 +34,6 @@ class DatagramNetwork:
         """The error with which the sender's system refuses a datagram; 0: none."""
         self._cuts: set[tuple[str, str]] = set()
         self._parts: dict[str, int] = {}  # by address: its side of a partition
-        self._clogs: dict[tuple[str, str], int] = {}  # until when
-        self._lossy: dict[tuple[str, str], float] = {}
         self._busy_until: dict[str, int] = {}
         self._old: dict[tuple[str, str], list[bytes]] = {}
         self.sent = self.sent_bytes = self.lost = self.replayed = 0
@@ -56,22 +48,13 @@ class DatagramNetwork:
         """Lose everything from `src` to `dst`. The other direction stays open."""
         self._cuts.add((src, dst))
 
-    def clog(self, src: str, dst: str, until: int) -> None:
-        """Nothing gets through until then; what was sent meanwhile comes afterwards, at once."""
-        self._clogs[src, dst] = max(until, self._clogs.get((src, dst), 0))
-
-    def lose(self, src: str, dst: str, share: float) -> None:
-        self._lossy[src, dst] = share
-
     def heal(self) -> None:
-        """No fault remains, not even ordinary loss."""
+        super().heal()
         self._cuts.clear()
         self._parts.clear()
-        self._clogs.clear()
-        self._lossy.clear()
         self.bytes_per_s.clear()
         self.drops = self.fails = None
-        self.loss = self.duplicate = self.reorder = self.replay = 0.0
+        self.replay = 0.0
 
     def reaches(self, src: str, dst: str) -> bool:
         here, there = self._parts.get(src), self._parts.get(dst)
@@ -90,25 +73,19 @@ class DatagramNetwork:
         self.sent_bytes += len(datagram)
         if not self.reaches(src, dst):
             return []
-        if self.drops is not None and self.drops(src, dst, datagram):
-            self.lost += 1
-            return []
-        loss = max(self.loss, self._lossy.get(link, 0.0))
-        if loss and number(key ^ LOSS) < loss:
-            self.lost += 1
-            return []
-        start = self._leaves(src, len(datagram), now)
+        is_dropped = self.drops is not None and self.drops(src, dst, datagram)
+        start = None if is_dropped or self.loses(src, dst, key) else self._leaves(src, len(datagram), now)
         if start is None:
             self.lost += 1
             return []
-        arrivals = [(self._arrival(link, start, key), datagram)]
-        if self.duplicate and number(key ^ TWICE) < self.duplicate:
-            arrivals.append((self._arrival(link, start, key ^ COPY), datagram))
+        arrivals = [(self._arrival(src, dst, start, key), datagram)]
+        if self.doubles(key):
+            arrivals.append((self._arrival(src, dst, start, key ^ COPY), datagram))
         if self.replay:
             old = self._old.setdefault(link, [])
             if old and number(key ^ REPLAY) < self.replay:
                 self.replayed += 1
-                arrivals.append((self._arrival(link, start, key ^ COPY_OF_OLD), old[pick(key ^ OLD, len(old))]))
+                arrivals.append((self._arrival(src, dst, start, key ^ COPY_OF_OLD), old[pick(key ^ OLD, len(old))]))
             if len(old) < REPLAYS_KEPT:
                 old.append(datagram)
             else:
@@ -126,13 +103,8 @@ class DatagramNetwork:
         self._busy_until[src] = busy + size * SECOND // rate
         return self._busy_until[src]
 
-    def _arrival(self, link: tuple[str, str], start: int, key: int) -> int:
-        src, dst = link
-        self._lots.key = key
-        arrival = start + self._sample(_place_of(src), _place_of(dst))
-        if self.reorder and number(key ^ DETOUR) < self.reorder:
-            arrival += int(number(key ^ LENGTH) * 20 * MILLISECOND)
-        return max(arrival, self._clogs.get(link, 0))
+    def _arrival(self, src: str, dst: str, start: int, key: int) -> int:
+        return self.arrival(src, dst, (_place_of(src), _place_of(dst)), start, key, DETOUR_NS)
 
 
 def _place_of(address: str) -> int:

@@ -7,10 +7,8 @@ view must have the same. One run in eight has a twin that is not recorded and mu
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from unisono.core.config import SECOND
 from unisono.core.member import Member
@@ -19,7 +17,9 @@ from unisono.core.options import CastOptions
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, Service
 from unisono.orders.registry import ORDERS
-from unisono.sim.group_scenario import GroupFault, GroupScenario, PlannedCast, PlannedCheck
+from unisono.sim.checked import blame
+from unisono.sim.faults import Fault
+from unisono.sim.group_scenario import GroupScenario, PlannedCast, PlannedCheck
 from unisono.sim.group_state import StatefulWorld
 from unisono.sim.group_twins import first_difference, has_twin
 from unisono.sim.group_world import QUICK, GroupWorld
@@ -93,7 +93,7 @@ class Script:
         if self._is_up(check.who) and self.world.processes[check.who].check() is not None:
             self.world.count("check")
 
-    def _strike(self, fault: GroupFault) -> None:
+    def _strike(self, fault: Fault) -> None:
         world, network = self.world, self.world.network
         if fault.kind == "join":
             world.count("join")
@@ -120,7 +120,7 @@ class Script:
                 world.count(fault.kind)
                 self._hinder(fault, one, other)
 
-    def _hinder(self, fault: GroupFault, one: str, other: str) -> None:
+    def _hinder(self, fault: Fault, one: str, other: str) -> None:
         world, network = self.world, self.world.network
         match fault.kind:
             case "one way":
@@ -128,10 +128,6 @@ class Script:
             case "triangle":
                 network.cut(one, other)
                 network.cut(other, one)
-            case "clog":
-                network.clog(one, other, world.now + fault.duration_ns)
-            case "lossy":
-                network.lose(one, other, fault.amount)
             case "drift":
                 world.processes[one].drift(1 + fault.amount)
             case "narrow":
@@ -139,7 +135,7 @@ class Script:
             case "switch":
                 world.processes[one].member.switch(fault.order)
             case _:
-                raise NotImplementedError(f"the simulator of groups does not play the fault {fault.kind}")
+                network.strike(fault, one, other, world)
 
 
 def play(
@@ -228,9 +224,7 @@ def try_group(
     try:
         return judge(scenario, kind=kind, orders=orders, sinks=sinks)
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
-        return GroupOutcome(scenario.order, scenario.seed, "FAULT", text)
+        return GroupOutcome(scenario.order, scenario.seed, "FAULT", blame(error))
 
 
 def failure_of(scenario: GroupScenario) -> str | None:

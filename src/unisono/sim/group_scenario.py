@@ -7,24 +7,23 @@ What members draw themselves, and what becomes of each datagram, follows from `o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from unisono.core.config import MILLISECOND, SECOND, Config
 from unisono.core.errors import Misuse
 from unisono.core.types import Service
 from unisono.orders.registry import find_order
-from unisono.sim.checked import check_flag, check_number, check_share, check_whole, items, make, mapping, text
+from unisono.sim.checked import check_flag, check_share, check_whole, items, make, mapping, text, variants
 from unisono.sim.delay import SIMPLEST_DELAY, parse_delay
+from unisono.sim.faults import FAULTS, Fault, check_event, check_fault, names, read_faults, without_defaults
 from unisono.sim.shrink import without_parts
 
 MEMBERS_MAX = 64
 DURATION_NS_MAX = 1_000 * SECOND
 COLLECTED = ("star", "ring")
-LINKS = ("one way", "triangle", "clog", "lossy")
-FAULTS = ("crash", "restart", "pause", "leave", "join", "partition", *LINKS, "drift", "narrow", "switch")
 EVENTS = ("casts", "checks", "faults")
-AMOUNTS = {"lossy": (0.0, 0.95), "drift": (-0.9, 10.0), "narrow": (1.0, 1e12)}
+GroupFault = Fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,38 +52,6 @@ class PlannedCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupFault:
-    """One thing that happens to the group. A fault is skipped if one of `who` is not up then.
-
-    | kind      | who        | what happens                                                                       |
-    |-----------|------------|------------------------------------------------------------------------------------|
-    | crash     | one        | its process dies                                                                   |
-    | restart   | one        | its process dies, and after the duration a new one starts at its address            |
-    | pause     | one        | its process stands still for the duration                                          |
-    | leave     | one        | it leaves, unless it is paused                                                     |
-    | join      | one, new   | a process starts at a new address                                                  |
-    | partition |            | for the duration only members of one of the `parts` hear each other                |
-    | one way   | from, to   | nothing passes in this direction                                                   |
-    | triangle  | two        | nothing passes between them                                                        |
-    | clog      | from, to   | nothing passes in this direction for the duration, then all of it at once          |
-    | lossy     | from, to   | this share of the datagrams in this direction is lost                              |
-    | drift     | one        | its clock runs faster by this share                                                |
-    | narrow    | one        | it can send this many bytes per second                                             |
-    | switch    | one        | it switches the group to `order`                                                   |
-
-    Where no duration is named, it goes on until all is healed.
-    """
-
-    kind: str
-    at_ns: int
-    who: tuple[str, ...] = ()
-    duration_ns: int = 0
-    amount: float = 0.0
-    parts: tuple[tuple[str, ...], ...] = ()
-    order: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class GroupScenario:
     order: str
     seed: int
@@ -106,7 +73,7 @@ class GroupScenario:
     can_merge: bool = False
     casts: tuple[PlannedCast, ...] = ()
     checks: tuple[PlannedCheck, ...] = ()
-    faults: tuple[GroupFault, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
@@ -114,7 +81,7 @@ class GroupScenario:
     def to_json(self) -> dict[str, Any]:
         whole = asdict(self)
         for name in EVENTS:
-            whole[name] = [_without_defaults(one) for one in getattr(self, name)]
+            whole[name] = [without_defaults(one) for one in getattr(self, name)]
         return whole
 
     @classmethod
@@ -125,22 +92,14 @@ class GroupScenario:
             "a scenario",
             data,
             members=lambda value: dict(mapping(value, "members")),
-            casts=lambda value: tuple(make(PlannedCast, "a cast", one, to=_names) for one in items(value, "casts")),
+            casts=lambda value: tuple(make(PlannedCast, "a cast", one, to=names) for one in items(value, "casts")),
             checks=lambda value: tuple(make(PlannedCheck, "a check", one) for one in items(value, "checks")),
-            faults=lambda value: tuple(
-                make(GroupFault, "a fault", one, who=_names, parts=_parts) for one in items(value, "faults")
-            ),
+            faults=read_faults,
         )
 
     def smaller(self) -> Iterator[GroupScenario]:
         """Simpler scenarios, the most radical first. Those that make no sense are left out."""
-        for change in self._changes():
-            try:
-                candidate = replace(self, **change)
-            except Misuse:
-                continue
-            if candidate != self:
-                yield candidate
+        return variants(self, self._changes())
 
     def _changes(self) -> Iterator[dict[str, Any]]:
         yield from (self._until(self.duration_ns * quarters // 4) for quarters in (1, 2, 3))
@@ -176,31 +135,14 @@ class GroupScenario:
 
     def _without_member(self, gone: str) -> dict[str, Any]:
         """Without one member, what it does and what happens to it."""
-        faults = [
-            replace(fault, parts=tuple(filter(None, (tuple(n for n in part if n != gone) for part in fault.parts))))
-            for fault in self.faults
-            if gone not in fault.who
-        ]
         return {
             "members": {name: start for name, start in self.members.items() if name != gone},
             "casts": tuple(
                 replace(cast, to=tuple(n for n in cast.to if n != gone)) for cast in self.casts if cast.who != gone
             ),
             "checks": tuple(check for check in self.checks if check.who != gone),
-            "faults": tuple(fault for fault in faults if fault.kind != "partition" or len(fault.parts) > 1),
+            "faults": tuple(filter(None, (fault.without(gone) for fault in self.faults))),
         }
-
-
-def _without_defaults(row: Any) -> dict[str, Any]:
-    return {one.name: value for one in fields(row) if (value := getattr(row, one.name)) != one.default}
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    return tuple(text("an address", one) for one in items(value, "a list of addresses"))
-
-
-def _parts(value: Any) -> tuple[tuple[str, ...], ...]:
-    return tuple(_names(one) for one in items(value, "parts"))
 
 
 def _check(s: GroupScenario) -> None:
@@ -223,45 +165,19 @@ def _check(s: GroupScenario) -> None:
     known = set(s.members)
     for fault in s.faults:
         if fault.kind == "join":
-            _check_fault(fault, known | set(fault.who))
+            check_fault(fault, FAULTS, known | set(fault.who))
             if fault.who[0] in known:
                 raise Misuse(f"{fault.who[0]} cannot join: it is a member already.")
             known.update(fault.who)
     for fault in s.faults:
-        _check_fault(fault, known)
+        check_fault(fault, FAULTS, known)
     for check in s.checks:
-        _check_event("check", check.at_ns, (check.who,), known)
+        check_event("check", check.at_ns, (check.who,), known)
     has_causal = Service.CAUSAL in order.services - {order.service}
     for cast in s.casts:
-        _check_event("cast", cast.at_ns, (cast.who, *cast.to), known)
+        check_event("cast", cast.at_ns, (cast.who, *cast.to), known)
         check_whole("size_bytes", cast.size_bytes, 0, Config().payload_bytes_max)
         for name in ("is_safe", "is_causal", "is_awaited"):
             check_flag(name, getattr(cast, name))
         if cast.is_causal and not has_causal:
             raise Misuse(f"{s.order} does not carry causal messages beside its own: take toto or all-ack.")
-
-
-def _check_event(kind: str, at_ns: int, who: tuple[str, ...], known: set[str]) -> None:
-    check_whole(f"at_ns of {kind}", at_ns, 0, DURATION_NS_MAX)
-    for name in who:
-        if name not in known:
-            raise Misuse(f"a {kind} names the member {name!r}: choose among {', '.join(sorted(known))}.")
-
-
-def _check_fault(fault: GroupFault, known: set[str]) -> None:
-    if fault.kind not in FAULTS:
-        raise Misuse(f"there is no fault {fault.kind!r}: choose among {', '.join(FAULTS)}.")
-    needed = 0 if fault.kind == "partition" else 2 if fault.kind in LINKS else 1
-    if len(fault.who) != needed:
-        raise Misuse(f"the fault {fault.kind} names {needed} members, not {len(fault.who)}.")
-    _check_event(fault.kind, fault.at_ns, (*fault.who, *(name for part in fault.parts for name in part)), known)
-    check_whole(f"duration_ns of {fault.kind}", fault.duration_ns, 0, DURATION_NS_MAX)
-    check_number(f"amount of {fault.kind}", fault.amount, *AMOUNTS.get(fault.kind, (0.0, 0.0)))
-    if fault.kind == "partition" and not fault.parts:
-        raise Misuse("a partition needs parts: lists of those that hear each other.")
-    if fault.kind != "partition" and fault.parts:
-        raise Misuse(f"the fault {fault.kind} has parts: only a partition has parts.")
-    if fault.kind == "switch":
-        find_order(fault.order)
-    elif fault.order:
-        raise Misuse(f"the fault {fault.kind} has an order: only a switch has one.")

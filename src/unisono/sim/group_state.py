@@ -227,7 +227,7 @@ class StatefulProcess(SimulatedProcess):
             self.world.at(time, self._turn_again)
 
     def _turn_again(self) -> None:
-        if self.is_up and self.paused_until <= self.world.now:
+        if self.is_up and not self.is_hindered:
             self.turn()
 
     def record_shown(self, event: Any) -> None:
@@ -255,7 +255,7 @@ class StatefulProcess(SimulatedProcess):
             self._tick_at = None
             self._turn_again()
 
-        self.world.at(self._when(due), tick)
+        self.world.at(self.when(due), tick)
 
 
 class StatefulWorld(GroupWorld):
@@ -285,7 +285,7 @@ class StatefulWorld(GroupWorld):
         self.network.heal()
         self.run(20, lambda: self.is_one([process.id.address for process in self.up]))
         waiting = [process for process in self.up if process.member.state.lost_state is not None]
-        if waiting and waiting[0].paused_until <= self.now:
+        if waiting and not waiting[0].is_hindered:
             lost = waiting[0].member.state.lost_state
             assert lost is not None
             self.count("give up")

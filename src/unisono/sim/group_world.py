@@ -8,8 +8,6 @@ checkers look on, unless the world is made without (`is_recorded`): that is the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import heappop, heappush
-from random import Random
 from typing import Any, NamedTuple
 
 from unisono.core.config import MILLISECOND, SECOND
@@ -23,6 +21,7 @@ from unisono.core.transition import Transition
 from unisono.core.types import Batch, MemberId, View
 from unisono.orders.registry import ORDERS
 from unisono.sim.group_network import DatagramNetwork
+from unisono.sim.kernel import Host, Timeline
 from unisono.trace.checks.judge import Observer, Verdict
 from unisono.trace.recorder import Recorder
 from unisono.trace.schema import OK, STAGES, UNCERTAIN
@@ -71,13 +70,13 @@ class Told(NamedTuple):
     outcome: str
 
 
-class SimulatedProcess:
+class SimulatedProcess(Host):
     """One life of one process: its member, its recorder, and what the simulator does to it."""
 
     def __init__(self, world: GroupWorld, id: MemberId, settings: Settings, record: bytes | None) -> None:
+        super().__init__(world)
         self.world = world
         self.id = id
-        self._base, self._since, self._rate = world.now, world.now, 1.0
         self.member = world.kind(
             id,
             world.group,
@@ -90,10 +89,7 @@ class SimulatedProcess:
             record,
         )
         self.recorder = Recorder(world.run_name, world.group, world.order, id, "simulated", world.sink_of(id))
-        self.alive = True
         self.ended = False  # its trace has an ending
-        self.paused_until = 0
-        self.mailbox: list[bytes] = []
         self.views: list[View] = []
         self.delivered: list[tuple[MemberId, bytes]] = []
         self.shown: list[Any] = []  # and told: everything that the application learns, in order
@@ -104,15 +100,7 @@ class SimulatedProcess:
         self.awaited: set[int] = set()  # own messages that the application waits for, until they are stable or in doubt
         self._is_turn_open = False  # the turn has left something to do
         self._deadline: int | None = None  # of the member, as the last turn left it
-        self._armed: int | None = None
         self.on_event: Callable[[SimulatedProcess, Any], None] | None = None
-
-    def clock(self) -> int:
-        """This process's own clock, which may drift."""
-        return self._base + int((self.world.now - self._since) * self._rate)
-
-    def drift(self, rate: float) -> None:
-        self._base, self._since, self._rate = self.clock(), self.world.now, rate
 
     @property
     def is_up(self) -> bool:
@@ -125,7 +113,7 @@ class SimulatedProcess:
     def take(self, datagram: bytes) -> None:
         if not self.alive:
             return
-        if self.paused_until > self.world.now:
+        if self.is_hindered:
             self.mailbox.append(datagram)
             return
         self.member.receive([datagram], self.clock())
@@ -133,7 +121,7 @@ class SimulatedProcess:
 
     def cast(self, payload: bytes, options: CastOptions = DEFAULT, is_awaited: bool = False) -> bool:
         """False: not now. `is_awaited`: the application waits for its receipt."""
-        if not self.is_up or self.paused_until > self.world.now or self.member.view is None:
+        if not self.is_up or self.is_hindered or self.member.view is None:
             return False
         if options.to is not None:
             to = tuple(member for member in options.to if member in self.member.view.members)
@@ -150,7 +138,7 @@ class SimulatedProcess:
 
     def check(self) -> Checking | None:
         """Begin to compare what the members have delivered. None: not now."""
-        if not self.is_up or self.paused_until > self.world.now:
+        if not self.is_up or self.is_hindered:
             return None
         self._finish_turn()
         try:
@@ -184,9 +172,7 @@ class SimulatedProcess:
             if not member.markers.are_owed:
                 self.turn()
                 return
-        if self._deadline is not None and self._deadline != self._armed:
-            self._armed = self._deadline
-            world.at(self._when(self._deadline), self._ticker(self._deadline))
+        self.arm(self._deadline)
 
     def _finish_turn(self) -> None:
         """Do what a turn leaves to do once its effects are performed, before the next input reaches the member."""
@@ -219,7 +205,7 @@ class SimulatedProcess:
         elif isinstance(event, Left) and not self.ended:
             self.ended = True
             self.recorder.leave(self.world.now)
-            self.world.after(2 * SECOND, self._stop)  # it answers late questions for a while
+            self.world.after(2 * SECOND, self.crash)  # it answers late questions for a while
         if self.on_event is not None:
             self.on_event(self, event)
 
@@ -250,30 +236,12 @@ class SimulatedProcess:
         self.shown.append(Told(index, outcome))
         self.recorder.show_receipt(self.world.now, STAGES[-1], index, 1, outcome, known)
 
-    def _stop(self) -> None:
-        self.alive = False
-
-    def _when(self, local: int) -> int:
-        return self._since + int((local - self._base) / self._rate) + 1
-
-    def _ticker(self, deadline: int) -> Callable[[], None]:
-        def tick() -> None:
-            if self._armed == deadline and self.alive and self.paused_until <= self.world.now:
-                self._armed = None
-                self.turn()
-
-        return tick
-
-    def wake(self) -> None:
-        if not self.alive or self.paused_until > self.world.now:
-            return
-        mailbox, self.mailbox = self.mailbox, []
+    def resume(self, mailbox: list[bytes], is_overdue: bool) -> None:
         self.member.receive(mailbox, self.clock())
-        self._armed = None
         self.turn()
 
 
-class GroupWorld:
+class GroupWorld(Timeline):
     """A simulated network with the processes of one group."""
 
     def __init__(
@@ -289,14 +257,13 @@ class GroupWorld:
         run_name: str | None = None,
         is_recorded: bool = True,
     ) -> None:
+        super().__init__(seed)
         self.order, self.orders, self.kind = order, orders, kind
         self.is_recorded = is_recorded
-        self.seed = seed
         self.settings = settings
         self.has_liars = False  # without any, a packet that is refused as a lie is our mistake
         self.group = "simulated"
         self.run_name = run_name or f"group-{order}-{seed}"
-        self.now = 0
         self.network = DatagramNetwork(seed, delay)
         self.ask(owed)
         self._sinks = sinks
@@ -305,15 +272,10 @@ class GroupWorld:
         self.deliveries = 0
         self.faults: dict[str, int] = {}
         self.offered: Offered = {}
-        self._tie = 0
-        self._heap: list[tuple[int, int, Callable[[], object]]] = []
 
     def ask(self, also: Iterable[str]) -> None:
         """Judge these properties too, besides what the orders of its views owe. Call it before anything is recorded."""
         self.observer = Observer(also=ALSO_OWED.union(also))
-
-    def stream(self, purpose: str) -> Random:
-        return Random(f"{self.seed}/{purpose}")
 
     def sink_of(self, member: MemberId) -> Sink:
         if not self.is_recorded:
@@ -321,26 +283,7 @@ class GroupWorld:
         more = self._sinks(member)
         return TeeSink(self.observer, *more) if more else self.observer
 
-    # Time.
-
-    def at(self, time: int, action: Callable[[], object]) -> None:
-        self._tie += 1
-        heappush(self._heap, (max(time, self.now), self._tie, action))
-
-    def after(self, delay: int, action: Callable[[], None]) -> None:
-        self.at(self.now + delay, action)
-
-    def run(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
-        """Let time pass, until `until` holds if it is given. Returns whether it holds."""
-        end = self.now + int(seconds * SECOND)
-        heap = self._heap
-        while heap and heap[0][0] <= end:
-            self.now, _, action = heappop(heap)
-            action()
-            if until is not None and until():
-                return True
-        self.now = end
-        return until is not None and until()
+    # The network.
 
     def send(self, src: str, dst: str, datagram: bytes) -> None:
         for arrival, copy in self.network.fate(src, dst, datagram, self.now):
@@ -388,7 +331,8 @@ class GroupWorld:
         process = self.processes[name]
         if process.is_up:
             self.count("crash")
-            process.alive, process.ended = False, True
+            process.crash()
+            process.ended = True
             process.recorder.crash(self.now)
 
     def restart(self, name: str, seeds: Sequence[str]) -> None:
@@ -400,7 +344,7 @@ class GroupWorld:
 
     def leave(self, name: str) -> None:
         process = self.processes[name]
-        if process.is_up and process.paused_until <= self.now:
+        if process.is_up and not process.is_hindered:
             self.count("leave")
             process.member.leave()
             process.turn()
@@ -410,8 +354,7 @@ class GroupWorld:
         if process.is_up:
             self.count("pause")
             process.recorder.pause(self.now)
-            process.paused_until = max(process.paused_until, self.now + duration)
-            self.at(process.paused_until, process.wake)
+            process.pause(self.now + duration)
 
     def partition(self, *parts: Iterable[str]) -> None:
         self.count("partition")

@@ -11,14 +11,13 @@ faster and differs between builds.
 from __future__ import annotations
 
 from hashlib import blake2b
-from statistics import NormalDist
 
 MASK = (1 << 64) - 1
 STEP = 0xA0761D6478BD642F
 _FOLD = 0xE7037ED1A0B428DB
 _FRACTION = (1 << 53) - 1
-_SCALE = 2.0**-53
-_DEVIATION = NormalDist().inv_cdf
+LEAST = 2.0**-53
+"""Between two numbers that can be drawn."""
 
 
 def key_of(*names: object) -> int:
@@ -30,24 +29,7 @@ def key_of(*names: object) -> int:
 def number(key: int) -> float:
     """A number from 0 to 1, not included, for this key."""
     product = key * (key ^ _FOLD)
-    return ((product >> 64 ^ product) & _FRACTION) * _SCALE
-
-
-class Lots:
-    """Random numbers for what draws more than one, such as a model of delays; its owner sets the key before each use."""
-
-    __slots__ = ("key",)
-
-    def __init__(self) -> None:
-        self.key = 0
-
-    def random(self) -> float:
-        drawn = number(self.key)
-        self.key += 1
-        return drawn
-
-    def gauss(self, mu: float, sigma: float) -> float:
-        return mu + sigma * _DEVIATION(self.random() or _SCALE)
+    return ((product >> 64 ^ product) & _FRACTION) * LEAST
 
 
 def pick(key: int, count: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -65,7 +65,7 @@ class Measures:
 
 
 class Meter:
-    """A watcher that follows each batch from cast to delivery at every member."""
+    """Follows each batch from cast to delivery at every member."""
 
     def __init__(self) -> None:
         self.latency_sender, self.latency = array("q"), array("q")
@@ -98,15 +98,6 @@ class Meter:
                         self._count(attributes, batch.count)
                 case NoteKind.DELIVER:
                     self._deliver(now, key, batch)
-
-    def crash(self, now: int, member: MemberId, sent: Mapping[str, int]) -> None:
-        """Nothing to measure: what it delivered counts."""
-
-    def fault(self, now: int, member: MemberId, kind: str) -> None:
-        """Nothing to measure."""
-
-    def end(self, now: int, member: MemberId, reason: str, sent: Mapping[str, int]) -> None:
-        """Nothing to measure."""
 
     def _count(self, attributes: Any, weight: int) -> None:
         index, breadth = attributes["index_of_latency"], attributes["concurrency"]

@@ -7,7 +7,7 @@ next view. A member that crashes between the two steps is simply no survivor. No
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from unisono.core.ordering import Cut, Report
@@ -38,7 +38,6 @@ class ViewChange:
         for rank, host in enumerate(world.in_view):
             if host.alive:
                 self._reports[rank] = host.member.block()
-                host.hindered = False
                 world.take_turn(host)
         world.drop_in_flight()
         world.at(world.now + world.scenario.flush_ns, self.finish)
@@ -53,8 +52,7 @@ class ViewChange:
         reports = {rank: self._reports[rank] for rank in survivors}
         self._reports = {}
         cut = world.order.merge(old, world.config, reports)
-        holders = [host.member.kept for host in survivors.values()]
-        gaps = {rank: missing_packets(old, rank, reports[rank], cut, holders) for rank in survivors}
+        gaps = missing_packets(old, cut, reports, [host.member.kept for host in survivors.values()])
         new = View(
             ViewId(old.id.number + 1, old.members[min(survivors)]), tuple(old.members[rank] for rank in survivors)
         )
@@ -64,6 +62,8 @@ class ViewChange:
             host.member.install(new, old, new.members)
         self.count += 1
         world.enter_view(new, list(survivors.values()))
+        for host in survivors.values():
+            world.take_turn(host)
         world.at(world.now, self.begin)  # someone may have crashed between the two steps' reports and now
 
     def _postpone(self, step: Callable[[], None]) -> bool:
@@ -77,12 +77,16 @@ class ViewChange:
 
 
 def missing_packets(
-    view: View, rank: Rank, report: Report, cut: Cut, holders: Sequence[Retained]
-) -> dict[Slot, Packet]:
-    """What one survivor lacks of the cut, from what the survivors hold.
+    view: View, cut: Cut, reports: Mapping[Rank, Report], holders: Sequence[Retained]
+) -> dict[Rank, dict[Slot, Packet]]:
+    """What each survivor lacks of the cut, from what the survivors hold.
 
     Payloads go to addressees only. A payload that no survivor holds is void: everyone gets the placeholder that is left of it.
     """
+    return {rank: _missing_at(view, rank, report, cut, holders) for rank, report in reports.items()}
+
+
+def _missing_at(view: View, rank: Rank, report: Report, cut: Cut, holders: Sequence[Retained]) -> dict[Slot, Packet]:
     result: dict[Slot, Packet] = {}
     for origin, last in enumerate(cut.wanted):
         for number in range(report.held[origin] + 1, last + 1):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from unisono.core.ordering import AnyOrdering
-from unisono.core.outbox import EngineEffects
 from unisono.core.types import MemberId
 from unisono.orders.registry import make_codec
+from unisono.sim.checked import blame
 from unisono.sim.measure import Measures, Meter
 from unisono.sim.scenario import Scenario
-from unisono.sim.world import Watcher, World, name_of
+from unisono.sim.world import World
 from unisono.trace.checks.judge import Observer, Verdict
 from unisono.trace.digest import TraceDigest
 from unisono.trace.promises import promises
@@ -38,40 +37,6 @@ class Outcome:
     """Rows that could not be written to the trace folder."""
 
 
-class RunRecording:
-    """A watcher that records every member of a simulated group into sinks."""
-
-    def __init__(self, scenario: Scenario, run: str, sink_of: Callable[[MemberId], Sink]) -> None:
-        self._recorders: dict[MemberId, Recorder] = {}
-        for number in range(scenario.members):
-            member = MemberId(name_of(number))
-            self._recorders[member] = Recorder(run, "simulated", scenario.order, member, "simulated", sink_of(member))
-
-    @property
-    def gaps(self) -> int:
-        return sum(recorder.gaps for recorder in self._recorders.values())
-
-    def turn(self, now: int, member: MemberId, effects: EngineEffects) -> None:
-        if effects.notes:
-            self._recorders[member].turn(now, effects.notes)
-
-    def crash(self, now: int, member: MemberId, sent: Mapping[str, int]) -> None:
-        self._recorders[member].counters(now, sent)
-        self._recorders[member].crash(now)
-
-    def fault(self, now: int, member: MemberId, kind: str) -> None:
-        if kind == "pause":
-            self._recorders[member].pause(now)
-
-    def end(self, now: int, member: MemberId, reason: str, sent: Mapping[str, int]) -> None:
-        self._recorders[member].counters(now, sent)
-        self._recorders[member].end(now, reason)
-
-    def close(self) -> None:
-        for recorder in self._recorders.values():
-            recorder.sink.close()
-
-
 def simulate(
     scenario: Scenario,
     *,
@@ -91,20 +56,24 @@ def simulate(
     if keep:
         sinks.append(memory)
 
-    def sink_of(member: MemberId) -> Sink:
-        if folder is None:
-            return TeeSink(*sinks)
-        return TeeSink(*sinks, FolderSink(folder, run, member.address, member.incarnation))
+    recorders: list[Recorder] = []
 
-    recording = RunRecording(scenario, run, sink_of)
-    watchers: list[Watcher] = [recording, meter]
-    world = World(scenario, order, watchers, make_codec(scenario.settings).size)
+    def recorder_of(member: MemberId) -> Recorder:
+        folders = [] if folder is None else [FolderSink(folder, run, member.address, member.incarnation)]
+        sink = TeeSink(*sinks, *folders)
+        recorders.append(Recorder(run, "simulated", scenario.order, member, "simulated", sink))
+        return recorders[-1]
+
+    world = World(scenario, order, recorder_of, meter.turn, make_codec(scenario.settings).size)
     try:
-        world.run(progress)
+        world.play(progress)
     finally:
-        recording.close()
+        for recorder in recorders:
+            recorder.sink.close()
     verdict, measures = observer.finish(), meter.measures(world)
-    return Outcome(world, verdict, measures, meter, digest.hexdigest(), memory.events, recording.gaps)
+    return Outcome(
+        world, verdict, measures, meter, digest.hexdigest(), memory.events, sum(recorder.gaps for recorder in recorders)
+    )
 
 
 def failure_of(scenario: Scenario, order: type[AnyOrdering] | None = None) -> str | None:
@@ -115,8 +84,7 @@ def failure_of(scenario: Scenario, order: type[AnyOrdering] | None = None) -> st
     try:
         outcome = simulate(scenario, order=order)
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {error}"
+        return blame(error)
     if outcome.verdict.violations:
         first = outcome.verdict.violations[0]
         return f"{first.property}: {first.sentence}"

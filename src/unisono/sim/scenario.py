@@ -6,7 +6,7 @@ swarm and shrinker vary, and what a replay file holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -14,12 +14,14 @@ from unisono.core.config import MILLISECOND, Config
 from unisono.core.errors import Misuse
 from unisono.core.types import Service
 from unisono.orders.registry import find_order
-from unisono.sim.checked import check_number, check_share, check_whole, items, make, mapping, text
+from unisono.sim.checked import check_number, check_share, check_whole, make, mapping, text, variants
 from unisono.sim.delay import SIMPLEST_DELAY, parse_delay
+from unisono.sim.faults import Fault, check_fault, read_faults, without_defaults
 from unisono.sim.shrink import without_parts
 
 SOURCES = ("periodic", "poisson", "bursts", "saturating")
 FAULTS = ("crash", "pause", "drift", "partition", "clog", "slow", "lossy")
+"""Those that the simulator of orders plays."""
 MEMBERS_MAX = 1_024
 MESSAGES_MAX = 10**9
 
@@ -44,28 +46,6 @@ class Source:
     """Share of messages cast with the FIFO service (RMP: semi-reliable)."""
     subset_share: float = 0.0
     """Share of messages addressed to a random subset of the members."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that goes wrong. `who` are the numbers of members, from 0, in the group that starts.
-
-    | kind      | who            | amount                                                            |
-    |-----------|----------------|-------------------------------------------------------------------|
-    | crash     | one            |                                                                   |
-    | pause     | one            |                                                                   |
-    | drift     | one            | its clock runs faster by this share (0.1: 10 %)                    |
-    | partition | one side of it |                                                                   |
-    | clog      | from, to       | nothing passes in this direction until the end                    |
-    | slow      | from, to       | delays in this direction are multiplied by this                   |
-    | lossy     | from, to       | this share of packets in this direction is lost (and sent again)   |
-    """
-
-    kind: str
-    at_ns: int
-    who: tuple[int, ...]
-    duration_ns: int = 0
-    amount: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +82,7 @@ class Scenario:
         return replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"faults": [without_defaults(fault) for fault in self.faults]}
 
     @classmethod
     def from_json(cls, data: Any) -> Scenario:
@@ -112,19 +92,13 @@ class Scenario:
             "a scenario",
             data,
             source=lambda value: make(Source, "source", value),
-            faults=lambda value: tuple(_read_fault(fault) for fault in items(value, "faults")),
+            faults=read_faults,
             config=lambda value: dict(mapping(value, "config")),
         )
 
     def smaller(self) -> Iterator[Scenario]:
         """Simpler scenarios, the most radical first. Those that make no sense are left out."""
-        for change in self._changes():
-            try:
-                candidate = self.with_(**change)
-            except Misuse:
-                continue
-            if candidate != self:
-                yield candidate
+        return variants(self, self._changes())
 
     def _changes(self) -> Iterator[dict[str, Any]]:
         messages = self.source.messages
@@ -148,17 +122,16 @@ class Scenario:
 
     def _with_members(self, members: int) -> dict[str, Any]:
         """Fewer members; faults that name others go, and a threshold that no longer fits."""
-        faults = []
-        for fault in self.faults:
-            who = tuple(number for number in fault.who if number < members)
-            if who == fault.who or (fault.kind == "partition" and who):
-                faults.append(replace(fault, who=who))
+        faults: Iterable[Fault | None] = self.faults
+        for number in range(members, self.members):
+            faults = [fault and fault.without(name_of(number)) for fault in faults]
         config = {name: value for name, value in self.config.items() if name != "phi"}
-        return {"members": members, "faults": tuple(faults), "config": config}
+        return {"members": members, "faults": tuple(filter(None, faults)), "config": config}
 
 
-def _read_fault(data: Any) -> Fault:
-    return make(Fault, "a fault", data, who=lambda value: tuple(items(value, "who")))
+def name_of(number: int) -> str:
+    """a, b, ... z, then m26, m27, ..."""
+    return chr(ord("a") + number) if number < 26 else f"m{number}"
 
 
 def _check(s: Scenario) -> None:
@@ -189,8 +162,9 @@ def _check(s: Scenario) -> None:
         raise Misuse(
             f"payloads of {s.source.size_bytes_max} bytes are over payload_bytes_max = {config.payload_bytes_max}."
         )
+    names = [name_of(number) for number in range(s.members)]
     for fault in s.faults:
-        _check_fault(fault, s.members)
+        check_fault(fault, FAULTS, names)
     if len({fault.who[0] for fault in s.faults if fault.kind == "crash"}) >= s.members:
         raise Misuse("every member would crash: leave at least one alive.")
 
@@ -207,17 +181,3 @@ def _check_source(source: Source) -> None:
     check_share("causal_share", source.causal_share, 1.0)
     check_share("fifo_share", source.fifo_share, 1.0)
     check_share("subset_share", source.subset_share, 1.0)
-
-
-def _check_fault(fault: Fault, members: int) -> None:
-    if fault.kind not in FAULTS:
-        raise Misuse(f"there is no fault {fault.kind!r}: choose among {', '.join(FAULTS)}.")
-    needed = {"clog": 2, "slow": 2, "lossy": 2, "partition": None}.get(fault.kind, 1)
-    if needed is not None and len(fault.who) != needed:
-        raise Misuse(f"the fault {fault.kind} names {needed} member{'s' if needed > 1 else ''}, not {len(fault.who)}.")
-    if any(not isinstance(m, int) or not 0 <= m < members for m in fault.who):
-        raise Misuse(f"the fault {fault.kind} names members {list(fault.who)}: choose 0 to {members - 1}.")
-    check_whole(f"at_ns of {fault.kind}", fault.at_ns, 0, 10**15)
-    check_whole(f"duration_ns of {fault.kind}", fault.duration_ns, 0, 10**15)
-    low, high = {"slow": (1.0, 1e6), "lossy": (0.0, 0.95), "drift": (-0.9, 10.0)}.get(fault.kind, (-1e9, 1e9))
-    check_number(f"amount of {fault.kind}", fault.amount, low, high)

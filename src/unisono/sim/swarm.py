@@ -16,10 +16,11 @@ from typing import Any
 
 from unisono.core.config import MILLISECOND
 from unisono.orders.registry import ORDERS
+from unisono.sim.faults import Fault
 from unisono.sim.pool import fan_out
 from unisono.sim.replays import keep_smallest
 from unisono.sim.run import failure_of
-from unisono.sim.scenario import Fault, Scenario, Source
+from unisono.sim.scenario import Scenario, Source, name_of
 
 DELAYS = (
     "constant:1ms",
@@ -93,18 +94,20 @@ def _faults(rng: Random, members: int, span_ns: int) -> Iterator[Fault]:
     for number in crashes:
         # Crashes come close together more often than not: the second one hits the view change of the first.
         at = start + rng.randrange(8 * MILLISECOND) if rng.random() < 0.6 else rng.randrange(2 * span_ns)
-        yield Fault("crash", at, (number,))
+        yield Fault("crash", at, (name_of(number),))
     for _ in range(rng.choice((0, 1, 2, 2, 4))):
         kind = rng.choice(("pause", "drift", "partition", "clog", "slow", "lossy"))
         at, duration = rng.randrange(span_ns), rng.randrange(1, 60) * MILLISECOND
-        one, other = rng.sample(range(members), 2)
+        one, other = map(name_of, rng.sample(range(members), 2))
         match kind:
             case "pause":
                 yield Fault(kind, at, (one,), duration)
             case "drift":
                 yield Fault(kind, at, (one,), 0, rng.uniform(-0.1, 0.1))
             case "partition":
-                yield Fault(kind, at, tuple(rng.sample(range(members), rng.randint(1, members - 1))), duration)
+                side = rng.sample(range(members), rng.randint(1, members - 1))
+                rest = (number for number in range(members) if number not in side)
+                yield Fault(kind, at, (), duration, parts=(tuple(map(name_of, side)), tuple(map(name_of, rest))))
             case "slow":
                 yield Fault(kind, at, (one, other), duration, rng.uniform(2, 30))
             case "lossy":

@@ -60,18 +60,18 @@ class Flushes:
 
     def _flush(self, locals_: Sequence[int]) -> tuple[int, ...]:
         """By rank: the history to the end of the view, or as far as it matters of a member that crashed."""
-        reports = {side.rank: side.report(locals_[side.rank]) for side in self._survivors}
-        numbers = tuple([reported.number for reported in reports.values()])
+        reported = [side.report(locals_[side.rank]) for side in self._survivors]
+        reports = {side.rank: one.report for side, one in zip(self._survivors, reported, strict=True)}
+        numbers = tuple([one.number for one in reported])
         number = self._cuts.get(numbers)
         if number is None:
-            merged = merge(self._setup, {rank: reported.report for rank, reported in reports.items()})
-            number = self._cuts[numbers] = self._shared.cut(merged)
-        view, cut = self._setup.view, self._shared.cuts.values[number]
-        holders = [reported.kept for reported in reports.values()]
+            number = self._cuts[numbers] = self._shared.cut(merge(self._setup, reports))
+        lacks = missing_packets(
+            self._setup.view, self._shared.cuts.values[number], reports, [one.kept for one in reported]
+        )
         histories = [self._history(side, local) for side, local in zip(self._sides, locals_, strict=True)]
         for side in self._survivors:
-            lacks = missing_packets(view, side.rank, reports[side.rank].report, cut, holders)
-            histories[side.rank] = side.close(locals_[side.rank], number, lacks)
+            histories[side.rank] = side.close(locals_[side.rank], number, lacks[side.rank])
         return tuple(histories)
 
     def _history(self, side: OrderSide, local: int) -> int:

@@ -101,11 +101,9 @@ class Run:
         survivors = [local for local in self.locals if local.rank not in crashed]
         reports = {local.rank: local.report() for local in survivors}
         cut = merge(self.setup, reports)
-        holders = [local.engine.kept for local in survivors]
-        view = self.setup.view
-        lacks = [missing_packets(view, local.rank, reports[local.rank], cut, holders) for local in survivors]
-        for local, lacking in zip(survivors, lacks, strict=True):
-            local.close(cut, lacking)
+        lacks = missing_packets(self.setup.view, cut, reports, [local.engine.kept for local in survivors])
+        for local in survivors:
+            local.close(cut, lacks[local.rank])
         return self.judge.flush([local.history for local in self.locals], crashed)
 
     def _end(self) -> str | None:
