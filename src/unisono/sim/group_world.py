@@ -187,6 +187,8 @@ class SimulatedProcess:
         if self._deadline is not None and self._deadline != self._armed:
             self._armed = self._deadline
             world.at(self._when(self._deadline), self._ticker(self._deadline))
+        if world.on_turn is not None:
+            world.on_turn(self)
 
     def _finish_turn(self) -> None:
         """Do what a turn leaves to do once its effects are performed, before the next input reaches the member."""
@@ -304,6 +306,8 @@ class GroupWorld:
         self.lives: list[SimulatedProcess] = []
         self.deliveries = 0
         self.faults: dict[str, int] = {}
+        self.on_turn: Callable[[SimulatedProcess], None] | None = None
+        """An observer, called after each turn of a process."""
         self.offered: Offered = {}
         self._tie = 0
         self._heap: list[tuple[int, int, Callable[[], object]]] = []
