@@ -1,9 +1,9 @@
 """Situations: how a group stands in the change of its views, without what makes every moment unique.
 
-A situation is what the member that has just moved could tell of itself, and the ways in which the others stand to it. Times, names,
-numbers and counters are left out: a view is an earlier one than the mover's, the same or a later one, a suspect lives or does not,
-and of each only none, one and several are told apart. So the same race, in groups of any size and at any time, is one situation, and a
-run that comes to a new one has brought a group where no run before has been.
+A situation is what the member that has just moved could say of itself, and the ways in which the others stand to it. Times,
+names, numbers and counters are left out: a view is an earlier one than the mover's, the same or a later one, a suspect lives or
+does not, and only none, one and several are told apart. So the same race, in groups of any size and at any time, is one
+situation, and a run that comes to a new one has brought a group where no run before has been.
 """
 
 from __future__ import annotations
