@@ -4,8 +4,8 @@
                        [--records FILE] [--page FILE]
 
 Everything is `fifo`, whose runs cost least; membership is the same below all orders. A search is one process's, and CPU time alone
-counts. It is guided or draws one fresh seed after another; both judge every run, and both are looked at. A mutant counts as caught
-when a run fails with it that passes without it.
+counts. It is guided or draws one fresh seed after another, and both begin with the same seeds; both judge every run, and both are
+looked at. A mutant counts as caught when a run fails with it that passes without it.
 
 `--records` keeps each measurement on a line, and what is there is not measured again. `--page` writes the page and its picture.
 """
@@ -38,9 +38,10 @@ Run = Callable[[GroupScenario, OnTurn], GroupOutcome]
 
 def search(seed: int, way: str, run: Run) -> Iterator[tuple[Search, Guided]]:
     """One run after another, without an end."""
-    search, number = Search([ORDER], seed), 0
+    first, number = 100_000 * seed, 0
+    search = Search([ORDER], first)
     while True:
-        scenario = search.next(number) if way == "guided" else scenario_of(ORDER, 100_000 * seed + number)
+        scenario = search.next(number) if way == "guided" else scenario_of(ORDER, first + number)
         sightings = Sightings()
         one = Guided(number, scenario, run(scenario, sightings), sightings.first, sightings.turns)
         search.note(one)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
-from unisono.core.membership import Stage
+from unisono.core.membership import ViewChange
 from unisono.core.types import MemberId, ViewId
 from unisono.sim.explore.freeze import Frozen, freeze
 from unisono.sim.group_world import SimulatedProcess
@@ -28,45 +28,45 @@ class Sightings:
         """By digest of a situation: when the group first came to it."""
         self.turns = 0
         """What the run cost: all turns of its processes."""
-        self._stages: dict[MemberId, tuple[SimulatedProcess, Stage]] = {}
+        self._changes: dict[MemberId, tuple[SimulatedProcess, ViewChange]] = {}
         self._known: dict[Frozen, str] = {}
 
     def __call__(self, process: SimulatedProcess) -> None:
         self.turns += 1
-        stage = process.member.state.stage
-        if process.id not in self._stages or self._stages[process.id][1] != stage:
-            self._stages[process.id] = (process, stage)
-            found = self._situation(process, stage)
+        change = process.member.state.view_change
+        if process.id not in self._changes or self._changes[process.id][1] != change:
+            self._changes[process.id] = (process, change)
+            found = self._situation(process, change)
             name = self._known.get(found)
             if name is None:
                 digest = blake2b(repr(found).encode(), digest_size=DIGEST_BYTES).hexdigest()
                 name = self._known[found] = digest
                 self.first[name] = process.world.now
 
-    def _situation(self, mover: SimulatedProcess, stage: Stage) -> Frozen:
-        living = {member: other for member, (life, other) in self._stages.items() if life.alive}
+    def _situation(self, mover: SimulatedProcess, change: ViewChange) -> Frozen:
+        living = {member: other for member, (life, other) in self._changes.items() if life.alive}
         others = [other for member, other in living.items() if member != mover.id]
 
         def count(members: Iterable[MemberId], which: Callable[[MemberId], bool]) -> int:
             return min(sum(map(which, members)), SEVERAL)
 
         own = (
-            stage.participant,
-            stage.ballot,
+            change.participant,
+            change.ballot,
             mover.member.engine.phase,
             mover.member.engine.casting.unfinished > 0,
-            *(_relation(stage.promised, one) for one in (stage.closed, stage.uninstalled)),
-            stage.promised.proposer == mover.id,
-            *(count(some, living.__contains__) for some in (stage.suspects, stage.awaited)),
-            *(count(some, lambda one: one not in living) for some in (stage.suspects, stage.awaited)),
-            min(len(stage.bases), SEVERAL),
-            stage.is_leaving,
-            stage.is_gathering,
-            stage.is_approaching,
-            stage.is_primary,
-            stage.is_switching,
+            *(_relation(change.promised, one) for one in (change.closed, change.uninstalled)),
+            change.promised.proposer == mover.id,
+            *(count(some, living.__contains__) for some in (change.suspects, change.awaited)),
+            *(count(some, lambda one: one not in living) for some in (change.suspects, change.awaited)),
+            min(len(change.bases), SEVERAL),
+            change.is_leaving,
+            change.is_gathering,
+            change.is_approaching,
+            change.is_primary,
+            change.is_switching,
         )
-        stands = frozenset((one.participant, one.ballot, _relation(stage.view, one.view)) for one in others)
+        stands = frozenset((one.participant, one.ballot, _relation(change.view, one.view)) for one in others)
         return freeze((own, stands))
 
 

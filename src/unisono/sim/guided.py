@@ -80,18 +80,19 @@ class Entry:
 class Search:
     """What is known so far, and what is run next."""
 
-    def __init__(self, orders: Sequence[str], seed: int = 0) -> None:
-        self.orders, self.seed = orders, seed
+    def __init__(self, orders: Sequence[str], first: int = 0) -> None:
+        self.orders, self.first = orders, first
         self.runs = 0
         self.pool: list[Entry] = []
         self.hits: Counter[str] = Counter()
         """By situation: how many runs came to it."""
 
     def next(self, number: int) -> GroupScenario:
-        """The scenario of the run with this number."""
-        rng = Random(f"guided swarm/{self.seed}/{number}")
+        """The scenario of the run with this number. A fresh one is that of the swarm which begins with the same seed."""
+        rng = Random(f"guided swarm/{self.first}/{number}")
         if len(self.pool) < FRESH_FIRST or rng.random() < FRESH_SHARE:
-            return scenario_of(self.orders[number % len(self.orders)], rng.randrange(2**32))
+            later, order = divmod(number, len(self.orders))
+            return scenario_of(self.orders[order], self.first + later)
         entry, other = rng.choices(self.pool, [self._worth(entry) for entry in self.pool], k=2)
         entry.varied += 1
         return vary(Source(entry.scenario, sorted(entry.new.values()), other.scenario, self.orders), rng)

@@ -11,7 +11,7 @@ from unisono.core.errors import NotPrimary
 from unisono.core.member.settings import Settings
 from unisono.core.member.stability import Stability
 from unisono.core.member.suspicions import Suspicions
-from unisono.core.membership import Membership, Policy, Stage, Waiting
+from unisono.core.membership import Membership, Policy, ViewChange, Waiting
 from unisono.core.ordering import Wait
 from unisono.core.streams import Slowness, Streams
 from unisono.core.types import Batch, MemberId, Rank, View, ViewId
@@ -99,9 +99,9 @@ class MemberState:
         return self._membership.explain() is not None
 
     @property
-    def stage(self) -> Stage:
+    def view_change(self) -> ViewChange:
         """How far this member is with the change of its view."""
-        return self._membership.stage
+        return self._membership.view_change
 
     @property
     def is_gone(self) -> bool:

@@ -69,7 +69,7 @@ from unisono.core.membership.participant import LIES_MAX, Participant
 from unisono.core.membership.primary import restore
 from unisono.core.membership.ring import Ring
 from unisono.core.membership.settings import MembershipSettings
-from unisono.core.membership.states import BallotState, ParticipantState, Stage
+from unisono.core.membership.states import BallotState, ParticipantState, ViewChange
 from unisono.core.membership.timing import ProposalTiming
 from unisono.core.membership.waiting import Waiting
 from unisono.core.ordering import AnyOrdering
@@ -245,10 +245,10 @@ class Membership:
         )
 
     @property
-    def stage(self) -> Stage:
+    def view_change(self) -> ViewChange:
         """All of this at once: how far this member is with the change of its view."""
         p, ballot, timing = self._participant, self._ballot, self._timing
-        stage = Stage(
+        change = ViewChange(
             p.state,
             p.base,
             p.promised,
@@ -262,9 +262,9 @@ class Membership:
             None,
         )
         if ballot is None:
-            return stage
+            return change
         bases = tuple(dict.fromkeys((p.base, *ballot.bases.values())))
-        return stage._replace(
+        return change._replace(
             ballot=ballot.state, awaited=ballot.awaited(), bases=bases, is_switching=ballot.switch not in ("", p.order)
         )
 

@@ -52,7 +52,7 @@ class BallotStep(Enum):
     ASK_DIRECTLY = "ask everyone directly"
 
 
-class Stage(NamedTuple):
+class ViewChange(NamedTuple):
     """How far one member is with the change of its view, for observers: as a participant, and with a ballot of its own."""
 
     participant: ParticipantState
