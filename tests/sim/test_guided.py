@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -22,7 +23,7 @@ from unisono.sim.group_swarm import scenario_of
 from unisono.sim.group_twins import first_difference
 from unisono.sim.guided import Entry, Guided, Search
 from unisono.sim.replays import load_replay
-from unisono.sim.vary import FAULTS_MAX, Source, vary
+from unisono.sim.vary import FAULTS_MAX, Ancestry, vary
 
 SMALL = GroupScenario(
     "fifo",
@@ -92,8 +93,8 @@ def test_a_variation_is_valid_data_and_another_scenario() -> None:
     rng, orders = Random("variations"), list(ORDERS)
     scenario, changed = scenario_of("toto", 5), 0
     for number in range(300):
-        source = Source(scenario, [300 * MS, 900 * MS], scenario_of(rng.choice(orders), number), orders)
-        varied = vary(source, rng)
+        ancestry = Ancestry(scenario, [300 * MS, 900 * MS], scenario_of(rng.choice(orders), number), orders)
+        varied = vary(ancestry, rng)
         assert GroupScenario.from_json(json.loads(json.dumps(varied.to_json()))) == varied
         assert len(varied.faults) <= FAULTS_MAX
         assert [fault.at_ns for fault in varied.faults] == sorted(fault.at_ns for fault in varied.faults)
@@ -103,8 +104,8 @@ def test_a_variation_is_valid_data_and_another_scenario() -> None:
 
 
 def test_a_variation_plays_the_same_each_time() -> None:
-    source = Source(SMALL, [650 * MS], scenario_of("fifo", 2), ["fifo"])
-    one, again = (vary(source, Random("once")) for _ in range(2))
+    ancestry = Ancestry(SMALL, [650 * MS], scenario_of("fifo", 2), ["fifo"])
+    one, again = (vary(ancestry, Random("once")) for _ in range(2))
     assert one == again != SMALL
     assert look(0, one) == look(0, again)
 
@@ -123,15 +124,31 @@ def test_a_search_with_one_seed_is_one_search() -> None:
     assert scenarios() == scenarios()
 
 
-def test_what_rare_situations_are_known_from_is_varied_more() -> None:
+def varied_by(search: Search, runs: int, fresh: int, varied: int) -> Counter[str]:
+    """By order of the parent: how many of the next runs are varied. `fresh`, `varied`: how much that is new they come to."""
+    found: Counter[str] = Counter()
+    for number in range(search.runs, search.runs + runs):
+        scenario, before = search.next(number), [entry.spent for entry in search.pool]
+        new = fresh if scenario == scenario_of("fifo", number) else varied
+        first = {f"{number}/{one}": 0 for one in range(new)}
+        search.note(Guided(number, scenario, GroupOutcome("fifo", 0, "PASS"), first, 1_000))
+        found.update(one.scenario.order for one, spent in zip(search.pool, before, strict=False) if one.spent > spent)
+    return found
+
+
+def test_what_came_to_rare_situations_is_varied_more() -> None:
     search = Search(["fifo"])
-    common, rare = Entry(SMALL, {"common": 0}, 1_000), Entry(scenario_of("fifo", 1), {"rare": 0}, 1_000)
-    search.go_on([common, rare] * 4, 8)
-    search.hits.update({"common": 100})
-    for number in range(8, 100):
-        search.next(number)
-    varied = [sum(entry.varied for entry in search.pool if entry is one) for one in (common, rare)]
-    assert varied[1] > 2 * varied[0]
+    search.go_on([Entry(scenario_of(order, 1), {order: 0}, 1_000) for order in ("fifo", "causal") * 4], 8)
+    search.hits.update({"fifo": 100})
+    found = varied_by(search, 200, 0, 0)
+    assert found["causal"] > 2 * found["fifo"] > 0
+
+
+@pytest.mark.parametrize(("fresh", "varied", "share"), [(20, 0, range(5, 50)), (0, 20, range(150, 195))])
+def test_what_leads_to_more_that_is_new_is_done_more_often(fresh: int, varied: int, share: range) -> None:
+    search = Search(["fifo"])
+    search.go_on([Entry(SMALL, {str(one): 0}, 1_000) for one in range(8)], 8)
+    assert varied_by(search, 200, fresh, varied).total() in share
 
 
 def test_a_planted_mutant_is_found() -> None:

@@ -2,10 +2,10 @@
 
     Search.next ── a fresh scenario, or one of the pool, varied ──▶ try_group, watched by Sightings ──▶ Search.note
 
-A scenario whose run came to a new situation goes into the pool. Rare situations decide which one is varied next: each is worth
-one divided by the number of runs that came to it, and a scenario is worth what its situations are, divided by what its run costs
-and by how often it was varied. A share of all runs is drawn as those of the swarm are, or a search would see nothing but its
-first finds.
+A scenario whose run came to a new situation goes into the pool. What has led to more that is new, for less, is done more often:
+an entry of the pool is worth what is rare among its situations (each is worth one divided by the number of runs that came to it)
+and what its variations found, divided by what all of these runs cost. In the same way the search decides how many of its runs
+are fresh, that is, drawn as the swarm draws them.
 
 With one worker a search is the same whenever it begins with the same seed and the same pool.
 """
@@ -27,11 +27,13 @@ from unisono.sim.group_scenario import GroupScenario
 from unisono.sim.group_situations import Sightings
 from unisono.sim.group_swarm import keep, scenario_of
 from unisono.sim.replays import read_replay, save_replay
-from unisono.sim.vary import Source, vary
+from unisono.sim.vary import Ancestry, vary
 
 FRESH_FIRST = 8
-FRESH_SHARE = 0.15
-TURNS_BESIDE = 500
+FRESH_SHARES = (0.1, 0.9)
+MEMORY = 0.9
+"""How much a run counts, of what it counted one run before, where fresh and varied runs are compared."""
+TURNS_BESIDE = 1_000
 """What a run costs beside its turns, in turns."""
 
 
@@ -54,8 +56,10 @@ class Entry:
     new: dict[str, int]
     """The situations that no run before had come to, and when this one did."""
     turns: int
-    varied: int = 0
-    """How often another scenario was made of it since the search began or went on."""
+    found: int = 0
+    """How many new situations its variations came to since the search began or went on."""
+    spent: int = 0
+    """The turns that these took."""
 
     def save(self, path: Path) -> None:
         """Write it as a replay file, with what it was kept for beside the scenario."""
@@ -86,26 +90,41 @@ class Search:
         self.pool: list[Entry] = []
         self.hits: Counter[str] = Counter()
         """By situation: how many runs came to it."""
+        self._parents: dict[int, Entry] = {}  # of the runs under way that are varied
+        self._yields = {
+            True: [0.0, 0.0],
+            False: [0.0, 0.0],
+        }  # of fresh and of varied runs lately: new situations, and turns
 
     def next(self, number: int) -> GroupScenario:
         """The scenario of the run with this number. A fresh one is that of the swarm which begins with the same seed."""
         rng = Random(f"guided swarm/{self.first}/{number}")
-        if len(self.pool) < FRESH_FIRST or rng.random() < FRESH_SHARE:
+        if len(self.pool) < FRESH_FIRST or rng.random() < self._fresh_share():
             later, order = divmod(number, len(self.orders))
             return scenario_of(self.orders[order], self.first + later)
-        entry, other = rng.choices(self.pool, [self._worth(entry) for entry in self.pool], k=2)
-        entry.varied += 1
-        return vary(Source(entry.scenario, sorted(entry.new.values()), other.scenario, self.orders), rng)
+        parent, other = rng.choices(self.pool, list(map(self._worth, self.pool)), k=2)
+        self._parents[number] = parent
+        return vary(Ancestry(parent.scenario, sorted(parent.new.values()), other.scenario, self.orders), rng)
+
+    def _fresh_share(self) -> float:
+        fresh, varied = ((new + 1) / (turns + TURNS_BESIDE) for new, turns in self._yields.values())
+        least, most = FRESH_SHARES
+        return min(max(fresh / (fresh + varied), least), most)
 
     def _worth(self, entry: Entry) -> float:
         rarity = sum(1 / self.hits[name] for name in entry.new)
-        return rarity / (TURNS_BESIDE + entry.turns) / (1 + entry.varied)
+        return (rarity + entry.found) / (entry.turns + TURNS_BESIDE + entry.spent)
 
     def note(self, run: Guided) -> Entry | None:
         """Take in what a run showed. Returns what it adds to the pool."""
         self.runs = max(self.runs, run.number + 1)
         new = {name: at for name, at in run.first.items() if name not in self.hits}
         self.hits.update(run.first.keys())
+        parent, cost = self._parents.pop(run.number, None), run.turns + TURNS_BESIDE
+        if parent is not None:
+            parent.found, parent.spent = parent.found + len(new), parent.spent + cost
+        lately = self._yields[parent is None]
+        lately[:] = (MEMORY * lately[0] + len(new), MEMORY * lately[1] + cost)
         if not new or run.outcome.sentence is not None:
             return None
         self.pool.append(Entry(run.scenario, new, run.turns))

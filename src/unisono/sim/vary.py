@@ -25,7 +25,7 @@ Changes: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Source:
+class Ancestry:
     """What a variation is made of."""
 
     parent: GroupScenario
@@ -36,13 +36,13 @@ class Source:
     orders: Sequence[str]
 
 
-def vary(source: Source, rng: Random) -> GroupScenario:
+def vary(ancestry: Ancestry, rng: Random) -> GroupScenario:
     """The parent with one change, or with several."""
-    scenario, wanted = source.parent, rng.choice((1, 1, 2, 2, 3, 4))
+    scenario, wanted = ancestry.parent, rng.choice((1, 2, 3, 4, 6))
     for _ in range(TRIES):
         change = rng.choice(CHANGES)
         try:
-            varied = _fit(scenario, change(replace(source, parent=scenario), rng))
+            varied = _fit(scenario, change(replace(ancestry, parent=scenario), rng))
         except Misuse:
             continue
         if varied != scenario:
@@ -74,18 +74,18 @@ def _fit(scenario: GroupScenario, changes: Changes) -> GroupScenario:
 # Single faults.
 
 
-def _when(source: Source, rng: Random) -> int:
+def _when(ancestry: Ancestry, rng: Random) -> int:
     """Just before or after a moment of the parent's run or another fault, or at any time."""
-    scenario = source.parent
+    scenario = ancestry.parent
     end = max(scenario.duration_ns, 1)
     kind = rng.randrange(4)
-    moments = source.moments if kind < 2 else [fault.at_ns for fault in scenario.faults] if kind == 2 else ()
+    moments = ancestry.moments if kind < 2 else [fault.at_ns for fault in scenario.faults] if kind == 2 else ()
     at = rng.choice(moments) + rng.randint(-NEAR_NS, NEAR_NS) if moments else rng.randrange(end)
     return min(max(at, 0), end)
 
 
-def _add(source: Source, rng: Random) -> Changes:
-    scenario, at, kind = source.parent, _when(source, rng), rng.choice(KINDS)
+def _add(ancestry: Ancestry, rng: Random) -> Changes:
+    scenario, at, kind = ancestry.parent, _when(ancestry, rng), rng.choice(KINDS)
     if len(scenario.faults) >= FAULTS_MAX:
         raise Misuse("There are faults enough.")
     if kind == "join":
@@ -97,49 +97,49 @@ def _add(source: Source, rng: Random) -> Changes:
     return {} if fault is None else {"faults": (*scenario.faults, fault)}
 
 
-def _remove(source: Source, rng: Random) -> Changes:
-    return _instead(source, rng, lambda fault: ())
+def _remove(ancestry: Ancestry, rng: Random) -> Changes:
+    return _instead(ancestry, rng, lambda fault: ())
 
 
-def _move(source: Source, rng: Random) -> Changes:
-    return _instead(source, rng, lambda fault: (replace(fault, at_ns=_when(source, rng)),))
+def _move(ancestry: Ancestry, rng: Random) -> Changes:
+    return _instead(ancestry, rng, lambda fault: (replace(fault, at_ns=_when(ancestry, rng)),))
 
 
-def _nudge(source: Source, rng: Random) -> Changes:
+def _nudge(ancestry: Ancestry, rng: Random) -> Changes:
     def nudge(fault: GroupFault) -> Sequence[GroupFault]:
         return (replace(fault, at_ns=max(0, fault.at_ns + rng.randint(-NEAR_NS, NEAR_NS) // 4)),)
 
-    return _instead(source, rng, nudge)
+    return _instead(ancestry, rng, nudge)
 
 
-def _strike_other(source: Source, rng: Random) -> Changes:
+def _strike_other(ancestry: Ancestry, rng: Random) -> Changes:
     """The same fault to others."""
 
     def strike(fault: GroupFault) -> Sequence[GroupFault]:
-        up = Attendance(source.parent.members, source.parent.faults).up(fault.at_ns)
+        up = Attendance(ancestry.parent.members, ancestry.parent.faults).up(fault.at_ns)
         count = 2 if fault.kind in LINKS else 1
         if fault.kind in ("join", "partition") or len(up) < count:
             return (fault,)
         return (replace(fault, who=tuple(rng.sample(up, count))),)
 
-    return _instead(source, rng, strike)
+    return _instead(ancestry, rng, strike)
 
 
-def _stretch(source: Source, rng: Random) -> Changes:
+def _stretch(ancestry: Ancestry, rng: Random) -> Changes:
     factor = rng.choice((0.1, 0.5, 0.8, 1.25, 2.0, 4.0))
-    return _instead(source, rng, lambda fault: (replace(fault, duration_ns=round(fault.duration_ns * factor)),))
+    return _instead(ancestry, rng, lambda fault: (replace(fault, duration_ns=round(fault.duration_ns * factor)),))
 
 
-def _repeat(source: Source, rng: Random) -> Changes:
+def _repeat(ancestry: Ancestry, rng: Random) -> Changes:
     """A fault strikes once more."""
-    return _instead(source, rng, lambda fault: (fault, replace(fault, at_ns=_when(source, rng))))
+    return _instead(ancestry, rng, lambda fault: (fault, replace(fault, at_ns=_when(ancestry, rng))))
 
 
-def _instead(source: Source, rng: Random, change: Callable[[GroupFault], Sequence[GroupFault]]) -> Changes:
+def _instead(ancestry: Ancestry, rng: Random, change: Callable[[GroupFault], Sequence[GroupFault]]) -> Changes:
     """Other faults in the place of one."""
-    faults = source.parent.faults
+    faults = ancestry.parent.faults
     if not faults:
-        return _add(source, rng)
+        return _add(ancestry, rng)
     place = rng.randrange(len(faults))
     changed = (*faults[:place], *change(faults[place]), *faults[place + 1 :])
     return {"faults": changed[:FAULTS_MAX]}
@@ -148,24 +148,24 @@ def _instead(source: Source, rng: Random, change: Callable[[GroupFault], Sequenc
 # The whole scenario.
 
 
-def _splice(source: Source, rng: Random) -> Changes:
+def _splice(ancestry: Ancestry, rng: Random) -> Changes:
     """The faults of two scenarios, one from the beginning and one from the end."""
-    one, other = source.parent, source.other
+    one, other = ancestry.parent, ancestry.other
     at = rng.randrange(max(one.duration_ns, 1))
     faults = [*(f for f in one.faults if f.at_ns < at), *(f for f in other.faults if f.at_ns >= at)]
     return {"faults": tuple(faults[:FAULTS_MAX]), "duration_ns": max(one.duration_ns, other.duration_ns)}
 
 
-def _cast_otherwise(source: Source, rng: Random) -> Changes:
+def _cast_otherwise(ancestry: Ancestry, rng: Random) -> Changes:
     """A share of the casts, or those of another scenario."""
-    casts, share = source.parent.casts, rng.choice((0.1, 0.3, 0.7))
+    casts, share = ancestry.parent.casts, rng.choice((0.1, 0.3, 0.7))
     if rng.random() < 0.3:
-        return {"casts": source.other.casts}
+        return {"casts": ancestry.other.casts}
     return {"casts": tuple(cast for cast in casts if rng.random() < share)}
 
 
-def _alter_option(source: Source, rng: Random) -> Changes:
-    other = source.other
+def _alter_option(ancestry: Ancestry, rng: Random) -> Changes:
+    other = ancestry.other
     has_state = rng.random() < 0.5
     return rng.choice(
         (
@@ -174,20 +174,21 @@ def _alter_option(source: Source, rng: Random) -> Changes:
             {"duplicate": rng.choice((0.0, 0.1)), "reorder": rng.choice((0.0, 0.1, 0.3))},
             {"replay": rng.choice((0.0, 0.05))},
             {"collect": rng.choice(COLLECTED)},
-            {"is_primary": not source.parent.is_primary},
+            {"is_primary": not ancestry.parent.is_primary},
             {"has_state": has_state, "can_merge": has_state and rng.random() < 0.6},
-            {"order": rng.choice(source.orders)},
+            {"order": rng.choice(ancestry.orders)},
             {"members": other.members},
         )
     )
 
 
-def _draw_anew(source: Source, rng: Random) -> Changes:
+def _draw_anew(ancestry: Ancestry, rng: Random) -> Changes:
     """Other fates of the datagrams."""
     return {"seed": rng.randrange(2**32)}
 
 
 CHANGES = (
+    _add,
     _add,
     _add,
     _remove,
