@@ -22,7 +22,7 @@ from unisono.orders.registry import ORDERS
 from unisono.sim import group_world
 from unisono.sim.explore.orders import Case, explore
 from unisono.sim.explore.views import Scope, explore_views
-from unisono.sim.group_run import GroupOutcome, try_group
+from unisono.sim.group_run import GroupOutcome, OnTurn, try_group
 from unisono.sim.group_scenario import GroupScenario
 from unisono.sim.group_swarm import scenario_of as group_scenario_of
 from unisono.sim.run import failure_of
@@ -84,13 +84,14 @@ class Groups:
                 return seed + 1
         return None
 
-    def run(self, scenario: GroupScenario, mutant: Any, *sinks: Sink) -> GroupOutcome:
+    def run(self, scenario: GroupScenario, mutant: Any, *sinks: Sink, on_turn: OnTurn | None = None) -> GroupOutcome:
         """Play a scenario with the mutant planted."""
         if self.part == ORDER:
-            return try_group(scenario, orders={**ORDERS, self.order: mutant}, sinks=lambda one: sinks)
+            orders = {**ORDERS, self.order: mutant}
+            return try_group(scenario, orders=orders, sinks=lambda one: sinks, on_turn=on_turn)
         module = group_world if self.part == PROCESS else member
         with replaced(module, self.part, planted(mutant) if self.part == "Streams" else mutant):
-            return try_group(scenario, sinks=lambda one: sinks)
+            return try_group(scenario, sinks=lambda one: sinks, on_turn=on_turn)
 
 
 @dataclass(frozen=True)

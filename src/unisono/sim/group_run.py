@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from unisono.core.config import SECOND
 from unisono.core.member import Member
@@ -22,9 +23,10 @@ from unisono.sim.faults import Fault
 from unisono.sim.group_scenario import GroupScenario, PlannedCast, PlannedCheck
 from unisono.sim.group_state import StatefulWorld
 from unisono.sim.group_twins import first_difference, has_twin
-from unisono.sim.group_world import QUICK, GroupWorld
+from unisono.sim.group_world import QUICK, GroupWorld, SimulatedProcess
 from unisono.trace.sinks import Sink
 
+OnTurn: TypeAlias = Callable[[SimulatedProcess], None]
 NETWORK_SHARES = ("loss", "duplicate", "reorder", "replay")
 
 
@@ -144,6 +146,7 @@ def play(
     kind: type[Member] = Member,
     orders: Mapping[str, type[AnyOrdering]] = ORDERS,
     sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
+    on_turn: OnTurn | None = None,
     is_recorded: bool = True,
 ) -> GroupWorld:
     """Run a scenario to its end, when everything is healed and has come to rest."""
@@ -172,6 +175,7 @@ def play(
         membership = replace(membership, has_state=True, has_merge=scenario.can_merge)
     world.count(scenario.collect)
     world.settings = replace(QUICK, membership=membership)
+    world.on_turn = on_turn
     Script(world, scenario).play()
     if isinstance(world, StatefulWorld):
         world.give_up_lost_state()
@@ -185,10 +189,11 @@ def judge(
     kind: type[Member] = Member,
     orders: Mapping[str, type[AnyOrdering]] = ORDERS,
     sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
+    on_turn: OnTurn | None = None,
 ) -> GroupOutcome:
     """Run and judge a scenario."""
     order, seed = scenario.order, scenario.seed
-    world = play(scenario, kind=kind, orders=orders, sinks=sinks)
+    world = play(scenario, kind=kind, orders=orders, sinks=sinks, on_turn=on_turn)
     verdict = world.observer.finish()
     first = next(iter(verdict.violations), None)
     sentence = f"{first.property}: {first.sentence}" if first else None
@@ -219,10 +224,11 @@ def try_group(
     kind: type[Member] = Member,
     orders: Mapping[str, type[AnyOrdering]] = ORDERS,
     sinks: Callable[[MemberId], Sequence[Sink]] = lambda member: (),
+    on_turn: OnTurn | None = None,
 ) -> GroupOutcome:
     """Run and judge a scenario; an exception inside the run is a failure like any other. Never raises."""
     try:
-        return judge(scenario, kind=kind, orders=orders, sinks=sinks)
+        return judge(scenario, kind=kind, orders=orders, sinks=sinks, on_turn=on_turn)
     except Exception as error:
         return GroupOutcome(scenario.order, scenario.seed, "FAULT", blame(error))
 

@@ -11,7 +11,7 @@ if all goes as the scenario says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -59,14 +59,14 @@ LEAVE_NS = 60 * MILLISECOND
 
 
 class Attendance:
-    """Which members are up when, as far as a scenario alone decides it."""
+    """Which members are up when, as far as a scenario alone decides it. Faults are taken in the order of time."""
 
-    def __init__(self, starts: Mapping[str, int]) -> None:
-        self._lives = {name: [(start, None)] for name, start in starts.items()}
+    def __init__(self, starts: Mapping[str, int], faults: Iterable[GroupFault] = ()) -> None:
+        self._lives: dict[str, list[tuple[int, int | None]]] = {name: [(start, None)] for name, start in starts.items()}
+        """From and until when; None: to the end."""
         self._paused: dict[str, int] = {}  # until when
-
-    _lives: dict[str, list[tuple[int, int | None]]]
-    """From and until when; None: to the end."""
+        for fault in faults:
+            self.take(fault)
 
     def up(self, now: int) -> list[str]:
         return [
@@ -75,17 +75,67 @@ class Attendance:
             if any(start <= now and (end is None or now < end) for start, end in lives)
         ]
 
-    def begin(self, name: str, now: int) -> None:
-        self._lives.setdefault(name, []).append((now, None))
-
-    def end(self, name: str, now: int) -> None:
-        self._lives[name] = [(start, now if end is None else end) for start, end in self._lives[name] if start <= now]
-
-    def pause(self, name: str, until: int) -> None:
-        self._paused[name] = max(until, self._paused.get(name, 0))
-
     def is_paused(self, name: str, now: int) -> bool:
         return self._paused.get(name, 0) > now
+
+    def take(self, fault: GroupFault) -> None:
+        """A fault strikes: who is up after it?"""
+        name, at, until = (*fault.who, "")[0], fault.at_ns, fault.at_ns + fault.duration_ns
+        match fault.kind:
+            case "crash":
+                self._end(name, at)
+            case "restart" if fault.duration_ns:
+                self._end(name, at)
+                self._begin(name, until)
+            case "pause":
+                self._paused[name] = max(until, self._paused.get(name, 0))
+            case "leave":
+                self._end(name, at + LEAVE_NS)
+            case "join":
+                self._begin(name, at)
+
+    def _begin(self, name: str, now: int) -> None:
+        self._lives.setdefault(name, []).append((now, None))
+
+    def _end(self, name: str, now: int) -> None:
+        lives = self._lives.get(name, [])
+        self._lives[name] = [(start, now if end is None else end) for start, end in lives if start <= now]
+
+
+def draw_fault(kind: str, at: int, attendance: Attendance, rng: Random) -> GroupFault | None:
+    """A fault of this kind, among members that are up by then. None: it fits nobody."""
+    up = attendance.up(at)
+    if len(up) < 2:
+        return None
+    one, other = rng.sample(up, 2)
+    length = rng.randint(50, 1_500) * MILLISECOND
+    match kind:
+        case "crash" | "restart":
+            return GroupFault(kind, at, (one,))
+        case "restart later":
+            return GroupFault("restart", at, (one,), length)
+        case "pause" | "long pause":
+            shortest, longest = (20, 200) if kind == "pause" else (400, 1_500)
+            return GroupFault("pause", at, (one,), rng.randint(shortest, longest) * MILLISECOND)
+        case "leave":
+            return None if attendance.is_paused(one, at) else GroupFault(kind, at, (one,))
+        case "partition":
+            rng.shuffle(up)
+            cuts = sorted(rng.sample(range(1, len(up)), min(len(up) - 1, rng.choice((1, 1, 2)))))
+            parts = tuple(tuple(up[a:b]) for a, b in pairwise([0, *cuts, len(up)]))
+            return GroupFault(kind, at, (), length, parts=parts)
+        case "clog":
+            return GroupFault(kind, at, (one, other), length)
+        case "lossy":
+            return GroupFault(kind, at, (one, other), amount=rng.uniform(0.1, 0.9))
+        case "drift":
+            return GroupFault(kind, at, (one,), amount=rng.uniform(-0.1, 0.1))
+        case "narrow":
+            return GroupFault(kind, at, (one,), amount=rng.choice((20_000.0, 100_000.0)))
+        case "switch":
+            return GroupFault(kind, at, (one,), order=rng.choice(sorted(ORDERS)))
+        case _:  # a link in one direction, or in both
+            return GroupFault(kind, at, (one, other))
 
 
 class Draw:
@@ -136,55 +186,14 @@ class Draw:
             for _ in range(rng.choice((1, 2, 2, 3))):
                 strikes.append((start + rng.randrange(60 * MILLISECOND), rng.choice(KINDS)))
         for at, kind in sorted(strikes):
-            up = self.attendance.up(at)
+            fault = None
             if kind == "join":
-                if self.spare:
-                    name = self.spare.pop()
-                    self.attendance.begin(name, at)
-                    yield GroupFault(kind, at, (name,))
-            elif len(up) >= 2 and (kind != "switch" or is_switching):
-                yield from self._fault(kind, at, up)
-
-    def _fault(self, kind: str, at: int, up: list[str]) -> Iterator[GroupFault]:
-        rng, attendance = self.rng, self.attendance
-        one, other = rng.sample(up, 2)
-        length = rng.randint(50, 1_500) * MILLISECOND
-        match kind:
-            case "crash":
-                attendance.end(one, at)
-                yield GroupFault(kind, at, (one,))
-            case "restart":
-                yield GroupFault(kind, at, (one,))
-            case "restart later":
-                attendance.end(one, at)
-                attendance.begin(one, at + length)
-                yield GroupFault("restart", at, (one,), length)
-            case "pause" | "long pause":
-                shortest, longest = (20, 200) if kind == "pause" else (400, 1_500)
-                length = rng.randint(shortest, longest) * MILLISECOND
-                attendance.pause(one, at + length)
-                yield GroupFault("pause", at, (one,), length)
-            case "leave":
-                if not attendance.is_paused(one, at):
-                    attendance.end(one, at + LEAVE_NS)
-                    yield GroupFault(kind, at, (one,))
-            case "partition":
-                rng.shuffle(up)
-                cuts = sorted(rng.sample(range(1, len(up)), min(len(up) - 1, rng.choice((1, 1, 2)))))
-                parts = tuple(tuple(up[a:b]) for a, b in pairwise([0, *cuts, len(up)]))
-                yield GroupFault(kind, at, (), length, parts=parts)
-            case "clog":
-                yield GroupFault(kind, at, (one, other), length)
-            case "lossy":
-                yield GroupFault(kind, at, (one, other), amount=rng.uniform(0.1, 0.9))
-            case "drift":
-                yield GroupFault(kind, at, (one,), amount=rng.uniform(-0.1, 0.1))
-            case "narrow":
-                yield GroupFault(kind, at, (one,), amount=rng.choice((20_000.0, 100_000.0)))
-            case "switch":
-                yield GroupFault(kind, at, (one,), order=rng.choice(sorted(ORDERS)))
-            case _:  # a link in one direction, or in both
-                yield GroupFault(kind, at, (one, other))
+                fault = GroupFault(kind, at, (self.spare.pop(),)) if self.spare else None
+            elif kind != "switch" or is_switching:
+                fault = draw_fault(kind, at, self.attendance, rng)
+            if fault is not None:
+                self.attendance.take(fault)
+                yield fault
 
     # Load.
 
@@ -248,9 +257,12 @@ def try_group_seed(order: str, seed: int, kind: type[Member] = Member) -> GroupO
 
 def hunt(order: str, seed: int, folder: str) -> GroupOutcome:
     """Run and judge one seed; a failure is shrunk to a replay file. For worker processes."""
-    found = try_group_seed(order, seed)
+    return keep(scenario_of(order, seed), try_group_seed(order, seed), Path(folder) / f"{order}-{seed}.replay.json")
+
+
+def keep(scenario: GroupScenario, found: GroupOutcome, path: Path) -> GroupOutcome:
+    """What a run showed, and where its replay file lies if it failed: shrunk."""
     if found.sentence is None:
         return found
-    path = Path(folder) / f"{order}-{seed}.replay.json"
-    keep_smallest(path, scenario_of(order, seed), found.sentence, failure_of)
+    keep_smallest(path, scenario, found.sentence, failure_of)
     return replace(found, replay=str(path))

@@ -173,6 +173,8 @@ class SimulatedProcess(Host):
                 self.turn()
                 return
         self.arm(self._deadline)
+        if world.on_turn is not None:
+            world.on_turn(self)
 
     def _finish_turn(self) -> None:
         """Do what a turn leaves to do once its effects are performed, before the next input reaches the member."""
@@ -271,6 +273,8 @@ class GroupWorld(Timeline):
         self.lives: list[SimulatedProcess] = []
         self.deliveries = 0
         self.faults: dict[str, int] = {}
+        self.on_turn: Callable[[SimulatedProcess], None] | None = None
+        """An observer, called after each turn of a process."""
         self.offered: Offered = {}
 
     def ask(self, also: Iterable[str]) -> None:

@@ -18,14 +18,12 @@ ScenarioT = TypeVar("ScenarioT", Scenario, GroupScenario)
 KINDS: dict[str, type[Scenario] | type[GroupScenario]] = {"scenario": Scenario, "group": GroupScenario}
 
 
-def save_replay(path: Path, scenario: AnyScenario, sentence: str) -> None:
-    """Write a replay file, whole or not at all."""
+def save_replay(path: Path, scenario: AnyScenario, sentence: str, **beside: Any) -> None:
+    """Write a replay file, whole or not at all. What is kept beside the scenario is for others than `load_replay`."""
     (kind,) = (kind for kind, cls in KINDS.items() if isinstance(scenario, cls))
+    head = "".join(f"  {_row(*one)},\n" for one in {"kind": kind, "sentence": sentence, **beside}.items())
     rows = ",\n    ".join(_row(name, value) for name, value in scenario.to_json().items())
-    write_whole(
-        path,
-        f'{{\n  "kind": "{kind}",\n  "sentence": {json.dumps(sentence)},\n  "scenario": {{\n    {rows}\n  }}\n}}\n',
-    )
+    write_whole(path, f'{{\n{head}  "scenario": {{\n    {rows}\n  }}\n}}\n')
 
 
 def keep_smallest(path: Path, scenario: ScenarioT, sentence: str, failure_of: Callable[[ScenarioT], str | None]) -> str:

@@ -11,7 +11,7 @@ from unisono.core.errors import NotPrimary
 from unisono.core.member.settings import Settings
 from unisono.core.member.stability import Stability
 from unisono.core.member.suspicions import Suspicions
-from unisono.core.membership import Membership, Policy, Waiting
+from unisono.core.membership import Membership, Policy, ViewChange, Waiting
 from unisono.core.ordering import Wait
 from unisono.core.streams import Slowness, Streams
 from unisono.core.types import Batch, MemberId, Rank, View, ViewId
@@ -97,6 +97,11 @@ class MemberState:
     def is_changing(self) -> bool:
         """Whether a view is being agreed on, the first one too."""
         return self._membership.explain() is not None
+
+    @property
+    def view_change(self) -> ViewChange:
+        """How far this member is with the change of its view."""
+        return self._membership.view_change
 
     @property
     def is_gone(self) -> bool:

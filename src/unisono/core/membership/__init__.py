@@ -21,5 +21,6 @@ from unisono.core.membership.primary import is_carried as is_carried
 from unisono.core.membership.settings import MembershipSettings as MembershipSettings
 from unisono.core.membership.settings import Policy as Policy
 from unisono.core.membership.states import ParticipantState as ParticipantState
+from unisono.core.membership.states import ViewChange as ViewChange
 from unisono.core.membership.tickets import SECRET_BYTES as SECRET_BYTES
 from unisono.core.membership.tickets import Tickets as Tickets

@@ -69,7 +69,7 @@ from unisono.core.membership.participant import LIES_MAX, Participant
 from unisono.core.membership.primary import restore
 from unisono.core.membership.ring import Ring
 from unisono.core.membership.settings import MembershipSettings
-from unisono.core.membership.states import BallotState, ParticipantState
+from unisono.core.membership.states import BallotState, ParticipantState, ViewChange
 from unisono.core.membership.timing import ProposalTiming
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, View, ViewId
@@ -241,6 +241,30 @@ class Membership:
         """Whether a report, a packet or a cut came here that no correct member sends."""
         return bool(self._participant.nonsense) or not self._context.refused.keys().isdisjoint(
             ("report", "packets", "cut")
+        )
+
+    @property
+    def view_change(self) -> ViewChange:
+        """All of this at once: how far this member is with the change of its view."""
+        p, ballot, timing = self._participant, self._ballot, self._timing
+        change = ViewChange(
+            p.state,
+            p.base,
+            p.promised,
+            None if p.closed is None else p.closed.id,
+            p.latest,
+            self._beliefs.suspects,
+            p.is_leaving,
+            timing.is_gathering,
+            timing.is_approaching,
+            self.is_primary,
+            None,
+        )
+        if ballot is None:
+            return change
+        bases = tuple(dict.fromkeys((p.base, *ballot.bases.values())))
+        return change._replace(
+            ballot=ballot.state, awaited=ballot.awaited(), bases=bases, is_switching=ballot.switch not in ("", p.order)
         )
 
     @property

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from unisono.core.types import MemberId, ViewId
 
 
 class ParticipantState(Enum):
@@ -48,6 +50,31 @@ class BallotStep(Enum):
     FINISH = "all have confirmed"
     FAIL = "give a participant up"
     ASK_DIRECTLY = "ask everyone directly"
+
+
+class ViewChange(NamedTuple):
+    """How far one member is with the change of its view, for observers: as a participant, and with a ballot of its own."""
+
+    participant: ParticipantState
+    view: ViewId | None
+    promised: ViewId
+    closed: ViewId | None
+    """The cut that closed the view."""
+    uninstalled: ViewId | None
+    """The last ballot that was confirmed here and not installed."""
+    suspects: tuple[MemberId, ...]
+    is_leaving: bool
+    is_gathering: bool
+    """It has met newcomers, and waits for more of them."""
+    is_approaching: bool
+    """It wants to propose, and waits for a boundary between messages."""
+    is_primary: bool
+    ballot: BallotState | None
+    """None: it proposes nothing."""
+    awaited: tuple[MemberId, ...] = ()
+    bases: tuple[ViewId | None, ...] = ()
+    """The views from which the participants come, the own one first."""
+    is_switching: bool = False
 
 
 State = TypeVar("State", bound=Enum)

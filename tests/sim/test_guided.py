@@ -1,0 +1,202 @@
+"""The guided swarm: what counts as new, how scenarios vary, how a search goes on, and that looking on changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.mutants.membership_mutants import InstallsEarly
+from tests.mutants.ways import Groups
+from unisono.cli.app import app
+from unisono.core.config import MILLISECOND as MS
+from unisono.core.errors import Misuse
+from unisono.orders.registry import ORDERS
+from unisono.sim.group_run import GroupOutcome, play, try_group
+from unisono.sim.group_scenario import GroupFault, GroupScenario, PlannedCast
+from unisono.sim.group_situations import Sightings
+from unisono.sim.group_swarm import scenario_of
+from unisono.sim.group_twins import first_difference
+from unisono.sim.guided import Entry, Guided, Search
+from unisono.sim.replays import load_replay
+from unisono.sim.vary import FAULTS_MAX, Ancestry, vary
+
+SMALL = GroupScenario(
+    "fifo",
+    1,
+    {"a": 0, "b": 0, "c": 0},
+    900 * MS,
+    casts=tuple(PlannedCast(at * MS, "a") for at in range(400, 900, 20)),
+    faults=(GroupFault("crash", 600 * MS, ("b",)),),
+)
+
+
+def look(number: int, scenario: GroupScenario) -> Guided:
+    sightings = Sightings()
+    return Guided(number, scenario, try_group(scenario, on_turn=sightings), sightings.first, sightings.turns)
+
+
+def test_a_run_repeated_comes_to_nothing_new() -> None:
+    search = Search(["fifo"])
+    entry = search.note(look(0, SMALL))
+    assert entry is not None
+    assert len(entry.new) > 10
+    assert search.note(look(1, SMALL)) is None
+    assert len(search.hits) == len(entry.new)
+
+
+def test_times_numbers_and_names_make_no_situation_new() -> None:
+    """The same crash, of the same rank in the same group under other names, and a second after everything else."""
+    other = GroupScenario(
+        "fifo",
+        1,
+        {"d": 0, "e": 0, "f": 0},
+        1_900 * MS,
+        "constant:1ms",
+        faults=(GroupFault("crash", 1_600 * MS, ("e",)),),
+    )
+    one = GroupScenario(
+        "fifo", 1, {"a": 0, "b": 0, "c": 0}, 900 * MS, "constant:1ms", faults=(GroupFault("crash", 600 * MS, ("b",)),)
+    )
+    first, second = (look(0, scenario).first for scenario in (one, other))
+    assert first.keys() == second.keys()
+
+
+def test_another_fault_comes_to_situations_that_are_new() -> None:
+    search = Search(["fifo"])
+    search.note(look(0, SMALL))
+    parted = GroupScenario(
+        "fifo",
+        1,
+        SMALL.members,
+        900 * MS,
+        faults=(GroupFault("partition", 500 * MS, (), 300 * MS, parts=(("a",), ("b", "c"))),),
+    )
+    assert search.note(look(1, parted)) is not None
+
+
+@pytest.mark.parametrize(("order", "seed"), [("abcast", 0), ("fifo", 2)])
+def test_looking_on_does_not_change_what_runs(order: str, seed: int) -> None:
+    watched, alone = (
+        play(scenario_of(order, seed), on_turn=Sightings()),
+        play(scenario_of(order, seed), is_recorded=False),
+    )
+    assert first_difference(watched, alone) is None
+    assert watched.network.sent_bytes == alone.network.sent_bytes
+
+
+def test_a_variation_is_valid_data_and_another_scenario() -> None:
+    rng, orders = Random("variations"), list(ORDERS)
+    scenario, changed = scenario_of("toto", 5), 0
+    for number in range(300):
+        ancestry = Ancestry(scenario, [300 * MS, 900 * MS], scenario_of(rng.choice(orders), number), orders)
+        varied = vary(ancestry, rng)
+        assert GroupScenario.from_json(json.loads(json.dumps(varied.to_json()))) == varied
+        assert len(varied.faults) <= FAULTS_MAX
+        assert [fault.at_ns for fault in varied.faults] == sorted(fault.at_ns for fault in varied.faults)
+        changed += varied != scenario
+        scenario = varied
+    assert changed > 290
+
+
+def test_a_variation_plays_the_same_each_time() -> None:
+    ancestry = Ancestry(SMALL, [650 * MS], scenario_of("fifo", 2), ["fifo"])
+    one, again = (vary(ancestry, Random("once")) for _ in range(2))
+    assert one == again != SMALL
+    assert look(0, one) == look(0, again)
+
+
+def test_a_search_with_one_seed_is_one_search() -> None:
+    def scenarios() -> list[GroupScenario]:
+        search, found = Search(["fifo"], 3), []
+        for number in range(60):
+            found.append(search.next(number))
+            name = str(len(found[-1].faults))  # stands for a run
+            search.note(
+                Guided(number, found[-1], GroupOutcome("fifo", 0, "PASS"), {name: 500 * MS, f"{number}": 0}, 1_000)
+            )
+        return found
+
+    assert scenarios() == scenarios()
+
+
+def varied_by(search: Search, runs: int, fresh: int, varied: int) -> Counter[str]:
+    """By order of the parent: how many of the next runs are varied. `fresh`, `varied`: how much that is new they come to."""
+    found: Counter[str] = Counter()
+    for number in range(search.runs, search.runs + runs):
+        scenario, before = search.next(number), [entry.spent for entry in search.pool]
+        new = fresh if scenario == scenario_of("fifo", number) else varied
+        first = {f"{number}/{one}": 0 for one in range(new)}
+        search.note(Guided(number, scenario, GroupOutcome("fifo", 0, "PASS"), first, 1_000))
+        found.update(one.scenario.order for one, spent in zip(search.pool, before, strict=False) if one.spent > spent)
+    return found
+
+
+def test_what_came_to_rare_situations_is_varied_more() -> None:
+    search = Search(["fifo"])
+    search.go_on([Entry(scenario_of(order, 1), {order: 0}, 1_000) for order in ("fifo", "causal") * 4], 8)
+    search.hits.update({"fifo": 100})
+    found = varied_by(search, 200, 0, 0)
+    assert found["causal"] > 2 * found["fifo"] > 0
+
+
+@pytest.mark.parametrize(("fresh", "varied", "share"), [(20, 0, range(5, 50)), (0, 20, range(150, 195))])
+def test_what_leads_to_more_that_is_new_is_done_more_often(fresh: int, varied: int, share: range) -> None:
+    search = Search(["fifo"])
+    search.go_on([Entry(SMALL, {str(one): 0}, 1_000) for one in range(8)], 8)
+    assert varied_by(search, 200, fresh, varied).total() in share
+
+
+def test_a_planted_mutant_is_found() -> None:
+    way, search = Groups("fifo", "Membership"), Search(["fifo"])
+    for number in range(60):
+        sightings, scenario = Sightings(), search.next(number)
+        outcome = way.run(scenario, InstallsEarly, on_turn=sightings)
+        search.note(Guided(number, scenario, outcome, sightings.first, sightings.turns))
+        if outcome.sentence is not None:
+            assert try_group(scenario).sentence is None
+            return
+    raise AssertionError("it survived 60 runs")
+
+
+def command(folder: Path, runs: int) -> dict[str, object]:
+    arguments = ["sim", "swarm", "--guided", "-o", "fifo", "--workers", "1", "--json"]
+    done = CliRunner().invoke(app, [*arguments, "--seeds", str(runs), "--out", str(folder)])
+    assert done.exit_code == 0, done.output
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.seconds
+def test_a_search_is_resumed_from_its_folder(tmp_path: Path) -> None:
+    first = command(tmp_path, 3)
+    again = command(tmp_path, 3)
+    assert (first["new"], again["new"]) == (3, 0)
+    assert (first["situations"], first["pool"]) == (again["situations"], again["pool"])
+    assert command(tmp_path, 4)["new"] == 1
+    kept = sorted((tmp_path / "pool").iterdir())
+    assert isinstance(load_replay(kept[0]), GroupScenario), "what is kept is a replay file"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace('"turns": ', '"turns": -'),
+        lambda text: text.replace('"fifo"', '"none"'),
+        lambda text: text.replace('"situations": {', '"situations": [], "more": {'),
+        lambda text: "[]",
+    ],
+)
+def test_a_damaged_file_of_the_pool_gets_one_sentence(damage: object, tmp_path: Path) -> None:
+    path = tmp_path / "0.json"
+    Entry(SMALL, {"00ff": 5}, 100).save(path)
+    assert Entry.load(path) == Entry(SMALL, {"00ff": 5}, 100)
+    path.write_text(damage(path.read_text("utf-8")), "utf-8")  # type: ignore[operator]
+    with pytest.raises(Misuse, match=r"0\.json.* Remove it, or begin anew with --fresh\.$") as refused:
+        Entry.load(path)
+    assert "\n" not in str(refused.value)
