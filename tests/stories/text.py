@@ -100,7 +100,9 @@ def read_story(path: Path) -> Story:
 
 def takes_seconds(name: str) -> bool:
     """Whether a story is too long for the fast tests: those of load, and some with large states."""
-    return name.startswith(("e1_", "e2_", "e4_", "e5_", "e6_", "a9_", "c22_", "joins_with_a_state"))
+    return name.startswith(
+        ("e1_", "e2_", "e4_", "e5_", "e6_", "a9_", "c22_", "crash_under_load", "d6_donor", "joins_with_a_state")
+    )
 
 
 def all_stories() -> list[Path]:
