@@ -132,6 +132,8 @@ class TransferWorld(StatefulWorld):
                     )
             if made_up := process.app.known - cast:
                 found.append(f"{process.id} has {len(made_up)} messages that nobody delivered")
+        if len({process.app.snapshot() for process in apps}) > 1:  # to the byte, and in a total order as sequences
+            found.append(f"the states of {', '.join(str(process.id) for process in apps)} are not equal")
         return found + differences(apps)
 
     def conclude(self, bound_ns: int = BOUND_NS) -> Verdict:
