@@ -14,10 +14,10 @@ import pytest
 from unisono.core.config import MILLISECOND as MS
 from unisono.core.errors import Misuse
 from unisono.orders.registry import ORDERS
-from unisono.sim.faults import FAULTS
+from unisono.sim.faults import FAULTS, Fault
 from unisono.sim.group_network import DatagramNetwork
 from unisono.sim.group_run import play
-from unisono.sim.group_scenario import GroupFault, GroupScenario, PlannedCast, PlannedCheck
+from unisono.sim.group_scenario import GroupScenario, PlannedCast, PlannedCheck
 from unisono.sim.group_swarm import scenario_of
 from unisono.sim.lots import MASK, STEP, number
 from unisono.sim.replays import load_replay, save_replay
@@ -25,20 +25,20 @@ from unisono.sim.shrink import shrink
 
 SMALL = GroupScenario("fifo", 1, {"a": 0, "b": 0, "c": 0}, 600 * MS)
 ONE_OF_EACH = (
-    GroupFault("drift", 300 * MS, ("a",), amount=0.05),
-    GroupFault("narrow", 300 * MS, ("b",), amount=100_000.0),
-    GroupFault("lossy", 310 * MS, ("a", "b"), amount=0.5),
-    GroupFault("slow", 310 * MS, ("a", "b"), amount=5.0),
-    GroupFault("clog", 310 * MS, ("b", "c"), 50 * MS),
-    GroupFault("one way", 320 * MS, ("c", "a")),
-    GroupFault("triangle", 330 * MS, ("a", "b")),
-    GroupFault("join", 340 * MS, ("d",)),
-    GroupFault("switch", 350 * MS, ("b",), order="sequencer"),
-    GroupFault("partition", 360 * MS, (), 100 * MS, parts=(("a", "b"), ("c",))),
-    GroupFault("pause", 400 * MS, ("b",), 50 * MS),
-    GroupFault("restart", 500 * MS, ("b",), 20 * MS),
-    GroupFault("leave", 540 * MS, ("c",)),
-    GroupFault("crash", 560 * MS, ("a",)),
+    Fault("drift", 300 * MS, ("a",), amount=0.05),
+    Fault("narrow", 300 * MS, ("b",), amount=100_000.0),
+    Fault("lossy", 310 * MS, ("a", "b"), amount=0.5),
+    Fault("slow", 310 * MS, ("a", "b"), amount=5.0),
+    Fault("clog", 310 * MS, ("b", "c"), 50 * MS),
+    Fault("one way", 320 * MS, ("c", "a")),
+    Fault("triangle", 330 * MS, ("a", "b")),
+    Fault("join", 340 * MS, ("d",)),
+    Fault("switch", 350 * MS, ("b",), order="sequencer"),
+    Fault("partition", 360 * MS, (), 100 * MS, parts=(("a", "b"), ("c",))),
+    Fault("pause", 400 * MS, ("b",), 50 * MS),
+    Fault("restart", 500 * MS, ("b",), 20 * MS),
+    Fault("leave", 540 * MS, ("c",)),
+    Fault("crash", 560 * MS, ("a",)),
 )
 
 
@@ -67,14 +67,14 @@ def test_a_drawn_scenario_survives_its_file(tmp_path: Path) -> None:
         ({"casts": (PlannedCast(0, "a", is_causal=True),)}, "fifo does not carry causal messages"),
         ({"casts": (PlannedCast(0, "a", -1),)}, "size_bytes = -1"),
         ({"checks": (PlannedCheck(-1, "a"),)}, "at_ns of check = -1"),
-        ({"faults": (GroupFault("echo", 0, ("a",)),)}, "there is no fault 'echo'"),
-        ({"faults": (GroupFault("clog", 0, ("a",)),)}, "the fault clog names 2 members, not 1"),
-        ({"faults": (GroupFault("crash", 0, ("z",)),)}, "a crash names the member 'z'"),
-        ({"faults": (GroupFault("join", 0, ("a",)),)}, "a cannot join"),
-        ({"faults": (GroupFault("lossy", 0, ("a", "b"), amount=1.5),)}, "amount of lossy = 1.5"),
-        ({"faults": (GroupFault("crash", 0, ("a",), parts=(("b",),)),)}, "only a partition has parts"),
-        ({"faults": (GroupFault("partition", 0),)}, "a partition needs parts"),
-        ({"faults": (GroupFault("crash", 0, ("a",), order="fifo"),)}, "only a switch has one"),
+        ({"faults": (Fault("echo", 0, ("a",)),)}, "there is no fault 'echo'"),
+        ({"faults": (Fault("clog", 0, ("a",)),)}, "the fault clog names 2 members, not 1"),
+        ({"faults": (Fault("crash", 0, ("z",)),)}, "a crash names the member 'z'"),
+        ({"faults": (Fault("join", 0, ("a",)),)}, "a cannot join"),
+        ({"faults": (Fault("lossy", 0, ("a", "b"), amount=1.5),)}, "amount of lossy = 1.5"),
+        ({"faults": (Fault("crash", 0, ("a",), parts=(("b",),)),)}, "only a partition has parts"),
+        ({"faults": (Fault("partition", 0),)}, "a partition needs parts"),
+        ({"faults": (Fault("crash", 0, ("a",), order="fifo"),)}, "only a switch has one"),
     ],
 )
 def test_what_makes_no_sense_is_refused(change: dict[str, Any], why: str) -> None:
@@ -104,8 +104,8 @@ def test_every_kind_of_fault_is_played() -> None:
 
 
 def test_a_fault_whose_target_is_not_up_is_skipped() -> None:
-    late = (GroupFault("restart", 400 * MS, ("a",)), GroupFault("lossy", 400 * MS, ("b", "a"), amount=0.5))
-    done = play(replace(SMALL, faults=(GroupFault("crash", 300 * MS, ("a",)), *late))).faults
+    late = (Fault("restart", 400 * MS, ("a",)), Fault("lossy", 400 * MS, ("b", "a"), amount=0.5))
+    done = play(replace(SMALL, faults=(Fault("crash", 300 * MS, ("a",)), *late))).faults
     assert done["crash"] == 1
     assert not {"restart", "lossy"} & done.keys()
 

@@ -16,8 +16,9 @@ from unisono.cli.app import app
 from unisono.core.config import MILLISECOND as MS
 from unisono.core.errors import Misuse
 from unisono.orders.registry import ORDERS
+from unisono.sim.faults import Fault
 from unisono.sim.group_run import GroupOutcome, play, try_group
-from unisono.sim.group_scenario import GroupFault, GroupScenario, PlannedCast
+from unisono.sim.group_scenario import GroupScenario, PlannedCast
 from unisono.sim.group_situations import Sightings
 from unisono.sim.group_swarm import scenario_of
 from unisono.sim.group_twins import first_difference
@@ -31,7 +32,7 @@ SMALL = GroupScenario(
     {"a": 0, "b": 0, "c": 0},
     900 * MS,
     casts=tuple(PlannedCast(at * MS, "a") for at in range(400, 900, 20)),
-    faults=(GroupFault("crash", 600 * MS, ("b",)),),
+    faults=(Fault("crash", 600 * MS, ("b",)),),
 )
 
 
@@ -57,10 +58,10 @@ def test_times_numbers_and_names_make_no_situation_new() -> None:
         {"d": 0, "e": 0, "f": 0},
         1_900 * MS,
         "constant:1ms",
-        faults=(GroupFault("crash", 1_600 * MS, ("e",)),),
+        faults=(Fault("crash", 1_600 * MS, ("e",)),),
     )
     one = GroupScenario(
-        "fifo", 1, {"a": 0, "b": 0, "c": 0}, 900 * MS, "constant:1ms", faults=(GroupFault("crash", 600 * MS, ("b",)),)
+        "fifo", 1, {"a": 0, "b": 0, "c": 0}, 900 * MS, "constant:1ms", faults=(Fault("crash", 600 * MS, ("b",)),)
     )
     first, second = (look(0, scenario).first for scenario in (one, other))
     assert first.keys() == second.keys()
@@ -74,7 +75,7 @@ def test_another_fault_comes_to_situations_that_are_new() -> None:
         1,
         SMALL.members,
         900 * MS,
-        faults=(GroupFault("partition", 500 * MS, (), 300 * MS, parts=(("a",), ("b", "c"))),),
+        faults=(Fault("partition", 500 * MS, (), 300 * MS, parts=(("a",), ("b", "c"))),),
     )
     assert search.note(look(1, parted)) is not None
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.net.programs import Done
 from unisono.cli import sim
-from unisono.sim.group_scenario import GroupFault, GroupScenario, PlannedCast
+from unisono.sim.faults import Fault
+from unisono.sim.group_scenario import GroupScenario, PlannedCast
 from unisono.sim.replays import load_replay, save_replay
 from unisono.sim.scenario import Scenario, Source
 
@@ -196,7 +197,7 @@ def test_replay_runs_a_file_again(tmp_path: Path) -> None:
 
 def test_a_scenario_of_a_group_is_replayed_and_drawn(tmp_path: Path) -> None:
     path, picture = tmp_path / "x.replay.json", tmp_path / "x.svg"
-    crash = GroupFault("crash", 400_000_000, ("c",))
+    crash = Fault("crash", 400_000_000, ("c",))
     scenario = GroupScenario(
         "fifo", 1, {"a": 0, "b": 0, "c": 0}, casts=(PlannedCast(300_000_000, "a"),), faults=(crash,)
     )

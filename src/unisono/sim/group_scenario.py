@@ -23,7 +23,6 @@ MEMBERS_MAX = 64
 DURATION_NS_MAX = 1_000 * SECOND
 COLLECTED = ("star", "ring")
 EVENTS = ("casts", "checks", "faults")
-GroupFault = Fault
 
 
 @dataclass(frozen=True, slots=True)

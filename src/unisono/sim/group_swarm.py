@@ -22,8 +22,9 @@ from unisono.core.member import Member
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId
 from unisono.orders.registry import ORDERS
+from unisono.sim.faults import Fault
 from unisono.sim.group_run import GroupOutcome, failure_of, judge, try_group
-from unisono.sim.group_scenario import GroupFault, GroupScenario, PlannedCast, PlannedCheck
+from unisono.sim.group_scenario import GroupScenario, PlannedCast, PlannedCheck
 from unisono.sim.replays import keep_smallest
 from unisono.trace.sinks import Sink
 
@@ -61,7 +62,7 @@ LEAVE_NS = 60 * MILLISECOND
 class Attendance:
     """Which members are up when, as far as a scenario alone decides it. Faults are taken in the order of time."""
 
-    def __init__(self, starts: Mapping[str, int], faults: Iterable[GroupFault] = ()) -> None:
+    def __init__(self, starts: Mapping[str, int], faults: Iterable[Fault] = ()) -> None:
         self._lives: dict[str, list[tuple[int, int | None]]] = {name: [(start, None)] for name, start in starts.items()}
         """From and until when; None: to the end."""
         self._paused: dict[str, int] = {}  # until when
@@ -78,7 +79,7 @@ class Attendance:
     def is_paused(self, name: str, now: int) -> bool:
         return self._paused.get(name, 0) > now
 
-    def take(self, fault: GroupFault) -> None:
+    def take(self, fault: Fault) -> None:
         """A fault strikes: who is up after it?"""
         name, at, until = (*fault.who, "")[0], fault.at_ns, fault.at_ns + fault.duration_ns
         match fault.kind:
@@ -102,7 +103,7 @@ class Attendance:
         self._lives[name] = [(start, now if end is None else end) for start, end in lives if start <= now]
 
 
-def draw_fault(kind: str, at: int, attendance: Attendance, rng: Random) -> GroupFault | None:
+def draw_fault(kind: str, at: int, attendance: Attendance, rng: Random) -> Fault | None:
     """A fault of this kind, among members that are up by then. None: it fits nobody."""
     up = attendance.up(at)
     if len(up) < 2:
@@ -111,31 +112,31 @@ def draw_fault(kind: str, at: int, attendance: Attendance, rng: Random) -> Group
     length = rng.randint(50, 1_500) * MILLISECOND
     match kind:
         case "crash" | "restart":
-            return GroupFault(kind, at, (one,))
+            return Fault(kind, at, (one,))
         case "restart later":
-            return GroupFault("restart", at, (one,), length)
+            return Fault("restart", at, (one,), length)
         case "pause" | "long pause":
             shortest, longest = (20, 200) if kind == "pause" else (400, 1_500)
-            return GroupFault("pause", at, (one,), rng.randint(shortest, longest) * MILLISECOND)
+            return Fault("pause", at, (one,), rng.randint(shortest, longest) * MILLISECOND)
         case "leave":
-            return None if attendance.is_paused(one, at) else GroupFault(kind, at, (one,))
+            return None if attendance.is_paused(one, at) else Fault(kind, at, (one,))
         case "partition":
             rng.shuffle(up)
             cuts = sorted(rng.sample(range(1, len(up)), min(len(up) - 1, rng.choice((1, 1, 2)))))
             parts = tuple(tuple(up[a:b]) for a, b in pairwise([0, *cuts, len(up)]))
-            return GroupFault(kind, at, (), length, parts=parts)
+            return Fault(kind, at, (), length, parts=parts)
         case "clog":
-            return GroupFault(kind, at, (one, other), length)
+            return Fault(kind, at, (one, other), length)
         case "lossy":
-            return GroupFault(kind, at, (one, other), amount=rng.uniform(0.1, 0.9))
+            return Fault(kind, at, (one, other), amount=rng.uniform(0.1, 0.9))
         case "drift":
-            return GroupFault(kind, at, (one,), amount=rng.uniform(-0.1, 0.1))
+            return Fault(kind, at, (one,), amount=rng.uniform(-0.1, 0.1))
         case "narrow":
-            return GroupFault(kind, at, (one,), amount=rng.choice((20_000.0, 100_000.0)))
+            return Fault(kind, at, (one,), amount=rng.choice((20_000.0, 100_000.0)))
         case "switch":
-            return GroupFault(kind, at, (one,), order=rng.choice(sorted(ORDERS)))
+            return Fault(kind, at, (one,), order=rng.choice(sorted(ORDERS)))
         case _:  # a link in one direction, or in both
-            return GroupFault(kind, at, (one, other))
+            return Fault(kind, at, (one, other))
 
 
 class Draw:
@@ -178,7 +179,7 @@ class Draw:
 
     # Faults, in the order of time, because each decides who is up at the next.
 
-    def _faults(self, is_switching: bool) -> Iterator[GroupFault]:
+    def _faults(self, is_switching: bool) -> Iterator[Fault]:
         rng = self.rng
         strikes: list[tuple[int, str]] = []
         for _ in range(rng.randint(1, 3)):
@@ -188,7 +189,7 @@ class Draw:
         for at, kind in sorted(strikes):
             fault = None
             if kind == "join":
-                fault = GroupFault(kind, at, (self.spare.pop(),)) if self.spare else None
+                fault = Fault(kind, at, (self.spare.pop(),)) if self.spare else None
             elif kind != "switch" or is_switching:
                 fault = draw_fault(kind, at, self.attendance, rng)
             if fault is not None:

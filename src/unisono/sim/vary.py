@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 from unisono.core.config import MILLISECOND
 from unisono.core.errors import Misuse
-from unisono.sim.group_scenario import COLLECTED, LINKS, GroupFault, GroupScenario
+from unisono.sim.faults import FAULTS, Fault
+from unisono.sim.group_scenario import COLLECTED, GroupScenario
 from unisono.sim.group_swarm import DELAYS, KINDS, NAMES, Attendance, draw_fault
 
 FAULTS_MAX = 12
@@ -91,7 +92,7 @@ def _add(ancestry: Ancestry, rng: Random) -> Changes:
     if kind == "join":
         taken = {*scenario.members, *(fault.who[0] for fault in scenario.faults if fault.kind == "join")}
         spare = [name for name in NAMES if name not in taken]
-        fault = GroupFault(kind, at, (rng.choice(spare),)) if spare else None
+        fault = Fault(kind, at, (rng.choice(spare),)) if spare else None
     else:
         fault = draw_fault(kind, at, Attendance(scenario.members, scenario.faults), rng)
     return {} if fault is None else {"faults": (*scenario.faults, fault)}
@@ -106,7 +107,7 @@ def _move(ancestry: Ancestry, rng: Random) -> Changes:
 
 
 def _nudge(ancestry: Ancestry, rng: Random) -> Changes:
-    def nudge(fault: GroupFault) -> Sequence[GroupFault]:
+    def nudge(fault: Fault) -> Sequence[Fault]:
         return (replace(fault, at_ns=max(0, fault.at_ns + rng.randint(-NEAR_NS, NEAR_NS) // 4)),)
 
     return _instead(ancestry, rng, nudge)
@@ -115,9 +116,9 @@ def _nudge(ancestry: Ancestry, rng: Random) -> Changes:
 def _strike_other(ancestry: Ancestry, rng: Random) -> Changes:
     """The same fault to others."""
 
-    def strike(fault: GroupFault) -> Sequence[GroupFault]:
+    def strike(fault: Fault) -> Sequence[Fault]:
         up = Attendance(ancestry.parent.members, ancestry.parent.faults).up(fault.at_ns)
-        count = 2 if fault.kind in LINKS else 1
+        count = FAULTS[fault.kind].members
         if fault.kind in ("join", "partition") or len(up) < count:
             return (fault,)
         return (replace(fault, who=tuple(rng.sample(up, count))),)
@@ -135,7 +136,7 @@ def _repeat(ancestry: Ancestry, rng: Random) -> Changes:
     return _instead(ancestry, rng, lambda fault: (fault, replace(fault, at_ns=_when(ancestry, rng))))
 
 
-def _instead(ancestry: Ancestry, rng: Random, change: Callable[[GroupFault], Sequence[GroupFault]]) -> Changes:
+def _instead(ancestry: Ancestry, rng: Random, change: Callable[[Fault], Sequence[Fault]]) -> Changes:
     """Other faults in the place of one."""
     faults = ancestry.parent.faults
     if not faults:
