@@ -121,8 +121,11 @@ def observe_rows(history: History, table: pyarrow.Table) -> tuple[str, str]:
     rows = _rows_in(table)
     for address, incarnation in dict.fromkeys(_lives_in(rows)):
         history.observe(_mark(rows[0].event, address, incarnation))
-    for life in history.numbered:
+    traced = {(event.member, event.incarnation) for event, _ in rows}
+    for whose, life in history.lives.items():
         life.settled = True
+        if whose not in traced:
+            life.rows = 0  # only others speak of it
     for event, expected in _casts_first(rows):
         history.lives[event.member, event.incarnation].next_index = expected
         history.observe(event)
