@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet
 
 _MAY_BE_LEFT_OUT = frozenset(NEEDED) & {name for name, _, nullable, _ in COLUMNS if nullable} - {"destinations"}
-"""Columns in which a row group may hold nothing. Metadata does not tell an empty list from none, which matters of recipients."""
+"""Columns in which a file may hold nothing. Metadata does not tell an empty list from none, which matters of recipients."""
 KEPT_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Names of glibc's `mallopt`."""
@@ -58,18 +58,15 @@ def read_columns(path: Location) -> Iterator[pyarrow.Table]:
 
 
 def _needed(file: pyarrow.parquet.ParquetFile, words: set[str]) -> Iterator[pyarrow.Table]:
-    """The batches of a file. A column that holds nothing but nulls in a row group, as its metadata tells, is not unpacked."""
+    """The batches of a file. A column that holds nothing but nulls, as its metadata tells, is not unpacked."""
+    empty = _MAY_BE_LEFT_OUT.intersection(file.schema_arrow.names) - _columns_used(file)
     types = {field.name: field.type for field in arrow_schema()}
-    have = set(file.schema_arrow.names)
-    for number in range(file.num_row_groups):
-        used = {name.partition(".")[0] for name in _columns_used(file.metadata.row_group(number))}
-        empty = _MAY_BE_LEFT_OUT & have - used
-        columns = [name for name in (*NEEDED, "clock") if name not in empty]
-        for batch in batches_of(file, columns, 1 << 20, words, threads=False, chosen=[number]):
-            table = pyarrow.Table.from_batches([batch])
-            for name in empty:
-                table = table.append_column(name, pyarrow.nulls(len(table), types[name]))
-            yield table
+    columns = [name for name in (*NEEDED, "clock") if name not in empty]
+    for batch in batches_of(file, columns, 1 << 20, words, threads=False):
+        table = pyarrow.Table.from_batches([batch])
+        for name in empty:
+            table = table.append_column(name, pyarrow.nulls(len(table), types[name]))
+        yield table
 
 
 def _require_types(schema: pyarrow.Schema) -> None:
@@ -116,8 +113,7 @@ def _require_sound(table: pyarrow.Table) -> None:
 
 def _require_rest(file: pyarrow.parquet.ParquetFile) -> None:
     """Refuse what a reader of all columns may refuse in those that no digest needs. Most of them hold nothing but nulls."""
-    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-    used = {name.partition(".")[0] for group in groups for name in _columns_used(group)}
+    used = _columns_used(file)
     rest = [name for name, kind, _, _ in COLUMNS if name in used and name not in (*NEEDED, "clock") and kind != "long"]
     for batch in batches_of(file, rest, threads=False) if rest else ():
         batch.validate(full=True)
@@ -126,13 +122,15 @@ def _require_rest(file: pyarrow.parquet.ParquetFile) -> None:
                 raise ValueError(f"a row whose {name} lack an item.")
 
 
-def _columns_used(group: Any) -> Iterator[str]:
-    """The leaves of a row group that hold anything but nulls, as its metadata tells."""
-    for at in range(group.num_columns):
-        column = group.column(at)
-        told = column.statistics if column.is_stats_set else None
-        if told is None or not told.has_null_count or told.null_count < column.num_values:
-            yield column.path_in_schema
+def _columns_used(file: pyarrow.parquet.ParquetFile) -> set[str]:
+    """The columns that hold anything but nulls, as the metadata of the row groups tells."""
+    used = set()
+    for group in map(file.metadata.row_group, range(file.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            told = column.statistics if column.is_stats_set else None
+            if told is None or not told.has_null_count or told.null_count < column.num_values:
+                used.add(column.path_in_schema.partition(".")[0])
+    return used
 
 
 _BAD_WORDS: dict[str, Callable[[str], bool]] = {
