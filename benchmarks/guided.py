@@ -149,8 +149,10 @@ def _cost(tries: list[dict[str, Any]]) -> str:
 TEXT = """\
 # The guided swarm
 
-Made by `./dev bench guided --searches {searches} --seconds {seconds} --cap {cap} --page
-docs/results/guided-swarm.md`. Everything is measured in CPU time of one process, on `fifo`.
+`./dev bench guided --searches {searches} --seconds {seconds} --cap {cap} --page
+docs/results/guided-swarm.md` measures what is missing and makes this page. Figures are CPU time of
+one process, on `fifo`. How the search weighs its scenarios was chosen after a look at an earlier
+form's searches 0 and 1, so those two are no fresh evidence.
 
 ## Situations over CPU time
 
