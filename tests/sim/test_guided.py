@@ -172,7 +172,6 @@ def command(folder: Path, runs: int) -> dict[str, object]:
     return found
 
 
-@pytest.mark.seconds
 def test_a_search_is_resumed_from_its_folder(tmp_path: Path) -> None:
     first = command(tmp_path, 3)
     again = command(tmp_path, 3)

@@ -100,8 +100,9 @@ def test_peers_are_shown_and_what_is_addressed_to_others_is_no_delivery() -> Non
             await a.running.until(lambda: len(a.status()["members"]) == 2, 10, "two members")
             await (await b.cast(b"for b alone", to=[b.id])).stable(10)
             await (await b.cast(b"for all")).stable(10)
+            await (await a.cast(b"and back")).stable(10)
             page = values(await fetch(f"http://{page_at}/"))
-            assert page["unisono_deliveries_total"] == 1
+            assert page["unisono_deliveries_total"] == 2
             assert page[f"unisono_window_use_packets {b.id.address}"] == 0
             assert page["unisono_members"] == 2
 
