@@ -108,6 +108,7 @@ def test_a_view_that_nobody_may_make_primary_may_refuse_probes() -> None:
     assert "refused" not in str(check(logs))
 
 
+@pytest.mark.seconds
 def test_a_seed_is_a_plan_and_ten_seeds_have_all_orders(tmp_path: Path) -> None:
     plans = [draw(seed) for seed in range(200)]
     assert plans == [draw(seed) for seed in range(200)]

@@ -280,6 +280,7 @@ def test_a_turn_answers_many_messages_with_one_packet(order: type[Abcast] | type
     assert [batch.first for batch in finals.deliver] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.seconds
 def test_tomp_gives_the_order_of_abcast_and_never_delivers_later() -> None:
     """Section 3.1: only t2 changes. Both see the same packets arrive in the same order, on 400 random schedules."""
     earlier = deliveries = 0

@@ -187,6 +187,7 @@ class Remembering(Toto):
         super()._enter(origin, number, acks, batch, out)
 
 
+@pytest.mark.seconds
 def test_tails_and_votes_are_those_of_the_definition_after_every_turn() -> None:
     """Section 4.1, items 1 and 3, from the whole DAG: so after a delivery too, when ours computes them from what it kept."""
 
@@ -359,6 +360,7 @@ def indices(group: Group) -> list[int]:
     ]
 
 
+@pytest.mark.seconds
 def test_the_index_of_latency_of_toto_lies_between_phi_plus_one_and_n() -> None:
     """Section 6: "the index of latency of ToTo ranges between Phi+1 to n", here with every phi."""
     lowest = 0

@@ -200,6 +200,7 @@ def test_two_owners_find_out_after_a_partition() -> None:
 # Loss, death, restart.
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("loss", [0.0, 0.2, 0.5])
 def test_in_the_end_no_address_and_no_name_has_two_owners(loss: float) -> None:
     doubled = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from benchmarks.alone import ROLES, measure
 
 CALLS_MAX = 215
@@ -11,6 +13,7 @@ CALLS_MAX = 215
 the message before sometimes come in between."""
 
 
+@pytest.mark.seconds
 def test_a_message_alone_takes_few_calls() -> None:
     """`./dev bench alone --names` tells which."""
     calls = asyncio.run(measure("sequencer", 50))["calls"]

@@ -74,6 +74,7 @@ def test_shares_before_everybody_has_cast_once_are_unfair(monkeypatch: pytest.Mo
     assert most > 20
 
 
+@pytest.mark.seconds
 def test_tasks_that_cast_without_a_pause_get_equal_shares() -> None:
     async def main(network: Network) -> list[int]:
         group = await narrow_group(network)

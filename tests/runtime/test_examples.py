@@ -162,6 +162,7 @@ def test_the_score_board_has_one_winner() -> None:
         assert len(winners) == 1
 
 
+@pytest.mark.seconds
 def test_a_client_locates_things_and_takes_each_once() -> None:
     addresses = free_addresses(2)
     locate = "examples/locate.py"

@@ -343,6 +343,7 @@ async def test_a_port_open_to_the_network_needs_a_key_though_all_named_addresses
         await unisono.join("g", listen="0.0.0.0:0", **options)
 
 
+@pytest.mark.seconds
 @real
 async def test_members_with_a_key_agree_and_a_stranger_stays_outside() -> None:
     key = make_key()

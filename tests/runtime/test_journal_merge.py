@@ -233,6 +233,7 @@ def test_a_group_that_was_away_as_a_whole_leaves_a_gap(tmp_path: Path) -> None:
         follow_all(paths, Random(1), gaps="raise")
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", ["killed one after the other", "cut off"])
 def test_a_plan_is_carried_out_from_other_journals_if_one_is_gone(
     stories: Callable[[str], Path], tmp_path: Path, name: str

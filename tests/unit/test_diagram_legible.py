@@ -107,6 +107,7 @@ def test_a_label_that_is_moved_onto_a_bar_is_found() -> None:
     assert texts_on_bars(root)
 
 
+@pytest.mark.seconds
 def test_without_lanes_bars_would_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagram_layout, "_lanes", lambda boxes: [0] * len(boxes))
     root = parse(render(poisson(8, 40, 2)))

@@ -223,12 +223,14 @@ def test_an_option_that_no_page_names_is_found() -> None:
     assert "unisono keygen has no section" in list(undocumented(get_command(app), "unisono", without))
 
 
+@pytest.mark.seconds
 def test_the_test_on_the_page_on_testing_passes() -> None:
     names: dict[str, Any] = {"__name__": "docs"}
     exec(block_of("testing.md", "virtual time"), names)
     names["test_a_crash_is_noticed"]()
 
 
+@pytest.mark.seconds
 def test_the_test_of_processes_on_the_page_on_testing_passes() -> None:
     names: dict[str, Any] = {"__name__": "docs"}
     exec(block_of("testing.md", "processes"), names)

@@ -99,6 +99,7 @@ def test_packets_and_bytes_of_the_page_on_protocols_are_measured() -> None:
     assert f"{tomp} bytes a message against {abcast} for ABCAST" in prose
 
 
+@pytest.mark.seconds
 def test_states_of_the_page_on_protocols_are_those_that_are_explored() -> None:
     shown = table_of(PROTOCOLS, "order | states")
     assert len(shown) == 10

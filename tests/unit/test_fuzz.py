@@ -49,6 +49,7 @@ def failure_of(codec: Codec, data: bytes) -> str | None:
     return examine(codec, data, 0, MEMBERS).failure
 
 
+@pytest.mark.seconds
 def test_the_codec_of_all_orders_survives(codec: Codec) -> None:
     report = fuzz(codec, make_samples(codec, seed=1), inputs=20_000, seed=1)
     assert report.failures == ()
@@ -57,6 +58,7 @@ def test_the_codec_of_all_orders_survives(codec: Codec) -> None:
     assert report.peak_bytes > 0
 
 
+@pytest.mark.seconds
 def test_every_outcome_occurs(codec: Codec) -> None:
     report = fuzz(codec, make_samples(codec, seed=1), inputs=20_000, seed=2)
     assert report.accepted > 1_000

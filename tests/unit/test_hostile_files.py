@@ -249,6 +249,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "UNPACKED_FREE", 64 << 20)
 
 
+@pytest.mark.seconds
 def test_a_parquet_bomb_is_refused_before_it_goes_off(bomb: Path, small_limits: None) -> None:
     import pyarrow
 

@@ -81,6 +81,7 @@ def test_any_deliveries_come_back_from_any_place(
 # Torn and damaged files.
 
 
+@pytest.mark.seconds
 def test_a_segment_cut_at_any_byte_loses_only_the_torn_frame(tmp_path: Path) -> None:
     write_journal(tmp_path, story())
     path = segment_path(tmp_path, 1)
