@@ -326,7 +326,7 @@ def shrunk(cells: Sequence[GridCell]) -> list[Row]:
     for cell in cells:
         if cell.scenario.seed < 2 and cell.scenario.members <= 8:
             source = replace(cell.scenario.source, messages=40)
-            rows.append(run_cell(cell.id, cell.scenario.with_(source=source)))
+            rows.append(run_cell(cell.id, replace(cell.scenario, source=source)))
     return rows
 
 

@@ -140,7 +140,7 @@ def test_five_hundred_clean_runs_raise_no_alarm(spark: SparkSession, tmp_path: P
             scenario = scenario_of(order, 10_000 + seed)
             small = Source(kind=scenario.source.kind, rate=scenario.source.rate, messages=6, depth=2, burst=3)
             simulate(
-                scenario.with_(source=small, members=max(2, min(4, scenario.members)), faults=(), config={}),
+                replace(scenario, source=small, members=max(2, min(4, scenario.members)), faults=(), config={}),
                 folder=tmp_path,
             )
             made += 1

@@ -430,5 +430,5 @@ def test_what_is_no_file_gives_one_clear_sentence(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="cannot be read"):
         replay(tmp_path / "nowhere.json")
     (tmp_path / "text.json").write_text("hello")
-    with pytest.raises(Misuse, match="cannot be read"):
+    with pytest.raises(Misuse, match="is not a replay file"):
         replay(tmp_path / "text.json")

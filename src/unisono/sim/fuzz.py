@@ -8,7 +8,8 @@ failure, reported with its input. The same seed makes the same inputs.
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
@@ -70,7 +71,7 @@ def fuzz(
     before = dict(codec.refused)
     accepted = failed = peak = 0
     failures: list[FuzzFailure] = []
-    with _TracedMemory():
+    with _traced_memory():
         for done in range(inputs):
             data = _make_input(random, packets)
             sender = done % members
@@ -125,16 +126,15 @@ def memory_bytes_max(size: int) -> int:
     return MEMORY_AT_LEAST + MEMORY_PER_BYTE * size
 
 
-class _TracedMemory:
-    """Runs `tracemalloc`, and leaves it as it was."""
-
-    def __enter__(self) -> None:
-        self._running = tracemalloc.is_tracing()
-        if not self._running:
-            tracemalloc.start()
-
-    def __exit__(self, *_: object) -> None:
-        if not self._running:
+@contextmanager
+def _traced_memory() -> Iterator[None]:
+    """Run `tracemalloc`, and leave it as it was."""
+    was_running = tracemalloc.is_tracing()
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        if not was_running:
             tracemalloc.stop()
 
 

@@ -36,7 +36,7 @@ class DatagramNetwork(Links[str]):
         self._parts: dict[str, int] = {}  # by address: its side of a partition
         self._busy_until: dict[str, int] = {}
         self._old: dict[tuple[str, str], list[bytes]] = {}
-        self.sent = self.sent_bytes = self.lost = self.replayed = 0
+        self.sent = self.sent_bytes = self.lost = 0
 
     # Faults.
 
@@ -84,7 +84,6 @@ class DatagramNetwork(Links[str]):
         if self.replay:
             old = self._old.setdefault(link, [])
             if old and number(key ^ REPLAY) < self.replay:
-                self.replayed += 1
                 arrivals.append((self._arrival(src, dst, start, key ^ COPY_OF_OLD), old[pick(key ^ OLD, len(old))]))
             if len(old) < REPLAYS_KEPT:
                 old.append(datagram)

@@ -78,10 +78,7 @@ class GroupScenario:
         _check(self)
 
     def to_json(self) -> dict[str, Any]:
-        whole = asdict(self)
-        for name in EVENTS:
-            whole[name] = [without_defaults(one) for one in getattr(self, name)]
-        return whole
+        return asdict(self) | {name: [without_defaults(one) for one in getattr(self, name)] for name in EVENTS}
 
     @classmethod
     def from_json(cls, data: Any) -> GroupScenario:
@@ -112,14 +109,9 @@ class GroupScenario:
         yield from ({name: False} for name in ("can_merge", "is_primary"))
         yield {"collect": "star"}
         yield {"casts": tuple(PlannedCast(cast.at_ns, cast.who) for cast in self.casts)}
-        plain: tuple[dict[str, Any], ...] = (
-            {"to": ()},
-            {"is_safe": False},
-            {"is_causal": False},
-            {"is_awaited": False},
-        )
-        for less in (*plain, {"size_bytes": 0}):
-            yield {"casts": tuple(replace(cast, **less) for cast in self.casts)}
+        plain = PlannedCast(0, "")
+        for name in ("to", "is_safe", "is_causal", "is_awaited", "size_bytes"):
+            yield {"casts": tuple(replace(cast, **{name: getattr(plain, name)}) for cast in self.casts)}
         yield from ({"casts": some} for some in without_parts(self.casts))
         yield from ({"checks": some} for some in without_parts(self.checks))
         yield {"members": dict.fromkeys(self.members, 0)}

@@ -14,8 +14,8 @@ from hashlib import blake2b
 
 MASK = (1 << 64) - 1
 STEP = 0xA0761D6478BD642F
-_FOLD = 0xE7037ED1A0B428DB
-_FRACTION = (1 << 53) - 1
+FOLD = 0xE7037ED1A0B428DB
+FRACTION = (1 << 53) - 1
 LEAST = 2.0**-53
 """Between two numbers that can be drawn."""
 
@@ -28,8 +28,8 @@ def key_of(*names: object) -> int:
 
 def number(key: int) -> float:
     """A number from 0 to 1, not included, for this key."""
-    product = key * (key ^ _FOLD)
-    return ((product >> 64 ^ product) & _FRACTION) * LEAST
+    product = key * (key ^ FOLD)
+    return ((product >> 64 ^ product) & FRACTION) * LEAST
 
 
 def pick(key: int, count: int) -> int:

@@ -35,10 +35,11 @@ class PacketNetwork(Links[int]):
         key = self._casts[src] = self._casts[src] + STEP & MASK
         return key
 
-    def next_unicast(self, src: int, dst: int) -> int:
+    def unicast(self, src: int, dst: int, now: int) -> int:
+        """When a packet to this member alone, sent now, arrives."""
         row = self._unicasts[src]
         key = row[dst] = row[dst] + STEP & MASK
-        return key
+        return self.take(UNICAST, src, dst, now, key)
 
     def take(self, stream: int, src: int, dst: int, now: int, key: int) -> int:
         """When a packet sent now arrives; it has this key."""

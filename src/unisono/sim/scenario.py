@@ -78,9 +78,6 @@ class Scenario:
     def settings(self) -> Config:
         return Config.from_mapping(dict(self.config))
 
-    def with_(self, **changes: Any) -> Scenario:
-        return replace(self, **changes)
-
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"faults": [without_defaults(fault) for fault in self.faults]}
 
@@ -140,8 +137,8 @@ def _check(s: Scenario) -> None:
     check_whole("seed", s.seed, 0, 2**63 - 1)
     parse_delay(text("delay", s.delay))
     check_share("loss", s.loss, 0.95)
-    check_share("duplicate", s.duplicate, 1.0)
-    check_share("reorder", s.reorder, 1.0)
+    for name in ("duplicate", "reorder"):
+        check_share(name, getattr(s, name))
     for name in ("retransmit_ns", "turn_ns", "detect_ns", "flush_ns"):
         check_whole(name, getattr(s, name), 0, 10**15)
     config = s.settings
@@ -174,10 +171,9 @@ def _check_source(source: Source) -> None:
         raise Misuse(f"there is no source {source.kind!r}: choose among {', '.join(SOURCES)}.")
     check_number("rate", source.rate, 1e-6, 1e9)
     check_whole("messages", source.messages, 0, MESSAGES_MAX)
-    check_whole("burst", source.burst, 1, 10**6)
-    check_whole("depth", source.depth, 1, 10**6)
+    for name in ("burst", "depth"):
+        check_whole(name, getattr(source, name), 1, 10**6)
     check_whole("size_bytes_min", source.size_bytes_min, 0, 2**31 - 1)
     check_whole("size_bytes_max", source.size_bytes_max, source.size_bytes_min, 2**31 - 1)
-    check_share("causal_share", source.causal_share, 1.0)
-    check_share("fifo_share", source.fifo_share, 1.0)
-    check_share("subset_share", source.subset_share, 1.0)
+    for name in ("causal_share", "fifo_share", "subset_share"):
+        check_share(name, getattr(source, name))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from math import log
 
+from unisono.core.config import SECOND
 from unisono.core.options import DEFAULT, CastOptions
 from unisono.core.types import MemberId, Service
 from unisono.sim.lots import MASK, STEP, key_of, number, pick
 from unisono.sim.scenario import Scenario, Source, name_of
 
-SECOND = 1_000_000_000
 SIZE, SERVICE, IS_SUBSET, SUBSET, RECIPIENT = (
     key_of(what) for what in ("size", "service", "is subset", "subset", "to")
 )

@@ -19,7 +19,7 @@ from unisono.orders.registry import find_order
 from unisono.sim.faults import Fault
 from unisono.sim.kernel import Host, Scheduled, Timeline
 from unisono.sim.lots import key_of, pick
-from unisono.sim.network import CAST, UNICAST, PacketNetwork
+from unisono.sim.network import CAST, PacketNetwork
 from unisono.sim.oracle import ViewChange
 from unisono.sim.scenario import Scenario, name_of
 from unisono.sim.workload import Workload
@@ -202,7 +202,7 @@ class World(Timeline):
             host.sent_bytes += self._size_of(packet)
         host.sent_packets += 1
         self.tie += 1
-        arrival = self.network.take(UNICAST, host.number, dst, self.now, self.network.next_unicast(host.number, dst))
+        arrival = self.network.unicast(host.number, dst, self.now)
         heappush(self.heap, (arrival, self.tie, dst, host.member.rank, packet))
 
     # Casting and timers.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from traceback import extract_tb
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from unisono.sim.oracle import ContractViolation
+from unisono.trace.checks import judge
+from unisono.trace.sinks import MemorySink
 
 State: TypeAlias = int
 PROGRESS_EVERY = 1 << 13
@@ -35,6 +37,12 @@ def blame(error: Exception) -> str:
     frame = extract_tb(error.__traceback__)[-1]
     text = f": {error}" if str(error) else ""
     return f"{type(error).__name__} in {frame.name} ({frame.line}){text}."
+
+
+def first_violation(trace: MemorySink, owed: Collection[str]) -> str | None:
+    """The sentence on what a trace breaks of these properties, the weakest first; None: nothing."""
+    verdict = judge(trace.events, owed)
+    return next((str(one) for one in verdict.violations if one.property in verdict.weakest), None)
 
 
 class Counts(NamedTuple):

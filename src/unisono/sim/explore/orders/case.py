@@ -19,7 +19,7 @@ from unisono.core.config import Config
 from unisono.core.errors import Misuse
 from unisono.core.ordering import AnyOrdering
 from unisono.core.types import MemberId, Rank, Service, View, ViewId
-from unisono.trace.files import read_json
+from unisono.sim.files import load_json
 
 NAMES = "abcdefgh"
 """The members' names by rank. Eight are far more than can be searched exhaustively."""
@@ -218,10 +218,7 @@ class Counterexample:
 
 def load_counterexample(path: Path) -> Counterexample:
     """Read such a file; anything wrong with it is one sentence."""
-    try:
-        data = read_json(path)
-    except (OSError, ValueError) as error:
-        raise Misuse(f"{path} cannot be read as a replay file: {error}.") from None
+    data = load_json(path)
     if not isinstance(data, dict) or data.get("kind") != KIND:
         raise Misuse(f'{path} is not a file of the explorer: its "kind" must be "{KIND}".')
     try:

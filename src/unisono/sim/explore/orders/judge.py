@@ -15,8 +15,8 @@ from unisono.core.outbox import Note, NoteKind
 from unisono.core.types import Property, Rank, Service, View, ViewId
 from unisono.sim.explore.orders.case import NAMES
 from unisono.sim.explore.orders.member import Act, Setup
+from unisono.sim.explore.search import first_violation
 from unisono.trace import promises, schema
-from unisono.trace.checks import judge
 from unisono.trace.recorder import Recorder
 from unisono.trace.sinks import MemorySink
 
@@ -66,9 +66,7 @@ class Judge:
                 recorder.crash(0)
             else:
                 recorder.end(0, self._ending if new is None else None)
-        verdict = judge(sink.events, self.owed)
-        worst = [violation for violation in verdict.violations if violation.property in verdict.weakest]
-        return str(worst[0]) if worst else None
+        return first_violation(sink, self.owed)
 
 
 def _blocked_at(rank: Rank, history: Sequence[Act]) -> int:

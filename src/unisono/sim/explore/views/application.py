@@ -19,10 +19,6 @@ from unisono.core.types import Batch, MemberId, View, ViewId
 from unisono.core.wire import Charter, HeldState
 
 
-class ShownBatch(NamedTuple):
-    batch: Batch
-
-
 class ShownView(NamedTuple):
     view: View
     together: tuple[MemberId, ...]
@@ -37,7 +33,7 @@ class TookState(NamedTuple):
     source: ViewId | None
 
 
-ShownAct: TypeAlias = ShownBatch | Transition | ShownView | TookState
+ShownAct: TypeAlias = Batch | Transition | ShownView | TookState
 
 
 class ModelApplication:
@@ -67,11 +63,10 @@ class ModelApplication:
                     self._awaited = (event, charter)
             elif self.is_waiting or isinstance(event, Marker):
                 continue  # it is in the state that is taken over, or shown to no application
-            elif isinstance(event, Transition):
-                self._along = event.together
-                told.append(event)
             else:
-                told.append(ShownBatch(event))
+                if isinstance(event, Transition):
+                    self._along = event.together
+                told.append(event)
         return told
 
     def adopt(self) -> list[ShownAct]:

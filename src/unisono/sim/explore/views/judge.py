@@ -22,13 +22,13 @@ from typing import NamedTuple
 from unisono.core.membership import Left
 from unisono.core.outbox import NoteKind
 from unisono.core.transition import Transition
-from unisono.core.types import MemberId, View, ViewId
+from unisono.core.types import Batch, MemberId, View, ViewId
 from unisono.core.wire import Charter
-from unisono.sim.explore.views.application import ShownBatch, ShownView, TookState
+from unisono.sim.explore.search import first_violation
+from unisono.sim.explore.views.application import ShownView, TookState
 from unisono.sim.explore.views.member import Facts, HistoryAct, MemberAct
 from unisono.sim.explore.views.scope import Scope
 from unisono.sim.explore.views.side import Tables
-from unisono.trace.checks import judge
 from unisono.trace.promises import promises
 from unisono.trace.recorder import Recorder
 from unisono.trace.sinks import MemorySink
@@ -183,9 +183,7 @@ class HistoryJudge:
                 recorder.crash(0)
             else:
                 recorder.end(0)
-        verdict = judge(sink.events, self._owed)
-        worst = [violation for violation in verdict.violations if violation.property in verdict.weakest]
-        return str(worst[0]) if worst else None
+        return first_violation(sink, self._owed)
 
     def _clash(self, one: int, ones: Sequence[Installation], other: int, others: Sequence[Installation]) -> str | None:
         theirs = {yours.view: yours for yours in others}
@@ -249,10 +247,10 @@ class _Shown:
     def take(self, act: HistoryAct) -> str | None:
         if isinstance(act, MemberAct):
             self._note(act)
-        elif isinstance(act, ShownBatch):
+        elif isinstance(act, Batch):
             assert self._view is not None
-            origin, first = self._view.members[act.batch.origin], act.batch.first
-            self._messages += [(origin, first + i) for i in range(act.batch.count)]
+            origin = self._view.members[act.origin]
+            self._messages += [(origin, act.first + i) for i in range(act.count)]
         elif isinstance(act, TookState):
             self._is_restored = True
         elif isinstance(act, Transition):
@@ -305,8 +303,8 @@ class _Shown:
 def _record(recorder: Recorder, act: HistoryAct) -> None:
     if isinstance(act, MemberAct):
         recorder.turn(0, [act.note()])
-    elif isinstance(act, ShownBatch):
-        recorder.show_batch(act.batch)
+    elif isinstance(act, Batch):
+        recorder.show_batch(act)
     elif isinstance(act, Transition):
         recorder.show_transition(0, act.together, act.is_primary)
     elif isinstance(act, ShownView):
