@@ -72,6 +72,7 @@ def test_a_drawn_scenario_survives_its_file(tmp_path: Path) -> None:
         ({"faults": (Fault("crash", 0, ("z",)),)}, "a crash names the member 'z'"),
         ({"faults": (Fault("join", 0, ("a",)),)}, "a cannot join"),
         ({"faults": (Fault("lossy", 0, ("a", "b"), amount=1.5),)}, "amount of lossy = 1.5"),
+        ({"faults": (Fault("crash", 0, ("a",), amount=5.0),)}, "the fault crash has an amount: only slow, lossy"),
         ({"faults": (Fault("crash", 0, ("a",), parts=(("b",),)),)}, "only a partition has parts"),
         ({"faults": (Fault("partition", 0),)}, "a partition needs parts"),
         ({"faults": (Fault("crash", 0, ("a",), order="fifo"),)}, "only a switch has one"),

@@ -182,6 +182,16 @@ def test_a_search_is_resumed_from_its_folder(tmp_path: Path) -> None:
     assert isinstance(load_replay(kept[0]), GroupScenario), "what is kept is a replay file"
 
 
+def test_a_search_that_goes_on_overwrites_nothing(tmp_path: Path) -> None:
+    """It was stopped while one worker was still at run 0, and another had ended run 1."""
+    kept = tmp_path / "pool" / "00000001.json"
+    kept.parent.mkdir()
+    Entry(SMALL, {"00ff": 5}, 100).save(kept)
+    before = kept.read_bytes()
+    assert command(tmp_path, 2)["new"] == 2
+    assert kept.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -252,6 +252,7 @@ BAD = [
     (["sim", "run", "--ack-delay", "soon"], "is not a duration"),
     (["sim", "run", "--fault", "crash"], "is not a fault"),
     (["sim", "run", "--fault", "crash:z@1ms"], "the members are a to c"),
+    (["sim", "run", "--fault", "crash:b@1ms=5"], "has an amount: only drift, slow, lossy have one"),
     (["sim", "run", "--fault", "flood:a@1ms"], "there is no fault 'flood'"),
     (["sim", "run", "--causal-share", "0.5", "--order", "abcast"], "does not carry causal messages"),
     (["sim", "run", "--trace", "/proc/nothing/here"], "/proc/nothing/here"),

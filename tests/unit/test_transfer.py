@@ -502,6 +502,8 @@ def test_an_empty_state_is_a_state() -> None:
 def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ConfigError, match="chunk_bytes"):
         TransferSettings(chunk_bytes=0)
+    with pytest.raises(ConfigError, match=r"hold_ns = 0 is out of range: choose at least 1\.$"):
+        TransferSettings(hold_ns=0)
     with pytest.raises(ConfigError, match="chunk_bytes"):
         TransferSettings(chunk_bytes=2**30)
 

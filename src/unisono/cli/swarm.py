@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from unisono.sim.guided import hunt as hunt_guided
 from unisono.sim.pool import fan_out
 from unisono.trace.files import lines_of, open_regular, parse_json
 
+_NUMBER = re.compile(r"([0-9]+)(?:\.replay)?\.json$")
 HOUR_NS = 3_600 * 10**9
 LATELY = 100
 """The runs of which a guided swarm says how many new situations they came to."""
@@ -125,9 +127,17 @@ def _run_guided(
                 )
                 return True
 
-            numbers = count(known) if total is None else range(known, total)
+            begin = 0 if fresh else max(known, _unused_number(folder))
+            numbers = count(begin) if total is None else range(begin, begin + total - known)
             fan_out(hunt_guided, ((number, search.next(number), str(folder)) for number in numbers), seen, workers)
     return runs, {"situations": len(search.hits), "pool": len(search.pool), "new": len(runs) - known}
+
+
+def _unused_number(folder: Path) -> int:
+    """Above those of all runs that left a file. Workers may have been at an earlier one when a swarm was stopped."""
+    names = [path.name for pattern in ("pool/*.json", "*-guided-*.replay.json") for path in folder.glob(pattern)]
+    numbers = (_NUMBER.search(name) for name in names)
+    return max((int(found[1]) + 1 for found in numbers if found is not None), default=0)
 
 
 @contextmanager

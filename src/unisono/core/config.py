@@ -38,7 +38,8 @@ def check_ranges(settings: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int):
             raise ConfigError(f"{one.name} must be a whole number, not {value!r}.")
         if not low <= value <= high:
-            raise ConfigError(f"{one.name} = {value} is out of range: choose {low} to {high}.")
+            choice = f"at least {low}" if high == NUMBER_MAX and value < low else f"{low} to {high}"
+            raise ConfigError(f"{one.name} = {value} is out of range: choose {choice}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ TIME_NS_MAX = 1_000_000 * SECOND
 
 
 class FaultKind(NamedTuple):
-    """How many members a fault names, and the range of its amount."""
+    """How many members a fault names, and the range of its amount, if it has one."""
 
     members: int = 1
-    amounts: tuple[float, float] = (0.0, 0.0)
+    amounts: tuple[float, float] | None = None
 
 
 FAULTS = {
@@ -113,7 +113,11 @@ def check_fault(fault: Fault, kinds: Collection[str], known: Collection[str]) ->
         )
     check_event(fault.kind, fault.at_ns, (*fault.who, *(name for part in fault.parts for name in part)), known)
     check_whole(f"duration_ns of {fault.kind}", fault.duration_ns, 0, TIME_NS_MAX)
-    check_number(f"amount of {fault.kind}", fault.amount, *kind.amounts)
+    if kind.amounts is not None:
+        check_number(f"amount of {fault.kind}", fault.amount, *kind.amounts)
+    elif fault.amount != 0:
+        having = ", ".join(name for name in kinds if FAULTS[name].amounts is not None)
+        raise Misuse(f"the fault {fault.kind} has an amount: only {having} have one.")
     if fault.kind == "partition" and not fault.parts:
         raise Misuse("a partition needs parts: lists of those that hear each other.")
     if fault.kind != "partition" and fault.parts:

@@ -140,6 +140,12 @@ class Host:
             self.time.at(self.when(deadline), lambda: self._ring(deadline))
 
     def _ring(self, deadline: int) -> None:
-        if self._armed == deadline and not self.is_hindered:  # a hindered host sees to it when it wakes
+        if self._armed != deadline:
+            return
+        if not self.is_hindered:
             self._armed = None
             self.turn()
+        elif self.alive and self.clock() < deadline:  # its clock has slowed down since: the timer rings again
+            self._armed = None
+            self.arm(deadline)
+        # Otherwise it is overdue, and the host sees to it when it wakes.
