@@ -80,9 +80,10 @@ def account_of(facts: list[Fact], also: frozenset[str] = frozenset(), ask_digest
 
 def is_doubtful(facts: list[Fact]) -> bool:
     """Whether the digests of a run of a group leave a doubt."""
-    lives = [fact.who for fact in facts if fact.what == "life"]
-    if len(set(lives)) < len(lives) or any(fact.what == "suspect" for fact in facts):
-        return True
+    ends = Counter((fact.who, fact.piece) for fact in facts if (fact.edge, fact.relation) == ("local", "reached"))
+    lives = Counter(fact.who for fact in facts if fact.what == "life")
+    if max([*ends.values(), *lives.values()], default=0) > 1 or any(fact.what == "suspect" for fact in facts):
+        return True  # two parts of one life may begin with the same local index
     judge = GroupJudge(limit_ms=0)
     said = judge.take(((str(fact.piece), fact) for fact in facts), 0)
     return not judge.is_complete or any(one.status not in ("open", "PASS") for one in said)
