@@ -14,10 +14,12 @@ import pytest
 
 from tests.pipeline.traces import as_arrow
 from tests.pipeline.view_tools import lives_of, scan_part
+from unisono.pipeline import pieces as pieces_module
 from unisono.pipeline import segments as segments_module
 from unisono.pipeline import verify as verify_module
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.data_files import write_data_file
-from unisono.pipeline.doubts import account_of
+from unisono.pipeline.doubts import RUN_DDL, account_of
 from unisono.pipeline.lake import SCHEMAS, LakeTable, TableChange, open_table
 from unisono.pipeline.measures import latency
 from unisono.pipeline.measures.journeys import journeys_of
@@ -33,7 +35,7 @@ from unisono.trace.checks.checker import VIOLATIONS_MAX
 from unisono.trace.checks.judge import Result, judge
 from unisono.trace.parquet import arrow_schema, write_parquet
 from unisono.trace.promises import order_that_owes
-from unisono.trace.schema import END, Event, member_name
+from unisono.trace.schema import END, INDEX_MAX, Event, member_name
 from unisono.trace.sinks import stem_of
 from unisono.trace.story import tell
 
@@ -146,6 +148,14 @@ def test_a_number_that_cannot_be_is_not_passed_over(tmp_path: Path, column: str,
     assert "unreadable" in suspicions(write_lives(tmp_path, "r1", events)[0])
 
 
+def test_what_a_file_says_of_its_columns_hides_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column was not read if the file's metadata called it empty, true or not."""
+    rows = [replace(event, previous_view="0@b") if event.kind == "VIEW" else event for event in told(SOUND, "r1")]
+    path = write_lives(tmp_path, "r1", rows)[0]
+    monkeypatch.setattr(pieces_module, "_columns_used", lambda file: set())
+    assert suspicions(path) == {"P15"}
+
+
 def test_a_life_that_begins_with_its_end_is_not_passed_over(tmp_path: Path) -> None:
     alone = Event("r", "g", "sequencer", "z", 0, 0, 0, "simulated", END)
     assert suspicions(write_lives(tmp_path, "r", [alone])[0]) == {"P0"}
@@ -243,6 +253,14 @@ def test_two_parts_of_a_life_that_begin_alike_are_not_taken_for_one() -> None:
     parts = [trace[:3], trace[3:5], trace[3:]]
     assert judge([event for rows in parts for event in rows]).result == Result.FAIL
     assert needs_rows(parts)
+
+
+def test_numbers_that_are_absurd_in_sum_are_told_of_all_the_same() -> None:
+    """The number of rows did not fit its column, and the whole judgement failed."""
+    trace = [replace(event, local_index=INDEX_MAX) for event in told("a,b VIEW 1@a a b", "r")]
+    account = account_of([fact for rows in in_parts(trace) for fact in scan_part(rows)])
+    assert account.needs_rows
+    assert len(as_table([account], RUN_DDL)) == 1
 
 
 CAUSAL = """

@@ -17,7 +17,7 @@ from unisono.pipeline.tables import WHOSE
 from unisono.pipeline.view_judge import GroupJudge
 from unisono.trace.checks.history import alone_note, clock_note, cut_note
 from unisono.trace.promises import SHOWN, UNIFORM, owed_by_all, properties_listed
-from unisono.trace.schema import CRASH, CUT, END, LEAVE, TOTAL
+from unisono.trace.schema import CRASH, CUT, END, INDEX_MAX, LEAVE, TOTAL
 
 if TYPE_CHECKING:
     import pyarrow
@@ -90,14 +90,14 @@ def is_doubtful(facts: list[Fact]) -> bool:
 
 
 def _rows(facts: Iterable[Fact]) -> int:
-    """How many rows its lives have, as far as they tell, and how many could not be read."""
+    """How many rows its lives have, as far as they tell, and how many could not be read; of absurd numbers, a large one."""
     unread, lives = 0, Counter[str]()
     for fact in facts:
         if fact.what == "suspect":
             unread += fact.rows or 0
         elif fact.what == "life" or (fact.edge, fact.relation) == ("local", "reached"):
             lives[fact.who or ""] = max(lives[fact.who or ""], fact.rows or fact.value or 0)
-    return unread + lives.total()
+    return min(unread + lives.total(), INDEX_MAX)
 
 
 def _owed(orders: Iterable[str], is_shown: bool) -> frozenset[str]:
