@@ -513,7 +513,8 @@ class GroupJudge:
             if all(not some for some in along.values()):
                 wrong, doubt = {}, f"nobody says with whom it went to {next_view}"
             else:
-                wrong, doubt = _contradictions(along, view.members, view.stayed), _separation(along)
+                may = view.members if state is None else set(view.members).intersection(state.members)
+                wrong, doubt = _contradictions(along, may, view.stayed), _separation(along)
             if wrong:
                 told = tuple(
                     ("P15", who, PROPERTIES["P15"].tell((who,), next_view, {"previous_view": name, **witness}))
@@ -755,14 +756,14 @@ def _parties(view: _View) -> dict[str, dict[str, frozenset[str]]]:
 
 
 def _contradictions(
-    along: Mapping[str, frozenset[str]], members: Iterable[str], stayed: Iterable[str]
+    along: Mapping[str, frozenset[str]], may: Iterable[str], stayed: Iterable[str]
 ) -> dict[str, dict[str, object]]:
     """By member: how its transitional set contradicts what others of the same next view say, whichever cut each came by.
 
-    A member that did not install the next view may be in a set, because it may have crashed on its way; one that stayed in
-    the old view to its END may not.
+    A member of both views (`may`) that did not install the next one may be in a set, because it may have crashed on its way;
+    one that stayed in the old view to its END may not.
     """
-    arrived, known = along.keys(), frozenset(members)
+    arrived, known = along.keys(), frozenset(may)
     wrong: dict[str, dict[str, object]] = {}
     for who, mine in along.items():
         lacking = {other for other, its in along.items() if its == mine} - mine
