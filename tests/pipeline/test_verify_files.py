@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,13 @@ import pyarrow
 import pytest
 
 from tests.pipeline.traces import as_arrow
+from tests.pipeline.view_tools import lives_of, scan_part
+from unisono.pipeline import pieces as pieces_module
 from unisono.pipeline import segments as segments_module
 from unisono.pipeline import verify as verify_module
+from unisono.pipeline.arrow_rows import as_table
 from unisono.pipeline.data_files import write_data_file
+from unisono.pipeline.doubts import RUN_DDL, account_of
 from unisono.pipeline.lake import SCHEMAS, LakeTable, TableChange, open_table
 from unisono.pipeline.measures import latency
 from unisono.pipeline.measures.journeys import journeys_of
@@ -27,9 +32,10 @@ from unisono.pipeline.verify import JudgedRuns, RunVerdict, _files, _judge_rows,
 from unisono.sim.run import simulate
 from unisono.sim.scenario import Scenario, Source
 from unisono.trace.checks.checker import VIOLATIONS_MAX
+from unisono.trace.checks.judge import Result, judge
 from unisono.trace.parquet import arrow_schema, write_parquet
 from unisono.trace.promises import order_that_owes
-from unisono.trace.schema import END, Event, member_name
+from unisono.trace.schema import END, INDEX_MAX, Event, member_name
 from unisono.trace.sinks import stem_of
 from unisono.trace.story import tell
 
@@ -142,6 +148,14 @@ def test_a_number_that_cannot_be_is_not_passed_over(tmp_path: Path, column: str,
     assert "unreadable" in suspicions(write_lives(tmp_path, "r1", events)[0])
 
 
+def test_what_a_file_says_of_its_columns_hides_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column was not read if the file's metadata called it empty, true or not."""
+    rows = [replace(event, previous_view="0@b") if event.kind == "VIEW" else event for event in told(SOUND, "r1")]
+    path = write_lives(tmp_path, "r1", rows)[0]
+    monkeypatch.setattr(pieces_module, "_columns_used", lambda file: set())
+    assert suspicions(path) == {"P15"}
+
+
 def test_a_life_that_begins_with_its_end_is_not_passed_over(tmp_path: Path) -> None:
     alone = Event("r", "g", "sequencer", "z", 0, 0, 0, "simulated", END)
     assert suspicions(write_lives(tmp_path, "r", [alone])[0]) == {"P0"}
@@ -179,6 +193,74 @@ def test_rows_that_could_not_be_scanned_count_for_the_size_of_a_run(tmp_path: Pa
     paths[0].write_bytes(b"damaged")
     facts = list(scan_piece(LifePiece([str(path) for path in paths], [0, 0], True)))
     assert sum(fact.rows or 0 for fact in facts if fact.what in ("life", "suspect")) >= len(rows)
+
+
+def in_parts(trace: Iterable[Event], **cuts: list[int]) -> list[list[Event]]:
+    """The rows of each life, cut where it is told."""
+    parts = []
+    for who, rows in lives_of(trace).items():
+        borders = [0, *cuts.get(who, []), len(rows)]
+        parts += [rows[start:stop] for start, stop in pairwise(borders)]
+    return parts
+
+
+def needs_rows(parts: Iterable[list[Event]]) -> bool:
+    return account_of([fact for rows in parts for fact in scan_part(rows)]).needs_rows
+
+
+CRASHED = "a,b,c VIEW 1@a a b c\n a CAST x\n a,b,c DELIVER x\n c CRASH\n"
+STRANGER = "a,b VIEW 1@a a b\n z JOIN\n a CAST x\n a,b,z DELIVER x\n all END"
+AWAY = "a,b VIEW 1@a a b\n a SUSPECT\n a CAST x\n a DELIVER x\n a SUSPECT\n all END"
+
+
+@pytest.mark.parametrize(
+    ("story", "changed", "cuts"),
+    [
+        (CRASHED + "a,b VIEW 2@a a b from a b c\n all END", {}, {}),
+        (CRASHED + "a VIEW 2@a a b c from a b\n b VIEW 2@a a b c from a b c\n all END", {"VIEW": "cut"}, {}),
+        (STRANGER, {"DELIVER": "1@a"}, {"z": [1]}),
+        (STRANGER, {"DELIVER": "9@z"}, {"z": [1]}),
+        (AWAY, {"CAST": "9@z", "DELIVER": "9@z"}, {"a": [2, 4]}),
+        ("a JOIN\n a VIEW 1@a a b from a b\n b VIEW 1@a a b\n all END", {}, {"a": [1]}),
+    ],
+    ids=[
+        "with one that is no member",
+        "by another cut",
+        "a stranger",
+        "in a view of nobody",
+        "for a while in a view of nobody",
+        "from nowhere with another",
+    ],
+)
+def test_digests_pass_no_run_that_its_rows_do_not_pass(
+    story: str, changed: dict[str, str], cuts: dict[str, list[int]]
+) -> None:
+    """Each was passed by its digests alone, the last four if the life was cut into parts."""
+    trace = told(story, "r")
+    for at, event in enumerate(trace):
+        if (new := changed.get(event.kind)) == "cut":
+            trace[at] = replace(event, attributes={"cut": event.member})
+        elif new is not None and event.member in cuts:
+            trace[at] = replace(event, view=new)
+    assert judge(trace).result == Result.FAIL
+    assert needs_rows(in_parts(trace, **cuts))
+
+
+def test_two_parts_of_a_life_that_begin_alike_are_not_taken_for_one() -> None:
+    """What both tell was added up, so that every message seemed to be cast as often as it was delivered."""
+    trace = told("a VIEW 1@a a\n a CAST x\n a DELIVER x\n a CAST y\n a DELIVER y\n all END", "r")
+    assert not needs_rows(in_parts(trace, a=[3]))
+    parts = [trace[:3], trace[3:5], trace[3:]]
+    assert judge([event for rows in parts for event in rows]).result == Result.FAIL
+    assert needs_rows(parts)
+
+
+def test_numbers_that_are_absurd_in_sum_are_told_of_all_the_same() -> None:
+    """The number of rows did not fit its column, and the whole judgement failed."""
+    trace = [replace(event, local_index=INDEX_MAX) for event in told("a,b VIEW 1@a a b", "r")]
+    account = account_of([fact for rows in in_parts(trace) for fact in scan_part(rows)])
+    assert account.needs_rows
+    assert len(as_table([account], RUN_DDL)) == 1
 
 
 CAUSAL = """

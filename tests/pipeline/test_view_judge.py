@@ -133,6 +133,13 @@ def test_a_member_that_lost_a_delivery_cannot_say_that_it_came_alone(
     assert judged(lost, Random(1))[view] == expected
 
 
+def test_who_is_no_member_of_a_view_did_not_come_along_to_it() -> None:
+    """It passed if all said so and the one had crashed."""
+    trace = tell("a,b,c VIEW 1@a a b c\n c CRASH\n a,b VIEW 2@a a b from a b c\n all END")
+    assert judged(trace, Random(1))["2@a"] == ("FAIL", frozenset({"P15"}))
+    check_agreement("no member", trace, late=True)
+
+
 def test_views_of_clean_runs_pass_as_they_close() -> None:
     for run, trace in clean_runs():
         if next(iter(judge_all(trace).values())).result == "PASS":

@@ -17,7 +17,7 @@ from unisono.pipeline.tables import WHOSE
 from unisono.pipeline.view_judge import GroupJudge
 from unisono.trace.checks.history import alone_note, clock_note, cut_note
 from unisono.trace.promises import SHOWN, UNIFORM, owed_by_all, properties_listed
-from unisono.trace.schema import CRASH, CUT, END, LEAVE, TOTAL
+from unisono.trace.schema import CRASH, CUT, END, INDEX_MAX, LEAVE, TOTAL
 
 if TYPE_CHECKING:
     import pyarrow
@@ -80,23 +80,24 @@ def account_of(facts: list[Fact], also: frozenset[str] = frozenset(), ask_digest
 
 def is_doubtful(facts: list[Fact]) -> bool:
     """Whether the digests of a run of a group leave a doubt."""
-    lives = [fact.who for fact in facts if fact.what == "life"]
-    if len(set(lives)) < len(lives) or any(fact.what == "suspect" for fact in facts):
-        return True
+    ends = Counter((fact.who, fact.piece) for fact in facts if (fact.edge, fact.relation) == ("local", "reached"))
+    lives = Counter(fact.who for fact in facts if fact.what == "life")
+    if max([*ends.values(), *lives.values()], default=0) > 1 or any(fact.what == "suspect" for fact in facts):
+        return True  # two parts of one life may begin with the same local index
     judge = GroupJudge(limit_ms=0)
     said = judge.take(((str(fact.piece), fact) for fact in facts), 0)
     return not judge.is_complete or any(one.status not in ("open", "PASS") for one in said)
 
 
 def _rows(facts: Iterable[Fact]) -> int:
-    """How many rows its lives have, as far as they tell, and how many could not be read."""
+    """How many rows its lives have, as far as they tell, and how many could not be read; of absurd numbers, a large one."""
     unread, lives = 0, Counter[str]()
     for fact in facts:
         if fact.what == "suspect":
             unread += fact.rows or 0
         elif fact.what == "life" or (fact.edge, fact.relation) == ("local", "reached"):
             lives[fact.who or ""] = max(lives[fact.who or ""], fact.rows or fact.value or 0)
-    return unread + lives.total()
+    return min(unread + lives.total(), INDEX_MAX)
 
 
 def _owed(orders: Iterable[str], is_shown: bool) -> frozenset[str]:

@@ -31,8 +31,6 @@ from unisono.trace.schema import (
 if TYPE_CHECKING:
     import pyarrow.parquet
 
-_MAY_BE_LEFT_OUT = frozenset(NEEDED) & {name for name, _, nullable, _ in COLUMNS if nullable} - {"destinations"}
-"""Columns in which a file may hold nothing. Metadata does not tell an empty list from none, which matters of recipients."""
 KEPT_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Names of glibc's `mallopt`."""
@@ -52,21 +50,10 @@ def read_columns(path: Location) -> Iterator[pyarrow.Table]:
         require_known(file.schema_arrow)
         _require_types(file.schema_arrow)
         _require_rest(file)
-        for batch in _needed(file, words):
-            _require_sound(batch)
-            yield batch.select(list(NEEDED))
-
-
-def _needed(file: pyarrow.parquet.ParquetFile, words: set[str]) -> Iterator[pyarrow.Table]:
-    """The batches of a file. A column that holds nothing but nulls, as its metadata tells, is not unpacked."""
-    empty = _MAY_BE_LEFT_OUT.intersection(file.schema_arrow.names) - _columns_used(file)
-    types = {field.name: field.type for field in arrow_schema()}
-    columns = [name for name in (*NEEDED, "clock") if name not in empty]
-    for batch in batches_of(file, columns, 1 << 20, words, threads=False):
-        table = pyarrow.Table.from_batches([batch])
-        for name in empty:
-            table = table.append_column(name, pyarrow.nulls(len(table), types[name]))
-        yield table
+        for batch in batches_of(file, [*NEEDED, "clock"], 1 << 20, words, threads=False):
+            table = pyarrow.Table.from_batches([batch])
+            _require_sound(table)
+            yield table.select(list(NEEDED))
 
 
 def _require_types(schema: pyarrow.Schema) -> None:

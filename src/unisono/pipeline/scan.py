@@ -230,7 +230,10 @@ class LifeScan:
     # Parts.
 
     def _assume(self, name: str, value: int, relation: str) -> None:
-        """The rows before this part must have reached this value: exactly, at least (>=) or at most (<=)."""
+        """The rows before this part must have reached this value: exactly, at least (>=) or at most (<=).
+
+        Or they must have `installed` the view in which it begins.
+        """
         self.facts.append(self._fact("edge", self._view, edge=name, value=value, relation=relation))
 
     def _reach(self) -> None:
@@ -298,6 +301,8 @@ class LifeScan:
             if self._view is not None and view_number(view) <= view_number(self._view):
                 self.suspect("P12", f"it installs {view} after {self._view}")
             self._view, self._members = view, columns.value("members", at) or []
+            if set(along) - set(self._members):
+                self.suspect("P15", f"it came to {view} with those who are not in it")
             self._inherits = False
             assert self.identity is not None
             self._order = order_named(columns.value("reason", at), columns.value("protocol", at))
@@ -320,13 +325,12 @@ class LifeScan:
     def _judge_origin(self, view: str, previous: str | None, along: list[str]) -> None:
         """A VIEW row names the view that was installed last, and who came along; that the others agree, is compared."""
         assert self.identity is not None
-        if self._inherits and self._view is None:
-            self.facts.append(self._fact("came", view, previous_view=previous))
-            return
-        if previous != self._view:
-            self.suspect("P15", f"it installs {view} and says that it came from {previous or 'nowhere'}")
         if previous is None and set(along) - {self.identity[3]}:
             self.suspect("P15", f"it installs {view} from nowhere, with others")
+        if self._inherits and self._view is None:
+            self.facts.append(self._fact("came", view, previous_view=previous))
+        elif previous != self._view:
+            self.suspect("P15", f"it installs {view} and says that it came from {previous or 'nowhere'}")
 
     def _leave_view(self, next_view: str | None, along: str | None, local: int) -> None:
         view = self._view
@@ -381,6 +385,7 @@ class LifeScan:
         named = np.flatnonzero(np.isin(part, [names.index(kind) for kind in ("CAST", "DELIVER") if kind in names]))
         if len(named):
             self._view = columns.value("view", start + int(named[0]))
+            self._assume("view", 0, "installed")
 
     def _judge_labels(self, batches: Batches, kind: str) -> None:
         if batches.lacks_digest:

@@ -156,7 +156,7 @@ class GroupJudge:
         """By life of which rows are missing: the first view that it is known to have installed behind them."""
         self._heard_ms: int = said.get("heard_ms", 0)  # when the last facts came
         self._views = {view: _View(**json.loads(text)) for view, text in (views or {}).items()}
-        self._has_repeats = False
+        self._has_doubt = False
 
     # State.
 
@@ -170,8 +170,9 @@ class GroupJudge:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every life has ended, every view is closed, and no row was told of twice since this judge was made."""
-        return not self._lives and not self._views and not self._has_repeats
+        """Whether every life has ended and every view is closed, and since this judge was made no row was told of twice, and
+        exactly those came to a view from another whom each of them names."""
+        return not self._lives and not self._views and not self._has_doubt
 
     @property
     def views(self) -> dict[str, str]:
@@ -303,7 +304,7 @@ class GroupJudge:
 
     def _overlap(self, life: _LifeState, facts: list[Fact]) -> None:
         """Rows that were taken in before, or two of one index: digests cannot tell them apart, so rows must decide."""
-        self._has_repeats = True
+        self._has_doubt = True
         for name in {life.view, *(fact.view for fact in facts)}:
             if (view := self._view(name)) is not None:
                 view.suspect("overlap", "rows were taken in twice")
@@ -323,8 +324,8 @@ class GroupJudge:
             )
         life.protocol = protocol
         for fact in edges:
-            if fact.relation != "reached" and not self._holds(life, fact, inherited):
-                self._seam(who, fact, inherited)
+            if fact.relation != "reached" and not self._holds(who, life, fact, inherited):
+                yield from self._seam(who, fact, inherited)
         for fact in sorted(by.get("order", ()), key=lambda fact: fact.local_index or 0):
             yield from self._enter(who, life, fact)
         for fact in by.get("came", ()):
@@ -436,7 +437,7 @@ class GroupJudge:
 
     # Seams between parts.
 
-    def _holds(self, life: _LifeState, fact: Fact, inherited: str | None) -> bool:
+    def _holds(self, who: str, life: _LifeState, fact: Fact, inherited: str | None) -> bool:
         name, value = fact.edge or "", fact.value or 0
         known = life.reached.get(name)
         match fact.relation:
@@ -451,14 +452,19 @@ class GroupJudge:
                     return True
                 in_one_view = (fact.view or inherited) == inherited and life.seen.get(name) == inherited
                 return value == known if in_one_view else value >= known
+            case "installed":
+                return fact.view == inherited or (inherited is None and who in self._behind)
         raise AssertionError(fact.relation)
 
-    def _seam(self, who: str, fact: Fact, inherited: str | None) -> None:
-        name = fact.view or inherited
-        view, what = self._view(name), fact.edge or ""
+    def _seam(self, who: str, fact: Fact, inherited: str | None) -> Iterator[Said]:
+        view, what = self._view(fact.view) or self._view(inherited), fact.edge or ""
         if view is None:
-            return
-        if what.startswith("next "):
+            if who not in self._behind:
+                why = f"{who}: {what} does not fit the rows before"
+                yield Said("", "look", why=why, asked=("P0",), spans={who: (0, -1)})
+        elif fact.relation == "installed":
+            view.suspect("views", f"{who}: its rows name {fact.view}, which it did not install last")
+        elif what.startswith("next "):
             in_view = (fact.view or inherited) == inherited and self._lives[who].seen.get(what) == inherited
             view.suspect("fifo" if in_view else "indices", f"{who}: messages of {what[5:]} do not follow those before")
         elif fact.relation == "<=":
@@ -503,10 +509,12 @@ class GroupJudge:
             orders = view.orders if state is None else state.orders
             if not owed_by_all(orders) >= BY_THE_WAYS:
                 continue
+            self._has_doubt = self._has_doubt or any(some != along.keys() for some in along.values())
             if all(not some for some in along.values()):
                 wrong, doubt = {}, f"nobody says with whom it went to {next_view}"
             else:
-                wrong, doubt = _contradictions(along, view.members, view.stayed), _separation(along)
+                may = view.members if state is None else set(view.members).intersection(state.members)
+                wrong, doubt = _contradictions(along, may, view.stayed), _separation(along)
             if wrong:
                 told = tuple(
                     ("P15", who, PROPERTIES["P15"].tell((who,), next_view, {"previous_view": name, **witness}))
@@ -748,14 +756,14 @@ def _parties(view: _View) -> dict[str, dict[str, frozenset[str]]]:
 
 
 def _contradictions(
-    along: Mapping[str, frozenset[str]], members: Iterable[str], stayed: Iterable[str]
+    along: Mapping[str, frozenset[str]], may: Iterable[str], stayed: Iterable[str]
 ) -> dict[str, dict[str, object]]:
     """By member: how its transitional set contradicts what others of the same next view say, whichever cut each came by.
 
-    A member that did not install the next view may be in a set, because it may have crashed on its way; one that stayed in
-    the old view to its END may not.
+    A member of both views (`may`) that did not install the next one may be in a set, because it may have crashed on its way;
+    one that stayed in the old view to its END may not.
     """
-    arrived, known = along.keys(), frozenset(members)
+    arrived, known = along.keys(), frozenset(may)
     wrong: dict[str, dict[str, object]] = {}
     for who, mine in along.items():
         lacking = {other for other, its in along.items() if its == mine} - mine

@@ -189,9 +189,8 @@ def batches_of(
     rows: int = ROWS_A_BATCH,
     codes: Container[str] = (),
     threads: bool = True,
-    chosen: Sequence[int] | None = None,
 ) -> Iterator[Any]:
-    """The batches of such a file, or of the row groups `chosen`; the columns named in `codes` stay codes.
+    """The batches of such a file; the columns named in `codes` stay codes.
 
     Without `threads` one core reads: for a process that shares the machine with others of its kind.
     Raises `Bomb` before strings that fill the memory are unpacked.
@@ -201,7 +200,7 @@ def batches_of(
     groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
     packed = sum(group.column(place).total_compressed_size for group in groups for place in range(group.num_columns))
     unpacked, unpacked_max = 0, max(UNPACKED_FREE, packed * UNPACKED_A_BYTE_MAX)
-    for number, group in enumerate(groups) if chosen is None else ((number, groups[number]) for number in chosen):
+    for number, group in enumerate(groups):
         in_threads = threads and group.num_rows >= ROWS_A_BATCH  # handing a small group over costs more than reading it
         for batch in file.iter_batches(min(rows, _rows_at_once(group)), [number], columns, use_threads=in_threads):
             unpacked += sum(map(_unpacked_bytes, batch.columns))
